@@ -1,0 +1,149 @@
+//! Settings: flags over `MUSTER_*` environment over `--config FILE` over defaults.
+//!
+//! A config file is TOML whose keys are the names of the command's flags. Its values become the defaults of those
+//! flags, so that clap keeps doing all the work, and a key or value that clap would not take stops the process with the
+//! name of file and key, even where a flag overrides it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Command, Parser};
+
+const CONFIG: &str = "config";
+
+/// Reads the settings of this process, or prints what is wrong (or the help) and ends it, as `clap::Parser::parse` does.
+pub fn parse<T: Parser>() -> T {
+    parse_with_config(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// Reads settings from arguments (the program's name first), environment and the file that `--config` names. The flag
+/// is added to the command if it does not have it; commands with subcommands take the file for their top level only.
+///
+/// # Errors
+/// When an argument, a variable, or a key or value of the file is not understood.
+pub fn parse_with_config<T: Parser>(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<T, clap::Error> {
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let mut command = with_config_flag(T::command());
+    if let Some(path) = config_path(&command, &args)? {
+        command = with_file(command, &path)?;
+    }
+    let matches = command.try_get_matches_from_mut(args)?;
+    T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+fn with_config_flag(command: Command) -> Command {
+    if command.get_arguments().any(|arg| arg.get_long() == Some(CONFIG)) {
+        return command;
+    }
+    command.arg(
+        Arg::new(CONFIG)
+            .long(CONFIG)
+            .env("MUSTER_CONFIG")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("TOML file of settings; its keys are the names of these flags"),
+    )
+}
+
+/// The file to read. Errors are ignored in this pass: what is missing may be in the file, and the real pass reports the
+/// rest. Only help and version come back as errors here, and end the matter.
+fn config_path(command: &Command, args: &[OsString]) -> Result<Option<PathBuf>, clap::Error> {
+    let id =
+        command.get_arguments().find(|arg| arg.get_long() == Some(CONFIG)).map(|arg| arg.get_id().clone());
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(args)?;
+    Ok(id.and_then(|id| matches.try_get_one::<PathBuf>(id.as_str()).ok().flatten().cloned()))
+}
+
+/// The command with the file's values as its defaults.
+fn with_file(mut command: Command, path: &Path) -> Result<Command, clap::Error> {
+    let text = fs::read_to_string(path).map_err(|error| refuse(ErrorKind::Io, path, &error.to_string()))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| refuse(ErrorKind::InvalidValue, path, error.message()))?;
+    for (key, value) in table {
+        let setting = command.get_arguments().find(|arg| arg.get_long() == Some(&key) && key != CONFIG);
+        let Some(arg) = setting.cloned() else {
+            return Err(refuse(ErrorKind::UnknownArgument, path, &format!("unknown key `{key}`")));
+        };
+        let values = default_values(&arg, &key, &value)
+            .map_err(|reason| refuse(ErrorKind::InvalidValue, path, &format!("key `{key}`: {reason}")))?;
+        // No longer required: the file has given it.
+        command = command.mut_arg(arg.get_id(), |arg| arg.required(false).default_values(values));
+    }
+    Ok(command)
+}
+
+fn refuse(kind: ErrorKind, path: &Path, reason: &str) -> clap::Error {
+    clap::Error::raw(kind, format!("{}: {reason}\n", path.display()))
+}
+
+/// The file's value as the texts the flag would have been given, checked by the flag's own parser.
+fn default_values(arg: &Arg, key: &str, value: &toml::Value) -> Result<Vec<String>, String> {
+    if !arg.get_action().takes_values() {
+        return match value.as_bool() {
+            Some(value) if matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse) => {
+                Ok(vec![value.to_string()])
+            }
+            _ => Err("expected true or false".to_owned()),
+        };
+    }
+    let texts = match value {
+        toml::Value::Array(values) => values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?,
+        value => vec![scalar(value)?],
+    };
+    // A flag that may be given again takes the values one by one, any other as one text.
+    let texts = if matches!(arg.get_action(), ArgAction::Append) { texts } else { vec![texts.join(",")] };
+    check(arg, key, &texts)?;
+    Ok(texts)
+}
+
+fn scalar(value: &toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
+        other => Err(format!("expected text, a number, true or false, found {}", other.type_str())),
+    }
+}
+
+/// Runs the values through a flag of the same parser, alone: the original may be tied to other flags.
+fn check(arg: &Arg, key: &str, values: &[String]) -> Result<(), String> {
+    let mut alone = Arg::new(CONFIG)
+        .long(key.to_owned())
+        .value_parser(arg.get_value_parser().clone())
+        .action(arg.get_action().clone());
+    if let Some(delimiter) = arg.get_value_delimiter() {
+        alone = alone.value_delimiter(delimiter);
+    }
+    let command = Command::new(CONFIG).no_binary_name(true).disable_help_flag(true).arg(alone);
+    let args = values.iter().map(|value| format!("--{key}={value}"));
+    command.try_get_matches_from(args).map(drop).map_err(|error| in_one_line(&error))
+}
+
+/// clap's message without its `error:` in front and its hints behind.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more"));
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").map_or_else(|| line.clone(), str::to_owned)
+}
+
+/// Reads a duration as people and Kubernetes flags write it: `40s`, `100ms`, `1m30s`, `2h`, `0`.
+///
+/// # Errors
+/// When the text is no duration, or a negative one.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("`{text}` is no duration such as 40s or 1m30s"))?;
+    Duration::try_from(parsed).map_err(|_| format!("`{text}` is negative"))
+}
+
+#[cfg(test)]
+mod tests;

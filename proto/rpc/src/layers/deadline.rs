@@ -1,0 +1,187 @@
+//! Deadlines: a call whose time is up is answered DEADLINE_EXCEEDED and its handler dropped.
+//!
+//! The layer covers the time until the response head. For a unary call that is the whole call; a stream has its head at
+//! once, so neither the caller's deadline nor our default ever ends a watch or a heartbeat from here.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+use pin_project_lite::pin_project;
+use tokio::time::Sleep;
+use tonic::Status;
+use tower::{Layer, Service};
+
+/// The header by which a caller says how long it will wait.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// Ends calls at the caller's deadline, or at a default of ours when the caller named none.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadlineLayer {
+    default: Option<Duration>,
+}
+
+impl DeadlineLayer {
+    pub const fn new(default: Option<Duration>) -> DeadlineLayer {
+        DeadlineLayer { default }
+    }
+}
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = Deadline<S>;
+
+    fn layer(&self, inner: S) -> Deadline<S> {
+        Deadline { inner, default: self.default }
+    }
+}
+
+/// The service that [`DeadlineLayer`] makes.
+#[derive(Clone, Debug)]
+pub struct Deadline<S> {
+    inner: S,
+    default: Option<Duration>,
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Deadline<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ResBody: Default,
+{
+    type Response = Response<ResBody>;
+    type Error = S::Error;
+    type Future = DeadlineFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let allowed = caller_timeout(request.headers()).or(self.default);
+        // Set the alarm before the call starts: tonic keeps a timer of its own around us, which answers CANCELLED, and
+        // ours has to be the earlier one.
+        let alarm = allowed.map(tokio::time::sleep);
+        DeadlineFuture { call: self.inner.call(request), alarm }
+    }
+}
+
+pin_project! {
+    /// The future of a [`Deadline`] service.
+    pub struct DeadlineFuture<F> {
+        #[pin]
+        call: F,
+        #[pin]
+        alarm: Option<Sleep>,
+    }
+}
+
+impl<F, ResBody, E> Future for DeadlineFuture<F>
+where
+    F: Future<Output = Result<Response<ResBody>, E>>,
+    ResBody: Default,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if let Poll::Ready(response) = this.call.poll(cx) {
+            return Poll::Ready(response);
+        }
+        let Some(alarm) = this.alarm.as_pin_mut() else { return Poll::Pending };
+        ready!(alarm.poll(cx));
+        let status = Status::deadline_exceeded("the call's deadline passed before an answer was ready");
+        Poll::Ready(Ok(status.into_http()))
+    }
+}
+
+/// How long the caller will wait, if it says so in a way that can be understood.
+fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
+    parse_grpc_timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())
+}
+
+/// Reads a `grpc-timeout`: one to eight digits and a unit (`H M S m u n`). Anything else is no timeout, as the gRPC
+/// specification asks.
+pub fn parse_grpc_timeout(text: &[u8]) -> Option<Duration> {
+    let (unit, digits) = text.split_last()?;
+    if digits.is_empty() || digits.len() > 8 {
+        return None;
+    }
+    let mut amount = 0u64;
+    for digit in digits {
+        amount = amount * 10 + u64::from(digit.is_ascii_digit().then(|| digit - b'0')?);
+    }
+    match unit {
+        b'H' => Some(Duration::from_secs(amount * 3_600)),
+        b'M' => Some(Duration::from_secs(amount * 60)),
+        b'S' => Some(Duration::from_secs(amount)),
+        b'm' => Some(Duration::from_millis(amount)),
+        b'u' => Some(Duration::from_micros(amount)),
+        b'n' => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+    use tonic::body::Body;
+    use tower::{ServiceExt, service_fn};
+
+    #[test]
+    fn timeouts_are_read_as_the_grpc_specification_writes_them() {
+        for (text, expected) in [
+            ("2H", Some(Duration::from_secs(7_200))),
+            ("3M", Some(Duration::from_secs(180))),
+            ("15S", Some(Duration::from_secs(15))),
+            ("250m", Some(Duration::from_millis(250))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("9n", Some(Duration::from_nanos(9))),
+            ("0S", Some(Duration::ZERO)),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
+            ("100000000n", None),
+            ("", None),
+            ("S", None),
+            ("10", None),
+            ("10s", None),
+            ("-1S", None),
+            ("+1S", None),
+            ("1.5S", None),
+            (" 1S", None),
+            ("1 S", None),
+        ] {
+            assert_eq!(parse_grpc_timeout(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    /// How a call ends whose handler takes five seconds.
+    async fn slow_call(default: Option<Duration>, timeout: Option<&str>) -> Option<Code> {
+        let service = DeadlineLayer::new(default).layer(service_fn(|_: Request<()>| async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok::<_, Status>(Response::new(Body::default()))
+        }));
+        let mut request = Request::new(());
+        if let Some(timeout) = timeout {
+            request.headers_mut().insert(GRPC_TIMEOUT, timeout.parse().unwrap());
+        }
+        let response = service.oneshot(request).await.unwrap();
+        Status::from_header_map(response.headers()).map(|status| status.code())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_callers_deadline_wins_over_ours_and_nonsense_counts_as_none() {
+        let second = Some(Duration::from_secs(1));
+        let late = Some(Code::DeadlineExceeded);
+        for (default, timeout, expected) in [
+            (None, None, None),
+            (second, None, late),
+            (None, Some("100m"), late),
+            (None, Some("0n"), late),
+            (second, Some("6S"), None),
+            (second, Some("soon"), late),
+            (None, Some("soon"), None),
+        ] {
+            assert_eq!(slow_call(default, timeout).await, expected, "default {default:?}, asked {timeout:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How a Muster process listens, is traced, keeps time and stops.
+//!
+//! - [`server`]: bind, health, reflection, layers, drain; every service starts here. [`layers`] holds what surrounds a
+//!   call: its span, the in-flight cap, its deadline.
+//! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
+//! - [`shutdown`]: a signal becomes a token, a grace, a stop.
+//! - [`config`]: flags, environment and config file. [`telemetry`]: logs and spans. [`http`]: metrics and readiness.
+//! - [`clock`] and [`backoff`]: time as an input, and when to try again.
+
+pub mod backoff;
+pub mod clock;
+pub mod config;
+pub mod http;
+pub mod identity;
+pub mod layers;
+pub mod server;
+pub mod shutdown;
+pub mod telemetry;
+pub mod tls;
+
+/// The domain of every `google.rpc.ErrorInfo` that Muster sends.
+pub const ERROR_DOMAIN: &str = "muster.dev";

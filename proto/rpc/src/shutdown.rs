@@ -1,0 +1,122 @@
+//! Stopping: a signal becomes a token, the token starts a grace, the grace ends in a hard stop.
+//!
+//! Everything that waits for long (streams, watchers, loops) waits for [`Shutdown::requested`] too and ends by itself.
+//! What does not is cut when the grace is over.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// What a shell expects of a process that an operator interrupted.
+const EXIT_INTERRUPTED: i32 = 130;
+
+/// The word "stop", shared by every part of a process. Clones hear it together; it cannot be taken back.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    token: CancellationToken,
+}
+
+impl Shutdown {
+    pub fn new() -> Shutdown {
+        Shutdown::default()
+    }
+
+    /// A shutdown that SIGTERM or SIGINT triggers. A second signal ends the process at once, with exit code 130: an
+    /// operator who asks twice does not want to wait for the grace.
+    ///
+    /// # Errors
+    /// When the process may not install signal handlers.
+    pub fn on_signals() -> io::Result<Shutdown> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let shutdown = Shutdown::new();
+        let asked = shutdown.clone();
+        tokio::spawn(async move {
+            let name = next_signal(&mut terminate, &mut interrupt).await;
+            tracing::info!(signal = name, "stopping; a second signal stops at once");
+            asked.trigger();
+            let name = next_signal(&mut terminate, &mut interrupt).await;
+            tracing::warn!(signal = name, "stopping at once");
+            std::process::exit(EXIT_INTERRUPTED);
+        });
+        Ok(shutdown)
+    }
+
+    /// Asks everybody to stop.
+    pub fn trigger(&self) {
+        self.token.cancel();
+    }
+
+    pub fn is_requested(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// Completes when the stop is asked for, at once if it already was. The future owns its share of the token, so a
+    /// stream can carry it along.
+    pub fn requested(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.token.clone().cancelled_owned()
+    }
+
+    /// Completes when the stop was asked for and `grace` has passed since: the moment to cut what still runs.
+    pub fn grace_over(&self, grace: Duration) -> impl Future<Output = ()> + Send + use<> {
+        let requested = self.requested();
+        async move {
+            requested.await;
+            tokio::time::sleep(grace).await;
+        }
+    }
+
+    /// A shutdown that follows this one and can also be triggered alone, for a part that may stop before the whole.
+    pub fn child(&self) -> Shutdown {
+        Shutdown { token: self.token.child_token() }
+    }
+}
+
+async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn every_clone_hears_the_stop() {
+        let shutdown = Shutdown::new();
+        let waiting = shutdown.clone().requested();
+        assert!(shutdown.requested().now_or_never().is_none(), "nobody asked yet");
+        shutdown.trigger();
+        waiting.await;
+        assert!(shutdown.is_requested());
+    }
+
+    #[tokio::test]
+    async fn a_child_stops_with_its_parent_but_not_the_other_way_round() {
+        let parent = Shutdown::new();
+        let (alone, follower) = (parent.child(), parent.child());
+        alone.trigger();
+        assert!(!parent.is_requested());
+        parent.trigger();
+        assert!(follower.is_requested());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_grace_starts_when_the_stop_is_asked_for() {
+        const GRACE: Duration = Duration::from_secs(10);
+        let shutdown = Shutdown::new();
+        let over = shutdown.grace_over(GRACE);
+        tokio::pin!(over);
+        let early = tokio::time::timeout(Duration::from_secs(3_600), &mut over).await;
+        assert!(early.is_err(), "no grace runs out before a stop is asked for");
+        shutdown.trigger();
+        let early = tokio::time::timeout(GRACE - Duration::from_millis(1), &mut over).await;
+        assert!(early.is_err(), "the whole grace is given");
+        over.await;
+    }
+}

@@ -1,0 +1,256 @@
+//! Logs to stderr and, when a collector is named, spans to it over OTLP.
+//!
+//! Two filters on one subscriber: the log shows what `--log-level` asks for, while the collector gets our spans, which
+//! are made at debug level so that they cost nothing where nobody collects. Export happens in the background with a
+//! bounded queue: a collector that is away loses spans and slows nobody.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+/// The longest one export may take before its spans are given up.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stopping process waits for its last spans to leave.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The flags of logs and traces, the same in every process.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+#[command(next_help_heading = "Telemetry")]
+pub struct TelemetryFlags {
+    /// How log lines are written
+    #[arg(long, env = "MUSTER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What is logged: a level, or targets with levels such as `info,muster_store=debug`
+    #[arg(long, env = "MUSTER_LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+
+    /// Collector that spans are sent to, OTLP over gRPC; OTEL_EXPORTER_OTLP_ENDPOINT serves too
+    #[arg(long, env = "MUSTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+
+    /// Share of traces begun here that are recorded, 0 to 1; callers' decisions are followed
+    #[arg(long, env = "MUSTER_TRACE_SAMPLE_RATIO", default_value_t = 0.01, value_parser = parse_ratio)]
+    pub trace_sample_ratio: f64,
+}
+
+impl Default for TelemetryFlags {
+    fn default() -> TelemetryFlags {
+        TelemetryFlags {
+            log_format: LogFormat::Text,
+            log_level: "info".to_owned(),
+            otlp_endpoint: None,
+            trace_sample_ratio: 0.01,
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if (0.0..=1.0).contains(&ratio) { Ok(ratio) } else { Err(format!("`{text}` is not between 0 and 1")) }
+}
+
+/// Why telemetry could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    #[error("--log-level: {0}")]
+    LogLevel(#[from] tracing_subscriber::filter::ParseError),
+    #[error("--otlp-endpoint: {0}")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+    #[error("telemetry with a collector has to be set up inside the tokio runtime")]
+    NoRuntime,
+}
+
+/// What keeps telemetry going; shut it down last, or the last spans are lost.
+#[must_use = "spans still queued are lost unless the guard is shut down"]
+#[derive(Debug)]
+pub struct TelemetryGuard {
+    provider: Option<SdkTracerProvider>,
+}
+
+impl TelemetryGuard {
+    /// Whether spans are sent to a collector.
+    pub fn exports(&self) -> bool {
+        self.provider.is_some()
+    }
+
+    /// Sends what is still queued, within a few seconds, whether or not the collector answers.
+    pub async fn shutdown(self) {
+        let Some(provider) = self.provider else { return };
+        // The flush blocks, and the exporter needs the runtime's threads meanwhile: off the async threads it goes.
+        let flushed =
+            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT)).await;
+        match flushed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the last spans did not reach the collector"),
+            Err(error) => tracing::warn!(%error, "the flush of the last spans failed"),
+        }
+    }
+}
+
+/// Sets up logs and traces for this process. Where a subscriber is installed already nothing happens, so that tests may
+/// start several services in one process.
+///
+/// # Errors
+/// When the log level or the collector's URL cannot be understood.
+pub fn init(service_name: &str, flags: &TelemetryFlags) -> Result<TelemetryGuard, TelemetryError> {
+    let log_filter = EnvFilter::try_new(&flags.log_level)?;
+    if tracing::dispatcher::has_been_set() {
+        return Ok(TelemetryGuard { provider: None });
+    }
+    let endpoint = flags.otlp_endpoint.clone().or_else(standard_endpoint);
+    let provider = endpoint.map(|url| provider(service_name, &url, flags.trace_sample_ratio)).transpose()?;
+    let traces = provider.as_ref().map(|provider| trace_layer(provider.tracer("muster")));
+
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = match flags.log_format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let installed =
+        tracing_subscriber::registry().with(lines.with_filter(log_filter)).with(traces).try_init();
+    match installed {
+        Ok(()) => Ok(TelemetryGuard { provider }),
+        // Somebody else was faster by a hair: theirs stays.
+        Err(_) => Ok(TelemetryGuard { provider: None }),
+    }
+}
+
+/// The collector as OpenTelemetry's own variables name it.
+fn standard_endpoint() -> Option<String> {
+    ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()))
+}
+
+fn provider(service_name: &str, endpoint: &str, ratio: f64) -> Result<SdkTracerProvider, TelemetryError> {
+    // Without a runtime the exporter's connection would panic instead of failing.
+    tokio::runtime::Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(EXPORT_TIMEOUT)
+        .build()?;
+    Ok(SdkTracerProvider::builder()
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
+        .with_resource(resource(service_name))
+        .with_batch_exporter(exporter)
+        .build())
+}
+
+/// Who the spans come from. What the operator put into the OTEL_ variables wins over what we say of ourselves.
+fn resource(service_name: &str) -> Resource {
+    let name = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.as_deref().map_or("localhost", str::trim);
+    let builder = Resource::builder_empty()
+        .with_attributes([
+            KeyValue::new("service.name", service_name.to_owned()),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.instance.id", format!("{host}:{}", std::process::id())),
+            KeyValue::new("host.name", host.to_owned()),
+        ])
+        .with_detectors(&[Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())]);
+    match name {
+        Some(name) => builder.with_service_name(name).build(),
+        None => builder.build(),
+    }
+}
+
+fn trace_layer<S>(tracer: SdkTracer) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    // The exporter is a gRPC client itself: without these it would trace its own calls, and their exports, and so on.
+    let ours = Targets::new().with_default(LevelFilter::INFO).with_target("muster", LevelFilter::DEBUG);
+    let filter = ["h2", "hyper", "hyper_util", "tonic", "tower", "opentelemetry"]
+        .into_iter()
+        .fold(ours, |filter, target| filter.with_target(target, LevelFilter::OFF));
+    // Threads, locations and busy times are paid for by every span and looked at by nobody.
+    tracing_opentelemetry::layer()
+        .with_tracer(tracer)
+        .with_threads(false)
+        .with_location(false)
+        .with_tracked_inactivity(false)
+        .with_context_activation(false)
+        .with_filter(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        telemetry: TelemetryFlags,
+    }
+
+    #[test]
+    fn the_default_flags_are_the_default_settings() {
+        assert_eq!(Flags::parse_from(["muster"]).telemetry, TelemetryFlags::default());
+    }
+
+    #[test]
+    fn a_sample_ratio_is_a_share() {
+        for (text, expected) in [("0", Some(0.0)), ("0.5", Some(0.5)), ("1", Some(1.0))] {
+            assert_eq!(parse_ratio(text).ok(), expected, "{text}");
+        }
+        for text in ["-0.1", "1.1", "NaN", "half", ""] {
+            assert!(parse_ratio(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_flag_is_named() {
+        let flags = TelemetryFlags { log_level: "muster=loud".to_owned(), ..TelemetryFlags::default() };
+        assert!(init("muster-test", &flags).unwrap_err().to_string().starts_with("--log-level"));
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_away_holds_nothing_up() {
+        use opentelemetry::trace::Tracer;
+
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", nobody.local_addr().unwrap());
+        drop(nobody);
+        let provider = provider("muster-test", &endpoint, 1.0).unwrap();
+        let tracer = provider.tracer("muster");
+        // More than the queue holds: what does not fit is dropped, not waited for.
+        for _ in 0..5_000 {
+            drop(tracer.start("call"));
+        }
+        let guard = TelemetryGuard { provider: Some(provider) };
+        let patience = 2 * FLUSH_TIMEOUT;
+        tokio::time::timeout(patience, guard.shutdown()).await.expect("the stop is bounded");
+    }
+
+    #[test]
+    fn a_collector_needs_a_runtime_and_says_so() {
+        let error = provider("muster-test", "http://127.0.0.1:1", 1.0).unwrap_err();
+        assert!(matches!(error, TelemetryError::NoRuntime), "{error}");
+    }
+}

@@ -1,0 +1,213 @@
+//! How a connection is protected: mutual TLS, or nothing on addresses that only this machine can reach.
+//!
+//! [`TlsFlags`] is what the operator wrote; [`Security`] is what it comes to for one listening address, with every file
+//! read and checked, so that a wrong flag stops the process before it binds.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use x509_parser::pem::Pem;
+
+/// A peer that has not finished its handshake by then is not going to.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const CERT: &str = "--tls-cert";
+const KEY: &str = "--tls-key";
+const CLIENT_CA: &str = "--tls-client-ca";
+
+/// The TLS flags of every Muster process. Its certificate serves both ends: as server, and as client of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Security")]
+pub struct TlsFlags {
+    /// Certificate chain of this process, PEM
+    #[arg(long, env = "MUSTER_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Private key of --tls-cert, PEM
+    #[arg(long, env = "MUSTER_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Certificate authorities whose certificates are accepted from peers, PEM
+    #[arg(long, env = "MUSTER_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Serve without TLS on an address that other machines can reach; every caller is then an administrator
+    #[arg(long, env = "MUSTER_INSECURE", value_parser = clap::builder::BoolishValueParser::new())]
+    pub insecure: bool,
+}
+
+/// Why the TLS flags cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{missing} is missing: TLS needs --tls-cert, --tls-key and --tls-client-ca")]
+    Incomplete { missing: &'static str },
+    #[error(
+        "{address} can be reached by other machines and there is no TLS: give --tls-cert, --tls-key and \
+         --tls-client-ca, listen on a loopback address, or accept it with --insecure"
+    )]
+    Unprotected { address: SocketAddr },
+    #[error("--insecure contradicts --tls-cert, --tls-key and --tls-client-ca: give one or the other")]
+    Contradiction,
+    #[error("{flag}: cannot read {}: {error}", path.display())]
+    Unreadable { flag: &'static str, path: PathBuf, error: io::Error },
+    #[error("{flag}: {} holds no {expected} in PEM format", path.display())]
+    NotPem { flag: &'static str, path: PathBuf, expected: &'static str },
+    #[error("the certificate, key and authorities do not work together: {0}")]
+    Mismatch(String),
+}
+
+/// How one listening address is protected, checked and ready for use.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// No TLS: every caller is the administrator. The warning, if any, is for the log.
+    Plain { warning: Option<String> },
+    /// TLS in which the client must show a certificate too.
+    MutualTls(Box<ServerTlsConfig>),
+}
+
+impl Security {
+    /// No TLS, for addresses of this machine.
+    pub const fn plain() -> Security {
+        Security::Plain { warning: None }
+    }
+
+    /// What the operator should be told in the log.
+    pub fn warning(&self) -> Option<&str> {
+        match self {
+            Security::Plain { warning } => warning.as_deref(),
+            Security::MutualTls(_) => None,
+        }
+    }
+}
+
+impl TlsFlags {
+    /// What the flags come to when listening on `address`.
+    ///
+    /// # Errors
+    /// When flags are missing or contradict each other, a file cannot be used, or the address would be open to others.
+    pub fn security(&self, address: SocketAddr) -> Result<Security, TlsError> {
+        let Some([cert, key, ca]) = self.files()? else {
+            return self.without_tls(address);
+        };
+        if self.insecure {
+            return Err(TlsError::Contradiction);
+        }
+        let config = ServerTlsConfig::new()
+            .identity(Identity::from_pem(cert.certificates()?, key.private_key()?))
+            .client_ca_root(Certificate::from_pem(ca.certificates()?))
+            .timeout(HANDSHAKE_TIMEOUT);
+        // Building a server is how tonic checks that the key belongs to the certificate; better now than at serve.
+        tonic::transport::Server::builder().tls_config(config.clone()).map_err(|error| mismatch(&error))?;
+        Ok(Security::MutualTls(Box::new(config)))
+    }
+
+    /// How this process calls others: with its own certificate, trusting the same authorities. `None` without TLS.
+    ///
+    /// # Errors
+    /// When flags are missing or a file cannot be used.
+    pub fn client(&self) -> Result<Option<ClientTls>, TlsError> {
+        self.files()?.map(|[cert, key, ca]| ClientTls::read(ca, cert, key)).transpose()
+    }
+
+    fn without_tls(&self, address: SocketAddr) -> Result<Security, TlsError> {
+        if address.ip().to_canonical().is_loopback() {
+            Ok(Security::plain())
+        } else if self.insecure {
+            let warning =
+                format!("{address} is served without TLS: whoever can reach it is an administrator");
+            Ok(Security::Plain { warning: Some(warning) })
+        } else {
+            Err(TlsError::Unprotected { address })
+        }
+    }
+
+    /// Certificate, key and authorities: all or none.
+    fn files(&self) -> Result<Option<[PemFile<'_>; 3]>, TlsError> {
+        let given = [(CERT, &self.tls_cert), (KEY, &self.tls_key), (CLIENT_CA, &self.tls_client_ca)];
+        match given {
+            [(_, None), (_, None), (_, None)] => Ok(None),
+            [(_, Some(cert)), (_, Some(key)), (_, Some(ca))] => {
+                Ok(Some([PemFile::new(CERT, cert), PemFile::new(KEY, key), PemFile::new(CLIENT_CA, ca)]))
+            }
+            some => {
+                let missing = some.iter().find(|(_, path)| path.is_none()).map_or(CERT, |(flag, _)| flag);
+                Err(TlsError::Incomplete { missing })
+            }
+        }
+    }
+}
+
+/// A file of PEM blocks and the flag that named it, so that an error can say which flag to correct.
+#[derive(Clone, Copy, Debug)]
+pub struct PemFile<'a> {
+    pub flag: &'static str,
+    pub path: &'a Path,
+}
+
+impl<'a> PemFile<'a> {
+    pub fn new(flag: &'static str, path: &'a Path) -> PemFile<'a> {
+        PemFile { flag, path }
+    }
+
+    fn certificates(&self) -> Result<Vec<u8>, TlsError> {
+        self.read("certificate", |label| label == "CERTIFICATE")
+    }
+
+    fn private_key(&self) -> Result<Vec<u8>, TlsError> {
+        self.read("private key", |label| label.ends_with("PRIVATE KEY"))
+    }
+
+    fn read(&self, expected: &'static str, wanted: impl Fn(&str) -> bool) -> Result<Vec<u8>, TlsError> {
+        let PemFile { flag, path } = *self;
+        let text = fs::read(path).map_err(|error| TlsError::Unreadable { flag, path: path.into(), error })?;
+        let found = Pem::iter_from_buffer(&text).any(|block| block.is_ok_and(|pem| wanted(&pem.label)));
+        if found { Ok(text) } else { Err(TlsError::NotPem { flag, path: path.into(), expected }) }
+    }
+}
+
+/// What a client needs for mutual TLS.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    config: ClientTlsConfig,
+}
+
+impl ClientTls {
+    /// Reads the authorities to trust and the client's own certificate and key.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is not PEM.
+    pub fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<ClientTls, TlsError> {
+        let config = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(ca.certificates()?))
+            .identity(Identity::from_pem(cert.certificates()?, key.private_key()?));
+        // As for the server: an endpoint that is never connected shows whether the parts fit.
+        tonic::transport::Endpoint::from_static("https://localhost")
+            .tls_config(config.clone())
+            .map_err(|error| mismatch(&error))?;
+        Ok(ClientTls { config })
+    }
+
+    /// Expects the server's certificate to carry this name instead of the one in the URL.
+    #[must_use]
+    pub fn server_name(self, name: impl Into<String>) -> ClientTls {
+        ClientTls { config: self.config.domain_name(name) }
+    }
+
+    /// For `Endpoint::tls_config`.
+    pub fn config(&self) -> ClientTlsConfig {
+        self.config.clone()
+    }
+}
+
+/// tonic's error says only "transport error"; the reason is its source.
+fn mismatch(error: &tonic::transport::Error) -> TlsError {
+    let reason = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    TlsError::Mismatch(reason)
+}
+
+#[cfg(test)]
+mod tests;

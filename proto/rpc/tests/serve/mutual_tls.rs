@@ -1,0 +1,115 @@
+//! Mutual TLS over a real handshake: the certificate decides who is calling, and none means no call.
+
+use std::path::PathBuf;
+
+use muster_rpc::server::ServerConfig;
+use muster_rpc::tls::{ClientTls, PemFile, TlsFlags};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+
+use crate::probe::{Client, Running, patiently, start};
+
+/// A certificate authority that writes what it issues to files.
+struct Authority {
+    dir: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let dir = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(dir.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Authority { dir, issuer: Issuer::new(params, key) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Issues a certificate and returns the paths of it and its key.
+    fn issue(&self, common_name: &str, organization: &str) -> [PathBuf; 2] {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let file = common_name.replace(':', "-");
+        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
+        std::fs::write(&paths[0], certificate.pem()).unwrap();
+        std::fs::write(&paths[1], key.serialize_pem()).unwrap();
+        paths
+    }
+
+    fn client(&self, common_name: &str, organization: &str) -> ClientTls {
+        let [cert, key] = self.issue(common_name, organization);
+        let ca = self.path("ca.pem");
+        ClientTls::read(PemFile::new("--ca", &ca), PemFile::new("--cert", &cert), PemFile::new("--key", &key))
+            .unwrap()
+    }
+}
+
+async fn start_with(authority: &Authority) -> Running {
+    let [cert, key] = authority.issue("store", "muster:stores");
+    let flags = TlsFlags {
+        tls_cert: Some(cert),
+        tls_key: Some(key),
+        tls_client_ca: Some(authority.path("ca.pem")),
+        insecure: false,
+    };
+    start(ServerConfig::default(), flags.security("0.0.0.0:7400".parse().unwrap()).unwrap()).await
+}
+
+async fn who_am_i(server: &Running, tls: ClientTlsConfig) -> Result<String, String> {
+    let url = format!("https://localhost:{}", server.address.port());
+    let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap();
+    // In TLS 1.3 a client hears of a refused certificate only after its own half of the handshake.
+    let channel = patiently(endpoint.connect()).await.map_err(|error| error.to_string())?;
+    Client { channel }.call("WhoAmI").await.map_err(|status| status.to_string())
+}
+
+#[tokio::test]
+async fn the_certificate_says_who_is_calling() {
+    let authority = Authority::new();
+    let server = start_with(&authority).await;
+    for (common_name, organization, expected) in [
+        ("node:a", "muster:nodes", "node:a"),
+        ("system:node:b", "system:nodes", "node:b"),
+        ("eva", "muster:admins", "admin"),
+        ("c1", "muster:controllers", "controller"),
+        ("node:c", "guests", "nobody (CN=node:c O=guests)"),
+    ] {
+        let tls = authority.client(common_name, organization);
+        let found = who_am_i(&server, tls.config()).await;
+        assert_eq!(found.as_deref(), Ok(expected), "CN={common_name} O={organization}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_certificate_we_trust_there_is_no_call() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = start_with(&authority).await;
+    let ours = std::fs::read(authority.path("ca.pem")).unwrap();
+    let anonymous = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ours));
+    assert!(who_am_i(&server, anonymous).await.is_err(), "no certificate");
+
+    let [cert, key] = stranger.issue("eva", "muster:admins");
+    let ca = authority.path("ca.pem");
+    let foreign = ClientTls::read(
+        PemFile::new("--ca", &ca),
+        PemFile::new("--cert", &cert),
+        PemFile::new("--key", &key),
+    );
+    assert!(who_am_i(&server, foreign.unwrap().config()).await.is_err(), "a certificate of somebody else's");
+}
+
+#[tokio::test]
+async fn a_server_of_somebody_elses_is_not_called() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = start_with(&stranger).await;
+    let tls = authority.client("eva", "muster:admins");
+    assert!(who_am_i(&server, tls.config()).await.is_err());
+}

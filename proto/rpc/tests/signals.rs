@@ -1,0 +1,70 @@
+//! Signals to a real process: the first asks it to stop, the second does not ask.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use muster_rpc::shutdown::Shutdown;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The child of the tests below, which start this very file again. It says how far it has come and never ends itself.
+#[tokio::test]
+#[ignore = "it is the child that the other tests signal"]
+async fn child() {
+    let shutdown = Shutdown::on_signals().unwrap();
+    println!("\nready");
+    shutdown.requested().await;
+    println!("\nasked to stop");
+    std::future::pending::<()>().await;
+}
+
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start() -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--nocapture"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Process { child, lines };
+        process.wait_for("ready");
+        process
+    }
+
+    fn wait_for(&mut self, expected: &str) {
+        assert!(self.lines.any(|line| line.unwrap() == expected), "the child never says `{expected}`");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already, which is what a passing test wants.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_first_signal_asks_and_the_second_ends_the_process() {
+    for (first, second) in
+        [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)]
+    {
+        let mut process = Process::start();
+        process.signal(first);
+        process.wait_for("asked to stop");
+        process.signal(second);
+        let status = process.child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{first:?} then {second:?}");
+    }
+}

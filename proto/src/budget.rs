@@ -1,0 +1,88 @@
+//! Disruption budgets: how many of a set of pods may be away at once.
+//!
+//! A budget binds evictions, not deletions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use crate::meta::Metadata;
+use crate::name::Name;
+use crate::percent::IntOrPercent;
+use crate::selector::LabelSelector;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisruptionBudget {
+    pub meta: Metadata,
+    pub spec: DisruptionBudgetSpec,
+    pub status: DisruptionBudgetStatus,
+}
+
+/// Which pods a budget guards, and how many must stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisruptionBudgetSpec {
+    /// Pods of the budget's own namespace; the empty selector means all of them.
+    pub selector: LabelSelector,
+    pub limit: DisruptionLimit,
+    pub unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy,
+}
+
+/// How many pods are spoken for: exactly one of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisruptionLimit {
+    /// So many must stay.
+    MinAvailable(IntOrPercent),
+    /// So many may be away.
+    MaxUnavailable(IntOrPercent),
+}
+
+/// When a pod that is not ready may be evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnhealthyPodEvictionPolicy {
+    /// While enough others are healthy.
+    #[default]
+    IfHealthyBudget,
+    AlwaysAllow,
+}
+
+/// The text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be IfHealthyBudget or AlwaysAllow")]
+pub struct UnhealthyPodEvictionPolicyError;
+
+/// How a budget stands. Written by the store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DisruptionBudgetStatus {
+    /// Evictions that would be granted now; a negative number, which the store never writes, grants none.
+    pub disruptions_allowed: i32,
+    pub current_healthy: i32,
+    pub desired_healthy: i32,
+    pub expected_pods: i32,
+    /// Pods whose eviction was granted and is not seen yet, and when.
+    pub disrupted_pods: BTreeMap<Name, Timestamp>,
+    pub observed_generation: i64,
+}
+
+impl FromStr for UnhealthyPodEvictionPolicy {
+    type Err = UnhealthyPodEvictionPolicyError;
+
+    /// Empty text is the default.
+    fn from_str(text: &str) -> Result<Self, UnhealthyPodEvictionPolicyError> {
+        match text {
+            "" | "IfHealthyBudget" => Ok(Self::IfHealthyBudget),
+            "AlwaysAllow" => Ok(Self::AlwaysAllow),
+            _ => Err(UnhealthyPodEvictionPolicyError),
+        }
+    }
+}
+
+impl fmt::Display for UnhealthyPodEvictionPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::IfHealthyBudget => "IfHealthyBudget",
+            Self::AlwaysAllow => "AlwaysAllow",
+        })
+    }
+}

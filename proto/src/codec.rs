@@ -1,0 +1,44 @@
+//! The codec of every Muster call: prost with small buffers.
+//!
+//! tonic's default sets 8 KiB aside per direction of every stream. A fleet holds
+//! one idle stream per agent, so that default, not the messages, would be the
+//! store's memory. Buffers grow when a message needs more.
+
+use std::marker::PhantomData;
+
+use prost::Message;
+use tonic::codec::{BufferSettings, Codec};
+use tonic_prost::{ProstDecoder, ProstEncoder};
+
+const BUFFER: usize = 512;
+/// How much may be encoded before it is handed to the connection.
+const YIELD_AT: usize = 32 * 1024;
+
+/// prost encoding of `T` out and `U` in, with small buffers.
+#[derive(Debug, Clone)]
+pub struct SmallCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for SmallCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for SmallCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = ProstDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::new(BUFFER, YIELD_AT))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(BUFFER, YIELD_AT))
+    }
+}

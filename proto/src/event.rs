@@ -1,0 +1,79 @@
+//! Events: something that happened to a record, and why.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use crate::meta::Metadata;
+use crate::name::{Name, Namespace, Uid};
+use crate::record::Kind;
+
+/// The namespace of events about records that have none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The namespace is the involved record's, or [`DEFAULT_NAMESPACE`]. An event that was not stored yet
+    /// may bear the involved record's name; the store gives it its own.
+    pub meta: Metadata,
+    pub involved: ObjectReference,
+    pub kind: EventType,
+    /// What happened, in one word.
+    pub reason: String,
+    /// What happened, in a sentence.
+    pub message: String,
+    /// The part that tells, such as `controller`.
+    pub source_component: String,
+    /// How often it happened; 0 before it was stored.
+    pub count: i32,
+    pub first_timestamp: Option<Timestamp>,
+    pub last_timestamp: Option<Timestamp>,
+}
+
+/// A record that is spoken of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectReference {
+    /// Any but [`Kind::Event`].
+    pub kind: Kind,
+    /// `None` for nodes.
+    pub namespace: Option<Namespace>,
+    pub name: Name,
+    /// `None` when any bearer of the name is meant.
+    pub uid: Option<Uid>,
+}
+
+/// How grave it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventType {
+    #[default]
+    Normal,
+    Warning,
+}
+
+/// The text names no type of event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be Normal or Warning")]
+pub struct EventTypeError;
+
+impl FromStr for EventType {
+    type Err = EventTypeError;
+
+    /// Empty text is Normal, the default.
+    fn from_str(text: &str) -> Result<Self, EventTypeError> {
+        match text {
+            "" | "Normal" => Ok(Self::Normal),
+            "Warning" => Ok(Self::Warning),
+            _ => Err(EventTypeError),
+        }
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}

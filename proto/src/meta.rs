@@ -1,0 +1,50 @@
+//! Metadata: who a record is, and which version of it this is.
+
+use jiff::Timestamp;
+
+use crate::label::{Annotations, Labels};
+use crate::name::{Name, Namespace, Uid};
+
+/// What every record has. Fields that only the store writes are empty in a
+/// record that was never stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metadata {
+    pub name: Name,
+    /// `None` for nodes, always set for the other kinds.
+    pub namespace: Option<Namespace>,
+    pub uid: Option<Uid>,
+    /// The revision that last wrote the record; 0 before any did.
+    pub resource_version: u64,
+    pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    pub labels: Labels,
+    pub annotations: Annotations,
+    pub finalizers: Vec<String>,
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// A record that another one belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnerReference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    /// Compared as text: owners may live in systems whose uids are not UUIDs.
+    pub uid: String,
+    pub controller: bool,
+    pub block_owner_deletion: bool,
+}
+
+impl Metadata {
+    /// Whether a deletion was asked for.
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// The owner that manages the record.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+}

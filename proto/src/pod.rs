@@ -1,0 +1,250 @@
+//! A piece of work for one node: what is to run, and what became of it.
+//!
+//! Its classes of service are worked out in `pod/qos.rs`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use crate::condition::{ConditionStatus, types};
+use crate::label::Labels;
+use crate::meta::Metadata;
+use crate::name::Name;
+use crate::pb;
+use crate::quantity::Resources;
+use crate::taint::Toleration;
+use crate::wellknown::annotation;
+
+mod qos;
+mod references;
+
+pub use qos::{QosClass, QosClassError};
+pub use references::References;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub meta: Metadata,
+    pub spec: PodSpec,
+    pub status: PodStatus,
+}
+
+/// What is to run, and where it may.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSpec {
+    /// `None` until the pod is bound.
+    pub node_name: Option<Name>,
+    pub node_selector: Labels,
+    pub affinity: Option<pb::Affinity>,
+    pub tolerations: Vec<Toleration>,
+    /// At least one.
+    pub containers: Vec<Container>,
+    pub init_containers: Vec<Container>,
+    pub overhead: Resources,
+    pub priority: Option<i32>,
+    /// 0 or more.
+    pub termination_grace_period_seconds: Option<i64>,
+    pub host_network: bool,
+    pub restart_policy: RestartPolicy,
+    pub scheduling_gates: Vec<String>,
+    pub volumes: Vec<pb::Volume>,
+    pub service_account_name: String,
+}
+
+/// One program of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Container {
+    pub name: String,
+    pub image: String,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub env: Vec<pb::EnvVar>,
+    pub resources: ResourceRequirements,
+    pub ports: Vec<pb::ContainerPort>,
+    /// Of an init container: it keeps running beside the others (restartPolicy Always).
+    pub sidecar: bool,
+    pub lifecycle: Option<pb::Lifecycle>,
+    pub volume_mounts: Vec<pb::VolumeMount>,
+}
+
+/// What a container needs and may take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResourceRequirements {
+    pub requests: Resources,
+    pub limits: Resources,
+}
+
+/// What happens to a container that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// The text names no restart policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be Always, OnFailure or Never")]
+pub struct RestartPolicyError;
+
+/// What became of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodStatus {
+    pub phase: PodPhase,
+    pub conditions: Vec<PodCondition>,
+    pub reason: String,
+    pub message: String,
+    /// `None` before the store worked it out; see [`Pod::qos`].
+    pub qos_class: Option<QosClass>,
+    /// At most one for each IP family.
+    pub pod_ips: Vec<IpAddr>,
+    pub start_time: Option<Timestamp>,
+    pub container_statuses: Vec<pb::ContainerStatus>,
+    pub init_container_statuses: Vec<pb::ContainerStatus>,
+    pub observed_generation: i64,
+    pub host_ip: Option<IpAddr>,
+}
+
+/// How far a pod has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodPhase {
+    #[default]
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+/// The text names no phase.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be Pending, Running, Succeeded, Failed or Unknown")]
+pub struct PodPhaseError;
+
+/// One aspect of a pod's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodCondition {
+    /// One of [`types`], or any other name.
+    pub kind: String,
+    pub status: ConditionStatus,
+    pub reason: String,
+    pub message: String,
+    pub last_probe_time: Option<Timestamp>,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+impl Pod {
+    /// The first condition of that type: writers look no further either.
+    pub fn condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.status.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Whether the pod serves.
+    pub fn is_ready(&self) -> bool {
+        self.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
+    }
+
+    /// Whether all its work is over, well or badly.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Whether this is the record of a pod that a node runs on its own account.
+    pub fn is_mirror(&self) -> bool {
+        self.meta.annotations.contains_key(annotation::MIRROR)
+    }
+
+    /// Whether a node found the pod anywhere but in the store.
+    pub fn is_static(&self) -> bool {
+        self.meta.annotations.get(annotation::CONFIG_SOURCE).is_some_and(|source| source != "api")
+    }
+
+    /// Whether a daemon set manages the pod.
+    pub fn is_daemon(&self) -> bool {
+        self.meta.controller().is_some_and(|owner| owner.kind == "DaemonSet")
+    }
+
+    /// Whether the pod is bound to the node of that name.
+    pub fn is_on(&self, node: &str) -> bool {
+        self.spec.node_name.as_ref().is_some_and(|name| name == node)
+    }
+
+    /// The class of service that the pod's requests and limits amount to.
+    pub fn qos(&self) -> QosClass {
+        qos::of(&self.spec)
+    }
+
+    /// What the pod refers to outside itself.
+    pub fn references(&self) -> References<'_> {
+        References::of(&self.spec)
+    }
+}
+
+impl PodSpec {
+    /// All containers, the init containers first.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+}
+
+impl PodStatus {
+    /// The first of the pod's addresses.
+    pub fn pod_ip(&self) -> Option<IpAddr> {
+        self.pod_ips.first().copied()
+    }
+}
+
+impl FromStr for RestartPolicy {
+    type Err = RestartPolicyError;
+
+    /// Empty text is Always, the default.
+    fn from_str(text: &str) -> Result<Self, RestartPolicyError> {
+        match text {
+            "" | "Always" => Ok(Self::Always),
+            "OnFailure" => Ok(Self::OnFailure),
+            "Never" => Ok(Self::Never),
+            _ => Err(RestartPolicyError),
+        }
+    }
+}
+
+impl fmt::Display for RestartPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Always => "Always",
+            Self::OnFailure => "OnFailure",
+            Self::Never => "Never",
+        })
+    }
+}
+
+impl FromStr for PodPhase {
+    type Err = PodPhaseError;
+
+    /// Empty text is Pending: where every pod starts.
+    fn from_str(text: &str) -> Result<Self, PodPhaseError> {
+        match text {
+            "" | "Pending" => Ok(Self::Pending),
+            "Running" => Ok(Self::Running),
+            "Succeeded" => Ok(Self::Succeeded),
+            "Failed" => Ok(Self::Failed),
+            "Unknown" => Ok(Self::Unknown),
+            _ => Err(PodPhaseError),
+        }
+    }
+}
+
+impl fmt::Display for PodPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! What all kinds of records have in common.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::invalid::Invalid;
+use crate::meta::Metadata;
+use crate::{budget, event, lease, node, pb, pod};
+
+/// The kinds of records the store keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    Node = 1,
+    Lease = 2,
+    Pod = 3,
+    DisruptionBudget = 4,
+    Event = 5,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 5] = [Kind::Node, Kind::Lease, Kind::Pod, Kind::DisruptionBudget, Kind::Event];
+
+    /// Whether records of this kind live in a namespace.
+    pub fn is_namespaced(self) -> bool {
+        self != Kind::Node
+    }
+
+    /// The kind written as its number, as keys on disk have it.
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Node => "Node",
+            Kind::Lease => "Lease",
+            Kind::Pod => "Pod",
+            Kind::DisruptionBudget => "DisruptionBudget",
+            Kind::Event => "Event",
+        })
+    }
+}
+
+/// The text names no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be Node, Lease, Pod, DisruptionBudget or Event")]
+pub struct KindError;
+
+impl FromStr for Kind {
+    type Err = KindError;
+
+    fn from_str(text: &str) -> Result<Self, KindError> {
+        match text {
+            "Node" => Ok(Kind::Node),
+            "Lease" => Ok(Kind::Lease),
+            "Pod" => Ok(Kind::Pod),
+            "DisruptionBudget" => Ok(Kind::DisruptionBudget),
+            "Event" => Ok(Kind::Event),
+            _ => Err(KindError),
+        }
+    }
+}
+
+/// A record of one kind, checked: a value of this type breaks no rule that can
+/// be seen from the record alone.
+pub trait Record:
+    Clone + fmt::Debug + PartialEq + Send + Sync + 'static + TryFrom<Self::Pb, Error = Invalid> + Into<Self::Pb>
+{
+    /// How the schema writes it.
+    type Pb: prost::Message + fmt::Debug + Default + Clone + PartialEq + Send + Sync + 'static;
+
+    const KIND: Kind;
+
+    fn meta(&self) -> &Metadata;
+
+    fn meta_mut(&mut self) -> &mut Metadata;
+}
+
+macro_rules! records {
+    ($($kind:ident: $record:ty),* $(,)?) => {
+        $(impl Record for $record {
+            type Pb = pb::$kind;
+
+            const KIND: Kind = Kind::$kind;
+
+            fn meta(&self) -> &Metadata {
+                &self.meta
+            }
+
+            fn meta_mut(&mut self) -> &mut Metadata {
+                &mut self.meta
+            }
+        })*
+    };
+}
+
+records! {
+    Node: node::Node,
+    Lease: lease::Lease,
+    Pod: pod::Pod,
+    DisruptionBudget: budget::DisruptionBudget,
+    Event: event::Event,
+}
