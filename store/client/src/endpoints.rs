@@ -1,0 +1,182 @@
+//! Where the stores are, and which of them is spoken to.
+//!
+//! Calls go to one store as long as it can be reached, then to the next in the list. Staying with one keeps reads in
+//! order; an operator who wants to spread load gives each part the list in another order.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use muster_rpc::clock::{SharedClock, SystemClock};
+use muster_rpc::layers::trace::{Inject, InjectLayer};
+use muster_rpc::tls::ClientTls;
+use tonic::transport::{Channel, Endpoint};
+use tower::Layer;
+
+/// What a call travels over: a connection that is made when first used and made again when it breaks, and that sends
+/// the current trace along.
+pub type Transport = Inject<Channel>;
+
+/// What one stream may hold unread. Records are small and a follower reads often.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Room for 64 streams that nobody reads: a process that is busy with calls must not be cut off from their answers by
+/// its own unread watches.
+const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
+
+/// Where the stores are and how to speak to them.
+#[derive(Clone)]
+pub struct StoreEndpoints {
+    /// In order of preference, such as `http://10.0.0.1:7400`. Without a scheme, `tls` decides on it.
+    pub urls: Vec<String>,
+    pub tls: Option<ClientTls>,
+    /// How long a call may take in all, unless it says otherwise.
+    pub deadline: Duration,
+    /// How long one store may take to accept a connection.
+    pub connect_timeout: Duration,
+    /// How often a connection is probed, idle or not.
+    pub keepalive_interval: Duration,
+    /// How long a probe may go unanswered before the connection counts as dead.
+    pub keepalive_timeout: Duration,
+    /// By which watches time their retries.
+    pub clock: SharedClock,
+}
+
+impl StoreEndpoints {
+    /// These stores, with the usual settings.
+    pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> StoreEndpoints {
+        StoreEndpoints { urls: urls.into_iter().map(Into::into).collect(), ..StoreEndpoints::default() }
+    }
+
+    #[must_use]
+    pub fn with_tls(self, tls: Option<ClientTls>) -> StoreEndpoints {
+        StoreEndpoints { tls, ..self }
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Endpoint, EndpointError> {
+        let unusable = |error: tonic::transport::Error| {
+            let reason =
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            EndpointError::Unusable { url: url.to_owned(), reason }
+        };
+        let full = match url.split_once("://") {
+            Some(_) => url.to_owned(),
+            None if self.tls.is_some() => format!("https://{url}"),
+            None => format!("http://{url}"),
+        };
+        let endpoint = Endpoint::from_shared(full).map_err(unusable)?;
+        // tonic speaks in clear to an http URL whatever its TLS settings.
+        let endpoint = match (endpoint.uri().scheme_str(), &self.tls) {
+            (Some("http"), None) => endpoint,
+            (Some("https"), Some(tls)) => endpoint.tls_config(tls.config()).map_err(unusable)?,
+            (Some("http"), Some(_)) => return Err(EndpointError::InClear { url: url.to_owned() }),
+            (Some("https"), None) => return Err(EndpointError::NoCertificate { url: url.to_owned() }),
+            _ => {
+                let reason = "must start with http:// or https://".to_owned();
+                return Err(EndpointError::Unusable { url: url.to_owned(), reason });
+            }
+        };
+        Ok(endpoint
+            .connect_timeout(self.connect_timeout)
+            .http2_keep_alive_interval(self.keepalive_interval)
+            .keep_alive_timeout(self.keepalive_timeout)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .tcp_nodelay(true))
+    }
+}
+
+impl Default for StoreEndpoints {
+    fn default() -> StoreEndpoints {
+        StoreEndpoints {
+            urls: Vec::new(),
+            tls: None,
+            deadline: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            // A dead peer is noticed within 15 s: well within the 40 s after which nodes count as silent.
+            keepalive_interval: Duration::from_secs(10),
+            keepalive_timeout: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+/// Why the stores' addresses cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    #[error("no store is named: give at least one URL such as http://127.0.0.1:7400")]
+    None,
+    #[error("{url} is not the address of a store: {reason}")]
+    Unusable { url: String, reason: String },
+    #[error("{url} would be spoken to in clear though certificates are given: write https://")]
+    InClear { url: String },
+    #[error("{url} needs a certificate, key and authority to be spoken to")]
+    NoCertificate { url: String },
+}
+
+/// The stores and which of them is in use.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    transports: Vec<Transport>,
+    current: AtomicUsize,
+}
+
+impl Ring {
+    pub(crate) fn new(endpoints: &StoreEndpoints) -> Result<Ring, EndpointError> {
+        let connect = |url: &String| Ok(InjectLayer.layer(endpoints.endpoint(url.trim())?.connect_lazy()));
+        let transports: Vec<Transport> = endpoints.urls.iter().map(connect).collect::<Result<_, _>>()?;
+        if transports.is_empty() {
+            return Err(EndpointError::None);
+        }
+        Ok(Ring { transports, current: AtomicUsize::new(0) })
+    }
+
+    /// The stores in the order to try them, the one in use first.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (usize, &Transport)> {
+        let count = self.transports.len();
+        let start = self.current.load(Ordering::Relaxed);
+        (0..count).map(move |i| (start + i) % count).map(|place| (place, &self.transports[place]))
+    }
+
+    /// Uses this store from now on: it answered.
+    pub(crate) fn settle_on(&self, place: usize) {
+        self.current.store(place, Ordering::Relaxed);
+    }
+
+    /// Uses the next store from now on, unless somebody already moved on from this one.
+    pub(crate) fn move_on_from(&self, place: usize) {
+        let next = (place + 1) % self.transports.len();
+        let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(ring: &Ring) -> Vec<usize> {
+        ring.in_order().map(|(place, _)| place).collect()
+    }
+
+    #[tokio::test]
+    async fn every_store_is_tried_once_from_the_one_in_use() {
+        let ring = Ring::new(&StoreEndpoints::new(["http://a:1", "b:2", " http://c:3"])).unwrap();
+        assert_eq!(order(&ring), [0, 1, 2]);
+        ring.move_on_from(0);
+        ring.move_on_from(0);
+        assert_eq!(order(&ring), [1, 2, 0], "two calls that fail at once move on once");
+        ring.settle_on(2);
+        assert_eq!(order(&ring), [2, 0, 1]);
+        ring.move_on_from(2);
+        assert_eq!(order(&ring), [0, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn addresses_that_cannot_work_are_refused_at_once() {
+        let refused = |urls: &[&str]| Ring::new(&StoreEndpoints::new(urls.iter().copied())).unwrap_err();
+        assert_eq!(refused(&[]), EndpointError::None);
+        assert_eq!(refused(&["https://a:1"]), EndpointError::NoCertificate { url: "https://a:1".into() });
+        for url in ["ftp://a:1", "http://", "a b", ""] {
+            assert!(matches!(refused(&[url]), EndpointError::Unusable { .. }), "{url:?}");
+        }
+    }
+}

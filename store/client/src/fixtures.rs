@@ -1,0 +1,28 @@
+//! The words the tests of this crate are written in.
+
+use muster_proto::meta::Metadata;
+use muster_proto::name::Uid;
+use muster_proto::node::Node;
+
+/// A node with a uid made from its name.
+pub(crate) fn node(name: &str, version: u64) -> Node {
+    let meta = Metadata {
+        name: name.parse().unwrap(),
+        namespace: None,
+        uid: Some(uid(name.as_bytes()[0])),
+        resource_version: version,
+        generation: 0,
+        creation_timestamp: None,
+        deletion_timestamp: None,
+        deletion_grace_period_seconds: None,
+        labels: Default::default(),
+        annotations: Default::default(),
+        finalizers: Vec::new(),
+        owner_references: Vec::new(),
+    };
+    Node { meta, spec: Default::default(), status: Default::default() }
+}
+
+pub(crate) fn uid(seed: u8) -> Uid {
+    format!("00000000-0000-4000-8000-0000000000{seed:02x}").parse().unwrap()
+}

@@ -1,0 +1,274 @@
+//! What each kind adds so that the generic calls of [`StoreClient`] work for it: its messages and its service.
+//!
+//! The kinds differ in names only, so one macro writes them all.
+
+use std::future::Future;
+
+use muster_proto::budget::DisruptionBudget;
+use muster_proto::event::Event;
+use muster_proto::invalid::Invalid;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pb::disruption_budget_service_client::DisruptionBudgetServiceClient;
+use muster_proto::pb::event_service_client::EventServiceClient;
+use muster_proto::pb::lease_service_client::LeaseServiceClient;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_proto::pb::pod_service_client::PodServiceClient;
+use muster_proto::pod::Pod;
+use muster_proto::record::Record;
+use muster_proto::watch::WatchFrame;
+use tonic::Streaming;
+
+use crate::client::StoreClient;
+use crate::error::ClientError;
+use crate::options::{DeleteOptions, Key, ListOptions};
+use crate::watch::WatchOptions;
+
+/// A frame may hold what piled up while nobody read; tonic's own limit of 4 MiB is met by 500 busy nodes.
+const MAX_MESSAGE: usize = 64 * 1024 * 1024;
+
+/// A kind that can be listed and watched. Its functions are the single calls beneath those of [`StoreClient`].
+pub trait Resource: Record {
+    /// How the schema writes a change.
+    type WatchEvent: Send + 'static;
+
+    /// Who a record says it is, before it is checked.
+    fn metadata(record: &Self::Pb) -> Option<&pb::Metadata>;
+
+    /// The parts of a change.
+    fn into_parts(event: Self::WatchEvent) -> WatchEventParts<Self::Pb>;
+
+    fn call_list(
+        client: &StoreClient,
+        options: ListOptions,
+    ) -> impl Future<Output = Result<Page<Self::Pb>, ClientError>> + Send;
+
+    fn call_watch(
+        client: &StoreClient,
+        options: &WatchOptions,
+        after: u64,
+    ) -> impl Future<Output = Result<Streaming<WatchFrame<Self::WatchEvent>>, ClientError>> + Send;
+}
+
+/// A kind that callers write: all but events.
+pub trait Stored: Resource {
+    fn call_create(
+        client: &StoreClient,
+        record: Self::Pb,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+
+    fn call_get(client: &StoreClient, key: &Key) -> impl Future<Output = Result<Self, ClientError>> + Send;
+
+    fn call_update(
+        client: &StoreClient,
+        record: Self::Pb,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+
+    fn call_delete(
+        client: &StoreClient,
+        key: &Key,
+        options: DeleteOptions,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+}
+
+/// A kind whose status is written apart from its spec.
+pub trait HasStatus: Stored {
+    fn call_update_status(
+        client: &StoreClient,
+        record: Self::Pb,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+}
+
+/// A page as the schema has it.
+#[derive(Clone, Debug)]
+pub struct Page<P> {
+    pub records: Vec<P>,
+    pub resource_version: u64,
+    pub next_page_token: String,
+}
+
+/// A change as the schema has it.
+#[derive(Clone, Debug)]
+pub struct WatchEventParts<P> {
+    /// ADDED, MODIFIED, DELETED or BOOKMARK.
+    pub kind: String,
+    pub record: Option<P>,
+    pub traceparent: String,
+}
+
+/// The record of an answer, checked.
+pub(crate) fn unwrap_record<R: Record>(record: Option<R::Pb>) -> Result<R, ClientError> {
+    let record = record.ok_or_else(|| Invalid::of("", format_args!("the answer holds no {}", R::KIND)));
+    record.and_then(R::try_from).map_err(ClientError::Unreadable)
+}
+
+/// Calls one rpc of a kind's service.
+macro_rules! call {
+    ($how:ident, $client:expr, $service:ident.$rpc:ident, $request:expr) => {
+        $client
+            .$how($request, |transport, request| async move {
+                $service::new(transport).max_decoding_message_size(MAX_MESSAGE).$rpc(request).await
+            })
+            .await
+    };
+}
+
+/// A kind that can be listed and watched; `in namespace` for those that live in one.
+macro_rules! resource {
+    ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)?,
+     list: $list:ident($List:ident) -> $records:ident, watch: $watch:ident($Watch:ident) -> $Event:ident) => {
+        impl Resource for $kind {
+            type WatchEvent = pb::$Event;
+
+            fn metadata(record: &Self::Pb) -> Option<&pb::Metadata> {
+                record.metadata.as_ref()
+            }
+
+            fn into_parts(event: pb::$Event) -> WatchEventParts<Self::Pb> {
+                let pb::$Event { r#type: kind, $record: record, traceparent } = event;
+                WatchEventParts { kind, record, traceparent }
+            }
+
+            async fn call_list(
+                client: &StoreClient,
+                options: ListOptions,
+            ) -> Result<Page<Self::Pb>, ClientError> {
+                let request = pb::$List {
+                    $($namespace: options.namespace_text(),)?
+                    resource_version_match: options.version_match_text(),
+                    label_selector: options.label_selector,
+                    field_selector: options.field_selector,
+                    resource_version: options.resource_version,
+                    page_size: options.page_size,
+                    page_token: options.page_token,
+                };
+                let answer = call!(call, client, $service.$list, request)?;
+                Ok(Page {
+                    records: answer.$records,
+                    resource_version: answer.resource_version,
+                    next_page_token: answer.next_page_token,
+                })
+            }
+
+            async fn call_watch(
+                client: &StoreClient,
+                options: &WatchOptions,
+                after: u64,
+            ) -> Result<Streaming<WatchFrame<pb::$Event>>, ClientError> {
+                let request = pb::$Watch {
+                    $($namespace: options.namespace_text(),)?
+                    label_selector: options.label_selector.clone(),
+                    field_selector: options.field_selector.clone(),
+                    resource_version: after,
+                    allow_bookmarks: true,
+                    ..Default::default()
+                };
+                call!(open, client, $service.$watch, request)
+            }
+        }
+    };
+}
+
+/// A kind that callers write; `grace` for those that are given time to end.
+macro_rules! stored {
+    ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)? $(with $grace:ident)?,
+     create: $create:ident($Create:ident), get: $get:ident($Get:ident), update: $update:ident($Update:ident),
+     delete: $delete:ident($Delete:ident)) => {
+        impl Stored for $kind {
+            async fn call_create(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
+                let request = pb::$Create { $record: Some(record) };
+                unwrap_record(call!(call, client, $service.$create, request)?.$record)
+            }
+
+            async fn call_get(client: &StoreClient, key: &Key) -> Result<Self, ClientError> {
+                let request = pb::$Get { $($namespace: key.namespace_text(),)? name: key.name_text() };
+                unwrap_record(call!(call, client, $service.$get, request)?.$record)
+            }
+
+            async fn call_update(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
+                let request = pb::$Update { $record: Some(record) };
+                unwrap_record(call!(call, client, $service.$update, request)?.$record)
+            }
+
+            async fn call_delete(
+                client: &StoreClient,
+                key: &Key,
+                options: DeleteOptions,
+            ) -> Result<Self, ClientError> {
+                let request = pb::$Delete {
+                    $($namespace: key.namespace_text(),)?
+                    name: key.name_text(),
+                    preconditions: Some(options.preconditions.into()),
+                    $($grace: options.grace_period_seconds,)?
+                };
+                unwrap_record(call!(call, client, $service.$delete, request)?.$record)
+            }
+        }
+    };
+}
+
+macro_rules! has_status {
+    ($kind:ty, $service:ident, $record:ident, $update:ident($Update:ident)) => {
+        impl HasStatus for $kind {
+            async fn call_update_status(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
+                let request = pb::$Update { $record: Some(record) };
+                unwrap_record(call!(call, client, $service.$update, request)?.$record)
+            }
+        }
+    };
+}
+
+resource!(
+    Node, NodeServiceClient, node,
+    list: list_nodes(ListNodesRequest) -> nodes,
+    watch: watch_nodes(WatchNodesRequest) -> NodeWatchEvent
+);
+stored!(
+    Node, NodeServiceClient, node,
+    create: create_node(CreateNodeRequest), get: get_node(GetNodeRequest),
+    update: update_node(UpdateNodeRequest), delete: delete_node(DeleteNodeRequest)
+);
+has_status!(Node, NodeServiceClient, node, update_node_status(UpdateNodeStatusRequest));
+
+resource!(
+    Lease, LeaseServiceClient, lease in namespace,
+    list: list_leases(ListLeasesRequest) -> leases,
+    watch: watch_leases(WatchLeasesRequest) -> LeaseWatchEvent
+);
+stored!(
+    Lease, LeaseServiceClient, lease in namespace,
+    create: create_lease(CreateLeaseRequest), get: get_lease(GetLeaseRequest),
+    update: update_lease(UpdateLeaseRequest), delete: delete_lease(DeleteLeaseRequest)
+);
+
+resource!(
+    Pod, PodServiceClient, pod in namespace,
+    list: list_pods(ListPodsRequest) -> pods,
+    watch: watch_pods(WatchPodsRequest) -> PodWatchEvent
+);
+stored!(
+    Pod, PodServiceClient, pod in namespace with grace_period_seconds,
+    create: create_pod(CreatePodRequest), get: get_pod(GetPodRequest),
+    update: update_pod(UpdatePodRequest), delete: delete_pod(DeletePodRequest)
+);
+has_status!(Pod, PodServiceClient, pod, update_pod_status(UpdatePodStatusRequest));
+
+resource!(
+    DisruptionBudget, DisruptionBudgetServiceClient, disruption_budget in namespace,
+    list: list_disruption_budgets(ListDisruptionBudgetsRequest) -> disruption_budgets,
+    watch: watch_disruption_budgets(WatchDisruptionBudgetsRequest) -> DisruptionBudgetWatchEvent
+);
+stored!(
+    DisruptionBudget, DisruptionBudgetServiceClient, disruption_budget in namespace,
+    create: create_disruption_budget(CreateDisruptionBudgetRequest),
+    get: get_disruption_budget(GetDisruptionBudgetRequest),
+    update: update_disruption_budget(UpdateDisruptionBudgetRequest),
+    delete: delete_disruption_budget(DeleteDisruptionBudgetRequest)
+);
+
+resource!(
+    Event, EventServiceClient, event in namespace,
+    list: list_events(ListEventsRequest) -> events,
+    watch: watch_events(WatchEventsRequest) -> EventWatchEvent
+);

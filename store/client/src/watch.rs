@@ -1,0 +1,275 @@
+//! Follows one kind of records over the network: a [`Session`] with connections, timers and a queue.
+//!
+//! Everything under way lives in the [`Watch`] itself, so a `next()` that is dropped half way, as in `select!`, loses
+//! nothing. It holds what one answer of the store brought and reads no further until that is taken.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use muster_proto::name::Namespace;
+use muster_proto::watch::WatchFrame;
+use muster_rpc::backoff::Backoff;
+use muster_rpc::clock::Mono;
+use tokio::time::Sleep;
+use tonic::{Status, Streaming};
+
+use crate::client::{StoreClient, read};
+use crate::error::ClientError;
+use crate::options::{Key, List, ListOptions, Unreadable};
+use crate::resource::{Resource, WatchEventParts};
+use crate::session::{Ask, Change, Event, News, Session};
+
+/// Which records to follow. The same at every resume and relist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// Only records of this namespace; nodes have none.
+    pub namespace: Option<Namespace>,
+    /// Such as `zone=a`; empty means all.
+    pub label_selector: String,
+    /// Such as `spec.nodeName=a`; empty means all.
+    pub field_selector: String,
+    /// The most records one answer of a list may hold; 0 leaves it to the client.
+    pub page_size: u32,
+    /// When to try again after a loss.
+    pub backoff: Backoff,
+}
+
+impl WatchOptions {
+    pub(crate) fn namespace_text(&self) -> String {
+        self.list().namespace_text()
+    }
+
+    fn list(&self) -> ListOptions {
+        ListOptions {
+            namespace: self.namespace.clone(),
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            page_size: self.page_size,
+            ..ListOptions::default()
+        }
+    }
+}
+
+impl Default for WatchOptions {
+    fn default() -> WatchOptions {
+        WatchOptions {
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            page_size: 0,
+            // A restart of the store is over in a second or two; a fleet that comes back is spread over the cap.
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10)),
+        }
+    }
+}
+
+/// A stream of events about one kind of records. It never ends: a loss is an event, and followed by retries for as long
+/// as the stream is polled.
+#[must_use = "a watch does nothing unless polled"]
+pub struct Watch<R: Resource> {
+    client: StoreClient,
+    options: WatchOptions,
+    session: Session,
+    step: Step<R>,
+    /// What is known and not yet taken.
+    ready: VecDeque<Event<R>>,
+    random: RandomState,
+}
+
+enum Step<R: Resource> {
+    /// Ask the session, as of this moment or now if that is later.
+    Ask(Mono),
+    Waiting(Pin<Box<Sleep>>, Mono),
+    Listing(BoxFuture<'static, Result<List<R>, ClientError>>),
+    Opening(BoxFuture<'static, Result<Frames<R>, ClientError>>),
+    Reading(Box<Frames<R>>),
+}
+
+type Frames<R> = Streaming<WatchFrame<<R as Resource>::WatchEvent>>;
+
+impl<R: Resource> Watch<R> {
+    pub(crate) fn new(client: StoreClient, options: WatchOptions) -> Watch<R> {
+        Watch {
+            session: Session::new(options.backoff),
+            client,
+            options,
+            step: Step::Ask(Mono::ZERO),
+            ready: VecDeque::new(),
+            random: RandomState::new(),
+        }
+    }
+
+    fn now(&self) -> Mono {
+        self.client.clock().mono()
+    }
+
+    fn begin(&self, not_before: Mono) -> Step<R> {
+        let now = self.now().max(not_before);
+        let client = self.client.clone();
+        match self.session.ask(now) {
+            Ask::Wait { until } => Step::Waiting(Box::pin(tokio::time::sleep(until - now)), until),
+            Ask::List => {
+                let options = self.options.list();
+                Step::Listing(async move { client.list(options).await }.boxed())
+            }
+            Ask::Watch { after } => {
+                let options = self.options.clone();
+                Step::Opening(async move { R::call_watch(&client, &options, after).await }.boxed())
+            }
+        }
+    }
+
+    fn listed(&mut self, result: Result<List<R>, ClientError>) {
+        self.step = Step::Ask(Mono::ZERO);
+        match result {
+            Ok(list) => {
+                let (records, revision) = (list.records, list.resource_version);
+                let unreadable = list.unreadable.into_iter().filter_map(|it| report::<R>(it).0).collect();
+                self.observe(News::Listed { records, unreadable, revision });
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn opened(&mut self, result: Result<Frames<R>, ClientError>) {
+        match result {
+            Ok(frames) => {
+                self.step = Step::Reading(Box::new(frames));
+                self.observe(News::Opened);
+            }
+            Err(error) => {
+                self.step = Step::Ask(Mono::ZERO);
+                self.failed(error);
+            }
+        }
+    }
+
+    fn received(&mut self, frame: Option<Result<WatchFrame<R::WatchEvent>, Status>>) {
+        match frame {
+            Some(Ok(frame)) => {
+                let changes = frame.events.into_iter().filter_map(|event| change::<R>(R::into_parts(event)));
+                self.observe(News::Changes(changes.collect()));
+            }
+            Some(Err(status)) => {
+                self.step = Step::Ask(Mono::ZERO);
+                self.failed(status.into());
+            }
+            None => {
+                self.step = Step::Ask(Mono::ZERO);
+                self.observe(News::Ended);
+            }
+        }
+    }
+
+    fn failed(&mut self, error: ClientError) {
+        self.observe(News::Failed(error.into_failure()));
+    }
+
+    fn observe(&mut self, news: News<R>) {
+        // Spread evenly enough: a new RandomState is seeded per watch, the time differs per call.
+        let now = self.now();
+        let jitter = self.random.hash_one(now) as f64 / u64::MAX as f64;
+        for event in self.session.observe(news, now, jitter) {
+            match &event {
+                Event::Synced { revision } => {
+                    tracing::info!(kind = %R::KIND, revision, "following the store");
+                }
+                Event::Lost(failure) => {
+                    tracing::warn!(kind = %R::KIND, reason = failure.message, "cannot follow the store; will retry");
+                }
+                Event::Applied { .. } | Event::Gone { .. } => {}
+            }
+            self.ready.push_back(event);
+        }
+    }
+}
+
+impl<R: Resource> Stream for Watch<R> {
+    type Item = Event<R>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event<R>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            match &mut this.step {
+                &mut Step::Ask(not_before) => this.step = this.begin(not_before),
+                Step::Waiting(sleep, until) => {
+                    ready!(sleep.as_mut().poll(cx));
+                    // The wait is over whatever the clock says, or a clock that stands still would keep us here.
+                    this.step = Step::Ask(*until);
+                }
+                Step::Listing(list) => {
+                    let result = ready!(list.poll_unpin(cx));
+                    this.listed(result);
+                }
+                Step::Opening(open) => {
+                    let result = ready!(open.poll_unpin(cx));
+                    this.opened(result);
+                }
+                Step::Reading(frames) => {
+                    let frame = ready!(frames.poll_next_unpin(cx));
+                    this.received(frame);
+                }
+            }
+        }
+    }
+}
+
+// Nothing in it is ever pinned in place: what must be is in a box of its own.
+impl<R: Resource> Unpin for Watch<R> {}
+
+impl<R: Resource> fmt::Debug for Watch<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("kind", &R::KIND)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A change as the session sees it; `None` for what this release knows nothing of.
+fn change<R: Resource>(parts: WatchEventParts<R::Pb>) -> Option<Change<R>> {
+    let record = parts.record?;
+    let version = R::metadata(&record)?.resource_version;
+    let traceparent = Some(parts.traceparent).filter(|text| !text.is_empty());
+    match parts.kind.as_str() {
+        "ADDED" | "MODIFIED" => Some(match read::<R>(record) {
+            Ok(record) => Change::Put { record, traceparent },
+            // One record that cannot be read must not stop all the others: pass it by.
+            Err(unreadable) => Change::Bookmark { version: report::<R>(unreadable).1 },
+        }),
+        "DELETED" => match read::<R>(record) {
+            Ok(last) => Some(Change::Delete { key: Key::of(&last), version, last: Some(last), traceparent }),
+            Err(unreadable) => {
+                let (key, version) = report::<R>(unreadable);
+                key.map(|key| Change::Delete { key, version, last: None, traceparent })
+            }
+        },
+        "BOOKMARK" => Some(Change::Bookmark { version }),
+        other => {
+            tracing::warn!(kind = %R::KIND, change = other, "the store told of an unknown sort of change");
+            None
+        }
+    }
+}
+
+/// Says that a record could not be read; returns what could be.
+fn report<R: Resource>(it: Unreadable) -> (Option<Key>, u64) {
+    let name = it.key.as_ref().map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(
+        kind = %R::KIND, name, revision = it.resource_version, reason = %it.reason,
+        "the store sent a record that cannot be read; it is passed by"
+    );
+    (it.key, it.resource_version)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Who may do what: one pure function, asked before every read and write.
+//!
+//! What no rule allows is refused. Nodes are bound to their own records, by name and by content (`node`);
+//! the other roles by verb and kind alone. Judge a write by the very records it will replace, in the same
+//! transaction: what was read earlier may no longer be so.
+
+use std::fmt;
+
+use muster_proto::name::Uid;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_proto::record::Kind;
+use muster_proto::selector::FieldSelector;
+use muster_proto::wellknown::{CONTROLLER_LEASE, SYSTEM_NAMESPACE};
+use muster_rpc::identity::Caller;
+
+mod node;
+#[cfg(test)]
+mod tests;
+
+/// What a caller wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    UpdateStatus,
+    /// Renew a lease, by RenewLease or on a heartbeat stream.
+    Renew,
+    Bind,
+    Evict,
+    Delete,
+    /// Record an event.
+    Record,
+}
+
+/// One call: what is to be done to which records.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    pub verb: Verb,
+    pub kind: Kind,
+    /// `None` for nodes, and for lists and watches over all namespaces.
+    pub namespace: Option<&'a str>,
+    /// `None` for lists, watches and events.
+    pub name: Option<&'a str>,
+    /// What a list or watch is narrowed to.
+    pub field_selector: Option<&'a FieldSelector>,
+}
+
+/// The records a call is about, where its verb has any: as stored (`old`) and as asked for (`new`).
+///
+/// Nodes are judged by it, so what belongs to the verb must be given for them: `old` when the record exists,
+/// `new` when the call carries one. With [`Content::None`] in its place they are refused.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// Lists, watches, and calls about leases, budgets and events.
+    None,
+    Node {
+        old: Option<&'a Node>,
+        new: Option<&'a Node>,
+    },
+    Pod {
+        old: Option<&'a Pod>,
+        new: Option<&'a Pod>,
+        /// The uid that the caller's own Node has now; read for the creation of a mirror pod.
+        node_uid: Option<&'a Uid>,
+    },
+}
+
+/// The rule that a call breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rule {
+    #[error("the caller's certificate gives it no role")]
+    NoRole,
+    #[error("no rule allows it to this role")]
+    NotAllowed,
+    #[error("a node may touch no Node but its own")]
+    OwnNode,
+    #[error("a node must narrow this by the field selector {field}=<its own name>")]
+    OwnSelection { field: &'static str },
+    #[error("a node may touch no Lease but the one of its own name in kube-node-lease")]
+    OwnLease,
+    #[error("a node may touch no Pod but those bound to it")]
+    OwnPod,
+    #[error("a node may neither add, change nor remove its label {key}")]
+    Label { key: String },
+    #[error("a node may not change its own taints")]
+    Taints,
+    #[error("a node may not change its own owners")]
+    Owners,
+    #[error("a node may create mirror pods only, with the annotation kubernetes.io/config.mirror")]
+    MirrorOnly,
+    #[error("a mirror pod must be bound to the node that creates it")]
+    MirrorNode,
+    #[error(
+        "a mirror pod must have one owner: the v1 Node that creates it, by its present uid, as controller \
+         and not blocking the owner's deletion"
+    )]
+    MirrorOwner,
+    #[error("a mirror pod must not refer to a {what}")]
+    MirrorReference { what: &'static str },
+    #[error("a node may not change the labels of a pod")]
+    PodLabels,
+    #[error("a node's call is judged by the records it is about, and none were given")]
+    Unseen,
+}
+
+/// A call that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{caller} may not {what}: {rule}")]
+pub struct Denial {
+    pub caller: Caller,
+    pub rule: Rule,
+    /// The deed and the record, such as `update Node b`.
+    pub what: String,
+}
+
+/// Why a call does not go ahead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// PERMISSION_DENIED.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// NOT_FOUND: a mirror pod needs the Node that is to own it.
+    #[error("Node {0} does not exist, so it cannot own a mirror pod")]
+    MissingNode(String),
+}
+
+/// Whether the caller may do this.
+///
+/// Pods that a node wants to delete, evict or report on and that do not exist are let through, so that the
+/// answer is NOT_FOUND.
+pub fn authorize(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Result<(), Refused> {
+    let broken = match caller {
+        Caller::Admin => return Ok(()),
+        Caller::Nobody(_) => Some(Rule::NoRole),
+        Caller::Node(name) if name.is_empty() => Some(Rule::NoRole),
+        Caller::Node(name) => match node::judge(name, call, content) {
+            Ok(()) => None,
+            Err(node::Objection::Broken(rule)) => Some(rule),
+            Err(node::Objection::MissingNode) => return Err(Refused::MissingNode(name.clone())),
+        },
+        Caller::Controller => (!controller_may(call)).then_some(Rule::NotAllowed),
+        Caller::Scheduler => (!scheduler_may(call)).then_some(Rule::NotAllowed),
+        Caller::Viewer => (!is_read(call.verb)).then_some(Rule::NotAllowed),
+    };
+    match broken {
+        None => Ok(()),
+        Some(rule) => Err(Denial { caller: caller.clone(), rule, what: call.to_string() }.into()),
+    }
+}
+
+fn is_read(verb: Verb) -> bool {
+    matches!(verb, Verb::Get | Verb::List | Verb::Watch)
+}
+
+/// It judges nodes and ends pods, but never makes either, and its evictions are plain deletions.
+fn controller_may(call: &Call<'_>) -> bool {
+    use Verb::{Create, Delete, Record, Renew, Update, UpdateStatus};
+    match (call.kind, call.verb) {
+        (Kind::Node | Kind::Lease | Kind::Pod, verb) if is_read(verb) => true,
+        (Kind::Node, Update | UpdateStatus | Delete) => true,
+        (Kind::Pod, UpdateStatus | Delete) => true,
+        (Kind::Lease, Create | Update | Renew) => {
+            call.namespace == Some(SYSTEM_NAMESPACE) && call.name == Some(CONTROLLER_LEASE)
+        }
+        (Kind::Event, Record) => true,
+        _ => false,
+    }
+}
+
+fn scheduler_may(call: &Call<'_>) -> bool {
+    match (call.kind, call.verb) {
+        (Kind::Node | Kind::Pod, verb) if is_read(verb) => true,
+        (Kind::Pod, Verb::Bind | Verb::UpdateStatus) => true,
+        (Kind::Event, Verb::Record) => true,
+        _ => false,
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::UpdateStatus => "update the status of",
+            Self::Renew => "renew",
+            Self::Bind => "bind",
+            Self::Evict => "evict",
+            Self::Delete => "delete",
+            Self::Record => "record an",
+        })
+    }
+}
+
+/// The deed and the record: `update the status of Pod x/p`.
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, kind, namespace, name, field_selector } = self;
+        write!(f, "{verb} {kind}")?;
+        match (namespace, name) {
+            (Some(namespace), Some(name)) => write!(f, " {namespace}/{name}")?,
+            (None, Some(name)) => write!(f, " {name}")?,
+            (Some(namespace), None) => write!(f, " records of {namespace}")?,
+            (None, None) if matches!(verb, Verb::List | Verb::Watch) => write!(f, " records")?,
+            (None, None) => {}
+        }
+        match field_selector {
+            Some(selector) if !selector.is_everything() => write!(f, " with {selector}"),
+            _ => Ok(()),
+        }
+    }
+}

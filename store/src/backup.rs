@@ -1,0 +1,194 @@
+//! Backup of a running store, restore into a new data directory.
+//!
+//! A backup is taken through the store's own API: all records of one moment,
+//! each with its uid and version, leases with their newest renewal. It holds the
+//! present, not the history: a watch from before the backup starts over on the
+//! restored store.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_proto::pb;
+use muster_proto::record::Kind;
+use prost::Message;
+use tonic::transport::{Channel, Endpoint};
+
+pub use self::file::FileError;
+use self::file::{Backup, Entry};
+use crate::config::Flags;
+use crate::engine::sled::{OpenError, SledEngine};
+use crate::engine::{Engine, EngineError};
+use crate::ledger::{Ledger, StoredChange};
+use crate::peek;
+
+/// A restored store goes on this far above its backup. Whoever followed the store
+/// beyond the backup's moment then asks for a version that history does not hold
+/// and lists again, instead of taking other changes for the ones it missed.
+const GAP: u64 = 1 << 32;
+
+/// Records are asked for in pages of this many.
+const PAGE: u32 = 500;
+
+/// Why a backup or restore did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the store at {store} cannot be reached: {source}; is it running, and is --store its address?")]
+    Unreachable { store: String, source: tonic::transport::Error },
+    #[error("the store answered: {0}")]
+    Refused(Box<tonic::Status>),
+    #[error(transparent)]
+    Tls(#[from] muster_rpc::tls::TlsError),
+    #[error("{0} exists already: restore into a new directory, or move this one away")]
+    Occupied(PathBuf),
+    #[error("{path}: {source}")]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Write(#[from] EngineError),
+    #[error("{0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+impl From<tonic::Status> for BackupError {
+    fn from(status: tonic::Status) -> Self {
+        BackupError::Refused(Box::new(status))
+    }
+}
+
+/// `muster-store backup FILE`.
+pub fn main(file: &Path, store: Option<&str>, flags: &Flags) -> Result<(), crate::RunError> {
+    let tls = flags.tls.client().map_err(BackupError::from)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let store = store.map_or_else(|| format!("{scheme}://{}", flags.listen), str::to_owned);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let backup = runtime.block_on(async {
+        let unreachable = |source| BackupError::Unreachable { store: store.clone(), source };
+        let mut endpoint = Endpoint::from_shared(store.clone()).map_err(unreachable)?;
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls.config()).map_err(unreachable)?;
+        }
+        fetch(endpoint.connect().await.map_err(unreachable)?).await
+    })?;
+    file::write(file, &backup).map_err(BackupError::from)?;
+    println!(
+        "{} records of resource version {} are in {}",
+        backup.entries.len(),
+        backup.revision,
+        file.display()
+    );
+    Ok(())
+}
+
+/// `muster-store restore FILE`.
+pub fn restore_main(file: &Path, flags: &Flags) -> Result<(), crate::RunError> {
+    let backup = file::read(file).map_err(BackupError::from)?;
+    let records = backup.entries.len();
+    restore(&backup, &flags.data_dir)?;
+    println!("{records} records of resource version {} are in {}", backup.revision, flags.data_dir.display());
+    Ok(())
+}
+
+/// Reads all records of one moment.
+async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
+    let mut entries = Vec::new();
+    let mut revision = 0;
+    macro_rules! fetch {
+        ($kind:expr, $client:ty, $list:ident, $request:ty, $records:ident) => {{
+            let mut client = <$client>::new(channel.clone()).max_decoding_message_size(usize::MAX);
+            let mut token = String::new();
+            loop {
+                let mut request = <$request>::default();
+                request.page_size = PAGE;
+                if token.is_empty() && revision > 0 {
+                    request.resource_version = revision;
+                    request.resource_version_match = "Exact".to_owned();
+                }
+                request.page_token = token;
+                let page = client.$list(request).await?.into_inner();
+                revision = page.resource_version;
+                let records = page.$records.iter();
+                entries.extend(
+                    records.map(|record| Entry { kind: $kind, record: record.encode_to_vec().into() }),
+                );
+                token = page.next_page_token;
+                if token.is_empty() {
+                    break;
+                }
+            }
+        }};
+    }
+    use pb::{
+        disruption_budget_service_client::DisruptionBudgetServiceClient as Budgets,
+        event_service_client::EventServiceClient as Events,
+        lease_service_client::LeaseServiceClient as Leases, node_service_client::NodeServiceClient as Nodes,
+        pod_service_client::PodServiceClient as Pods,
+    };
+    fetch!(Kind::Node, Nodes<Channel>, list_nodes, pb::ListNodesRequest, nodes);
+    fetch!(Kind::Lease, Leases<Channel>, list_leases, pb::ListLeasesRequest, leases);
+    fetch!(Kind::Pod, Pods<Channel>, list_pods, pb::ListPodsRequest, pods);
+    fetch!(
+        Kind::DisruptionBudget,
+        Budgets<Channel>,
+        list_disruption_budgets,
+        pb::ListDisruptionBudgetsRequest,
+        disruption_budgets
+    );
+    fetch!(Kind::Event, Events<Channel>, list_events, pb::ListEventsRequest, events);
+    Ok(Backup { revision, entries })
+}
+
+/// Fills a new data directory. It is filled aside and appears when it is whole.
+fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BackupError::Directory { path, source }
+    };
+    if data_dir.exists() && data_dir.read_dir().map_err(failed(data_dir))?.next().is_some() {
+        return Err(BackupError::Occupied(data_dir.to_owned()));
+    }
+    let mut aside = data_dir.as_os_str().to_owned();
+    aside.push(".restoring");
+    let aside = PathBuf::from(aside);
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside).map_err(failed(&aside))?;
+    }
+    {
+        let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(&aside, 32 << 20)?);
+        let (leases, others): (Vec<_>, Vec<_>) =
+            backup.entries.iter().partition(|entry| entry.kind == Kind::Lease);
+        let leases = leases.into_iter().zip(0..).map(|(lease, id)| stored(lease, id));
+        let changes: Vec<_> = others.into_iter().map(|entry| stored(entry, 0)).chain(leases).collect();
+        // Of a lease only the newest renewal is known, which may be later than
+        // the moment of the backup: history must go on above it.
+        let newest = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(0);
+        Ledger::new(engine).import(&changes, backup.revision.max(newest) + GAP)?;
+    }
+    if data_dir.exists() {
+        std::fs::remove_dir(data_dir).map_err(failed(data_dir))?;
+    }
+    std::fs::rename(&aside, data_dir).map_err(failed(data_dir))?;
+    file::sync_parent(data_dir).map_err(failed(data_dir))
+}
+
+/// A record of a backup as the newest change of its own history.
+fn stored(entry: &Entry, lease_id: u32) -> (u64, StoredChange) {
+    let metadata = peek::metadata(&entry.record);
+    let change = StoredChange {
+        kind: entry.kind,
+        namespace: metadata.namespace,
+        name: metadata.name,
+        record: Bytes::clone(&entry.record),
+        deleted: false,
+        previous: 0,
+        at_millis: 0,
+        traceparent: String::new(),
+        lease_id,
+    };
+    (metadata.resource_version, change)
+}

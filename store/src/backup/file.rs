@@ -1,0 +1,121 @@
+//! The backup file: a line that says what it is, the records, a checksum.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, BufMut, Bytes};
+use muster_proto::record::Kind;
+
+const MAGIC: &[u8] = b"muster-backup 1\n";
+
+/// All records of one moment.
+#[derive(Debug, PartialEq)]
+pub(super) struct Backup {
+    pub(super) revision: u64,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// One record.
+#[derive(Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    pub(super) record: Bytes,
+}
+
+/// What is wrong with a backup file.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{0} is not a Muster backup, or one of a later version")]
+    Foreign(PathBuf),
+    #[error("{0} is damaged or cut short: its checksum does not match")]
+    Damaged(PathBuf),
+}
+
+/// Writes the file aside, makes it durable, then gives it its name.
+pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), FileError> {
+    let io = |source| FileError::Io { path: path.to_owned(), source };
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".partial");
+    let mut file = File::create(&aside).map_err(io)?;
+    file.write_all(&encode(backup)).and_then(|()| file.sync_all()).map_err(io)?;
+    std::fs::rename(&aside, path).and_then(|()| sync_parent(path)).map_err(io)
+}
+
+/// Makes a new name in a directory durable.
+pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+pub(super) fn read(path: &Path) -> Result<Backup, FileError> {
+    let bytes = std::fs::read(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+    decode(path, bytes.into())
+}
+
+fn encode(backup: &Backup) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.put_u64(backup.revision);
+    bytes.put_u64(backup.entries.len() as u64);
+    for entry in &backup.entries {
+        bytes.put_u8(entry.kind as u8);
+        bytes.put_u32(entry.record.len() as u32);
+        bytes.put_slice(&entry.record);
+    }
+    let checksum = crc32fast::hash(&bytes);
+    bytes.put_u32(checksum);
+    bytes
+}
+
+fn decode(path: &Path, mut bytes: Bytes) -> Result<Backup, FileError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(FileError::Foreign(path.to_owned()));
+    }
+    let damaged = || FileError::Damaged(path.to_owned());
+    let body = bytes.len().checked_sub(4).ok_or_else(damaged)?;
+    if crc32fast::hash(&bytes[..body]) != bytes.slice(body..).get_u32() {
+        return Err(damaged());
+    }
+    bytes.truncate(body);
+    bytes.advance(MAGIC.len());
+    let revision = bytes.try_get_u64().map_err(|_| damaged())?;
+    let count = bytes.try_get_u64().map_err(|_| damaged())?;
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let kind = bytes.try_get_u8().ok().and_then(Kind::from_byte).ok_or_else(damaged)?;
+        let len = bytes.try_get_u32().map_err(|_| damaged())? as usize;
+        if len > bytes.len() {
+            return Err(damaged());
+        }
+        entries.push(Entry { kind, record: bytes.split_to(len) });
+    }
+    Ok(Backup { revision, entries })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_comes_back_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("backup");
+        let entry = |kind, record: &'static [u8]| Entry { kind, record: Bytes::from_static(record) };
+        let backup = Backup { revision: 7, entries: vec![entry(Kind::Node, b"a"), entry(Kind::Pod, b"bc")] };
+        write(&path, &backup).unwrap();
+        assert_eq!(read(&path).unwrap(), backup);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert!(read(&path).is_err(), "cut to {cut} bytes");
+        }
+        for byte in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[byte] ^= 4;
+            std::fs::write(&path, &damaged).unwrap();
+            assert!(read(&path).is_err(), "byte {byte} damaged");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The store's flags, and the checked settings they become.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use muster_rpc::config::parse_duration;
+use muster_rpc::server::ServerConfig;
+use muster_rpc::telemetry::TelemetryFlags;
+use muster_rpc::tls::{Security, TlsError, TlsFlags};
+
+use crate::draft::Policy;
+use crate::memory::Retention;
+use crate::rules::Defaults;
+
+/// Keeps Muster's records and tells of their changes.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "muster-store", version, args_conflicts_with_subcommands = false)]
+pub struct Flags {
+    /// Where the records are kept
+    #[arg(long, env = "MUSTER_DATA_DIR", default_value = "/var/lib/muster/store", global = true)]
+    pub data_dir: PathBuf,
+
+    /// Where gRPC is served; port 0 picks a free one
+    #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400")]
+    pub listen: SocketAddr,
+
+    /// Where metrics and health are served; port 0 picks a free one
+    #[arg(long, env = "MUSTER_HTTP_LISTEN", default_value = "127.0.0.1:7401")]
+    pub http_listen: SocketAddr,
+
+    /// How long changes are kept for watches to resume from
+    #[arg(long, env = "MUSTER_HISTORY_MIN_AGE", default_value = "5m", value_parser = parse_duration)]
+    pub history_min_age: Duration,
+
+    /// How many changes are kept even if they are older
+    #[arg(long, env = "MUSTER_HISTORY_MIN_CHANGES", default_value_t = 10_000)]
+    pub history_min_changes: usize,
+
+    /// How long events are kept after they last happened
+    #[arg(long, env = "MUSTER_EVENT_TTL", default_value = "1h", value_parser = parse_duration)]
+    pub event_ttl: Duration,
+
+    /// How long pods that say nothing stay on a node that is not ready
+    #[arg(long, env = "MUSTER_DEFAULT_NOT_READY_TOLERATION_SECONDS", default_value_t = 300)]
+    pub default_not_ready_toleration_seconds: i64,
+
+    /// How long pods that say nothing stay on a node nobody hears from
+    #[arg(long, env = "MUSTER_DEFAULT_UNREACHABLE_TOLERATION_SECONDS", default_value_t = 300)]
+    pub default_unreachable_toleration_seconds: i64,
+
+    /// Memory for the files' cache, in bytes; records are in memory besides
+    #[arg(long, env = "MUSTER_CACHE_BYTES", default_value_t = 32 << 20)]
+    pub cache_bytes: u64,
+
+    #[command(flatten)]
+    pub tls: TlsFlags,
+
+    #[command(flatten)]
+    pub server: ServerConfig,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryFlags,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What else the binary does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Writes all records of a running store to a file
+    Backup {
+        /// The file; it is written aside and appears when it is whole
+        file: PathBuf,
+        /// The running store; by default the one at --listen
+        #[arg(long)]
+        store: Option<String>,
+    },
+    /// Fills a new data directory from a backup; no store may run on it
+    Restore {
+        /// The file a backup was written to
+        file: PathBuf,
+    },
+}
+
+/// Settings that were checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub http_listen: SocketAddr,
+    pub cache_bytes: u64,
+    pub policy: Policy,
+    pub security: Security,
+    pub server: ServerConfig,
+}
+
+/// A flag that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("--{flag} must not be negative")]
+    Negative { flag: &'static str },
+    #[error("--{flag} is too long")]
+    TooLong { flag: &'static str },
+}
+
+impl TryFrom<&Flags> for Config {
+    type Error = ConfigError;
+
+    fn try_from(flags: &Flags) -> Result<Self, ConfigError> {
+        let defaults = Defaults {
+            not_ready_toleration_seconds: flags.default_not_ready_toleration_seconds,
+            unreachable_toleration_seconds: flags.default_unreachable_toleration_seconds,
+        };
+        for (flag, seconds) in [
+            ("default-not-ready-toleration-seconds", defaults.not_ready_toleration_seconds),
+            ("default-unreachable-toleration-seconds", defaults.unreachable_toleration_seconds),
+        ] {
+            if seconds < 0 {
+                return Err(ConfigError::Negative { flag });
+            }
+        }
+        let retention = Retention {
+            min_age_millis: millis("history-min-age", flags.history_min_age)?,
+            min_changes: flags.history_min_changes,
+        };
+        let event_ttl_millis = millis("event-ttl", flags.event_ttl)?;
+        Ok(Self {
+            data_dir: flags.data_dir.clone(),
+            listen: flags.listen,
+            http_listen: flags.http_listen,
+            cache_bytes: flags.cache_bytes,
+            policy: Policy { defaults, retention, event_ttl_millis },
+            security: flags.tls.security(flags.listen)?,
+            server: flags.server.clone(),
+        })
+    }
+}
+
+/// Times are added to the clock's, which does not reach further than this.
+fn millis(flag: &'static str, duration: Duration) -> Result<i64, ConfigError> {
+    const CENTURY: u128 = 100 * 366 * 24 * 3600 * 1000;
+    let millis = duration.as_millis();
+    if millis > CENTURY { Err(ConfigError::TooLong { flag }) } else { Ok(millis as i64) }
+}

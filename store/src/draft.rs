@@ -1,0 +1,505 @@
+//! A commit being written: the present, and on top of it what the batch has
+//! changed so far.
+//!
+//! Each request of a batch sees what the ones before it did, and none of it is
+//! seen by anybody else until the commit is durable.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use muster_proto::budget::DisruptionBudget;
+use muster_proto::event::Event;
+use muster_proto::lease::Lease;
+use muster_proto::meta::Metadata;
+use muster_proto::name::Uid;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pod::Pod;
+use muster_proto::record::{Kind, Record};
+use prost::Message;
+
+use crate::change::{Change, SharedChange};
+use crate::error::StoreError;
+use crate::heartbeat;
+use crate::indexes::{Counted, Indexes};
+use crate::key::Key;
+use crate::leases::{Claim, Renewal};
+use crate::ledger::{Commit, Ledger, PACK, Revision, StoredChange, StoredRenewal};
+use crate::memory::{Memory, Retention, renewed_lease};
+use crate::peek;
+use crate::rules::{self, Context, Defaults, Outcome, PodDeletion};
+
+/// The largest record, as the schema encodes it.
+pub const MAX_RECORD: usize = 1_500_000;
+
+/// How much housekeeping one commit takes along, at most.
+const EXPIRE_AT_ONCE: usize = 256;
+const COMPACT_AT_ONCE: usize = 2048;
+const RETIRE_AT_ONCE: usize = 8;
+
+/// What the writer is set up with.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    pub defaults: Defaults,
+    pub retention: Retention,
+    pub event_ttl_millis: i64,
+}
+
+/// A record as the batch has left it so far.
+#[derive(Debug, Clone)]
+struct Pending {
+    revision: Revision,
+    record: Bytes,
+    lease_id: u32,
+}
+
+/// A finished draft.
+pub struct Batch {
+    pub commit: Commit,
+    pub changes: Vec<SharedChange>,
+    /// Records whose owner is not there; they go with the next commit.
+    pub orphans: Vec<(Kind, Key)>,
+}
+
+/// A commit being written.
+pub struct Draft<'a> {
+    memory: &'a Memory,
+    indexes: &'a mut Indexes,
+    policy: &'a Policy,
+    now: Timestamp,
+    head: Revision,
+    /// `None` marks a record the batch removed.
+    touched: HashMap<(Kind, Key), Option<Pending>>,
+    renewed: HashMap<u32, Renewal>,
+    /// Leases the batch wrote or removed, and whether a claim on them still holds.
+    leases: HashMap<u32, bool>,
+    new_leases: usize,
+    unsettled: BTreeSet<Key>,
+    orphans: Vec<(Kind, Key)>,
+    commit: Commit,
+    changes: Vec<SharedChange>,
+    traceparent: String,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(memory: &'a Memory, indexes: &'a mut Indexes, policy: &'a Policy, now: Timestamp) -> Self {
+        let head = memory.head();
+        Self {
+            memory,
+            indexes,
+            policy,
+            now,
+            head,
+            touched: HashMap::new(),
+            renewed: HashMap::new(),
+            leases: HashMap::new(),
+            new_leases: 0,
+            unsettled: BTreeSet::new(),
+            orphans: Vec::new(),
+            commit: Commit { base: head, head, ..Default::default() },
+            changes: Vec::new(),
+            traceparent: String::new(),
+        }
+    }
+
+    /// What follows belongs to the trace of this request.
+    pub fn begin(&mut self, traceparent: String) {
+        self.traceparent = traceparent;
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What the rules need to know beside the records.
+    pub fn context(&self) -> Context {
+        Context { now: self.now, uid: Uid::new(uuid::Uuid::new_v4()), defaults: self.policy.defaults }
+    }
+
+    fn pending(&self, kind: Kind, key: &Key) -> Option<Pending> {
+        if let Some(pending) = self.touched.get(&(kind, key.clone())) {
+            return pending.clone();
+        }
+        let current = self.memory.get(kind, key)?;
+        let (revision, lease_id) = (current.revision, current.lease_id);
+        Some(Pending { revision, record: current.record.clone(), lease_id })
+    }
+
+    /// A record as the batch has left it so far.
+    pub fn get<R: Record>(&self, namespace: &str, name: &str) -> Result<Option<R>, StoreError> {
+        self.at(&Key::new(namespace, name))
+    }
+
+    fn at<R: Record>(&self, key: &Key) -> Result<Option<R>, StoreError> {
+        let Some(pending) = self.pending(R::KIND, key) else { return Ok(None) };
+        let record = match (R::KIND, self.newest_renewal(&pending)) {
+            (Kind::Lease, Some(renewal)) => renewed_lease(&pending.record, &renewal),
+            _ => pending.record,
+        };
+        decode(key, &record).map(Some)
+    }
+
+    fn newest_renewal(&self, lease: &Pending) -> Option<Renewal> {
+        let newest = self.renewed.get(&lease.lease_id).copied();
+        let newest = newest.or_else(|| self.memory.leases.newest(lease.lease_id));
+        newest.filter(|renewal| renewal.revision > lease.revision)
+    }
+
+    /// Writes down what the rules made of a record and returns it as stored.
+    pub fn settle<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, StoreError> {
+        match outcome {
+            Outcome::Unchanged(record) => Ok(record),
+            Outcome::Store(record) => self.put(record),
+            Outcome::Remove(record) => self.remove(record),
+        }
+    }
+
+    /// Writes a record; it gets the next revision.
+    pub fn put<R: Record>(&mut self, record: R) -> Result<R, StoreError> {
+        let (record, bytes) = self.encode(record);
+        if bytes.len() > MAX_RECORD {
+            let key = rules::Key::of(&record);
+            return Err(StoreError::TooLarge { key, bytes: bytes.len(), limit: MAX_RECORD });
+        }
+        let key = key_of(record.meta());
+        let was = self.pending(R::KIND, &key);
+        let lease_id = match (&was, R::KIND) {
+            (Some(was), _) => was.lease_id,
+            (None, Kind::Lease) => {
+                self.new_leases += 1;
+                self.memory.leases.next_id(self.new_leases - 1)
+            }
+            (None, _) => 0,
+        };
+        self.index_put(&key, &record, &bytes, was.as_ref(), lease_id)?;
+        let pending = Pending { revision: self.head + 1, record: bytes.clone(), lease_id };
+        self.touched.insert((R::KIND, key.clone()), Some(pending));
+        self.push(R::KIND, key, bytes, was, false, lease_id);
+        Ok(record)
+    }
+
+    /// Removes a record; its last content gets the revision of the removal.
+    pub fn remove<R: Record>(&mut self, record: R) -> Result<R, StoreError> {
+        let (record, bytes) = self.encode(record);
+        let key = key_of(record.meta());
+        let was = self.pending(R::KIND, &key);
+        self.index_remove(&key, was.as_ref(), R::KIND)?;
+        let lease_id = was.as_ref().map_or(0, |was| was.lease_id);
+        self.touched.insert((R::KIND, key.clone()), None);
+        self.push(R::KIND, key, bytes, was, true, lease_id);
+        if R::KIND == Kind::Node
+            && let Some(uid) = record.meta().uid
+        {
+            self.collect(&uid.to_string());
+        }
+        Ok(record)
+    }
+
+    fn encode<R: Record>(&self, mut record: R) -> (R, Bytes) {
+        record.meta_mut().resource_version = self.head + 1;
+        let wire: R::Pb = record.clone().into();
+        let bytes = wire.encode_to_vec();
+        (record, bytes.into())
+    }
+
+    fn push(
+        &mut self,
+        kind: Kind,
+        key: Key,
+        record: Bytes,
+        was: Option<Pending>,
+        deleted: bool,
+        lease_id: u32,
+    ) {
+        self.head += 1;
+        let stored = StoredChange {
+            kind,
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            record: record.clone(),
+            deleted,
+            previous: was.as_ref().map_or(0, |was| was.revision),
+            at_millis: self.now.as_millisecond(),
+            traceparent: self.traceparent.clone(),
+            lease_id,
+        };
+        self.commit.changes.push((self.head, stored));
+        let (previous, traceparent) = (was.map(|was| was.record), self.traceparent.clone());
+        let change = Change::new(kind, self.head, key, deleted, record, previous, traceparent);
+        self.changes.push(Arc::new(change));
+    }
+
+    fn index_put<R: Record>(
+        &mut self,
+        key: &Key,
+        record: &R,
+        bytes: &Bytes,
+        was: Option<&Pending>,
+        lease_id: u32,
+    ) -> Result<(), StoreError> {
+        let kind = R::KIND;
+        if matches!(kind, Kind::Pod | Kind::Lease) {
+            self.index_owners(key, kind, record.meta(), was);
+        }
+        match kind {
+            Kind::Pod => self.count_pod(key, was, Some(bytes))?,
+            Kind::Lease => {
+                // A claim holds on while the same holder and incarnation stay.
+                let holder =
+                    |bytes: &Bytes| pb::Lease::decode(&**bytes).map(|lease| heartbeat::holder(&lease));
+                let same = was.is_some_and(|was| holder(&was.record) == holder(bytes));
+                let held = self.leases.get(&lease_id).copied().unwrap_or(true);
+                self.leases.insert(lease_id, held && same);
+            }
+            Kind::DisruptionBudget => self.index_budget(key, bytes)?,
+            Kind::Event => {
+                let event: Event = decode(key, bytes)?;
+                let last = event.last_timestamp.unwrap_or(self.now).as_millisecond();
+                self.indexes.expire_at(key, last + self.policy.event_ttl_millis);
+            }
+            Kind::Node => {}
+        }
+        Ok(())
+    }
+
+    fn index_remove(&mut self, key: &Key, was: Option<&Pending>, kind: Kind) -> Result<(), StoreError> {
+        // By what was indexed: the last content may name other owners.
+        if let Some(was) = was {
+            for owner in peek::metadata(&was.record).owner_references {
+                self.indexes.disown(&owner.uid, kind, key);
+            }
+        }
+        match kind {
+            Kind::Pod => self.count_pod(key, was, None)?,
+            Kind::Lease => {
+                self.leases.insert(was.map_or(0, |was| was.lease_id), false);
+            }
+            Kind::DisruptionBudget => {
+                self.indexes.remove_budget(key);
+                self.unsettled.remove(key);
+            }
+            Kind::Event => self.indexes.never_expire(key),
+            Kind::Node => {}
+        }
+        Ok(())
+    }
+
+    fn index_owners(&mut self, key: &Key, kind: Kind, meta: &Metadata, was: Option<&Pending>) {
+        if let Some(was) = was {
+            for owner in peek::metadata(&was.record).owner_references {
+                self.indexes.disown(&owner.uid, kind, key);
+            }
+        }
+        for owner in &meta.owner_references {
+            self.indexes.own(&owner.kind, &owner.uid, kind, key);
+            if owner.kind == "Node" && !self.node_lives(&owner.name, &owner.uid) {
+                self.orphans.push((kind, key.clone()));
+            }
+        }
+    }
+
+    fn node_lives(&self, name: &str, uid: &str) -> bool {
+        let node = self.pending(Kind::Node, &Key::new("", name));
+        node.is_some_and(|node| peek::metadata(&node.record).uid.eq_ignore_ascii_case(uid))
+    }
+
+    fn count_pod(&mut self, key: &Key, was: Option<&Pending>, is: Option<&Bytes>) -> Result<(), StoreError> {
+        if !self.indexes.has_budgets(key.namespace()) {
+            return Ok(());
+        }
+        let counted = |bytes: &Bytes| decode::<Pod>(key, bytes).map(|pod| Counted::of(&pod));
+        let was = was.map(|was| counted(&was.record)).transpose()?;
+        let is = is.map(counted).transpose()?;
+        self.unsettled.extend(self.indexes.count(key.namespace(), was.as_ref(), is.as_ref()));
+        Ok(())
+    }
+
+    fn index_budget(&mut self, key: &Key, bytes: &Bytes) -> Result<(), StoreError> {
+        let budget: DisruptionBudget = decode(key, bytes)?;
+        if !self.indexes.counts_by(key, &budget.spec.selector) {
+            let pods: Vec<Counted> = self.pods_in(key.namespace())?.iter().map(Counted::of).collect();
+            self.indexes.put_budget(key.clone(), budget.spec.selector, pods.into_iter());
+        }
+        self.unsettled.insert(key.clone());
+        Ok(())
+    }
+
+    /// The pods of a namespace as the batch has left them: once for each new
+    /// budget, never for a pod.
+    fn pods_in(&self, namespace: &str) -> Result<Vec<Pod>, StoreError> {
+        let start = Key::start_of(namespace);
+        let stored = self.memory.scan(Kind::Pod, Bound::Included(&start)).map(|(key, _)| key);
+        let mut keys: BTreeSet<&Key> = stored.take_while(|key| key.namespace() == namespace).collect();
+        let touched =
+            self.touched.keys().filter(|(kind, key)| *kind == Kind::Pod && key.namespace() == namespace);
+        keys.extend(touched.map(|(_, key)| key));
+        keys.into_iter().filter_map(|key| self.at::<Pod>(key).transpose()).collect()
+    }
+
+    /// The budgets of a namespace, with statuses that count what the batch did.
+    pub fn budgets(&mut self, namespace: &str) -> Result<Vec<DisruptionBudget>, StoreError> {
+        self.settle_budgets()?;
+        let keys: Vec<Key> = self.indexes.budgets(namespace).map(|(key, _)| key.clone()).collect();
+        keys.iter().filter_map(|key| self.at(key).transpose()).collect()
+    }
+
+    /// Brings the statuses of budgets up to date with the pods they count.
+    pub fn settle_budgets(&mut self) -> Result<(), StoreError> {
+        let settled = std::mem::take(&mut self.unsettled).into_iter().map(|key| self.settle_budget(&key));
+        // One that cannot be settled must not keep the others from it.
+        settled.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    fn settle_budget(&mut self, key: &Key) -> Result<(), StoreError> {
+        let Some(tally) = self.indexes.tally(key).cloned() else { return Ok(()) };
+        let Some(mut budget) = self.at::<DisruptionBudget>(key)? else { return Ok(()) };
+        let generation = budget.meta.generation;
+        let status = rules::budget_status(&budget.spec, tally.expected, tally.healthy, generation);
+        if budget.status != status {
+            budget.status = status;
+            self.put(budget)?;
+            self.unsettled.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Removes what belongs to a node that is gone. The node's removal stands
+    /// whatever comes of it: what cannot be removed now is an orphan.
+    fn collect(&mut self, owner_uid: &str) {
+        for (kind, key) in self.indexes.dependents(owner_uid) {
+            if self.drop_orphan(kind, &key).is_err() {
+                self.orphans.push((kind, key));
+            }
+        }
+    }
+
+    /// Removes a record whose owner is not there, if that is still so.
+    pub fn drop_orphan(&mut self, kind: Kind, key: &Key) -> Result<(), StoreError> {
+        let Some(pending) = self.pending(kind, key) else { return Ok(()) };
+        let owners = peek::metadata(&pending.record).owner_references;
+        let nodes: Vec<_> = owners.iter().filter(|owner| owner.kind == "Node").collect();
+        if !nodes.is_empty() && nodes.iter().all(|owner| !self.node_lives(&owner.name, &owner.uid)) {
+            self.drop_record(kind, key)?;
+        }
+        Ok(())
+    }
+
+    fn drop_record(&mut self, kind: Kind, key: &Key) -> Result<(), StoreError> {
+        let cx = self.context();
+        if kind == Kind::Lease {
+            if let Some(lease) = self.at::<Lease>(key)? {
+                let wanted = rules::Key::of(&lease);
+                let outcome = rules::delete(&wanted, Some(&lease), &rules::Preconditions::default(), &cx)?;
+                self.settle(outcome)?;
+            }
+        } else if let Some(pod) = self.at::<Pod>(key)? {
+            let at_once = PodDeletion { grace_period_seconds: Some(0), ..Default::default() };
+            let wanted = rules::Key::of(&pod);
+            let outcome = rules::delete_pod(&wanted, Some(&pod), &at_once, &cx)?;
+            self.settle(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// The uid of a node, if it is there.
+    pub fn node_uid(&self, name: &str) -> Result<Option<Uid>, StoreError> {
+        Ok(self.get::<Node>("", name)?.and_then(|node| node.meta.uid))
+    }
+
+    /// Whether a claim on a lease still stands.
+    pub fn holds(&self, claim: Claim) -> bool {
+        let untouched = self.leases.get(&claim.lease_id).copied().unwrap_or(true);
+        untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
+    }
+
+    /// Renews a lease for whoever holds the claim.
+    pub fn renew(&mut self, claim: Claim, digest: u64, age_millis: u32) -> Result<Renewal, StoreError> {
+        if !self.holds(claim) {
+            return Err(StoreError::ClaimLost);
+        }
+        self.head += 1;
+        let renewal = Renewal {
+            revision: self.head,
+            at_micros: self.now.as_microsecond(),
+            status_digest: digest,
+            status_age_millis: age_millis,
+        };
+        let stored = StoredRenewal {
+            lease_id: claim.lease_id,
+            status_age_millis: age_millis,
+            status_digest: digest,
+            at_micros: renewal.at_micros,
+        };
+        match self.commit.renewals.last_mut() {
+            // Revisions of a pack are consecutive: a change in between starts a new one.
+            Some((first, pack)) if pack.len() < PACK && *first + pack.len() as u64 == self.head => {
+                pack.push(stored);
+            }
+            _ => self.commit.renewals.push((self.head, vec![stored])),
+        }
+        self.renewed.insert(claim.lease_id, renewal);
+        Ok(renewal)
+    }
+
+    /// Removes what has had its time: events, history, packs of renewals.
+    pub fn keep_house(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
+        let now_millis = self.now.as_millisecond();
+        self.begin(String::new());
+        for key in self.indexes.expired(now_millis, EXPIRE_AT_ONCE) {
+            match self.at::<Event>(&key) {
+                Ok(Some(event)) => drop(self.remove(event)?),
+                // One that cannot be read stays, and must not be tried for ever.
+                Ok(None) | Err(_) => self.indexes.never_expire(&key),
+            }
+        }
+        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, COMPACT_AT_ONCE);
+        self.retire_packs(ledger)
+    }
+
+    fn retire_packs(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
+        // At least as many as come in, or they would pile up.
+        for ahead in 0..RETIRE_AT_ONCE + self.commit.renewals.len() {
+            let Some((first, leases)) = self.memory.leases.retirable(ahead) else { break };
+            for id in leases {
+                let Some(key) = self.memory.leases.key(id) else { continue };
+                let (Some(current), Some(renewal)) =
+                    (self.memory.get(Kind::Lease, key), self.memory.leases.newest(id))
+                else {
+                    continue;
+                };
+                let stored = ledger.change(current.revision)?;
+                let missing = || StoreError::Storage(format!("Lease {key} is not where it was written"));
+                let mut stored = stored.ok_or_else(missing)?;
+                stored.record = renewed_lease(&current.record, &renewal);
+                self.commit.folds.push((current.revision, stored));
+            }
+            self.commit.retired.push(first);
+        }
+        Ok(())
+    }
+
+    /// Whether the batch wrote anything.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.commit.base && self.commit.compaction.is_none() && self.commit.retired.is_empty()
+    }
+
+    pub fn finish(mut self) -> Batch {
+        self.commit.head = self.head;
+        Batch { commit: self.commit, changes: self.changes, orphans: self.orphans }
+    }
+}
+
+fn key_of(meta: &Metadata) -> Key {
+    Key::new(meta.namespace.as_ref().map_or("", |namespace| namespace.as_str()), meta.name.as_str())
+}
+
+/// A stored record as its domain type. What we stored was valid, so a failure
+/// means damage, or a record of a later version of Muster.
+fn decode<R: Record>(key: &Key, bytes: &[u8]) -> Result<R, StoreError> {
+    let damaged = |reason: String| StoreError::Storage(format!("{} {key} cannot be read: {reason}", R::KIND));
+    let wire = R::Pb::decode(bytes).map_err(|e| damaged(e.to_string()))?;
+    R::try_from(wire).map_err(|e| damaged(e.to_string()))
+}

@@ -1,0 +1,243 @@
+//! The embedded engine: sled 0.34, used so that an acknowledged write survives
+//! `kill -9` and power loss.
+//!
+//! sled's own flush does not reach the disk on Linux, so every transaction ends
+//! with `fdatasync` on a second handle of sled's file. One tree, because batches
+//! are atomic per tree; values above 64 KiB are split, because sled keeps larger
+//! ones in files that this sync does not cover.
+
+mod codec;
+mod format;
+
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use bytes::Bytes;
+use rustix::fs::Advice;
+use sled::{Batch, Db};
+
+use self::codec::Piece;
+pub use self::format::{FormatError, check as check_format};
+use super::{Engine, EngineError, Pair, Transaction};
+
+/// Keys of whole values and of a split value's first piece.
+const VALUES: u8 = b'd';
+/// Keys of the further pieces of a split value.
+const PIECES: u8 = b'p';
+
+/// Writes are refused while less than this would stay free. sled cannot go on
+/// after it met a full disk, so it must not meet one.
+const RESERVE: u64 = 16 << 20;
+/// What a byte of a transaction may take on disk: sled writes pages anew.
+const AMPLIFICATION: u64 = 3;
+
+/// How the engine reaches the platter; tests put a disk of their own here.
+pub type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the data directory {path} cannot be used: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error(
+        "the data directory {0} is in use by another process: stop that one, or give this one its own --data-dir"
+    )]
+    InUse(PathBuf),
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error("the data directory {path} cannot be opened: {reason}")]
+    Sled { path: PathBuf, reason: String },
+}
+
+/// sled behind the engine's face.
+pub struct SledEngine {
+    directory: PathBuf,
+    cache_bytes: u64,
+    sync: Sync,
+    /// `None` only while [`Engine::recover`] opens the files anew.
+    db: RwLock<Option<Db>>,
+}
+
+impl SledEngine {
+    /// Opens or creates the store's files below `directory`.
+    pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, OpenError> {
+        let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
+        std::fs::create_dir_all(directory).map_err(unusable)?;
+        format::check_or_create(directory)?;
+        let db = open_db(directory, cache_bytes)?;
+        let file = File::open(directory.join("db")).map_err(unusable)?;
+        let handle = File::open(directory).map_err(unusable)?;
+        // What was found is acknowledged from now on, and the files' own names must
+        // survive too.
+        file.sync_data().and_then(|()| handle.sync_all()).map_err(unusable)?;
+        Ok(Self::with_sync(directory, cache_bytes, db, Box::new(move || file.sync_data())))
+    }
+
+    fn with_sync(directory: &Path, cache_bytes: u64, db: Db, sync: Sync) -> Self {
+        Self { directory: directory.to_owned(), cache_bytes, sync, db: RwLock::new(Some(db)) }
+    }
+
+    fn db(&self) -> Result<Db, EngineError> {
+        let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
+        db.clone().ok_or_else(|| EngineError::Failed("the files are being opened again".into()))
+    }
+
+    fn check_space(&self, bytes: u64) -> Result<(), EngineError> {
+        let space = rustix::fs::statvfs(&self.directory).map_err(|e| EngineError::Failed(e.to_string()))?;
+        let available = space.f_bavail * space.f_frsize;
+        let reserve = RESERVE + AMPLIFICATION * bytes;
+        if available < reserve {
+            return Err(EngineError::Full { available, reserve });
+        }
+        Ok(())
+    }
+}
+
+impl Engine for SledEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let db = self.db()?;
+        match db.get(value_key(key)).map_err(failed)? {
+            Some(stored) => read_whole(&db, key, &stored).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, EngineError> {
+        let db = self.db()?;
+        let mut pairs = Vec::new();
+        for pair in db.range(value_key(from)..value_key(to)).take(limit) {
+            let (key, stored) = pair.map_err(failed)?;
+            let key = key[1..].to_vec();
+            let value = read_whole(&db, &key, &stored)?;
+            pairs.push((key, value));
+        }
+        Ok(pairs)
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<(), EngineError> {
+        let db = self.db()?;
+        for compare in &transaction.compare {
+            if self.get(&compare.key)? != compare.expected {
+                return Err(EngineError::Conflict);
+            }
+        }
+        let bytes = transaction.puts.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        self.check_space(bytes as u64)?;
+        let mut batch = Batch::default();
+        for key in &transaction.deletes {
+            remove_pieces(&db, &mut batch, key)?;
+            batch.remove(value_key(key));
+        }
+        for (key, value) in &transaction.puts {
+            remove_pieces(&db, &mut batch, key)?;
+            let (first, further) = codec::encode(value);
+            batch.insert(value_key(key), first);
+            for (index, piece) in further.into_iter().enumerate() {
+                batch.insert(piece_key(key, index), piece);
+            }
+        }
+        db.apply_batch(batch).map_err(failed)?;
+        // Flush hands the bytes to the kernel, sync brings them to the disk:
+        // only after both may anybody hear of the write.
+        db.flush().map_err(failed)?;
+        (self.sync)().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        self.check_space(0)
+    }
+
+    fn recover(&self) -> Result<(), EngineError> {
+        self.check_space(0)?;
+        let mut db = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        // sled locks its file: the old handle has to go before a new one comes. It
+        // panics if its last sync fails, which after a failed one is to be expected.
+        let old = db.take();
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
+        let failed = |e: &dyn std::fmt::Display| EngineError::Failed(e.to_string());
+        // The kernel counts pages whose write failed as written: the disk, not the
+        // cache, says what is there.
+        let file = File::open(self.directory.join("db")).map_err(|e| failed(&e))?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
+        *db = Some(open_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
+        // What was found is acknowledged from now on.
+        (self.sync)().map_err(|e| failed(&e))
+    }
+}
+
+fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
+    let config = sled::Config::new()
+        .path(directory)
+        .mode(sled::Mode::HighThroughput)
+        .cache_capacity(cache_bytes)
+        .flush_every_ms(None);
+    config.open().map_err(|error| match error {
+        sled::Error::Io(e) if e.kind() == io::ErrorKind::WouldBlock || e.to_string().contains("lock") => {
+            OpenError::InUse(directory.to_owned())
+        }
+        other => OpenError::Sled { path: directory.to_owned(), reason: other.to_string() },
+    })
+}
+
+fn value_key(key: &[u8]) -> Vec<u8> {
+    let mut full = Vec::with_capacity(key.len() + 1);
+    full.push(VALUES);
+    full.extend_from_slice(key);
+    full
+}
+
+fn piece_key(key: &[u8], index: usize) -> Vec<u8> {
+    let mut full = Vec::with_capacity(key.len() + 5);
+    full.push(PIECES);
+    full.extend_from_slice(key);
+    // A value has at most a few dozen pieces; the API's limit on records sees to it.
+    full.extend_from_slice(&(index as u32).to_be_bytes());
+    full
+}
+
+/// A value that is replaced or removed takes its further pieces along.
+fn remove_pieces(db: &Db, batch: &mut Batch, key: &[u8]) -> Result<(), EngineError> {
+    // Revisions and packs are written once under a new key, so this look-up is
+    // almost always a miss in the cached tree.
+    let Some(stored) = db.get(value_key(key)).map_err(failed)? else { return Ok(()) };
+    if let Piece::First { further, .. } = codec::decode(&stored).map_err(EngineError::Damaged)? {
+        for index in 0..further {
+            batch.remove(piece_key(key, index));
+        }
+    }
+    Ok(())
+}
+
+fn read_whole(db: &Db, key: &[u8], stored: &[u8]) -> Result<Bytes, EngineError> {
+    let damaged = |reason: String| EngineError::Damaged(format!("key {}: {reason}", key.escape_ascii()));
+    match codec::decode(stored).map_err(damaged)? {
+        Piece::Whole(value) => Ok(Bytes::copy_from_slice(value)),
+        Piece::Further(_) => Err(damaged("a further piece stands where a value begins".into())),
+        Piece::First { further, value } => {
+            let mut whole = value.to_vec();
+            for index in 0..further {
+                let piece = db.get(piece_key(key, index)).map_err(failed)?;
+                let piece = piece.ok_or_else(|| damaged(format!("piece {index} of {further} is missing")))?;
+                match codec::decode(&piece).map_err(damaged)? {
+                    Piece::Further(value) => whole.extend_from_slice(value),
+                    _ => return Err(damaged(format!("piece {index} is not a further piece"))),
+                }
+            }
+            Ok(whole.into())
+        }
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn failed(error: sled::Error) -> EngineError {
+    match error {
+        sled::Error::Corruption { .. } => EngineError::Damaged(error.to_string()),
+        other => EngineError::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! What a call to the store can fail with, and the one place where that becomes a gRPC status.
+//!
+//! Every status says what happened in words, in a stable reason for programs, and in the standard details
+//! that tools know. All of it travels in HTTP headers, which clients accept only up to some size, so long
+//! texts are cut and long lists counted.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use muster_proto::invalid::{Invalid, Violation};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
+
+use crate::engine::EngineError;
+use crate::rules::{Key, Refusal};
+
+#[cfg(test)]
+mod tests;
+
+/// Whose reasons these are.
+pub const DOMAIN: &str = "muster.dev";
+
+/// The longest message, in bytes. It travels twice, and once with three bytes for some of one.
+const MAX_MESSAGE: usize = 512;
+/// What the listed violations may add up to, in bytes.
+const MAX_VIOLATIONS: usize = 3 * 1024;
+
+/// When to ask again for a version that the store has yet to reach.
+const RETRY_VERSION: Duration = Duration::from_secs(1);
+/// When to ask again a store that cannot write: its disk may be full for a while.
+const RETRY_STORAGE: Duration = Duration::from_secs(5);
+/// When to ask again a store that has more to write than it can.
+const RETRY_OVERLOADED: Duration = Duration::from_millis(500);
+/// When to ask again for a store that is being restarted.
+const RETRY_STOPPING: Duration = Duration::from_secs(1);
+
+/// Why a call to the store failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StoreError {
+    /// The request cannot be read as what it claims to be.
+    #[error("the request is not valid: {0}")]
+    Malformed(#[from] Invalid),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    DeniedBy(String),
+    #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
+    TooLarge { key: Key, bytes: usize, limit: usize },
+    #[error(
+        "Expired: changes are kept from resource version {oldest} on, and {requested} was asked for; \
+         list again and watch from there"
+    )]
+    Expired { requested: u64, oldest: u64 },
+    #[error(
+        "ResourceVersionTooLarge: the store is at resource version {head}, and {requested} was asked for"
+    )]
+    FutureVersion { requested: u64, head: u64 },
+    #[error("{0}")]
+    Storage(String),
+    #[error("the store is stopping")]
+    Stopping,
+    #[error("the lease is gone, or another has taken it: introduce yourself again")]
+    ClaimLost,
+    #[error("too many writes wait for the disk: {limit} at most")]
+    Overloaded { limit: usize },
+}
+
+impl From<EngineError> for StoreError {
+    fn from(error: EngineError) -> Self {
+        StoreError::Storage(error.to_string())
+    }
+}
+
+impl From<StoreError> for Status {
+    fn from(error: StoreError) -> Status {
+        let message = error.to_string();
+        match error {
+            StoreError::Refused(refusal) => refusal.into(),
+            StoreError::Malformed(invalid) => invalid_argument(message, &invalid, Answer::new("INVALID")),
+            StoreError::DeniedBy(_) => {
+                Answer::new("PERMISSION_DENIED").status(Code::PermissionDenied, message)
+            }
+            StoreError::TooLarge { key, bytes, limit } => Answer::new("TOO_LARGE")
+                .about(&key)
+                .fact("bytes", &bytes)
+                .fact("limit", &limit)
+                .status(Code::InvalidArgument, message),
+            StoreError::Expired { requested, oldest } => Answer::new("EXPIRED")
+                .fact("requested", &requested)
+                .fact("oldest", &oldest)
+                .status(Code::OutOfRange, message),
+            StoreError::FutureVersion { requested, head } => Answer::new("RESOURCE_VERSION_TOO_LARGE")
+                .fact("requested", &requested)
+                .fact("head", &head)
+                .retry_after(RETRY_VERSION)
+                .status(Code::Unavailable, message),
+            StoreError::Storage(_) => Answer::new("STORAGE_UNAVAILABLE")
+                .retry_after(RETRY_STORAGE)
+                .status(Code::Unavailable, message),
+            StoreError::ClaimLost => Answer::new("CLAIM_LOST").status(Code::Aborted, message),
+            StoreError::Overloaded { .. } => Answer::new("TOO_MANY_IN_FLIGHT")
+                .retry_after(RETRY_OVERLOADED)
+                .status(Code::ResourceExhausted, message),
+            StoreError::Stopping => {
+                Answer::new("STOPPING").retry_after(RETRY_STOPPING).status(Code::Unavailable, message)
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::Invalid { key, invalid } => {
+                invalid_argument(message, &invalid, Answer::new("INVALID").about(&key))
+            }
+            Refusal::NotFound { key } => Answer::new("NOT_FOUND").about(&key).status(Code::NotFound, message),
+            Refusal::AlreadyExists { key } => {
+                Answer::new("ALREADY_EXISTS").about(&key).status(Code::AlreadyExists, message)
+            }
+            Refusal::Stale { key, expected, found } => Answer::new("CONFLICT")
+                .about(&key)
+                .fact("expected", &expected)
+                .fact("found", &found)
+                .unmet("RESOURCE_VERSION", &key, &message)
+                .status(Code::Aborted, message),
+            Refusal::UidMismatch { key, .. } => Answer::new("UID_MISMATCH")
+                .about(&key)
+                .unmet("UID", &key, &message)
+                .status(Code::Aborted, message),
+            Refusal::Conflict { key, .. } => {
+                Answer::new("CONFLICT").about(&key).status(Code::Aborted, message)
+            }
+            Refusal::BudgetExhausted { key, budget, retry_after_seconds, .. } => {
+                Answer::new("BUDGET_EXHAUSTED")
+                    .about(&key)
+                    .fact("budget", &budget.path())
+                    .retry_after(Duration::from_secs(retry_after_seconds))
+                    .status(Code::ResourceExhausted, message)
+            }
+            Refusal::SeveralBudgets { key, .. } => {
+                Answer::new("SEVERAL_BUDGETS").about(&key).status(Code::Internal, message)
+            }
+            Refusal::Denied { key, .. } => {
+                Answer::new("PERMISSION_DENIED").about(&key).status(Code::PermissionDenied, message)
+            }
+        }
+    }
+}
+
+/// A status in the making.
+struct Answer {
+    reason: &'static str,
+    facts: Vec<(String, String)>,
+    details: ErrorDetails,
+}
+
+impl Answer {
+    fn new(reason: &'static str) -> Self {
+        Self { reason, facts: Vec::new(), details: ErrorDetails::new() }
+    }
+
+    /// Names the record.
+    fn about(mut self, key: &Key) -> Self {
+        self.details.set_resource_info(key.kind.to_string(), key.path().to_string(), "", "");
+        self
+    }
+
+    /// Adds something that a program can act on without reading the message.
+    fn fact(mut self, name: &str, value: &impl ToString) -> Self {
+        self.facts.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Names a precondition that does not hold.
+    fn unmet(mut self, what: &str, key: &Key, message: &str) -> Self {
+        self.details.add_precondition_failure_violation(what, key.to_string(), message);
+        self
+    }
+
+    fn retry_after(mut self, delay: Duration) -> Self {
+        self.details.set_retry_info(Some(delay));
+        self
+    }
+
+    fn status(mut self, code: Code, message: String) -> Status {
+        let facts: HashMap<String, String> = self.facts.into_iter().collect();
+        self.details.set_error_info(self.reason, DOMAIN, facts);
+        Status::with_error_details(code, cut(message, MAX_MESSAGE), self.details)
+    }
+}
+
+/// A status that lists violations, as many as there is room for.
+fn invalid_argument(message: String, invalid: &Invalid, mut answer: Answer) -> Status {
+    let mut room = MAX_VIOLATIONS;
+    let mut listed = Vec::new();
+    for Violation { field, reason } in &invalid.violations {
+        let violation =
+            FieldViolation::new(cut(field.clone(), MAX_MESSAGE), cut(reason.clone(), MAX_MESSAGE));
+        let size = violation.field.len() + violation.description.len();
+        if size > room {
+            break;
+        }
+        room -= size;
+        listed.push(violation);
+    }
+    let unlisted = invalid.violations.len() - listed.len();
+    if unlisted > 0 {
+        listed.push(FieldViolation::new("", format!("{unlisted} more violations are not listed")));
+    }
+    answer.details.set_bad_request(listed);
+    answer.status(Code::InvalidArgument, message)
+}
+
+/// The text, or as much of it as fits, with a sign that there was more.
+fn cut(mut text: String, limit: usize) -> String {
+    const MORE: &str = "...";
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit - MORE.len()));
+        text.push_str(MORE);
+    }
+    text
+}

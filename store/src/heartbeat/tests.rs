@@ -1,0 +1,101 @@
+use super::*;
+
+const NODE_UID: &str = "98df94d9-d9d8-4e3e-a5ee-59b87da79b7a";
+
+fn hello(incarnation: &str) -> Hello {
+    Hello {
+        node: "n1".parse().unwrap(),
+        node_uid: NODE_UID.parse().unwrap(),
+        incarnation: incarnation.into(),
+        lease_duration: DEFAULT_DURATION,
+    }
+}
+
+fn node(uid: &str) -> Node {
+    let metadata = pb::Metadata { name: "n1".into(), uid: uid.into(), ..Default::default() };
+    Node::try_from(pb::Node { metadata: Some(metadata), ..Default::default() }).unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+#[test]
+fn the_first_agent_gets_a_lease_that_goes_with_its_node() {
+    let lease = greet(&hello("i1"), Some(&node(NODE_UID)), None, at(0)).unwrap().unwrap();
+    assert_eq!(lease.spec.holder_identity, "n1");
+    assert_eq!(lease.meta.owner_references[0].uid, NODE_UID);
+    assert_eq!(lease.meta.annotations[INCARNATION], "i1");
+    assert_eq!(lease.meta.namespace.as_ref().unwrap().as_str(), NODE_LEASE_NAMESPACE);
+}
+
+#[test]
+fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
+    let node = node(NODE_UID);
+    let lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    for (incarnation, seconds, expected) in [
+        ("i1", 1, "is its own"),
+        ("i2", 1, "refused"),
+        ("i2", 39, "refused"),
+        ("i2", -39, "refused"),
+        ("i2", -100, "taken over"),
+        ("i2", 40, "taken over"),
+        ("i1", 400, "is its own"),
+    ] {
+        let said = match greet(&hello(incarnation), Some(&node), Some(&lease), at(seconds)) {
+            Ok(None) => "is its own",
+            Ok(Some(taken)) => {
+                assert_eq!(taken.meta.annotations[INCARNATION], incarnation);
+                assert_eq!(taken.spec.lease_transitions, 1);
+                assert_eq!(taken.spec.renew_time, Some(at(seconds)));
+                "taken over"
+            }
+            Err(refusal) => {
+                assert!(refusal.to_string().contains("incarnation i1"), "{refusal}");
+                assert!(refusal.to_string().contains("another name"), "{refusal}");
+                "refused"
+            }
+        };
+        assert_eq!(said, expected, "{incarnation} after {seconds} s");
+    }
+}
+
+#[test]
+fn a_lease_that_no_agent_holds_is_taken_at_once() {
+    let node = node(NODE_UID);
+    let mut lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    lease.meta.annotations.clear();
+    let taken = greet(&hello("i2"), Some(&node), Some(&lease), at(1)).unwrap().unwrap();
+    assert_eq!(taken.meta.annotations[INCARNATION], "i2");
+}
+
+#[test]
+fn only_the_agent_of_this_very_node_is_let_in() {
+    let missing = greet(&hello("i1"), None, None, at(0));
+    assert!(matches!(missing, Err(Refusal::NotFound { .. })));
+    let other = node("11111111-d9d8-4e3e-a5ee-59b87da79b7a");
+    let refused = greet(&hello("i1"), Some(&other), None, at(0));
+    assert!(matches!(refused, Err(Refusal::UidMismatch { .. })));
+}
+
+#[test]
+fn a_malformed_hello_names_every_field() {
+    let wire = pb::HeartbeatHello {
+        node_name: "N".into(),
+        node_uid: "x".into(),
+        incarnation: String::new(),
+        lease_duration: Some(prost_types::Duration { seconds: 0, nanos: 0 }),
+    };
+    let invalid = Hello::try_from(wire).unwrap_err();
+    let fields: Vec<_> = invalid.violations.iter().map(|v| v.field.as_str()).collect();
+    assert_eq!(fields, ["hello.nodeName", "hello.nodeUid", "hello.incarnation", "hello.leaseDuration"]);
+}
+
+#[test]
+fn agents_are_spread_over_a_tenth_of_the_interval() {
+    let wanted: Vec<f64> = (0..100)
+        .map(|i| Hello { node: format!("n{i}").parse().unwrap(), ..hello("i") }.next_renewal().as_secs_f64())
+        .collect();
+    assert!(wanted.iter().all(|seconds| (9.0..=10.0).contains(seconds)));
+    assert!(wanted.iter().any(|s| *s < 9.3) && wanted.iter().any(|s| *s > 9.7));
+}

@@ -1,0 +1,264 @@
+//! The ledger: how history lies in an engine, the same for every engine.
+//!
+//! A change is one value under its revision. The newest change of a record is
+//! also the record itself, so a write is one value and nothing is stored twice.
+//! Renewals of leases are packed, one value for those that come in a row, and
+//! folded into the leases' own values later. Keys sort by revision.
+
+mod stored;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_proto::record::Kind;
+
+pub use self::stored::{StoredChange, StoredRenewal};
+use crate::engine::{Compare, Engine, EngineError, Pair, Transaction};
+use crate::key::Key;
+
+/// A place in the store's history; a record's version is the revision that
+/// wrote it.
+pub type Revision = u64;
+
+const HEAD: &[u8] = b"m/head";
+const COMPACTED: &[u8] = b"m/compacted";
+const CHANGES: u8 = b'v';
+const RENEWALS: u8 = b'w';
+
+/// How much is read from the engine at once while loading or replaying.
+const CHUNK: usize = 1024;
+
+/// What one commit adds to history.
+#[derive(Debug, Default)]
+pub struct Commit {
+    /// The revision the commit starts from.
+    pub base: Revision,
+    /// The last revision it takes.
+    pub head: Revision,
+    /// Changes by revision.
+    pub changes: Vec<(Revision, StoredChange)>,
+    /// Renewals, by the revision of the first of each pack.
+    pub renewals: Vec<(Revision, Vec<StoredRenewal>)>,
+    /// Leases' values with their newest renewal written into them, in place.
+    pub folds: Vec<(Revision, StoredChange)>,
+    /// Packs whose renewals are folded or superseded.
+    pub retired: Vec<Revision>,
+    /// History that goes.
+    pub compaction: Option<Compaction>,
+}
+
+/// History that can go.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Compaction {
+    pub up_to: Revision,
+    pub steps: usize,
+    /// Changes that nothing refers to any more.
+    pub forget: Vec<Revision>,
+}
+
+/// The most renewals in a pack: a value of the engine stays below 64 KiB.
+pub const PACK: usize = 2048;
+
+/// History in an engine.
+#[derive(Clone)]
+pub struct Ledger {
+    engine: Arc<dyn Engine>,
+}
+
+impl Ledger {
+    pub fn new(engine: Arc<dyn Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// The newest revision; 0 in a new store.
+    pub fn head(&self) -> Result<Revision, EngineError> {
+        self.number(HEAD)
+    }
+
+    /// The revision up to which history is gone.
+    pub fn compacted(&self) -> Result<Revision, EngineError> {
+        self.number(COMPACTED)
+    }
+
+    fn number(&self, key: &[u8]) -> Result<u64, EngineError> {
+        match self.engine.get(key)? {
+            None => Ok(0),
+            Some(value) => match <[u8; 8]>::try_from(&*value) {
+                Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+                Err(_) => Err(EngineError::Damaged(format!("{} is no number", key.escape_ascii()))),
+            },
+        }
+    }
+
+    /// Writes a commit; durable when it returns.
+    pub fn commit(&self, commit: &Commit) -> Result<(), EngineError> {
+        let mut transaction = Transaction::default();
+        let was = (commit.base > 0).then(|| number(commit.base));
+        // Two stores on one engine must not both continue the same history.
+        transaction.compare.push(Compare { key: HEAD.to_vec(), expected: was });
+        transaction.puts.push((HEAD.to_vec(), number(commit.head)));
+        if let Some(compaction) = &commit.compaction {
+            transaction.puts.push((COMPACTED.to_vec(), number(compaction.up_to)));
+            transaction.deletes.extend(compaction.forget.iter().map(|r| revision_key(CHANGES, *r)));
+        }
+        for (revision, change) in commit.changes.iter().chain(&commit.folds) {
+            transaction.puts.push((revision_key(CHANGES, *revision), change.encode()));
+        }
+        for (first, pack) in &commit.renewals {
+            transaction.puts.push((revision_key(RENEWALS, *first), StoredRenewal::encode_pack(pack)));
+        }
+        transaction.deletes.extend(commit.retired.iter().map(|r| revision_key(RENEWALS, *r)));
+        self.engine.transact(&transaction)
+    }
+
+    /// Fills an empty engine with records as they were at `head`, without their
+    /// history.
+    pub fn import(&self, changes: &[(Revision, StoredChange)], head: Revision) -> Result<(), EngineError> {
+        for chunk in changes.chunks(CHUNK) {
+            let puts =
+                chunk.iter().map(|(revision, change)| (revision_key(CHANGES, *revision), change.encode()));
+            self.engine.transact(&Transaction { puts: puts.collect(), ..Default::default() })?;
+        }
+        let puts = vec![(HEAD.to_vec(), number(head)), (COMPACTED.to_vec(), number(head))];
+        self.engine.transact(&Transaction { puts, ..Default::default() })
+    }
+
+    /// Whether a commit could be made now.
+    pub fn check(&self) -> Result<(), EngineError> {
+        self.engine.check()
+    }
+
+    /// Gets back to work after a failure, with history ending at `head`.
+    ///
+    /// What a failed commit may have left beyond it was neither acknowledged nor
+    /// seen, so it goes.
+    pub fn recover(&self, head: Revision) -> Result<(), EngineError> {
+        self.engine.recover()?;
+        let found = self.head()?;
+        if found == head {
+            return Ok(());
+        }
+        if found < head {
+            let lost =
+                format!("they end at revision {found}, and {head} was acknowledged: restart the store");
+            return Err(EngineError::Damaged(lost));
+        }
+        let mut undo = Transaction::default();
+        undo.compare.push(Compare { key: HEAD.to_vec(), expected: Some(number(found)) });
+        for prefix in [CHANGES, RENEWALS] {
+            let beyond = self.engine.range(&revision_key(prefix, head + 1), &[prefix + 1], usize::MAX)?;
+            undo.deletes.extend(beyond.into_iter().map(|(key, _)| key));
+        }
+        if head > 0 {
+            undo.puts.push((HEAD.to_vec(), number(head)));
+        } else {
+            undo.deletes.push(HEAD.to_vec());
+        }
+        self.engine.transact(&undo)
+    }
+
+    /// One change, if it is still kept.
+    pub fn change(&self, revision: Revision) -> Result<Option<StoredChange>, EngineError> {
+        let value = self.engine.get(&revision_key(CHANGES, revision))?;
+        value.map(|value| decode_change(revision, value)).transpose()
+    }
+
+    /// Calls `each` with every kept change after `after`, in order.
+    pub fn each_change(
+        &self,
+        after: Revision,
+        mut each: impl FnMut(Revision, StoredChange) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.each_pair(CHANGES, after, |revision, value| each(revision, decode_change(revision, value)?))
+    }
+
+    /// Changes of one kind after `after`, in order, at most `limit`, and the
+    /// revision up to which there are no others. Looks no further than `until`.
+    pub fn changes_of(
+        &self,
+        kind: Kind,
+        after: Revision,
+        until: Revision,
+        limit: usize,
+    ) -> Result<(Vec<(Revision, StoredChange)>, Revision), EngineError> {
+        let mut found = Vec::new();
+        let mut from = after;
+        loop {
+            let to = revision_key(CHANGES, until.saturating_add(1));
+            let pairs = self.engine.range(&revision_key(CHANGES, from + 1), &to, CHUNK)?;
+            let last_chunk = pairs.len() < CHUNK;
+            for (key, value) in pairs {
+                from = revision_of(&key)?;
+                let change = decode_change(from, value)?;
+                if change.kind == kind {
+                    found.push((from, change));
+                    if found.len() == limit {
+                        return Ok((found, from));
+                    }
+                }
+            }
+            if last_chunk {
+                return Ok((found, until.max(after)));
+            }
+        }
+    }
+
+    /// Calls `each` with every pack of renewals, in order.
+    pub fn each_pack(
+        &self,
+        mut each: impl FnMut(Revision, Vec<StoredRenewal>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.each_pair(RENEWALS, 0, |first, value| each(first, StoredRenewal::decode_pack(first, &value)?))
+    }
+
+    fn each_pair(
+        &self,
+        prefix: u8,
+        after: Revision,
+        mut each: impl FnMut(Revision, Bytes) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let mut from = after;
+        loop {
+            let pairs: Vec<Pair> =
+                self.engine.range(&revision_key(prefix, from + 1), &[prefix + 1], CHUNK)?;
+            let last_chunk = pairs.len() < CHUNK;
+            for (key, value) in pairs {
+                from = revision_of(&key)?;
+                each(from, value)?;
+            }
+            if last_chunk {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn decode_change(revision: Revision, value: Bytes) -> Result<StoredChange, EngineError> {
+    StoredChange::decode(value)
+        .map_err(|reason| EngineError::Damaged(format!("revision {revision}: {reason}")))
+}
+
+fn number(number: u64) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+fn revision_key(prefix: u8, revision: Revision) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9);
+    key.push(prefix);
+    key.extend_from_slice(&revision.to_be_bytes());
+    key
+}
+
+fn revision_of(key: &[u8]) -> Result<Revision, EngineError> {
+    match key.split_first_chunk::<1>().map(|(_, rest)| <[u8; 8]>::try_from(rest)) {
+        Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
+        _ => Err(EngineError::Damaged(format!("the key {} is no revision", key.escape_ascii()))),
+    }
+}
+
+impl StoredChange {
+    /// Whose change it is.
+    pub fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+}

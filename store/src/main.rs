@@ -1,0 +1,24 @@
+//! `muster-store`: flags, then run.
+
+use std::process::ExitCode;
+
+use muster_store::config::{Command, Flags};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let flags: Flags = muster_rpc::config::parse();
+    let outcome = match &flags.command {
+        None => muster_store::run::main(&flags),
+        Some(Command::Backup { file, store }) => muster_store::backup::main(file, store.as_deref(), &flags),
+        Some(Command::Restore { file }) => muster_store::backup::restore_main(file, &flags),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("muster-store: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The present: every current record, encoded, and where its older versions lie.
+//!
+//! A fold of the ledger. Reads never touch the disk unless they ask for the past,
+//! so they go on when the disk does not. The writer alone changes it, after its
+//! commit is durable.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use muster_proto::pb;
+use muster_proto::record::Kind;
+use prost::Message;
+
+use crate::engine::EngineError;
+use crate::heartbeat;
+use crate::key::Key;
+use crate::leases::{LeaseBook, Renewal};
+use crate::ledger::{Commit, Compaction, Ledger, Revision, StoredChange, StoredRenewal};
+use crate::peek;
+
+/// A record as it is now.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// The revision of its last change; a lease's renewals are apart.
+    pub revision: Revision,
+    pub record: Bytes,
+    pub lease_id: u32,
+}
+
+/// Where a record of the past is to be found.
+#[derive(Debug, Clone)]
+pub enum Found {
+    Now(Current),
+    InLedger { revision: Revision, bytes: usize },
+}
+
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    current: Option<Current>,
+    /// Versions that history still holds, oldest first.
+    older: Vec<Older>,
+}
+
+/// A version that was superseded.
+#[derive(Debug, Clone, Copy)]
+struct Older {
+    revision: Revision,
+    deleted: bool,
+    /// The length of its record.
+    bytes: u32,
+}
+
+/// One kept step of history, for compaction.
+#[derive(Debug, Clone)]
+struct Step {
+    revision: Revision,
+    kind: Kind,
+    key: Key,
+    previous: Revision,
+    deleted: bool,
+    at_millis: i64,
+}
+
+/// How much history is kept: what is younger or among the newest stays.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    pub min_age_millis: i64,
+    pub min_changes: usize,
+}
+
+/// Everything current.
+#[derive(Debug, Default)]
+pub struct Memory {
+    head: Revision,
+    compacted: Revision,
+    shelves: BTreeMap<Kind, BTreeMap<Key, Slot>>,
+    history: VecDeque<Step>,
+    pods_by_node: HashMap<String, BTreeSet<Key>>,
+    pub leases: LeaseBook,
+}
+
+impl Memory {
+    /// Reads everything back from the ledger.
+    pub fn load(ledger: &Ledger) -> Result<Self, EngineError> {
+        let mut memory = Memory { compacted: ledger.compacted()?, ..Default::default() };
+        ledger.each_change(0, |revision, change| {
+            memory.apply(revision, &change);
+            Ok(())
+        })?;
+        // Slots of records that were gone before history begins hold nothing.
+        for shelf in memory.shelves.values_mut() {
+            shelf.retain(|_, slot| slot.current.is_some() || !slot.older.is_empty());
+        }
+        ledger.each_pack(|first, pack| {
+            memory.renewed(first, &pack);
+            Ok(())
+        })?;
+        memory.head = ledger.head()?;
+        Ok(memory)
+    }
+
+    pub fn head(&self) -> Revision {
+        self.head
+    }
+
+    /// History up to here is gone.
+    pub fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    pub fn get(&self, kind: Kind, key: &Key) -> Option<&Current> {
+        self.shelves.get(&kind)?.get(key)?.current.as_ref()
+    }
+
+    /// The records of a kind as they are now, from a key on.
+    pub fn scan<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&Key>,
+    ) -> impl Iterator<Item = (&'m Key, &'m Current)> + use<'m> {
+        self.slots(kind, from).filter_map(|(key, slot)| Some((key, slot.current.as_ref()?)))
+    }
+
+    /// The records of a kind as they were at a revision that history still holds.
+    pub fn scan_at<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&Key>,
+        at: Revision,
+    ) -> impl Iterator<Item = (&'m Key, Found)> + use<'m> {
+        self.slots(kind, from).filter_map(move |(key, slot)| Some((key, slot.at(at)?)))
+    }
+
+    fn slots<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&Key>,
+    ) -> impl Iterator<Item = (&'m Key, &'m Slot)> + use<'m> {
+        let shelf = self.shelves.get(&kind);
+        shelf.map(|shelf| shelf.range::<Key, _>((from, Bound::Unbounded))).into_iter().flatten()
+    }
+
+    /// The keys of the pods bound to a node.
+    pub fn pods_of(&self, node: &str) -> impl Iterator<Item = &Key> {
+        self.pods_by_node.get(node).into_iter().flatten()
+    }
+
+    /// A record's bytes as a reader is to see them: a lease with its newest
+    /// renewal.
+    pub fn seen(&self, kind: Kind, current: &Current) -> Bytes {
+        self.seen_at(kind, current, Revision::MAX)
+    }
+
+    /// As [`seen`](Self::seen), without a renewal that came after `at`.
+    pub fn seen_at(&self, kind: Kind, current: &Current, at: Revision) -> Bytes {
+        match (kind, self.leases.newest(current.lease_id)) {
+            (Kind::Lease, Some(renewal)) if renewal.revision <= at => {
+                renewed_lease(&current.record, &renewal)
+            }
+            _ => current.record.clone(),
+        }
+    }
+
+    /// Takes in a commit that is durable.
+    pub fn install(&mut self, commit: &Commit) {
+        for (revision, change) in &commit.folds {
+            self.fold(*revision, change);
+        }
+        for (revision, change) in &commit.changes {
+            self.apply(*revision, change);
+        }
+        for (first, pack) in &commit.renewals {
+            self.renewed(*first, pack);
+        }
+        for first in &commit.retired {
+            self.leases.retired(*first);
+        }
+        if let Some(compaction) = &commit.compaction {
+            self.compact(compaction);
+        }
+        self.head = commit.head;
+    }
+
+    fn apply(&mut self, revision: Revision, change: &StoredChange) {
+        let key = change.key();
+        let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
+        if let Some(was) = slot.current.take() {
+            let bytes = was.record.len() as u32;
+            slot.older.push(Older { revision: was.revision, deleted: false, bytes });
+        }
+        if change.deleted {
+            slot.older.push(Older { revision, deleted: true, bytes: 0 });
+        } else {
+            let current = Current { revision, record: change.record.clone(), lease_id: change.lease_id };
+            slot.current = Some(current);
+        }
+        if revision <= self.compacted {
+            slot.older.clear();
+        } else {
+            self.history.push_back(Step {
+                revision,
+                kind: change.kind,
+                key: key.clone(),
+                previous: change.previous,
+                deleted: change.deleted,
+                at_millis: change.at_millis,
+            });
+        }
+        match change.kind {
+            Kind::Pod => self.place_pod(key, change),
+            Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
+            Kind::Lease => {
+                let (holder, folded) = lease_claim(revision, &change.record);
+                self.leases.put(change.lease_id, key, &holder, folded);
+            }
+            _ => {}
+        }
+    }
+
+    fn place_pod(&mut self, key: Key, change: &StoredChange) {
+        let node = peek::pod_node(&change.record);
+        if node.is_empty() {
+            return;
+        }
+        let pods = self.pods_by_node.entry(node.clone()).or_default();
+        if change.deleted {
+            pods.remove(&key);
+        } else {
+            pods.insert(key);
+        }
+        if pods.is_empty() {
+            self.pods_by_node.remove(&node);
+        }
+    }
+
+    /// Replaces a lease's value by one with its renewals folded in.
+    fn fold(&mut self, revision: Revision, change: &StoredChange) {
+        let slot = self.shelves.entry(Kind::Lease).or_default().get_mut(&change.key());
+        if let Some(current) = slot.and_then(|slot| slot.current.as_mut())
+            && current.revision == revision
+        {
+            current.record = change.record.clone();
+        }
+    }
+
+    fn renewed(&mut self, first: Revision, pack: &[StoredRenewal]) {
+        let shelf = self.shelves.entry(Kind::Lease).or_default();
+        let base =
+            |key: &Key| shelf.get(key).and_then(|slot| slot.current.as_ref()).map_or(0, |c| c.revision);
+        self.leases.renewed(first, pack, base);
+    }
+
+    /// History that the retention no longer asks for, at most `limit` steps.
+    pub fn compactable(&self, retention: Retention, now_millis: i64, limit: usize) -> Option<Compaction> {
+        let spare = self.history.len().saturating_sub(retention.min_changes).min(limit);
+        let mut compaction = Compaction::default();
+        for step in self.history.iter().take(spare) {
+            if now_millis - step.at_millis < retention.min_age_millis {
+                break;
+            }
+            compaction.steps += 1;
+            compaction.up_to = step.revision;
+            if step.previous > 0 {
+                compaction.forget.push(step.previous);
+            }
+            if step.deleted {
+                compaction.forget.push(step.revision);
+            }
+        }
+        (compaction.steps > 0).then_some(compaction)
+    }
+
+    /// When the oldest step of history can go, if nothing else happens.
+    pub fn compactable_at(&self, retention: Retention) -> Option<i64> {
+        let oldest = self.history.front()?;
+        (self.history.len() > retention.min_changes).then(|| oldest.at_millis + retention.min_age_millis)
+    }
+
+    fn compact(&mut self, compaction: &Compaction) {
+        self.compacted = self.compacted.max(compaction.up_to);
+        for step in self.history.drain(..compaction.steps.min(self.history.len())) {
+            let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
+            if let Some(slot) = shelf.get_mut(&step.key) {
+                slot.older.retain(|older| older.revision > step.previous);
+                if step.deleted {
+                    slot.older.retain(|older| older.revision > step.revision);
+                }
+                if slot.current.is_none() && slot.older.is_empty() {
+                    shelf.remove(&step.key);
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn at(&self, at: Revision) -> Option<Found> {
+        if let Some(current) = &self.current
+            && current.revision <= at
+        {
+            return Some(Found::Now(current.clone()));
+        }
+        let older = self.older.iter().rev().find(|older| older.revision <= at)?;
+        let Older { revision, deleted, bytes } = *older;
+        (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
+    }
+}
+
+/// The lease's bytes with a renewal written into them.
+pub fn renewed_lease(record: &[u8], renewal: &Renewal) -> Bytes {
+    let mut lease = pb::Lease::decode(record).unwrap_or_default();
+    lease.metadata.get_or_insert_default().resource_version = renewal.revision;
+    let spec = lease.spec.get_or_insert_default();
+    spec.renew_time = Some(prost_types::Timestamp {
+        seconds: renewal.at_micros.div_euclid(1_000_000),
+        nanos: (renewal.at_micros.rem_euclid(1_000_000) * 1000) as i32,
+    });
+    spec.status_digest = renewal.status_digest;
+    spec.status_age_millis = renewal.status_age_millis;
+    lease.encode_to_vec().into()
+}
+
+/// Who may renew a lease: its holder and, for a node's, the very instance of the
+/// agent. Also the renewal that was folded into the value, if one was.
+fn lease_claim(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
+    let lease = pb::Lease::decode(record).unwrap_or_default();
+    let holder = heartbeat::holder(&lease);
+    let (metadata, spec) = (lease.metadata.unwrap_or_default(), lease.spec.unwrap_or_default());
+    let folded = (metadata.resource_version > revision).then(|| {
+        let at = spec.renew_time.unwrap_or_default();
+        Renewal {
+            revision: metadata.resource_version,
+            at_micros: at.seconds * 1_000_000 + i64::from(at.nanos) / 1000,
+            status_digest: spec.status_digest,
+            status_age_millis: spec.status_age_millis,
+        }
+    });
+    (holder, folded)
+}
+
+#[cfg(test)]
+mod tests;

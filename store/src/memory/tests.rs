@@ -1,0 +1,112 @@
+use super::*;
+
+const KEEP_NOTHING: Retention = Retention { min_age_millis: 0, min_changes: 0 };
+
+fn node_bytes(name: &str, version: u64) -> Bytes {
+    let metadata = pb::Metadata { name: name.into(), resource_version: version, ..Default::default() };
+    pb::Node { metadata: Some(metadata), ..Default::default() }.encode_to_vec().into()
+}
+
+fn change(name: &str, revision: u64, previous: u64, deleted: bool) -> (Revision, StoredChange) {
+    let change = StoredChange {
+        kind: Kind::Node,
+        namespace: String::new(),
+        name: name.into(),
+        record: node_bytes(name, revision),
+        deleted,
+        previous,
+        at_millis: revision as i64 * 1000,
+        traceparent: String::new(),
+        lease_id: 0,
+    };
+    (revision, change)
+}
+
+fn commit(memory: &mut Memory, changes: Vec<(Revision, StoredChange)>) {
+    let base = memory.head();
+    let head = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(base);
+    memory.install(&Commit { base, head, changes, ..Default::default() });
+}
+
+fn names_at(memory: &Memory, at: Revision) -> Vec<(String, Revision)> {
+    memory
+        .scan_at(Kind::Node, Bound::Unbounded, at)
+        .map(|(key, found)| {
+            let revision = match found {
+                Found::Now(current) => current.revision,
+                Found::InLedger { revision, .. } => revision,
+            };
+            (key.name().to_owned(), revision)
+        })
+        .collect()
+}
+
+/// a is written at 1, 3 and 6; b is written at 2, deleted at 4, written at 5.
+fn memory() -> Memory {
+    let mut memory = Memory::default();
+    commit(&mut memory, vec![change("a", 1, 0, false), change("b", 2, 0, false)]);
+    commit(&mut memory, vec![change("a", 3, 1, false), change("b", 4, 2, true)]);
+    commit(&mut memory, vec![change("b", 5, 0, false), change("a", 6, 3, false)]);
+    memory
+}
+
+#[test]
+fn every_moment_that_history_holds_can_be_seen() {
+    let memory = memory();
+    let at = |revision| names_at(&memory, revision);
+    let pairs = |list: &[(&str, u64)]| list.iter().map(|(n, r)| (n.to_string(), *r)).collect::<Vec<_>>();
+    assert_eq!(at(0), []);
+    assert_eq!(at(1), pairs(&[("a", 1)]));
+    assert_eq!(at(2), pairs(&[("a", 1), ("b", 2)]));
+    assert_eq!(at(3), pairs(&[("a", 3), ("b", 2)]));
+    assert_eq!(at(4), pairs(&[("a", 3)]));
+    assert_eq!(at(5), pairs(&[("a", 3), ("b", 5)]));
+    assert_eq!(at(6), pairs(&[("a", 6), ("b", 5)]));
+}
+
+#[test]
+fn compaction_forgets_what_no_moment_needs_any_more() {
+    let mut memory = memory();
+    assert_eq!(memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, 99), None);
+    let young = Retention { min_age_millis: 1000, min_changes: 0 };
+    assert_eq!(memory.compactable(young, 1999, 99), None);
+    assert_eq!(memory.compactable_at(young), Some(2000));
+    let four = memory.compactable(KEEP_NOTHING, i64::MAX, 4).unwrap();
+    // 1 was superseded by 3; 2 and the deletion at 4 are of a record that was gone.
+    assert_eq!(four, Compaction { up_to: 4, steps: 4, forget: vec![1, 2, 4] });
+    let head = memory.head();
+    memory.install(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
+    assert_eq!(memory.compacted(), 4);
+    let at = |memory: &Memory, revision| names_at(memory, revision);
+    assert_eq!(at(&memory, 4), [("a".to_owned(), 3)]);
+    assert_eq!(at(&memory, 6), [("a".to_owned(), 6), ("b".to_owned(), 5)]);
+    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, 99).unwrap();
+    assert_eq!(rest, Compaction { up_to: 6, steps: 2, forget: vec![3] });
+}
+
+#[test]
+fn a_record_that_is_gone_leaves_nothing_behind() {
+    let mut memory = Memory::default();
+    commit(&mut memory, vec![change("a", 1, 0, false), change("a", 2, 1, true)]);
+    let all = memory.compactable(KEEP_NOTHING, i64::MAX, 99).unwrap();
+    assert_eq!(all.forget, [1, 2]);
+    memory.install(&Commit { base: 2, head: 2, compaction: Some(all), ..Default::default() });
+    assert!(memory.shelves[&Kind::Node].is_empty());
+}
+
+#[test]
+fn pods_are_found_by_their_node() {
+    let pod = |revision, node: &str, deleted| {
+        let spec = pb::PodSpec { node_name: node.into(), ..Default::default() };
+        let record = pb::Pod { spec: Some(spec), ..Default::default() }.encode_to_vec().into();
+        let (_, change) = change("p", revision, 0, deleted);
+        (revision, StoredChange { kind: Kind::Pod, namespace: "default".into(), record, ..change })
+    };
+    let mut memory = Memory::default();
+    commit(&mut memory, vec![pod(1, "", false)]);
+    assert_eq!(memory.pods_of("n1").count(), 0);
+    commit(&mut memory, vec![pod(2, "n1", false)]);
+    assert_eq!(memory.pods_of("n1").map(Key::to_string).collect::<Vec<_>>(), ["default/p"]);
+    commit(&mut memory, vec![pod(3, "n1", true)]);
+    assert!(memory.pods_by_node.is_empty());
+}

@@ -1,0 +1,228 @@
+//! Lists, whole or in pages that keep to one moment.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use muster_proto::record::Kind;
+
+use crate::change::Selection;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::ledger::Revision;
+use crate::memory::{Current, Found, Memory};
+
+/// A page ends here even if more was asked for: clients refuse messages above
+/// 4 MiB unless they are told otherwise.
+const PAGE_BYTES: usize = 3 << 20;
+
+/// The moment a list is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    Now,
+    NotOlderThan(Revision),
+    Exactly(Revision),
+    /// The moment of the page before, and its last key.
+    Continue(Token),
+}
+
+/// What a list asks for.
+#[derive(Debug, Clone)]
+pub struct List {
+    pub kind: Kind,
+    pub selection: Selection,
+    pub at: At,
+    /// 0 means all.
+    pub limit: usize,
+    /// What a token of this list is tied to.
+    pub query: u32,
+    /// Whether leases show renewals that came after the list's moment. A reader
+    /// wants them; a watcher will be told of them.
+    pub later_renewals: bool,
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub struct Page {
+    pub records: Vec<Bytes>,
+    pub revision: Revision,
+    pub next: Option<Token>,
+}
+
+/// Where the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    revision: Revision,
+    after: Key,
+    query: u32,
+}
+
+/// A record of the past that a page waits for: its place, key and revision.
+pub type Past = (usize, Key, Revision);
+
+impl List {
+    /// Reads a page from memory, and says what of it lies in the ledger.
+    pub fn read(&self, memory: &Memory) -> Result<(Page, Vec<Past>), StoreError> {
+        let (revision, after) = match &self.at {
+            At::Now | At::NotOlderThan(_) => (memory.head(), None),
+            At::Exactly(revision) => (*revision, None),
+            At::Continue(token) => (token.revision, Some(&token.after)),
+        };
+        // A token from beyond the head is of a store that was since restored.
+        if revision < memory.compacted() || revision > memory.head() {
+            return Err(StoreError::Expired { requested: revision, oldest: memory.compacted() });
+        }
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found: Box<dyn Iterator<Item = (&Key, Found)>> = if revision == memory.head() {
+            let now = candidates(memory, self.kind, &self.selection, from);
+            Box::new(now.map(|(key, current)| (key, Found::Now(current.clone()))))
+        } else {
+            let start = Key::start_of(&self.selection.namespace);
+            let from = if after.is_some() { from } else { Bound::Included(&start) };
+            Box::new(self.in_namespace(memory.scan_at(self.kind, from, revision)))
+        };
+        let mut page = Page { records: Vec::new(), revision, next: None };
+        let (mut past, mut bytes) = (Vec::new(), 0);
+        let mut last: Option<&Key> = None;
+        for (key, found) in found {
+            let (record, len) = match &found {
+                Found::Now(current) => {
+                    let record = match self.later_renewals {
+                        true => memory.seen(self.kind, current),
+                        false => memory.seen_at(self.kind, current, revision),
+                    };
+                    if !self.selection.matches(self.kind, key, &record) {
+                        continue;
+                    }
+                    let len = record.len();
+                    (record, len)
+                }
+                Found::InLedger { bytes, .. } => (Bytes::new(), *bytes),
+            };
+            let full = page.records.len() == self.limit && self.limit > 0;
+            if let Some(last) = last
+                && (full || bytes + len > PAGE_BYTES)
+            {
+                page.next = Some(Token { revision, after: last.clone(), query: self.query });
+                break;
+            }
+            if let Found::InLedger { revision, .. } = found {
+                past.push((page.records.len(), key.clone(), revision));
+            }
+            page.records.push(record);
+            bytes += len;
+            last = Some(key);
+        }
+        Ok((page, past))
+    }
+
+    fn in_namespace<'a, T>(
+        &'a self,
+        found: impl Iterator<Item = (&'a Key, T)> + 'a,
+    ) -> impl Iterator<Item = (&'a Key, T)> + 'a {
+        let namespace = self.selection.namespace.as_str();
+        found.take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace)
+    }
+}
+
+impl Page {
+    /// Puts in what was read from the ledger; `None` was not asked for.
+    pub fn fill(&mut self, read: Vec<(usize, Option<Bytes>)>) {
+        for (place, record) in read {
+            self.records[place] = record.unwrap_or_default();
+        }
+        // No record is empty: each has a name.
+        self.records.retain(|record| !record.is_empty());
+    }
+}
+
+/// The records that can match a selection, in order, by the best index there is.
+pub fn candidates<'m>(
+    memory: &'m Memory,
+    kind: Kind,
+    selection: &'m Selection,
+    from: Bound<&Key>,
+) -> Box<dyn Iterator<Item = (&'m Key, &'m Current)> + 'm> {
+    let past = match from {
+        Bound::Excluded(after) => Some(after.clone()),
+        _ => None,
+    };
+    match (kind, selection.topic(kind)) {
+        (Kind::Pod, Some(node)) => {
+            let pods = memory.pods_of(node).filter(move |key| past.as_ref().is_none_or(|after| *key > after));
+            Box::new(pods.filter_map(move |key| Some((key, memory.get(kind, key)?))))
+        }
+        (Kind::Node, Some(name)) => {
+            let key = Key::new("", name);
+            let node = memory.scan(kind, Bound::Included(&key)).next().filter(|(found, _)| **found == key);
+            Box::new(node.filter(|(key, _)| past.is_none_or(|after| **key > after)).into_iter())
+        }
+        _ => {
+            let start = Key::start_of(&selection.namespace);
+            let from = past.as_ref().map_or(Bound::Included(&start), Bound::Excluded);
+            let namespace = selection.namespace.as_str();
+            Box::new(
+                memory
+                    .scan(kind, from)
+                    .take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace),
+            )
+        }
+    }
+}
+
+impl Token {
+    /// Reads a token back; it must belong to the same query.
+    pub fn parse(text: &str, query: u32) -> Result<Self, &'static str> {
+        const FOREIGN: &str = "is not a token of this store";
+        let bytes = unhex(text).ok_or(FOREIGN)?;
+        let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(FOREIGN)?;
+        if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
+            return Err(FOREIGN);
+        }
+        let (revision, rest) = body.split_first_chunk::<8>().ok_or(FOREIGN)?;
+        let (made_for, key) = rest.split_first_chunk::<4>().ok_or(FOREIGN)?;
+        if u32::from_be_bytes(*made_for) != query {
+            return Err(
+                "belongs to a list with other selectors: repeat the request as it was for the first page",
+            );
+        }
+        let key = std::str::from_utf8(key).ok().and_then(|key| key.split_once('\0')).ok_or(FOREIGN)?;
+        Ok(Self { revision: u64::from_be_bytes(*revision), after: Key::new(key.0, key.1), query })
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut body = self.revision.to_be_bytes().to_vec();
+        body.extend_from_slice(&self.query.to_be_bytes());
+        body.extend_from_slice(self.after.namespace().as_bytes());
+        body.push(0);
+        body.extend_from_slice(self.after.name().as_bytes());
+        let checksum = crc32fast::hash(&body);
+        body.extend_from_slice(&checksum.to_be_bytes());
+        body.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_back_and_a_changed_one_does_not() {
+        let token = Token { revision: 77, after: Key::new("ns", "name"), query: 5 };
+        let text = token.to_string();
+        assert_eq!(Token::parse(&text, 5), Ok(token));
+        assert!(Token::parse(&text, 6).unwrap_err().contains("other selectors"));
+        let mut tampered = text.clone();
+        tampered.replace_range(3..4, if &text[3..4] == "0" { "1" } else { "0" });
+        for bad in ["", "zz", "abc", "00", &tampered, &text[..text.len() - 2]] {
+            assert!(Token::parse(bad, 5).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Rules for disruption budgets: what a budget comes to, given the pods there are.
+//!
+//! Status is the store's own: the writer counts a budget's pods and keeps it current in the same
+//! transaction as the pods, so no request can set it and none ever sees it lag.
+
+use muster_proto::budget::{DisruptionBudget, DisruptionBudgetSpec, DisruptionBudgetStatus, DisruptionLimit};
+use muster_proto::pod::Pod;
+
+use super::{Context, RemovedAtOnce, Rules};
+
+#[cfg(test)]
+mod tests;
+
+impl Rules for DisruptionBudget {
+    fn prepare_create(&mut self, _cx: &Context) {
+        self.meta.generation = 1;
+        self.status = DisruptionBudgetStatus::default();
+    }
+
+    fn prepare_update(&mut self, old: &Self, _cx: &Context) {
+        self.status.clone_from(&old.status);
+        if self.spec != old.spec {
+            self.meta.generation += 1;
+        }
+    }
+}
+
+impl RemovedAtOnce for DisruptionBudget {}
+
+/// Whether the pod is one of those the budget speaks of.
+pub fn guards(budget: &DisruptionBudget, pod: &Pod) -> bool {
+    budget.meta.namespace == pod.meta.namespace && budget.spec.selector.matches(&pod.meta.labels)
+}
+
+/// Whether the pod serves and stays, so that a budget may count on it.
+pub fn counts_as_healthy(pod: &Pod) -> bool {
+    pod.is_ready() && !pod.meta.is_deleting()
+}
+
+/// How a budget stands with `expected` pods to guard, of which `healthy` count as healthy.
+///
+/// Of no pods none can be spared, since none is healthy then.
+pub fn budget_status(
+    spec: &DisruptionBudgetSpec,
+    expected: u32,
+    healthy: u32,
+    generation: i64,
+) -> DisruptionBudgetStatus {
+    let desired = match spec.limit {
+        DisruptionLimit::MinAvailable(limit) => limit.scaled(expected),
+        DisruptionLimit::MaxUnavailable(limit) => expected.saturating_sub(limit.scaled(expected)),
+    };
+    let allowed = healthy.saturating_sub(desired);
+    let counted = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    DisruptionBudgetStatus {
+        disruptions_allowed: counted(allowed),
+        current_healthy: counted(healthy),
+        desired_healthy: counted(desired),
+        expected_pods: counted(expected),
+        disrupted_pods: Default::default(),
+        observed_generation: generation,
+    }
+}

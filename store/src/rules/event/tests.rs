@@ -1,0 +1,115 @@
+use muster_proto::event::{EventType, ObjectReference};
+use muster_proto::record::Kind;
+
+use super::super::samples::*;
+use super::*;
+
+fn happening() -> Event {
+    Event {
+        meta: {
+            let mut meta = pod("n1").meta;
+            meta.namespace = Some("default".parse().unwrap());
+            meta
+        },
+        involved: ObjectReference {
+            kind: Kind::Node,
+            namespace: None,
+            name: "n1".parse().unwrap(),
+            uid: Some(uid(3)),
+        },
+        kind: EventType::Normal,
+        reason: "NodeReady".into(),
+        message: "node n1 is ready".into(),
+        source_component: "controller".into(),
+        count: 0,
+        first_timestamp: None,
+        last_timestamp: None,
+    }
+}
+
+#[test]
+fn the_same_happening_is_counted() {
+    let mut wanted = happening();
+    wanted.count = 50;
+    let first = record_event(None, wanted.clone(), &at(0));
+    assert_eq!(first.meta.name, event_name(&happening()));
+    assert_eq!((first.meta.uid, first.meta.generation), (Some(uid(1)), 0));
+    assert_eq!((first.count, first.first_timestamp, first.last_timestamp), (1, Some(t0()), Some(t0())));
+
+    let again = record_event(Some(&first), wanted.clone(), &at(60));
+    assert_eq!((again.count, again.first_timestamp, again.last_timestamp), (2, Some(t0()), Some(after(60))));
+    assert_eq!(again.meta, first.meta);
+
+    let mut endless = again;
+    endless.count = i32::MAX;
+    assert_eq!(record_event(Some(&endless), wanted, &at(61)).count, i32::MAX);
+}
+
+#[test]
+fn times_that_are_given_stand_and_the_last_never_goes_back() {
+    let mut wanted = happening();
+    wanted.last_timestamp = Some(after(-5));
+    let first = record_event(None, wanted.clone(), &at(0));
+    assert_eq!((first.first_timestamp, first.last_timestamp), (Some(after(-5)), Some(after(-5))));
+
+    wanted.first_timestamp = Some(after(-9));
+    let both = record_event(None, wanted.clone(), &at(0));
+    assert_eq!((both.first_timestamp, both.last_timestamp), (Some(after(-9)), Some(after(-5))));
+
+    wanted.last_timestamp = Some(after(-7));
+    let again = record_event(Some(&both), wanted, &at(0));
+    assert_eq!((again.count, again.last_timestamp), (2, Some(after(-5))));
+}
+
+#[test]
+fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
+    let name = event_name(&happening());
+    assert!(name.as_str().starts_with("n1."), "{name}");
+
+    let mut same = happening();
+    same.count = 9;
+    same.first_timestamp = Some(t0());
+    same.last_timestamp = Some(after(9));
+    same.meta.name = "other".parse().unwrap();
+    assert_eq!(event_name(&same), name);
+
+    type Change = fn(&mut Event);
+    let changes: [(&str, Change); 9] = [
+        ("kind", |event| event.involved.kind = Kind::Lease),
+        ("namespace", |event| event.involved.namespace = Some("default".parse().unwrap())),
+        ("name", |event| event.involved.name = "n2".parse().unwrap()),
+        ("uid", |event| event.involved.uid = None),
+        ("type", |event| event.kind = EventType::Warning),
+        ("reason", |event| event.reason = "NodeNotReady".into()),
+        ("message", |event| event.message.push('!')),
+        ("source", |event| event.source_component = "agent".into()),
+        ("parts run together", |event| {
+            event.reason.push_str(&event.message);
+            event.message.clear();
+        }),
+    ];
+    for (what, change) in changes {
+        let mut other = happening();
+        change(&mut other);
+        assert_ne!(event_name(&other), name, "{what}");
+    }
+}
+
+#[test]
+fn a_name_is_fixed_for_ever() {
+    // Stored events are found under it: a new way of naming would count every happening afresh.
+    assert_eq!(event_name(&happening()).as_str(), "n1.9d4fbc745f4f5949a914547be20c9b03");
+}
+
+#[test]
+fn the_longest_involved_name_still_makes_a_name() {
+    let mut event = happening();
+    event.involved.name = "a".repeat(MAX_NAME).parse().unwrap();
+    assert_eq!(event_name(&event).as_str().len(), MAX_NAME);
+    // Cut right after a dash and after a dot.
+    for tail in ["-b", ".b"] {
+        let mut event = happening();
+        event.involved.name = format!("{}{tail}{}", "a".repeat(219), "c".repeat(20)).parse().unwrap();
+        assert!(event_name(&event).as_str().starts_with(&format!("{}.", "a".repeat(219))), "{tail}");
+    }
+}

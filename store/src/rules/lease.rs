@@ -1,0 +1,57 @@
+//! Rules for leases: replaced only at a known version, created by the first update, renewed by the holder.
+//!
+//! The store reads no meaning into a renewal and lets no lease run out: who judges silence does so by its
+//! own clock.
+
+use jiff::Timestamp;
+use muster_proto::lease::Lease;
+
+use super::common::existing;
+use super::{Context, Key, Refusal, RemovedAtOnce, Rules};
+
+#[cfg(test)]
+mod tests;
+
+impl Rules for Lease {
+    const UPDATE_CREATES: bool = true;
+}
+
+impl RemovedAtOnce for Lease {}
+
+/// A sign of life, without the rest of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal<'a> {
+    pub holder: &'a str,
+    /// Digest and age in milliseconds of the holder's last computed status, when the renewal tells.
+    pub status: Option<(u64, u32)>,
+}
+
+/// The lease renewed now, by the store's clock.
+///
+/// A lease that nobody holds is taken; one that another holds is not.
+pub fn renew_lease(
+    key: &Key,
+    current: Option<&Lease>,
+    renewal: Renewal<'_>,
+    cx: &Context,
+) -> Result<Lease, Refusal> {
+    let mut lease = existing(key, current)?.clone();
+    let now = to_the_microsecond(cx.now);
+    let spec = &mut lease.spec;
+    if spec.holder_identity.is_empty() {
+        renewal.holder.clone_into(&mut spec.holder_identity);
+        spec.acquire_time = Some(now);
+    } else if spec.holder_identity != renewal.holder {
+        return Err(Refusal::Conflict { key: key.clone(), why: "is held by someone else".to_owned() });
+    }
+    spec.renew_time = Some(now);
+    if let Some((digest, age_millis)) = renewal.status {
+        spec.status_digest = digest;
+        spec.status_age_millis = age_millis;
+    }
+    Ok(lease)
+}
+
+fn to_the_microsecond(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+}

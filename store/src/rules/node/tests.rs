@@ -1,0 +1,118 @@
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::node::NodeCondition;
+
+use super::super::samples::*;
+use super::super::{Outcome, create, update, update_status};
+use super::*;
+
+fn ready() -> NodeCondition {
+    NodeCondition {
+        kind: types::READY.into(),
+        status: ConditionStatus::True,
+        reason: String::new(),
+        message: String::new(),
+        last_heartbeat_time: Some(t0()),
+        last_transition_time: Some(t0()),
+    }
+}
+
+#[test]
+fn s004_a_new_node_is_marked_not_ready_whatever_it_claims() {
+    let mut wanted = node("n1");
+    wanted.status.conditions = vec![ready()];
+    let created = create(None, wanted.clone(), &at(0)).unwrap();
+    assert_eq!(created.spec.taints, [Taint::new(taint::NOT_READY, "", TaintEffect::NoSchedule)]);
+    // An agent registers with all it knows.
+    assert_eq!(created.status, wanted.status);
+}
+
+#[test]
+fn s005_a_mark_that_is_there_is_kept_as_it_is() {
+    let own = Taint::new(taint::NOT_READY, "x", TaintEffect::NoSchedule);
+    let drives_off = Taint::new(taint::NOT_READY, "", TaintEffect::NoExecute);
+    let mark = Taint::new(taint::NOT_READY, "", TaintEffect::NoSchedule);
+    for (given, expected) in [
+        (vec![own.clone()], vec![own]),
+        // Another effect is another taint.
+        (vec![drives_off.clone()], vec![drives_off, mark]),
+    ] {
+        let mut wanted = node("n1");
+        wanted.spec.taints = given;
+        assert_eq!(create(None, wanted, &at(0)).unwrap().spec.taints, expected);
+    }
+}
+
+#[test]
+fn s010_pod_cidrs_are_set_once() {
+    let bare = stored(create(None, node("n1"), &at(0)));
+    let with = |cidrs: &[&str]| {
+        let mut node = bare.clone();
+        node.spec.pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        node
+    };
+    let given = with(&["10.1.0.0/24"]);
+    assert_eq!(update(Some(&bare), given.clone(), &at(1)), Ok(Outcome::Store(given.clone())));
+    for other in [&["10.2.0.0/24"][..], &[], &["10.1.0.0/24", "fd00::/64"]] {
+        assert_eq!(faults(update(Some(&given), with(other), &at(2))), ["spec.podCidrs"], "{other:?}");
+    }
+    assert!(update(Some(&given), given.clone(), &at(2)).is_ok());
+}
+
+#[test]
+fn s013_the_provider_id_is_set_once() {
+    let bare = stored(create(None, node("n1"), &at(0)));
+    let with = |id: &str| {
+        let mut node = bare.clone();
+        node.spec.provider_id = id.into();
+        node
+    };
+    let given = with("x://1");
+    assert_eq!(update(Some(&bare), given.clone(), &at(1)), Ok(Outcome::Store(given.clone())));
+    for other in ["x://2", ""] {
+        assert_eq!(faults(update(Some(&given), with(other), &at(2))), ["spec.providerId"], "{other:?}");
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let mut current = stored(create(None, node("n1"), &at(0)));
+    current.spec.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap()];
+    current.spec.provider_id = "x://1".into();
+    current.meta.finalizers = vec!["f".into()];
+    current.meta.deletion_timestamp = Some(t0());
+    let mut wanted = node("n1");
+    wanted.meta.finalizers = vec!["g".into()];
+    let result = update(Some(&current), wanted, &at(1));
+    let text = result.as_ref().unwrap_err().to_string();
+    assert_eq!(faults(result), ["metadata.finalizers[0]", "spec.podCidrs", "spec.providerId"]);
+    assert_eq!(
+        text,
+        "Node n1 is not valid: metadata.finalizers[0]: cannot be added: the record is being deleted; \
+         spec.podCidrs: cannot be changed or cleared once set; \
+         spec.providerId: cannot be changed or cleared once set"
+    );
+}
+
+#[test]
+fn s015_spec_and_status_are_written_apart() {
+    let current = stored(create(None, node("n1"), &at(0)));
+
+    let mut wanted = current.clone();
+    wanted.spec.unschedulable = true;
+    wanted.status.conditions = vec![ready()];
+    let mut expected = current.clone();
+    expected.spec.unschedulable = true;
+    assert_eq!(update(Some(&current), wanted, &at(1)), Ok(Outcome::Store(expected)));
+
+    let mut wanted = current.clone();
+    wanted.spec.unschedulable = true;
+    wanted.spec.taints.clear();
+    wanted.status.conditions = vec![ready()];
+    wanted.meta.labels.insert("zone".into(), "a".into());
+    wanted.meta.annotations.insert("note".into(), "b".into());
+    let mut expected = current.clone();
+    expected.status.conditions = vec![ready()];
+    expected.meta.labels.insert("zone".into(), "a".into());
+    expected.meta.annotations.insert("note".into(), "b".into());
+    assert_eq!(update_status(Some(&current), wanted, &at(1)), Ok(Outcome::Store(expected)));
+}

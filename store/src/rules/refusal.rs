@@ -1,0 +1,101 @@
+//! Refusals: why a request changes nothing, in words for the user who sent it.
+//!
+//! Each names the record it is about. Their gRPC codes and details stand in `error.rs`.
+
+use std::fmt;
+
+use muster_proto::invalid::Invalid;
+use muster_proto::name::{Name, Namespace, Uid};
+use muster_proto::record::{Kind, Record};
+
+/// Which record is meant; shown as `Pod default/web-0` or `Node n1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub kind: Kind,
+    /// `None` for nodes.
+    pub namespace: Option<Namespace>,
+    pub name: Name,
+}
+
+impl Key {
+    /// The key of a record.
+    pub fn of<R: Record>(record: &R) -> Self {
+        let meta = record.meta();
+        Self { kind: R::KIND, namespace: meta.namespace.clone(), name: meta.name.clone() }
+    }
+
+    /// The key without its kind: `default/web-0` or `n1`.
+    pub fn path(&self) -> impl fmt::Display + '_ {
+        Path(self)
+    }
+}
+
+struct Path<'a>(&'a Key);
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.0.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        write!(f, "{}", self.0.name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.path())
+    }
+}
+
+/// Why a request changes nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{key} is not valid: {invalid}")]
+    Invalid { key: Key, invalid: Invalid },
+    #[error("{key} does not exist")]
+    NotFound { key: Key },
+    #[error("{key} already exists")]
+    AlreadyExists { key: Key },
+    #[error("{key} is at resource version {found}, the request was made for {expected}; read it again")]
+    Stale { key: Key, expected: u64, found: u64 },
+    #[error("{key} {}, the request was made for uid {expected}", Found(.found))]
+    UidMismatch { key: Key, expected: Uid, found: Option<Uid> },
+    /// The record's state does not allow it; `why` reads on after the key.
+    #[error("{key} {why}")]
+    Conflict { key: Key, why: String },
+    #[error("{key} cannot be evicted: {budget} needs {needed} healthy, has {healthy}")]
+    BudgetExhausted { key: Key, budget: Key, needed: i32, healthy: i32, retry_after_seconds: u64 },
+    #[error("{key} cannot be evicted: it may be in one disruption budget only, and is in {}", Few(.budgets))]
+    SeveralBudgets { key: Key, budgets: Vec<Name> },
+    /// `why` reads on after the key.
+    #[error("{key} {why}")]
+    Denied { key: Key, why: String },
+}
+
+/// Who is there instead of the one that was meant.
+struct Found<'a>(&'a Option<Uid>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(uid) => write!(f, "has uid {uid}"),
+            None => f.write_str("does not exist"),
+        }
+    }
+}
+
+/// The first few of a list: an error has to fit the headers it travels in.
+pub(super) struct Few<'a, T>(pub(super) &'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Few<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 3;
+        for (i, item) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{item}", if i == 0 { "" } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}

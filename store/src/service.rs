@@ -1,0 +1,328 @@
+//! The gRPC services: each handler decodes, calls, encodes.
+//!
+//! What all kinds do alike is here once; the files below give each kind's calls
+//! their names. Every read and write passes `authorize` first: reads in the
+//! handler, writes in the writer, where the record they are about is known.
+
+mod budget;
+mod event;
+mod heartbeat;
+mod lease;
+mod node;
+mod pod;
+mod query;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{self, Stream};
+use muster_proto::invalid::Invalid;
+use muster_proto::name::{Name, Namespace, Uid};
+use muster_proto::pb;
+use muster_proto::record::{Kind, Record};
+use muster_proto::watch::WatchFrame;
+use muster_rpc::identity::Caller;
+use muster_rpc::layers::trace::current_traceparent;
+use muster_rpc::shutdown::Shutdown;
+use prost::Message;
+use tonic::service::Routes;
+use tonic::{Request, Status};
+
+use self::query::{ListQuery, WatchQuery};
+use crate::authz::{Call, Content, Verb, authorize};
+use crate::draft::Draft;
+use crate::error::StoreError;
+use crate::feed::Feed;
+use crate::key::Key;
+use crate::page::Page;
+use crate::rules::{self, Key as RecordKey, Preconditions, Refusal, RemovedAtOnce, Rules};
+use crate::store::Store;
+
+/// Above the largest record, with room for what surrounds it: larger messages
+/// are refused before they are read.
+const MAX_MESSAGE: usize = 2 << 20;
+
+/// The names of the services, for health.
+pub const NAMES: [&str; 6] = [
+    "muster.v1.NodeService",
+    "muster.v1.LeaseService",
+    "muster.v1.PodService",
+    "muster.v1.DisruptionBudgetService",
+    "muster.v1.EventService",
+    "muster.v1.HeartbeatService",
+];
+
+/// All services of the store.
+#[derive(Clone)]
+pub struct Services {
+    store: Arc<Store>,
+    shutdown: Shutdown,
+}
+
+type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> + Send>>;
+
+impl Services {
+    pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
+        Self { store, shutdown }
+    }
+
+    /// The services as routes of a server.
+    pub fn routes(self) -> Routes {
+        macro_rules! limited {
+            ($server:ty) => {
+                <$server>::new(self.clone()).max_decoding_message_size(MAX_MESSAGE)
+            };
+        }
+        Routes::new(limited!(pb::node_service_server::NodeServiceServer<Self>))
+            .add_service(limited!(pb::lease_service_server::LeaseServiceServer<Self>))
+            .add_service(limited!(pb::pod_service_server::PodServiceServer<Self>))
+            .add_service(limited!(pb::disruption_budget_service_server::DisruptionBudgetServiceServer<Self>))
+            .add_service(limited!(pb::event_service_server::EventServiceServer<Self>))
+            .add_service(limited!(pb::heartbeat_service_server::HeartbeatServiceServer<Self>))
+            .prepare()
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let traceparent = current_traceparent().unwrap_or_default();
+        Ok(self.store.write(traceparent, request).await?)
+    }
+
+    async fn create<R: Kept + Rules>(&self, caller: Caller, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+        let wanted = required::<R>(wire)?;
+        let created = self.write(move |draft| {
+            let current: Option<R> = current(draft, &wanted)?;
+            permit(draft, &caller, Verb::Create, None, Some(&wanted))?;
+            let created = rules::create(current.as_ref(), wanted, &draft.context())?;
+            let created = draft.put(created)?;
+            Ok(refreshed(draft, created))
+        });
+        Ok(created.await?.into())
+    }
+
+    async fn update<R: Kept + Rules>(&self, caller: Caller, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+        let wanted = required::<R>(wire)?;
+        let updated = self.write(move |draft| {
+            let current: Option<R> = current(draft, &wanted)?;
+            permit(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
+            let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
+            let updated = draft.settle(outcome)?;
+            Ok(refreshed(draft, updated))
+        });
+        Ok(updated.await?.into())
+    }
+
+    async fn update_status<R: Kept + rules::HasStatus>(
+        &self,
+        caller: Caller,
+        wire: Option<R::Pb>,
+    ) -> Result<R::Pb, Status> {
+        let wanted = required::<R>(wire)?;
+        let updated = self.write(move |draft| {
+            let current: Option<R> = current(draft, &wanted)?;
+            permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
+            let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
+            draft.settle(outcome)
+        });
+        Ok(updated.await?.into())
+    }
+
+    async fn delete<R: Kept + RemovedAtOnce>(
+        &self,
+        caller: Caller,
+        key: RecordKey,
+        preconditions: Preconditions,
+    ) -> Result<R::Pb, Status> {
+        let deleted = self.write(move |draft| {
+            let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
+            permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
+            let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
+            draft.settle(outcome)
+        });
+        Ok(deleted.await?.into())
+    }
+
+    fn get<R: Kept>(&self, caller: &Caller, key: &RecordKey) -> Result<R::Pb, Status> {
+        let namespace = namespace_of(key);
+        let found = self.store.get(R::KIND, &Key::new(namespace, key.name.as_str()));
+        let record = found.as_deref().map(R::Pb::decode).transpose();
+        let record = record.map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?;
+        let call = Call {
+            verb: Verb::Get,
+            kind: R::KIND,
+            namespace: key.namespace.as_ref().map(Namespace::as_str),
+            name: Some(key.name.as_str()),
+            field_selector: None,
+        };
+        // Only a node's rights depend on what is in the record.
+        let known = match caller {
+            Caller::Node(_) => record
+                .clone()
+                .map(R::try_from)
+                .transpose()
+                .map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?,
+            _ => None,
+        };
+        allow(authorize(caller, &call, &R::content(known.as_ref(), None, None)))?;
+        Ok(record.ok_or_else(|| Refusal::NotFound { key: key.clone() })?)
+    }
+
+    async fn list(&self, kind: Kind, caller: &Caller, query: ListQuery) -> Result<Page, Status> {
+        let list = query.check(kind)?;
+        self.permit_many(caller, Verb::List, kind, &list.selection)?;
+        Ok(self.store.list(list).await?)
+    }
+
+    async fn watch<E: Message + Default + 'static>(
+        &self,
+        kind: Kind,
+        caller: &Caller,
+        query: WatchQuery,
+    ) -> Result<WatchStream<E>, Status> {
+        let (request, at_least) = query.check(kind)?;
+        self.permit_many(caller, Verb::Watch, kind, &request.selection)?;
+        self.store.reach(at_least).await?;
+        let feed = Feed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;
+        let frames = stream::unfold(feed, async |mut feed| {
+            let frame = feed.next().await?;
+            Some((frame.map(WatchFrame::joined).map_err(Status::from), feed))
+        });
+        Ok(Box::pin(frames))
+    }
+
+    fn permit_many(
+        &self,
+        caller: &Caller,
+        verb: Verb,
+        kind: Kind,
+        selection: &crate::change::Selection,
+    ) -> Result<(), StoreError> {
+        let namespace = (!selection.namespace.is_empty()).then_some(selection.namespace.as_str());
+        let field_selector = Some(&selection.fields);
+        let call = Call { verb, kind, namespace, name: None, field_selector };
+        allow(authorize(caller, &call, &Content::None))
+    }
+}
+
+/// A record as authorisation looks at it.
+trait Kept: Record {
+    fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, node_uid: Option<&'a Uid>) -> Content<'a>;
+}
+
+/// The record a request speaks of, as the batch has left it.
+fn current<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>, StoreError> {
+    let meta = wanted.meta();
+    draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())
+}
+
+/// A budget's status follows from its pods; the answer shows it.
+fn refreshed<R: Record>(draft: &mut Draft<'_>, written: R) -> R {
+    // The write stands: if the status cannot be brought up to date, it is shown without.
+    let settled = R::KIND == Kind::DisruptionBudget && draft.settle_budgets().is_ok();
+    let now = if settled { current(draft, &written).ok().flatten() } else { None };
+    now.unwrap_or(written)
+}
+
+fn permit<R: Kept>(
+    draft: &Draft<'_>,
+    caller: &Caller,
+    verb: Verb,
+    old: Option<&R>,
+    new: Option<&R>,
+) -> Result<(), StoreError> {
+    match new.or(old) {
+        Some(record) => permit_named(draft, caller, verb, &RecordKey::of(record), old, new),
+        None => Ok(()),
+    }
+}
+
+fn permit_named<R: Kept>(
+    draft: &Draft<'_>,
+    caller: &Caller,
+    verb: Verb,
+    key: &RecordKey,
+    old: Option<&R>,
+    new: Option<&R>,
+) -> Result<(), StoreError> {
+    // A mirror pod must be owned by its node as it is now.
+    let node_uid = match caller {
+        Caller::Node(name) if R::KIND == Kind::Pod => draft.node_uid(name)?,
+        _ => None,
+    };
+    let call = Call {
+        verb,
+        kind: R::KIND,
+        namespace: key.namespace.as_ref().map(Namespace::as_str),
+        name: Some(key.name.as_str()),
+        field_selector: None,
+    };
+    allow(authorize(caller, &call, &R::content(old, new, node_uid.as_ref())))
+}
+
+fn namespace_of(key: &RecordKey) -> &str {
+    key.namespace.as_ref().map_or("", Namespace::as_str)
+}
+
+/// The record of a request, checked.
+fn required<R: Record>(wire: Option<R::Pb>) -> Result<R, StoreError> {
+    let field = match R::KIND {
+        Kind::Node => "node",
+        Kind::Lease => "lease",
+        Kind::Pod => "pod",
+        Kind::DisruptionBudget => "disruptionBudget",
+        Kind::Event => "event",
+    };
+    let wire = wire.ok_or_else(|| Invalid::of(field, "is required"))?;
+    Ok(R::try_from(wire)?)
+}
+
+/// The record a request names, checked.
+fn named(kind: Kind, namespace: &str, name: &str) -> Result<RecordKey, StoreError> {
+    let mut check = muster_proto::invalid::Check::new();
+    let root = muster_proto::invalid::Path::ROOT;
+    let name = check.field(&root.key("name"), name.parse::<Name>());
+    let namespace = if kind.is_namespaced() {
+        check.field(&root.key("namespace"), namespace.parse::<Namespace>()).map(Some)
+    } else {
+        Some(None)
+    };
+    let key = || Some(RecordKey { kind, namespace: namespace?, name: name? });
+    Ok(check.finish_some(key())?)
+}
+
+fn preconditions(wire: Option<pb::Preconditions>) -> Result<Preconditions, StoreError> {
+    let pb::Preconditions { uid, resource_version } = wire.unwrap_or_default();
+    let uid = match uid.as_str() {
+        "" => None,
+        uid => Some(uid.parse().map_err(|e| Invalid::of("preconditions.uid", e))?),
+    };
+    Ok(Preconditions { uid, resource_version: (resource_version > 0).then_some(resource_version) })
+}
+
+fn caller<T>(request: &Request<T>) -> Caller {
+    Caller::of(request.extensions())
+}
+
+fn allow(verdict: Result<(), crate::authz::Refused>) -> Result<(), StoreError> {
+    verdict.map_err(|refused| match refused {
+        crate::authz::Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
+        crate::authz::Refused::MissingNode(name) => named(Kind::Node, "", &name)
+            .map_or_else(|invalid| invalid, |key| Refusal::NotFound { key }.into()),
+    })
+}
+
+/// The records of a page, decoded.
+fn decode_page<P: Message + Default>(kind: Kind, records: Vec<bytes::Bytes>) -> Result<Vec<P>, StoreError> {
+    let decode = |record| P::decode(record).map_err(|e| StoreError::Storage(format!("{kind}: {e}")));
+    records.into_iter().map(decode).collect()
+}
+
+/// A time in microseconds since 1970, as the schema writes it.
+fn timestamp(micros: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: micros.div_euclid(1_000_000),
+        nanos: (micros.rem_euclid(1_000_000) * 1000) as i32,
+    }
+}

@@ -1,0 +1,62 @@
+//! EventService.
+
+use muster_proto::event::Event;
+use muster_proto::name::Uid;
+use muster_proto::pb;
+use muster_proto::pb::event_service_server::EventService;
+use muster_proto::record::Kind;
+use tonic::{Request, Response, Status};
+
+use super::{Kept, Services, WatchStream, caller, current, decode_page, permit, required};
+use crate::authz::{Content, Verb};
+use crate::rules;
+
+impl Kept for Event {
+    fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+        Content::None
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for Services {
+    type WatchEventsStream = WatchStream<pb::EventWatchEvent>;
+
+    async fn record_event(
+        &self,
+        request: Request<pb::RecordEventRequest>,
+    ) -> Result<Response<pb::RecordEventResponse>, Status> {
+        let caller = caller(&request);
+        let mut happened: Event = required(request.into_inner().event)?;
+        // The same happening has the same name, so that it is counted.
+        happened.meta.name = rules::event_name(&happened);
+        let recorded = self.write(move |draft| {
+            permit(draft, &caller, Verb::Record, None, Some(&happened))?;
+            let known: Option<Event> = current(draft, &happened)?;
+            let event = rules::record_event(known.as_ref(), happened, &draft.context());
+            draft.put(event)
+        });
+        Ok(Response::new(pb::RecordEventResponse { event: Some(recorded.await?.into()) }))
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<pb::ListEventsRequest>,
+    ) -> Result<Response<pb::ListEventsResponse>, Status> {
+        let caller = caller(&request);
+        let page = self.list(Kind::Event, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(pb::ListEventsResponse {
+            events: decode_page(Kind::Event, page.records)?,
+            resource_version: page.revision,
+            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn watch_events(
+        &self,
+        request: Request<pb::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let caller = caller(&request);
+        let stream = self.watch(Kind::Event, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(stream))
+    }
+}

@@ -1,0 +1,264 @@
+//! HeartbeatService: one stream per agent, with one request of it under way at a
+//! time.
+//!
+//! The response stream is written by hand. It polls its inbound side and a slot
+//! that the writer fills, so an idle agent costs neither a task nor a channel.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::Stream;
+use muster_proto::invalid::Invalid;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pb::heartbeat_request::Message;
+use muster_proto::pb::heartbeat_service_server::HeartbeatService;
+use muster_proto::record::Kind;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::identity::Caller;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Services, allow, caller, permit, timestamp};
+use crate::authz::{Call, Content, Verb, authorize};
+use crate::error::StoreError;
+use crate::heartbeat::{Hello, greet};
+use crate::key::Key;
+use crate::leases::{Claim, Renewal};
+use crate::queue::AckSlot;
+use crate::rules::{self, Key as RecordKey, Refusal};
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+
+/// An agent that was let in.
+struct Agent {
+    hello: Hello,
+    claim: Claim,
+}
+
+/// What the stream is waiting for.
+enum Phase {
+    /// The agent's next message.
+    Listening,
+    /// The lease to be the agent's.
+    Greeting(u64, Work<(Agent, u64)>),
+    /// A renewal to be durable.
+    Renewing(u64),
+    /// A status to be durable.
+    Reporting(u64, Work<u64>),
+    Ended,
+}
+
+/// One agent's stream.
+pub struct HeartbeatStream {
+    services: Services,
+    caller: Caller,
+    inbound: Streaming<pb::HeartbeatRequest>,
+    agent: Option<Agent>,
+    phase: Phase,
+    slot: Arc<AckSlot<Renewal>>,
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+#[tonic::async_trait]
+impl HeartbeatService for Services {
+    type HeartbeatStream = HeartbeatStream;
+
+    async fn heartbeat(
+        &self,
+        request: Request<Streaming<pb::HeartbeatRequest>>,
+    ) -> Result<Response<HeartbeatStream>, Status> {
+        let caller = caller(&request);
+        self.store.metrics().heartbeats.inc();
+        Ok(Response::new(HeartbeatStream {
+            services: self.clone(),
+            caller,
+            inbound: request.into_inner(),
+            agent: None,
+            phase: Phase::Listening,
+            slot: Arc::default(),
+            stopping: Box::pin(self.shutdown.requested()),
+        }))
+    }
+}
+
+impl HeartbeatStream {
+    /// Starts on a message; the phase says what to wait for.
+    fn begin(&mut self, request: pb::HeartbeatRequest) -> Result<Phase, Status> {
+        let sequence = request.sequence;
+        let message = request.message.ok_or_else(|| malformed("message", "is required"))?;
+        match (message, &self.agent) {
+            (Message::Hello(hello), None) => {
+                let hello = Hello::try_from(hello).map_err(StoreError::from)?;
+                let (services, caller) = (self.services.clone(), self.caller.clone());
+                Ok(Phase::Greeting(sequence, Box::pin(async move { services.greet(caller, hello).await })))
+            }
+            (Message::Hello(_), Some(_)) => Err(malformed("hello", "was said already")),
+            (_, None) => Err(malformed("hello", "must be the first message of the stream")),
+            (Message::Renewal(renewal), Some(agent)) => {
+                let pb::HeartbeatRenewal { status_digest, status_age_millis } = renewal;
+                let slot = Arc::clone(&self.slot);
+                self.services.store.renew(agent.claim, status_digest, status_age_millis, slot)?;
+                Ok(Phase::Renewing(sequence))
+            }
+            (Message::Status(status), Some(agent)) => {
+                let (services, caller, hello, claim) =
+                    (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
+                let status = status.status.unwrap_or_default();
+                let report = async move { services.report(caller, hello, claim, status).await };
+                Ok(Phase::Reporting(sequence, Box::pin(report)))
+            }
+        }
+    }
+
+    fn answer(&self, sequence: u64, version: u64, renewal: Option<Renewal>) -> pb::HeartbeatResponse {
+        let next = self.agent.as_ref().map(|agent| agent.hello.next_renewal());
+        pb::HeartbeatResponse {
+            sequence,
+            resource_version: version,
+            next_renewal: next.and_then(|next| next.try_into().ok()),
+            renew_time: renewal.map(|renewal| timestamp(renewal.at_micros)),
+        }
+    }
+
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<pb::HeartbeatResponse, Status>>> {
+        loop {
+            match &mut self.phase {
+                Phase::Ended => return Poll::Ready(None),
+                Phase::Listening => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
+                    Some(Ok(request)) => self.phase = self.begin(request)?,
+                    // The agent is gone; its lease will tell.
+                    Some(Err(_)) | None => return Poll::Ready(None),
+                },
+                Phase::Greeting(sequence, work) => {
+                    let sequence = *sequence;
+                    let (agent, version) = ready!(work.as_mut().poll(cx))?;
+                    self.agent = Some(agent);
+                    self.phase = Phase::Listening;
+                    return Poll::Ready(Some(Ok(self.answer(sequence, version, None))));
+                }
+                Phase::Renewing(sequence) => {
+                    let sequence = *sequence;
+                    let renewal = ready!(self.slot.poll(cx))?;
+                    self.phase = Phase::Listening;
+                    return Poll::Ready(Some(Ok(self.answer(sequence, renewal.revision, Some(renewal)))));
+                }
+                Phase::Reporting(sequence, work) => {
+                    let sequence = *sequence;
+                    let version = ready!(work.as_mut().poll(cx))?;
+                    self.phase = Phase::Listening;
+                    return Poll::Ready(Some(Ok(self.answer(sequence, version, None))));
+                }
+            }
+        }
+    }
+}
+
+impl Stream for HeartbeatStream {
+    type Item = Result<pb::HeartbeatResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let answer = self.poll_answer(cx);
+        let answer = match answer {
+            Poll::Pending if self.stopping.as_mut().poll(cx).is_ready() => {
+                Poll::Ready(Some(Err(StoreError::Stopping.into())))
+            }
+            other => other,
+        };
+        // An error is the stream's last word.
+        if let Poll::Ready(None | Some(Err(_))) = &answer {
+            let ended = std::mem::replace(&mut self.phase, Phase::Ended);
+            if matches!(ended, Phase::Ended) {
+                return Poll::Ready(None);
+            }
+        }
+        answer
+    }
+}
+
+impl Drop for HeartbeatStream {
+    fn drop(&mut self) {
+        self.services.store.metrics().heartbeats.dec();
+    }
+}
+
+impl Services {
+    /// Lets an agent in: its node is there, and its lease is its own from now on.
+    async fn greet(&self, caller: Caller, hello: Hello) -> Result<(Agent, u64), Status> {
+        let call = Call {
+            verb: Verb::Renew,
+            kind: Kind::Lease,
+            namespace: Some(NODE_LEASE_NAMESPACE),
+            name: Some(hello.node.as_str()),
+            field_selector: None,
+        };
+        allow(authorize(&caller, &call, &Content::None))?;
+        let wanted = hello.clone();
+        let version = self.write(move |draft| {
+            let node: Option<Node> = draft.get("", wanted.node.as_str())?;
+            let lease: Option<Lease> = draft.get(NODE_LEASE_NAMESPACE, wanted.node.as_str())?;
+            let next = greet(&wanted, node.as_ref(), lease.as_ref(), draft.now())?;
+            let cx = draft.context();
+            let written = match (lease, next) {
+                (None, Some(new)) => draft.put(rules::create(None, new, &cx)?)?,
+                (Some(_), Some(taken)) => draft.put(taken)?,
+                (Some(lease), None) => lease,
+                (None, None) => return Err(StoreError::Stopping),
+            };
+            Ok(written.meta.resource_version)
+        });
+        let version = version.await?;
+        let claim = self.claim(&hello)?;
+        Ok((Agent { hello, claim }, version))
+    }
+
+    /// The claim on a node's lease, if it is this very agent's.
+    fn claim(&self, hello: &Hello) -> Result<Claim, StoreError> {
+        let memory = self.store.remember();
+        let key = Key::new(NODE_LEASE_NAMESPACE, hello.node.as_str());
+        let lease = memory.get(Kind::Lease, &key);
+        let own = lease.filter(|lease| {
+            memory.leases.is_held_by(lease.lease_id, hello.node.as_str(), &hello.incarnation)
+        });
+        let claim = own.and_then(|lease| memory.leases.claim(lease.lease_id));
+        claim.ok_or(StoreError::ClaimLost)
+    }
+
+    /// Stores the status an agent reports of its node.
+    async fn report(
+        &self,
+        caller: Caller,
+        hello: Hello,
+        claim: Claim,
+        status: pb::NodeStatus,
+    ) -> Result<u64, Status> {
+        let metadata = pb::Metadata { name: hello.node.to_string(), ..Default::default() };
+        let wire = pb::Node { metadata: Some(metadata), spec: None, status: Some(status) };
+        let reported = Node::try_from(wire).map_err(StoreError::from)?;
+        self.write(move |draft| {
+            let current: Option<Node> = draft.get("", hello.node.as_str())?;
+            let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
+            wanted.status = reported.status;
+            permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
+            if let Some(current) = &current
+                && current.meta.uid != Some(hello.node_uid)
+            {
+                let (key, expected, found) = (RecordKey::of(current), hello.node_uid, current.meta.uid);
+                return Err(Refusal::UidMismatch { key, expected, found }.into());
+            }
+            // Who lost the lease to another instance does not speak for the node any more.
+            if !draft.holds(claim) {
+                return Err(StoreError::ClaimLost);
+            }
+            let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
+            Ok(draft.settle(outcome)?.meta.resource_version)
+        })
+        .await
+    }
+}
+
+fn malformed(field: &str, reason: &str) -> Status {
+    StoreError::from(Invalid::of(field, reason)).into()
+}

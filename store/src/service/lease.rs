@@ -1,0 +1,156 @@
+//! LeaseService.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use muster_proto::lease::Lease;
+use muster_proto::name::Uid;
+use muster_proto::pb;
+use muster_proto::pb::lease_service_server::LeaseService;
+use muster_proto::record::Kind;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::identity::Caller;
+use tonic::{Request, Response, Status};
+
+use super::{
+    Kept, Services, WatchStream, allow, caller, decode_page, named, namespace_of, preconditions, timestamp,
+};
+use crate::authz::{Call, Content, Verb, authorize};
+use crate::key::Key;
+use crate::leases::Renewal;
+use crate::queue::AckSlot;
+use crate::rules::{self, Key as RecordKey, Refusal};
+
+impl Kept for Lease {
+    fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+        Content::None
+    }
+}
+
+#[tonic::async_trait]
+impl LeaseService for Services {
+    type WatchLeasesStream = WatchStream<pb::LeaseWatchEvent>;
+
+    async fn create_lease(
+        &self,
+        request: Request<pb::CreateLeaseRequest>,
+    ) -> Result<Response<pb::CreateLeaseResponse>, Status> {
+        let created = self.create::<Lease>(caller(&request), request.into_inner().lease).await?;
+        Ok(Response::new(pb::CreateLeaseResponse { lease: Some(created) }))
+    }
+
+    async fn get_lease(
+        &self,
+        request: Request<pb::GetLeaseRequest>,
+    ) -> Result<Response<pb::GetLeaseResponse>, Status> {
+        let caller = caller(&request);
+        let pb::GetLeaseRequest { namespace, name } = request.into_inner();
+        let found = self.get::<Lease>(&caller, &named(Kind::Lease, &namespace, &name)?)?;
+        Ok(Response::new(pb::GetLeaseResponse { lease: Some(found) }))
+    }
+
+    async fn list_leases(
+        &self,
+        request: Request<pb::ListLeasesRequest>,
+    ) -> Result<Response<pb::ListLeasesResponse>, Status> {
+        let caller = caller(&request);
+        let page = self.list(Kind::Lease, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(pb::ListLeasesResponse {
+            leases: decode_page(Kind::Lease, page.records)?,
+            resource_version: page.revision,
+            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn update_lease(
+        &self,
+        request: Request<pb::UpdateLeaseRequest>,
+    ) -> Result<Response<pb::UpdateLeaseResponse>, Status> {
+        let updated = self.update::<Lease>(caller(&request), request.into_inner().lease).await?;
+        Ok(Response::new(pb::UpdateLeaseResponse { lease: Some(updated) }))
+    }
+
+    async fn renew_lease(
+        &self,
+        request: Request<pb::RenewLeaseRequest>,
+    ) -> Result<Response<pb::RenewLeaseResponse>, Status> {
+        let caller = caller(&request);
+        let pb::RenewLeaseRequest { namespace, name, holder_identity } = request.into_inner();
+        let namespace = if namespace.is_empty() { NODE_LEASE_NAMESPACE } else { &namespace };
+        let key = named(Kind::Lease, namespace, &name)?;
+        let renewal = self.renew(&caller, key, holder_identity).await?;
+        Ok(Response::new(pb::RenewLeaseResponse {
+            resource_version: renewal.revision,
+            renew_time: Some(timestamp(renewal.at_micros)),
+        }))
+    }
+
+    async fn delete_lease(
+        &self,
+        request: Request<pb::DeleteLeaseRequest>,
+    ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
+        let caller = caller(&request);
+        let pb::DeleteLeaseRequest { namespace, name, preconditions: wanted } = request.into_inner();
+        let key = named(Kind::Lease, &namespace, &name)?;
+        let deleted = self.delete::<Lease>(caller, key, preconditions(wanted)?).await?;
+        Ok(Response::new(pb::DeleteLeaseResponse { lease: Some(deleted) }))
+    }
+
+    async fn watch_leases(
+        &self,
+        request: Request<pb::WatchLeasesRequest>,
+    ) -> Result<Response<Self::WatchLeasesStream>, Status> {
+        let caller = caller(&request);
+        let stream = self.watch(Kind::Lease, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(stream))
+    }
+}
+
+impl Services {
+    /// Renews a lease for its holder.
+    async fn renew(&self, caller: &Caller, key: RecordKey, holder: String) -> Result<Renewal, Status> {
+        let call = Call {
+            verb: Verb::Renew,
+            kind: Kind::Lease,
+            namespace: Some(namespace_of(&key)),
+            name: Some(key.name.as_str()),
+            field_selector: None,
+        };
+        allow(authorize(caller, &call, &Content::None))?;
+        let claim = {
+            let memory = self.store.remember();
+            let lease = memory.get(Kind::Lease, &Key::new(namespace_of(&key), key.name.as_str()));
+            let lease = lease.ok_or_else(|| Refusal::NotFound { key: key.clone() })?;
+            match memory.leases.holder(lease.lease_id) {
+                Some(current) if !current.is_empty() && current != holder => {
+                    let why = format!("is held by {current:?}, not by {holder:?}");
+                    return Err(Refusal::Conflict { key, why }.into());
+                }
+                Some("") if !holder.is_empty() => None,
+                _ => memory.leases.claim(lease.lease_id),
+            }
+        };
+        let Some(claim) = claim else { return self.take_lease(key, holder).await };
+        let slot = Arc::new(AckSlot::default());
+        self.store.renew(claim, 0, 0, Arc::clone(&slot))?;
+        Ok(poll_fn(|cx| slot.poll(cx)).await?)
+    }
+
+    /// Renews a lease that nobody holds: whoever does takes it.
+    async fn take_lease(&self, key: RecordKey, holder: String) -> Result<Renewal, Status> {
+        let taken = self.write(move |draft| {
+            let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
+            let renewal = rules::Renewal { holder: &holder, status: None };
+            let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;
+            let lease = draft.put(lease)?;
+            let at = lease.spec.renew_time.unwrap_or(draft.now());
+            Ok(Renewal {
+                revision: lease.meta.resource_version,
+                at_micros: at.as_microsecond(),
+                status_digest: lease.spec.status_digest,
+                status_age_millis: lease.spec.status_age_millis,
+            })
+        });
+        taken.await
+    }
+}

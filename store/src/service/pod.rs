@@ -1,0 +1,139 @@
+//! PodService.
+
+use muster_proto::invalid::Invalid;
+use muster_proto::name::{Name, Uid};
+use muster_proto::pb;
+use muster_proto::pb::pod_service_server::PodService;
+use muster_proto::pod::Pod;
+use muster_proto::record::Kind;
+use tonic::{Request, Response, Status};
+
+use super::{
+    Kept, Services, WatchStream, caller, decode_page, named, namespace_of, permit_named, preconditions,
+};
+use crate::authz::{Content, Verb};
+use crate::error::StoreError;
+use crate::rules::{self, PodDeletion};
+
+impl Kept for Pod {
+    fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, node_uid: Option<&'a Uid>) -> Content<'a> {
+        Content::Pod { old, new, node_uid }
+    }
+}
+
+#[tonic::async_trait]
+impl PodService for Services {
+    type WatchPodsStream = WatchStream<pb::PodWatchEvent>;
+
+    async fn create_pod(
+        &self,
+        request: Request<pb::CreatePodRequest>,
+    ) -> Result<Response<pb::CreatePodResponse>, Status> {
+        let created = self.create::<Pod>(caller(&request), request.into_inner().pod).await?;
+        Ok(Response::new(pb::CreatePodResponse { pod: Some(created) }))
+    }
+
+    async fn get_pod(
+        &self,
+        request: Request<pb::GetPodRequest>,
+    ) -> Result<Response<pb::GetPodResponse>, Status> {
+        let caller = caller(&request);
+        let pb::GetPodRequest { namespace, name } = request.into_inner();
+        let found = self.get::<Pod>(&caller, &named(Kind::Pod, &namespace, &name)?)?;
+        Ok(Response::new(pb::GetPodResponse { pod: Some(found) }))
+    }
+
+    async fn list_pods(
+        &self,
+        request: Request<pb::ListPodsRequest>,
+    ) -> Result<Response<pb::ListPodsResponse>, Status> {
+        let caller = caller(&request);
+        let page = self.list(Kind::Pod, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(pb::ListPodsResponse {
+            pods: decode_page(Kind::Pod, page.records)?,
+            resource_version: page.revision,
+            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn update_pod(
+        &self,
+        request: Request<pb::UpdatePodRequest>,
+    ) -> Result<Response<pb::UpdatePodResponse>, Status> {
+        let updated = self.update::<Pod>(caller(&request), request.into_inner().pod).await?;
+        Ok(Response::new(pb::UpdatePodResponse { pod: Some(updated) }))
+    }
+
+    async fn update_pod_status(
+        &self,
+        request: Request<pb::UpdatePodStatusRequest>,
+    ) -> Result<Response<pb::UpdatePodStatusResponse>, Status> {
+        let updated = self.update_status::<Pod>(caller(&request), request.into_inner().pod).await?;
+        Ok(Response::new(pb::UpdatePodStatusResponse { pod: Some(updated) }))
+    }
+
+    async fn bind_pod(
+        &self,
+        request: Request<pb::BindPodRequest>,
+    ) -> Result<Response<pb::BindPodResponse>, Status> {
+        let caller = caller(&request);
+        let pb::BindPodRequest { namespace, name, node_name, preconditions: wanted } = request.into_inner();
+        let key = named(Kind::Pod, &namespace, &name)?;
+        let node: Name = node_name.parse().map_err(|e| StoreError::from(Invalid::of("nodeName", e)))?;
+        let wanted = preconditions(wanted)?;
+        let bound = self.write(move |draft| {
+            let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
+            permit_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
+            let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
+            draft.settle(outcome)
+        });
+        Ok(Response::new(pb::BindPodResponse { pod: Some(bound.await?.into()) }))
+    }
+
+    async fn evict_pod(
+        &self,
+        request: Request<pb::EvictPodRequest>,
+    ) -> Result<Response<pb::EvictPodResponse>, Status> {
+        let caller = caller(&request);
+        let pb::EvictPodRequest { namespace, name, delete_options, dry_run } = request.into_inner();
+        let key = named(Kind::Pod, &namespace, &name)?;
+        let pb::PodDeleteOptions { preconditions: wanted, grace_period_seconds } =
+            delete_options.unwrap_or_default();
+        let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
+        let evicted = self.write(move |draft| {
+            let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
+            permit_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
+            let budgets = draft.budgets(namespace_of(&key))?;
+            let outcome = rules::evict(&key, current.as_ref(), &budgets, &deletion, &draft.context())?;
+            if dry_run { Ok(outcome.into_record()) } else { draft.settle(outcome) }
+        });
+        Ok(Response::new(pb::EvictPodResponse { pod: Some(evicted.await?.into()) }))
+    }
+
+    async fn delete_pod(
+        &self,
+        request: Request<pb::DeletePodRequest>,
+    ) -> Result<Response<pb::DeletePodResponse>, Status> {
+        let caller = caller(&request);
+        let pb::DeletePodRequest { namespace, name, preconditions: wanted, grace_period_seconds } =
+            request.into_inner();
+        let key = named(Kind::Pod, &namespace, &name)?;
+        let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
+        let deleted = self.write(move |draft| {
+            let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
+            permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
+            let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;
+            draft.settle(outcome)
+        });
+        Ok(Response::new(pb::DeletePodResponse { pod: Some(deleted.await?.into()) }))
+    }
+
+    async fn watch_pods(
+        &self,
+        request: Request<pb::WatchPodsRequest>,
+    ) -> Result<Response<Self::WatchPodsStream>, Status> {
+        let caller = caller(&request);
+        let stream = self.watch(Kind::Pod, &caller, request.into_inner().into()).await?;
+        Ok(Response::new(stream))
+    }
+}

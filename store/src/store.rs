@@ -1,0 +1,193 @@
+//! The store itself: what handlers read from and hand their writes to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_proto::record::Kind;
+use muster_rpc::clock::SharedClock;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::draft::{Draft, Policy};
+use crate::engine::Engine;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::leases::{Claim, Renewal};
+use crate::ledger::{Ledger, Revision};
+use crate::log::Log;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::page::{At, List, Page};
+use crate::queue::{Ack, AckSlot, Job, Queue, Write};
+use crate::renewals::RenewalLog;
+use crate::writer::Writer;
+
+/// How long a read of a version that is not there yet may wait for it.
+const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Everything the store knows, and the way to change it.
+pub struct Store {
+    memory: RwLock<Memory>,
+    ledger: Ledger,
+    log: Arc<Log>,
+    renewals: RenewalLog,
+    queue: Queue,
+    metrics: Metrics,
+    clock: SharedClock,
+}
+
+impl Store {
+    /// Reads everything back and starts the writer.
+    ///
+    /// The writer stops when [`stop`](Self::stop) is called; what was queued by
+    /// then is still written.
+    pub fn open(
+        engine: Arc<dyn Engine>,
+        policy: Policy,
+        clock: SharedClock,
+        metrics: Metrics,
+    ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
+        let ledger = Ledger::new(engine);
+        let memory = Memory::load(&ledger)?;
+        let head = memory.head();
+        let store = Arc::new(Self {
+            memory: RwLock::new(memory),
+            ledger,
+            log: Log::new(head),
+            renewals: RenewalLog::new(head),
+            queue: Queue::default(),
+            metrics,
+            clock,
+        });
+        let writer = Writer::new(Arc::clone(&store), policy);
+        let at_end = Arc::clone(&store);
+        let write = move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
+            // However it ended, nobody writes any more and nobody must wait for it.
+            at_end.queue.stop();
+            at_end.queue.take(Duration::ZERO);
+            ended.unwrap_or_else(|panic| resume_unwind(panic));
+        };
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(write);
+        let thread = thread.map_err(|e| StoreError::Storage(format!("no thread for the writer: {e}")))?;
+        Ok((store, thread))
+    }
+
+    /// Lets the writer finish what is queued and stop.
+    pub fn stop(&self) {
+        self.queue.stop();
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    pub fn renewals(&self) -> &RenewalLog {
+        &self.renewals
+    }
+
+    pub fn memory(&self) -> &RwLock<Memory> {
+        &self.memory
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The present, to read from.
+    pub fn remember(&self) -> RwLockReadGuard<'_, Memory> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the writer evaluate a request; returns once it is durable.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        traceparent: String,
+        request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let job = Job::Write(Box::new(Write { traceparent, request, answer }));
+        self.queue.push(job)?;
+        self.metrics.queued.inc();
+        answered.await.unwrap_or(Err(StoreError::Stopping))
+    }
+
+    /// Queues a renewal; the slot is told when it is durable.
+    pub fn renew(
+        &self,
+        claim: Claim,
+        status_digest: u64,
+        status_age_millis: u32,
+        slot: Arc<AckSlot<Renewal>>,
+    ) -> Result<(), StoreError> {
+        self.queue.push(Job::Renew { claim, status_digest, status_age_millis, ack: Ack::to(slot) })?;
+        self.metrics.queued.inc();
+        Ok(())
+    }
+
+    /// One record's bytes, as a reader is to see them.
+    pub fn get(&self, kind: Kind, key: &Key) -> Option<Bytes> {
+        let memory = self.remember();
+        memory.get(kind, key).map(|current| memory.seen(kind, current))
+    }
+
+    /// Whether history after a revision is all there.
+    pub fn check_kept(&self, revision: Revision) -> Result<(), StoreError> {
+        let oldest = self.remember().compacted();
+        if revision < oldest {
+            return Err(StoreError::Expired { requested: revision, oldest });
+        }
+        Ok(())
+    }
+
+    /// Waits a little for a version that is not there yet.
+    pub async fn reach(&self, revision: Revision) -> Result<(), StoreError> {
+        let mut head = self.log.follow_head();
+        let reached = timeout(FUTURE_PATIENCE, head.wait_for(|head| *head >= revision)).await;
+        match reached {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(StoreError::FutureVersion { requested: revision, head: self.log.head() }),
+        }
+    }
+
+    /// One page of a list.
+    pub async fn list(self: &Arc<Self>, list: List) -> Result<Page, StoreError> {
+        if let At::NotOlderThan(revision) | At::Exactly(revision) = list.at {
+            self.reach(revision).await?;
+        }
+        let (mut page, past) = list.read(&self.remember())?;
+        if !past.is_empty() {
+            // Older versions lie in the ledger, and reading it may block.
+            let (store, at) = (Arc::clone(self), page.revision);
+            let read = tokio::task::spawn_blocking(move || {
+                let read = past.into_iter().map(|(place, key, revision)| {
+                    let stored = store.ledger.change(revision)?;
+                    let stored = stored.ok_or_else(|| store.expired(at))?;
+                    let wanted = list.selection.matches(list.kind, &key, &stored.record);
+                    Ok((place, wanted.then_some(stored.record)))
+                });
+                read.collect::<Result<Vec<_>, StoreError>>()
+            });
+            page.fill(read.await.map_err(|e| StoreError::Storage(e.to_string()))??);
+        }
+        Ok(page)
+    }
+
+    fn expired(&self, requested: Revision) -> StoreError {
+        StoreError::Expired { requested, oldest: self.remember().compacted() }
+    }
+}

@@ -1,0 +1,205 @@
+//! The single writer: take what is queued, check and apply it in order, commit
+//! it with one flush, then publish and acknowledge.
+//!
+//! Under light load a write costs one flush; under heavy load thousands share
+//! one. Nothing is acknowledged or seen before it is durable.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use muster_proto::record::Kind;
+
+use crate::draft::{Batch, Draft, Policy};
+use crate::engine::EngineError;
+use crate::error::StoreError;
+use crate::indexes::Indexes;
+use crate::key::Key;
+use crate::leases::Renewal;
+use crate::queue::{Ack, Job, Settle};
+use crate::store::Store;
+
+/// The writer looks after its house at least this often.
+const IDLE: Duration = Duration::from_secs(30);
+/// It waits this long before it tries the disk again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A request that was evaluated and waits for the commit.
+enum Waiting {
+    Write(Settle),
+    Renewal(Ack<Renewal>, Result<Renewal, StoreError>),
+}
+
+impl Waiting {
+    fn settle(self, committed: Result<(), StoreError>) {
+        match self {
+            Waiting::Write(settle) => settle(committed),
+            Waiting::Renewal(ack, renewal) => ack.complete(committed.and(renewal)),
+        }
+    }
+}
+
+/// The thread that writes.
+pub struct Writer {
+    store: Arc<Store>,
+    policy: Policy,
+    indexes: Indexes,
+    orphans: Vec<(Kind, Key)>,
+    /// Set while the disk refuses writes.
+    failing: bool,
+    /// Set when a commit failed half-way and the files must be opened anew.
+    uncertain: bool,
+}
+
+impl Writer {
+    pub fn new(store: Arc<Store>, policy: Policy) -> Self {
+        let indexes = Indexes::rebuild(&store.remember(), policy.event_ttl_millis);
+        let orphans = indexes.orphans(&store.remember());
+        Self { store, policy, indexes, orphans, failing: false, uncertain: false }
+    }
+
+    /// Writes until the store stops and the queue is empty.
+    pub fn run(mut self) {
+        while let Some(jobs) = self.store.queue().take(self.patience()) {
+            self.store.metrics().queued.dec_by(jobs.len() as i64);
+            self.write(jobs);
+        }
+    }
+
+    /// How long the writer may sleep if nobody asks for anything.
+    fn patience(&self) -> Duration {
+        if self.failing {
+            return RETRY;
+        }
+        if !self.orphans.is_empty() {
+            return Duration::ZERO;
+        }
+        let memory = self.store.remember();
+        let due = [self.indexes.next_expiry(), memory.compactable_at(self.policy.retention)];
+        let now = self.store.clock().now().as_millisecond();
+        let due = due
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(IDLE, |due| Duration::from_millis((due - now).max(0) as u64));
+        due.min(IDLE)
+    }
+
+    fn write(&mut self, jobs: Vec<Job>) {
+        let requests = jobs.len();
+        // While the disk is known to refuse, nothing is drafted in vain.
+        let checked = if self.failing { self.store.ledger().check() } else { Ok(()) };
+        if let Err(error) = checked.and_then(|()| self.make_certain()) {
+            self.report(&error);
+            return refuse(jobs, &error.into());
+        }
+        let store = Arc::clone(&self.store);
+        let memory = store.remember();
+        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, store.clock().now());
+        let mut waiting: Vec<Waiting> = jobs.into_iter().map(|job| evaluate(job, &mut draft)).collect();
+        for (kind, key) in std::mem::take(&mut self.orphans) {
+            draft.begin(String::new());
+            if let Err(error) = draft.drop_orphan(kind, &key) {
+                tracing::warn!(%kind, record = %key, %error, "a record without its owner could not be removed");
+            }
+        }
+        if let Err(error) = draft.keep_house(store.ledger()) {
+            tracing::warn!(%error, "housekeeping was put off");
+        }
+        if draft.is_empty() {
+            drop(memory);
+            waiting.drain(..).for_each(|request| request.settle(Ok(())));
+            return;
+        }
+        let batch = draft.finish();
+        drop(memory);
+        let started = store.clock().mono();
+        match store.ledger().commit(&batch.commit) {
+            Ok(()) => {
+                let metrics = store.metrics();
+                metrics.flush.observe((store.clock().mono() - started).as_secs_f64());
+                metrics.batch.observe(requests as f64);
+                self.publish(batch);
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the disk takes writes again");
+                    metrics.writable.set(1);
+                }
+                waiting.drain(..).for_each(|request| request.settle(Ok(())));
+            }
+            Err(error) => {
+                // The draft moved the indexes along; they must match memory again.
+                self.indexes = Indexes::rebuild(&store.remember(), self.policy.event_ttl_millis);
+                self.orphans = self.indexes.orphans(&store.remember());
+                self.uncertain = !matches!(error, EngineError::Full { .. });
+                self.report(&error);
+                let error = StoreError::from(error);
+                waiting.drain(..).for_each(|request| request.settle(Err(error.clone())));
+            }
+        }
+    }
+
+    /// After a commit that may be half written: opens the files anew and takes
+    /// history back to where memory is.
+    fn make_certain(&mut self) -> Result<(), EngineError> {
+        if self.uncertain {
+            let head = self.store.remember().head();
+            self.store.ledger().recover(head)?;
+            self.uncertain = false;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, error: &EngineError) {
+        self.store.metrics().failed_commits.inc();
+        if !std::mem::replace(&mut self.failing, true) {
+            self.store.metrics().writable.set(0);
+            tracing::error!(%error, "writes are refused until the disk takes them; reads go on");
+        }
+    }
+
+    fn publish(&mut self, batch: Batch) {
+        let store = &self.store;
+        let head = batch.commit.head;
+        {
+            let mut memory = store.memory().write().unwrap_or_else(PoisonError::into_inner);
+            memory.install(&batch.commit);
+        }
+        let metrics = store.metrics();
+        metrics.commits.inc();
+        metrics.changes.inc_by(batch.changes.len() as u64);
+        metrics.revision.set(head as i64);
+        for (first, pack) in &batch.commit.renewals {
+            metrics.renewals.inc_by(pack.len() as u64);
+            store.renewals().publish(*first, pack);
+        }
+        store.log().publish(&batch.changes, head);
+        if !batch.commit.renewals.is_empty() {
+            store.log().signal(Kind::Lease, head);
+        }
+        self.orphans = batch.orphans;
+    }
+}
+
+fn evaluate(job: Job, draft: &mut Draft<'_>) -> Waiting {
+    match job {
+        Job::Renew { claim, status_digest, status_age_millis, ack } => {
+            let renewal = draft.renew(claim, status_digest, status_age_millis);
+            Waiting::Renewal(ack, renewal)
+        }
+        Job::Write(request) => {
+            let settle = request.evaluate(draft);
+            if let Err(error) = draft.settle_budgets() {
+                tracing::warn!(%error, "a disruption budget's status could not be brought up to date");
+            }
+            Waiting::Write(settle)
+        }
+    }
+}
+
+fn refuse(jobs: Vec<Job>, error: &StoreError) {
+    for job in jobs {
+        match job {
+            Job::Renew { ack, .. } => ack.complete(Err(error.clone())),
+            Job::Write(request) => request.refuse(error.clone()),
+        }
+    }
+}
