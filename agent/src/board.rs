@@ -1,0 +1,73 @@
+//! The board: what the agent's loops tell each other, and what `AgentService` reads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use muster_proto::node::{Node, NodeStatus};
+use muster_proto::pb;
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+use crate::pressure::Standing;
+
+/// What the store has acknowledged, and what was last found out.
+#[derive(Clone, Debug, Default)]
+pub struct Beliefs {
+    pub registered: bool,
+    /// The store spoken to, or why there is none.
+    pub store: String,
+    pub computed: Option<(NodeStatus, Timestamp)>,
+    /// With the version the node got.
+    pub status: Option<(NodeStatus, Timestamp, u64)>,
+    /// By the store's clock, with the lease's version.
+    pub renewal: Option<(prost_types::Timestamp, u64)>,
+    pub workloads: Vec<pb::Workload>,
+}
+
+/// Shared by the agent's loops.
+pub struct Board {
+    pub metrics: Metrics,
+    beliefs: Mutex<Beliefs>,
+    node: watch::Sender<Option<Arc<Node>>>,
+    standing: watch::Sender<Standing>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            metrics: Metrics::default(),
+            beliefs: Mutex::default(),
+            node: watch::Sender::new(None),
+            standing: watch::Sender::new(Standing::default()),
+        }
+    }
+}
+
+impl Board {
+    pub fn beliefs(&self) -> MutexGuard<'_, Beliefs> {
+        self.beliefs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node as the store last told of it; `None` while there is none.
+    pub fn node(&self) -> watch::Receiver<Option<Arc<Node>>> {
+        self.node.subscribe()
+    }
+
+    pub fn see_node(&self, node: Option<Node>) {
+        self.node.send_replace(node.map(Arc::new));
+    }
+
+    /// How short the machine is of what.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// While a threshold is met every look counts, even one that finds the same: it is another round's.
+    pub fn see_standing(&self, standing: Standing) {
+        self.standing.send_if_modified(|known| {
+            let is_news = *known != standing || standing.most_urgent().is_some();
+            *known = standing;
+            is_news
+        });
+    }
+}

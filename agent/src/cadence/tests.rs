@@ -1,0 +1,188 @@
+//! Rounds that go well, rounds that fail, and the times between.
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(40);
+
+fn millis(count: u64) -> Mono {
+    Mono::since_origin(Duration::from_millis(count))
+}
+
+/// A cadence that knows its lease, with its first round renewed at 0.
+fn running() -> Cadence {
+    let mut cadence = Cadence::new(LEASE, millis(0));
+    assert_eq!(cadence.step(millis(0)), Step::Ensure);
+    cadence.observe_ensured(Ensured::Found, 0.0, millis(0));
+    assert_eq!(cadence.step(millis(0)), Step::Renew);
+    cadence.observe_renewed(None, 0.0, millis(0));
+    cadence
+}
+
+#[test]
+fn s042_a_node_tries_to_register_at_a_tenth_of_a_second_then_ever_less_often() {
+    let mut at = Duration::ZERO;
+    let attempts: Vec<u128> = (0..10)
+        .map(|attempt| {
+            at += registration_delay(attempt);
+            at.as_millis()
+        })
+        .collect();
+    assert_eq!(attempts, [100, 300, 700, 1_500, 3_100, 6_300, 12_700, 19_700, 26_700, 33_700]);
+    assert_eq!(registration_delay(u32::MAX), Duration::from_secs(7));
+}
+
+#[test]
+fn s044_a_lease_is_renewed_at_a_quarter_of_its_duration_and_up_to_four_percent() {
+    for (draw, expected) in [(0.0, 10_000), (0.5, 10_200), (1.0, 10_400), (7.0, 10_400), (f64::NAN, 10_000)] {
+        let mut cadence = running();
+        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
+        // The answer took a while; the next round is counted from the start of this one.
+        cadence.observe_renewed(None, draw, millis(10_300));
+        let until = millis(10_000 + expected);
+        assert_eq!(cadence.step(millis(10_300)), Step::Wait { until }, "draw {draw}");
+        assert_eq!(cadence.step(until), Step::Renew);
+    }
+}
+
+#[test]
+fn the_stores_wish_is_followed_within_reason() {
+    for (wished, expected) in [(9_500, 9_500), (12_000, 12_000), (3_600_000, 20_000), (0, 1_000)] {
+        let mut cadence = running();
+        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
+        cadence.observe_renewed(Some(Duration::from_millis(wished)), 1.0, millis(10_000));
+        let until = millis(10_000 + expected);
+        assert_eq!(cadence.step(millis(10_000)), Step::Wait { until }, "wished {wished}");
+    }
+}
+
+#[test]
+fn s052_four_failures_stay_in_the_round_and_the_fifth_ends_it() {
+    let mut cadence = running();
+    for _ in 0..4 {
+        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
+        cadence.observe_renew_failed(0.0);
+    }
+    let mut lucky = cadence.clone();
+    assert_eq!(lucky.step(millis(10_000)), Step::Renew);
+    lucky.observe_renewed(None, 0.0, millis(10_100));
+    assert_eq!(lucky.step(millis(10_100)), Step::Wait { until: millis(20_000) });
+    assert_eq!(lucky.step(millis(20_000)), Step::Renew);
+
+    assert_eq!(cadence.step(millis(10_000)), Step::Renew);
+    cadence.observe_renew_failed(0.0);
+    assert_eq!(cadence.step(millis(10_000)), Step::Wait { until: millis(20_000) });
+    assert_eq!(cadence.step(millis(20_000)), Step::Ensure, "the lease is no longer taken for granted");
+    cadence.observe_ensured(Ensured::Found, 0.0, millis(20_000));
+    assert_eq!(cadence.step(millis(20_000)), Step::Renew);
+}
+
+#[test]
+fn ensuring_backs_off_to_seven_seconds_and_never_gives_up() {
+    let mut cadence = Cadence::new(LEASE, millis(0));
+    let (mut now, mut waits) = (millis(0), Vec::new());
+    for _ in 0..8 {
+        assert_eq!(cadence.step(now), Step::Ensure);
+        cadence.observe_ensure_failed(0.0, now);
+        let Step::Wait { until } = cadence.step(now) else { panic!("no wait after a failure") };
+        waits.push((until - now).as_millis());
+        now = until;
+    }
+    assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000]);
+    assert_eq!(cadence.step(now), Step::Ensure);
+    cadence.observe_ensured(Ensured::Found, 0.0, now);
+    assert_eq!(cadence.step(now), Step::Renew, "what was behind is made good at once");
+    cadence.observe_renewed(None, 0.0, now);
+    let until = now + Duration::from_secs(10);
+    assert_eq!(cadence.step(now), Step::Wait { until }, "and once");
+}
+
+#[test]
+fn a_lease_just_created_is_not_renewed_in_the_same_round() {
+    let mut cadence = Cadence::new(LEASE, millis(0));
+    assert_eq!(cadence.step(millis(0)), Step::Ensure);
+    cadence.observe_ensured(Ensured::Created, 0.0, millis(50));
+    assert_eq!(cadence.step(millis(50)), Step::Wait { until: millis(10_050) });
+    assert_eq!(cadence.step(millis(10_050)), Step::Renew);
+    assert_eq!(cadence.last_acknowledged(), Some(millis(50)));
+}
+
+#[test]
+fn a_stream_that_served_is_opened_again_at_once_and_one_that_did_not_after_a_pause() {
+    let mut cadence = running();
+    assert!(matches!(cadence.step(millis(5_000)), Step::Wait { .. }));
+    cadence.observe_disconnected(0.0, millis(5_000));
+    let mut now = millis(5_000);
+    for pause in [200, 400, 800] {
+        assert_eq!(cadence.step(now), Step::Ensure);
+        cadence.observe_ensured(Ensured::Found, 0.0, now);
+        cadence.observe_disconnected(0.0, now);
+        let until = now + Duration::from_millis(pause);
+        assert_eq!(cadence.step(now), Step::Wait { until });
+        now = until;
+    }
+}
+
+#[test]
+fn the_second_failure_in_a_row_drops_the_connection() {
+    let mut cadence = running();
+    cadence.step(millis(10_000));
+    cadence.observe_renew_failed(0.0);
+    assert!(!cadence.must_redial());
+    cadence.observe_renew_failed(0.0);
+    assert!(cadence.must_redial());
+    cadence.observe_renewed(None, 0.0, millis(10_000));
+    assert!(!cadence.must_redial());
+    cadence.observe_ensure_failed(0.0, millis(20_000));
+    cadence.observe_ensure_failed(0.0, millis(21_000));
+    assert!(cadence.must_redial());
+}
+
+#[test]
+fn a_node_is_cut_off_when_its_last_renewal_has_run_out() {
+    assert!(Cadence::new(LEASE, millis(0)).is_cut_off(millis(0)));
+    let cadence = running();
+    assert!(!cadence.is_cut_off(millis(39_999)) && cadence.is_cut_off(millis(40_000)));
+}
+
+#[test]
+fn a_dead_connection_is_found_out_within_half_a_lease() {
+    for (update, lease, expected) in [(10, 40, 10), (60, 40, 20), (1, 40, 1), (10, 8, 4)] {
+        let found = answer_deadline(Duration::from_secs(update), Duration::from_secs(lease));
+        assert_eq!(found, Duration::from_secs(expected), "{update} {lease}");
+    }
+}
+
+proptest::proptest! {
+    /// Whatever happens, the lease is looked after again before half of it has passed.
+    #[test]
+    fn no_wait_is_longer_than_half_a_lease(
+        lease in 1u64..3600,
+        outcomes in proptest::collection::vec((0u8..5, 0.0f64..1.0, 0u64..7_200_000), 1..60),
+    ) {
+        let lease = Duration::from_secs(lease);
+        let mut now = millis(0);
+        let mut cadence = Cadence::new(lease, now);
+        for (outcome, draw, wished) in outcomes {
+            match (cadence.step(now), outcome) {
+                (Step::Wait { until }, 0) => {
+                    cadence.observe_disconnected(draw, now);
+                    proptest::prop_assert!(until > now);
+                }
+                (Step::Wait { until }, _) => {
+                    proptest::prop_assert!(until > now);
+                    proptest::prop_assert!(until - now <= (lease / 2).max(ENSURE.cap));
+                    now = until;
+                }
+                (Step::Ensure, 0) => cadence.observe_ensured(Ensured::Created, draw, now),
+                (Step::Ensure, 1 | 2) => cadence.observe_ensured(Ensured::Found, draw, now),
+                (Step::Ensure, _) => cadence.observe_ensure_failed(draw, now),
+                (Step::Renew, 0..=2) => {
+                    let wished = (outcome > 0).then(|| Duration::from_millis(wished));
+                    cadence.observe_renewed(wished, draw, now);
+                    proptest::prop_assert!(!cadence.is_cut_off(now));
+                }
+                (Step::Renew, _) => cadence.observe_renew_failed(draw),
+            }
+        }
+    }
+}

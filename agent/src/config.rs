@@ -1,0 +1,168 @@
+//! The agent's flags, and the checked settings they become.
+//!
+//! Nothing starts on a flag that cannot be meant: every refusal names its flag. Thresholds of
+//! `--eviction-*` stay texts here; whoever watches the pressure reads them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use muster_proto::label::Labels;
+use muster_proto::name::{Name, NameError};
+use muster_proto::quantity::Resources;
+use muster_proto::taint::Taint;
+use muster_rpc::server::ServerConfig;
+use muster_rpc::tls::{ClientTls, Security, TlsError};
+
+use crate::swap::SwapBehavior;
+use crate::topology::{Policy, Scope};
+
+mod check;
+mod choices;
+mod flags;
+mod lists;
+mod node_ip;
+#[cfg(test)]
+mod tests;
+
+pub use choices::Cloud;
+pub use flags::{EvictionFlags, Flags, NodeFlags, StatusFlags, WorkFlags};
+pub use node_ip::{NodeIpError, NodeIps, family};
+
+/// Settings that were checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the stores are, in order of preference.
+    pub stores: Vec<String>,
+    /// Who the agent is to them; `None` speaks in clear.
+    pub client_tls: Option<ClientTls>,
+    pub state_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub http_listen: SocketAddr,
+    pub security: Security,
+    pub server: ServerConfig,
+    pub node: NodeConfig,
+    pub status: StatusConfig,
+    pub lease_duration: Duration,
+    pub capacity: CapacityConfig,
+    pub eviction: EvictionConfig,
+    pub shutdown: ShutdownConfig,
+    pub topology: TopologyConfig,
+    pub swap: SwapConfig,
+    /// What was left out of the settings, for the log.
+    pub warnings: Vec<String>,
+}
+
+/// Who the node is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeConfig {
+    /// As the operator gave it; `None` leaves it to the hostname.
+    pub name: Option<Name>,
+    pub register: bool,
+    /// Of a new node.
+    pub labels: Labels,
+    /// Of a new node.
+    pub taints: Vec<Taint>,
+    pub ips: NodeIps,
+    pub cloud: Cloud,
+    pub provider_id: String,
+}
+
+/// How often the status is computed and posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusConfig {
+    pub update_frequency: Duration,
+    pub report_frequency: Duration,
+    /// `None` lists all images.
+    pub max_images: Option<usize>,
+}
+
+/// What of the machine pods may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CapacityConfig {
+    pub max_pods: u32,
+    /// 0 means that cores do not limit pods.
+    pub pods_per_core: u32,
+    pub system_reserved: Resources,
+    pub kube_reserved: Resources,
+}
+
+/// The thresholds of pressure, as texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionConfig {
+    /// Such as `memory.available<100Mi`.
+    pub hard: Vec<String>,
+    pub soft: Vec<String>,
+    /// Such as `memory.available=1m30s`.
+    pub soft_grace_period: Vec<String>,
+    /// Such as `memory.available=50Mi`.
+    pub minimum_reclaim: Vec<String>,
+    pub max_pod_grace_period: Duration,
+    pub pressure_transition_period: Duration,
+}
+
+/// How pods end when the machine shuts down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownConfig {
+    pub grace_period: Duration,
+    pub critical_pods: Duration,
+    /// By ascending priority; empty unless given instead of the two above.
+    pub by_pod_priority: Vec<(i32, Duration)>,
+    pub on_sigterm: bool,
+}
+
+/// How NUMA nodes are combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopologyConfig {
+    pub policy: Policy,
+    pub scope: Scope,
+}
+
+/// What becomes of swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapConfig {
+    /// Whether a machine with swap is refused.
+    pub fail_on: bool,
+    pub behavior: SwapBehavior,
+}
+
+/// A flag that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("--{flag}: {reason}")]
+    Flag { flag: &'static str, reason: String },
+    #[error(
+        "the hostname {hostname:?} cannot name a node: it {error}; give the node a name with --node-name"
+    )]
+    Hostname { hostname: String, error: NameError },
+    #[error(
+        "this machine has {bytes} bytes of swap: turn it off (swapoff -a), or accept it with --fail-swap-on=false"
+    )]
+    SwapOn { bytes: u64 },
+}
+
+impl Config {
+    /// What the node is called on a machine of that hostname.
+    ///
+    /// # Errors
+    /// When no name was given and the hostname is none.
+    pub fn node_name(&self, hostname: &str) -> Result<Name, ConfigError> {
+        if let Some(name) = &self.node.name {
+            return Ok(name.clone());
+        }
+        check::normal_name(hostname)
+            .map_err(|error| ConfigError::Hostname { hostname: hostname.trim().to_owned(), error })
+    }
+}
+
+impl SwapConfig {
+    /// Whether the agent may start on a machine with that much swap.
+    ///
+    /// # Errors
+    /// When there is some and it is not accepted: pods would be slow in ways that nobody sees.
+    pub fn check(&self, bytes: u64) -> Result<(), ConfigError> {
+        if self.fail_on && bytes > 0 { Err(ConfigError::SwapOn { bytes }) } else { Ok(()) }
+    }
+}

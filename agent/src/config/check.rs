@@ -1,0 +1,186 @@
+//! From flags to settings: each group of flags is checked in a function of its own.
+
+use std::time::Duration;
+
+use muster_proto::name::{Name, NameError};
+use muster_rpc::tls::{ClientTls, PemFile, TlsError};
+
+use super::lists;
+use super::{
+    CapacityConfig, Config, ConfigError, EvictionConfig, EvictionFlags, Flags, NodeConfig, NodeFlags,
+    NodeIps, ShutdownConfig, StatusConfig, StatusFlags, SwapConfig, TopologyConfig, WorkFlags,
+};
+
+/// How often a status is computed unless the operator says otherwise.
+const UPDATE_FREQUENCY: Duration = Duration::from_secs(10);
+/// How often an unchanged status is posted unless the operator says otherwise.
+const REPORT_FREQUENCY: Duration = Duration::from_secs(5 * 60);
+/// The store takes no lease that is meant to last longer.
+const MAX_LEASE_SECONDS: i64 = 3600;
+
+impl TryFrom<&Flags> for Config {
+    type Error = ConfigError;
+
+    fn try_from(flags: &Flags) -> Result<Self, ConfigError> {
+        let (ips, warnings) = NodeIps::parse(&flags.node.node_ip).map_err(refuse("node-ip"))?;
+        let stores: Vec<String> = lists::entries(&flags.store).map(str::to_owned).collect();
+        if stores.is_empty() {
+            return Err(refuse("store")("must name at least one store"));
+        }
+        Ok(Self {
+            stores,
+            client_tls: client_tls(flags)?,
+            state_dir: flags.state_dir.clone(),
+            listen: flags.listen,
+            http_listen: flags.http_listen,
+            security: flags.tls.security(flags.listen)?,
+            server: flags.server.clone(),
+            node: node(&flags.node, ips)?,
+            status: status(&flags.status)?,
+            lease_duration: lease_duration(flags.status.node_lease_duration_seconds)?,
+            capacity: capacity(&flags.status)?,
+            eviction: eviction(&flags.eviction)?,
+            shutdown: shutdown(&flags.work)?,
+            topology: TopologyConfig {
+                policy: chosen("topology-manager-policy", &flags.work.topology_manager_policy)?,
+                scope: chosen("topology-manager-scope", &flags.work.topology_manager_scope)?,
+            },
+            swap: SwapConfig {
+                fail_on: flags.work.fail_swap_on,
+                behavior: chosen("memory-swap-behavior", &flags.work.memory_swap_behavior)?,
+            },
+            warnings,
+        })
+    }
+}
+
+/// Makes an error that names the flag.
+fn refuse<E: ToString>(flag: &'static str) -> impl Fn(E) -> ConfigError {
+    move |reason| ConfigError::Flag { flag, reason: reason.to_string() }
+}
+
+fn chosen<T: std::str::FromStr<Err = String>>(flag: &'static str, text: &str) -> Result<T, ConfigError> {
+    text.trim().parse().map_err(refuse(flag))
+}
+
+/// The certificate shown to the store: of its own directory, or the one the agent serves with.
+fn client_tls(flags: &Flags) -> Result<Option<ClientTls>, TlsError> {
+    let Some(directory) = &flags.credentials else { return flags.tls.client() };
+    let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| directory.join(name));
+    let file = |path| PemFile::new("--credentials", path);
+    ClientTls::read(file(&ca), file(&cert), file(&key)).map(Some)
+}
+
+fn node(flags: &NodeFlags, ips: NodeIps) -> Result<NodeConfig, ConfigError> {
+    let taints = lists::taints(&flags.register_with_taints).map_err(refuse("register-with-taints"))?;
+    let cloud = chosen("cloud-provider", &flags.cloud_provider)?;
+    Ok(NodeConfig {
+        name: given_name(flags)?,
+        register: flags.register_node,
+        labels: lists::labels(&flags.node_labels).map_err(refuse("node-labels"))?,
+        // A node that somebody else creates gets its taints from them.
+        taints: if flags.register_node { taints } else { Vec::new() },
+        ips,
+        cloud,
+        provider_id: flags.provider_id.trim().to_owned(),
+    })
+}
+
+/// The name from either flag; both may be given if they agree.
+fn given_name(flags: &NodeFlags) -> Result<Option<Name>, ConfigError> {
+    let parse = |flag, text: &Option<String>| {
+        text.as_deref().map(normal_name).transpose().map_err(refuse::<NameError>(flag))
+    };
+    let name = parse("node-name", &flags.node_name)?;
+    let override_ = parse("hostname-override", &flags.hostname_override)?;
+    match (name, override_) {
+        (Some(name), Some(other)) if name != other => {
+            Err(refuse("hostname-override")("contradicts --node-name: give one of them"))
+        }
+        (name, other) => Ok(name.or(other)),
+    }
+}
+
+/// A name as machines tend to have it: blanks around it and capitals are not meant.
+pub(super) fn normal_name(text: &str) -> Result<Name, NameError> {
+    text.trim().to_lowercase().parse()
+}
+
+fn status(flags: &StatusFlags) -> Result<StatusConfig, ConfigError> {
+    let update = flags.node_status_update_frequency;
+    // Whoever asks for a faster status means that it should arrive faster too.
+    let report = flags.node_status_report_frequency.or(update);
+    let positive = |flag, duration: Duration| {
+        if duration.is_zero() { Err(refuse(flag)("must be more than 0")) } else { Ok(duration) }
+    };
+    let max_images = match flags.node_status_max_images {
+        -1 => None,
+        count => Some(usize::try_from(count).map_err(|_| {
+            refuse("node-status-max-images")("must be -1 for all images, 0, or the number of images")
+        })?),
+    };
+    Ok(StatusConfig {
+        update_frequency: positive("node-status-update-frequency", update.unwrap_or(UPDATE_FREQUENCY))?,
+        report_frequency: positive("node-status-report-frequency", report.unwrap_or(REPORT_FREQUENCY))?,
+        max_images,
+    })
+}
+
+fn lease_duration(seconds: i64) -> Result<Duration, ConfigError> {
+    match u64::try_from(seconds) {
+        Ok(seconds @ 1..) if seconds <= MAX_LEASE_SECONDS.unsigned_abs() => Ok(Duration::from_secs(seconds)),
+        _ => {
+            let reason = format!("must be 1 to {MAX_LEASE_SECONDS}");
+            Err(refuse("node-lease-duration-seconds")(reason))
+        }
+    }
+}
+
+fn capacity(flags: &StatusFlags) -> Result<CapacityConfig, ConfigError> {
+    Ok(CapacityConfig {
+        max_pods: count("max-pods", flags.max_pods)?,
+        pods_per_core: count("pods-per-core", flags.pods_per_core)?,
+        system_reserved: lists::reservations(&flags.system_reserved).map_err(refuse("system-reserved"))?,
+        kube_reserved: lists::reservations(&flags.kube_reserved).map_err(refuse("kube-reserved"))?,
+    })
+}
+
+fn count(flag: &'static str, value: i64) -> Result<u32, ConfigError> {
+    // Kept in 31 bits: others read these numbers as signed.
+    match i32::try_from(value).map(u32::try_from) {
+        Ok(Ok(count)) => Ok(count),
+        _ => Err(refuse(flag)(format!("must be 0 to {}", i32::MAX))),
+    }
+}
+
+fn eviction(flags: &EvictionFlags) -> Result<EvictionConfig, ConfigError> {
+    let texts = |list: &[String]| lists::entries(list).map(str::to_owned).collect();
+    let max_pod_grace = count("eviction-max-pod-grace-period", flags.eviction_max_pod_grace_period)?;
+    Ok(EvictionConfig {
+        hard: texts(&flags.eviction_hard),
+        soft: texts(&flags.eviction_soft),
+        soft_grace_period: texts(&flags.eviction_soft_grace_period),
+        minimum_reclaim: texts(&flags.eviction_minimum_reclaim),
+        max_pod_grace_period: Duration::from_secs(max_pod_grace.into()),
+        pressure_transition_period: flags.eviction_pressure_transition_period,
+    })
+}
+
+fn shutdown(flags: &WorkFlags) -> Result<ShutdownConfig, ConfigError> {
+    const BY_PRIORITY: &str = "shutdown-grace-period-by-pod-priority";
+    let by_pod_priority =
+        lists::priorities(&flags.shutdown_grace_period_by_pod_priority).map_err(refuse(BY_PRIORITY))?;
+    let (total, critical) = (flags.shutdown_grace_period, flags.shutdown_grace_period_critical_pods);
+    let by_duration = !total.is_zero() || !critical.is_zero();
+    if by_duration && !by_pod_priority.is_empty() {
+        let reason = "contradicts --shutdown-grace-period and --shutdown-grace-period-critical-pods: \
+                      give either these or that";
+        return Err(refuse(BY_PRIORITY)(reason));
+    }
+    Ok(ShutdownConfig {
+        grace_period: total,
+        critical_pods: critical,
+        by_pod_priority,
+        on_sigterm: flags.shutdown_on_sigterm,
+    })
+}

@@ -1,0 +1,283 @@
+//! The agent's flags, under the names that Kubernetes gives them where it has one.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Parser};
+use muster_rpc::config::parse_duration;
+use muster_rpc::server::ServerConfig;
+use muster_rpc::telemetry::TelemetryFlags;
+use muster_rpc::tls::TlsFlags;
+
+/// Registers this machine, beats for it, reports its status and runs its work.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "muster-agent", version)]
+pub struct Flags {
+    /// Stores, in order of preference; calls go to the first that can be reached
+    #[arg(
+        long,
+        alias = "server",
+        env = "MUSTER_STORE",
+        value_name = "URL",
+        value_delimiter = ',',
+        required = true
+    )]
+    pub store: Vec<String>,
+
+    /// Directory with ca.crt, tls.crt and tls.key: who the agent is to the store; --tls-cert serves otherwise
+    #[arg(long, env = "MUSTER_CREDENTIALS", value_name = "DIR")]
+    pub credentials: Option<PathBuf>,
+
+    /// Where the agent keeps who it is and what it runs
+    #[arg(long, env = "MUSTER_STATE_DIR", value_name = "DIR", default_value = "/var/lib/muster/agent")]
+    pub state_dir: PathBuf,
+
+    /// Where gRPC is served; port 0 picks a free one
+    #[arg(long, env = "MUSTER_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7600")]
+    pub listen: SocketAddr,
+
+    /// Where metrics and health are served; port 0 picks a free one
+    #[arg(long, env = "MUSTER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7601")]
+    pub http_listen: SocketAddr,
+
+    #[command(flatten)]
+    pub node: NodeFlags,
+
+    #[command(flatten)]
+    pub status: StatusFlags,
+
+    #[command(flatten)]
+    pub eviction: EvictionFlags,
+
+    #[command(flatten)]
+    pub work: WorkFlags,
+
+    #[command(flatten)]
+    pub tls: TlsFlags,
+
+    #[command(flatten)]
+    pub server: ServerConfig,
+
+    #[command(flatten)]
+    pub telemetry: TelemetryFlags,
+}
+
+/// Who the node is.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Node")]
+pub struct NodeFlags {
+    /// Name of the node; this machine's hostname unless given
+    #[arg(long, env = "MUSTER_NODE_NAME", value_name = "NAME")]
+    pub node_name: Option<String>,
+
+    /// The same as --node-name
+    #[arg(long, env = "MUSTER_HOSTNAME_OVERRIDE", value_name = "NAME")]
+    pub hostname_override: Option<String>,
+
+    /// Whether the agent creates its node; otherwise it waits for an administrator to
+    #[arg(
+        long,
+        env = "MUSTER_REGISTER_NODE",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new()
+    )]
+    pub register_node: bool,
+
+    /// Taints of a new node, such as dedicated=gpu:NoSchedule; a node that exists keeps its own
+    #[arg(long, env = "MUSTER_REGISTER_WITH_TAINTS", value_name = "TAINT", value_delimiter = ',')]
+    pub register_with_taints: Vec<String>,
+
+    /// Labels of a new node, such as rack=r1; a node that exists keeps its own
+    #[arg(long, env = "MUSTER_NODE_LABELS", value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub node_labels: Vec<String>,
+
+    /// Address of the node, or one of each family; 0.0.0.0 or :: for the default of that family
+    #[arg(long, env = "MUSTER_NODE_IP", value_name = "IP", default_value = "")]
+    pub node_ip: String,
+
+    /// `external` if a cloud plug-in will fill in addresses and lift the uninitialized taint
+    #[arg(long, env = "MUSTER_CLOUD_PROVIDER", value_name = "NAME", default_value = "")]
+    pub cloud_provider: String,
+
+    /// What the cloud calls this machine
+    #[arg(long, env = "MUSTER_PROVIDER_ID", value_name = "ID", default_value = "")]
+    pub provider_id: String,
+}
+
+/// What is reported of the node, and how often.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Status")]
+pub struct StatusFlags {
+    /// How often the status is computed; it is posted when it changed [default: 10s]
+    #[arg(long, env = "MUSTER_NODE_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = parse_duration)]
+    pub node_status_update_frequency: Option<Duration>,
+
+    /// How often a status that did not change is posted; --node-status-update-frequency if only that is
+    /// given [default: 5m]
+    #[arg(long, env = "MUSTER_NODE_STATUS_REPORT_FREQUENCY", value_name = "DURATION", value_parser = parse_duration)]
+    pub node_status_report_frequency: Option<Duration>,
+
+    /// How long a renewal of the node's lease lasts; it is renewed four times as often
+    #[arg(
+        long,
+        env = "MUSTER_NODE_LEASE_DURATION_SECONDS",
+        value_name = "SECONDS",
+        default_value_t = 40,
+        allow_negative_numbers = true
+    )]
+    pub node_lease_duration_seconds: i64,
+
+    /// Images listed in the status, the largest first; -1 for all
+    #[arg(
+        long,
+        env = "MUSTER_NODE_STATUS_MAX_IMAGES",
+        value_name = "COUNT",
+        default_value_t = 50,
+        allow_negative_numbers = true
+    )]
+    pub node_status_max_images: i64,
+
+    /// Pods the node takes at most
+    #[arg(
+        long,
+        env = "MUSTER_MAX_PODS",
+        value_name = "COUNT",
+        default_value_t = 110,
+        allow_negative_numbers = true
+    )]
+    pub max_pods: i64,
+
+    /// Pods the node takes for each core, within --max-pods; 0 for no such limit
+    #[arg(
+        long,
+        env = "MUSTER_PODS_PER_CORE",
+        value_name = "COUNT",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub pods_per_core: i64,
+
+    /// What processes of the machine itself need, such as cpu=500m,memory=1Gi,ephemeral-storage=1Gi,pid=1000
+    #[arg(long, env = "MUSTER_SYSTEM_RESERVED", value_name = "RESOURCE=AMOUNT", value_delimiter = ',')]
+    pub system_reserved: Vec<String>,
+
+    /// What the agent and its companions need, written as --system-reserved
+    #[arg(long, env = "MUSTER_KUBE_RESERVED", value_name = "RESOURCE=AMOUNT", value_delimiter = ',')]
+    pub kube_reserved: Vec<String>,
+}
+
+/// When the machine runs short.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Pressure")]
+pub struct EvictionFlags {
+    /// Below these pods are evicted at once; any value replaces the whole default
+    #[arg(
+        long,
+        env = "MUSTER_EVICTION_HARD",
+        value_name = "SIGNAL<AMOUNT",
+        value_delimiter = ',',
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                         imagefs.inodesFree<5%"
+    )]
+    pub eviction_hard: Vec<String>,
+
+    /// Below these pods are evicted after a grace period
+    #[arg(long, env = "MUSTER_EVICTION_SOFT", value_name = "SIGNAL<AMOUNT", value_delimiter = ',')]
+    pub eviction_soft: Vec<String>,
+
+    /// How long each --eviction-soft is put up with, such as memory.available=1m30s
+    #[arg(
+        long,
+        env = "MUSTER_EVICTION_SOFT_GRACE_PERIOD",
+        value_name = "SIGNAL=DURATION",
+        value_delimiter = ','
+    )]
+    pub eviction_soft_grace_period: Vec<String>,
+
+    /// How far above its threshold a signal must come back, such as memory.available=50Mi
+    #[arg(
+        long,
+        env = "MUSTER_EVICTION_MINIMUM_RECLAIM",
+        value_name = "SIGNAL=AMOUNT",
+        value_delimiter = ','
+    )]
+    pub eviction_minimum_reclaim: Vec<String>,
+
+    /// Seconds a pod evicted by --eviction-soft may take to end, at most
+    #[arg(
+        long,
+        env = "MUSTER_EVICTION_MAX_POD_GRACE_PERIOD",
+        value_name = "SECONDS",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub eviction_max_pod_grace_period: i64,
+
+    /// How long a pressure must not have been seen before the node stops reporting it
+    #[arg(
+        long,
+        env = "MUSTER_EVICTION_PRESSURE_TRANSITION_PERIOD",
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = parse_duration
+    )]
+    pub eviction_pressure_transition_period: Duration,
+}
+
+/// How pods are placed on the machine and taken off it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Work")]
+pub struct WorkFlags {
+    /// How long pods may take to end when the machine shuts down, in all; 0 does not wait for them
+    #[arg(long, env = "MUSTER_SHUTDOWN_GRACE_PERIOD", value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
+    pub shutdown_grace_period: Duration,
+
+    /// How much of --shutdown-grace-period is kept for critical pods
+    #[arg(long, env = "MUSTER_SHUTDOWN_GRACE_PERIOD_CRITICAL_PODS", value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
+    pub shutdown_grace_period_critical_pods: Duration,
+
+    /// Seconds for pods of each priority and above, such as 100000=10,0=60; instead of the two above
+    #[arg(
+        long,
+        env = "MUSTER_SHUTDOWN_GRACE_PERIOD_BY_POD_PRIORITY",
+        value_name = "PRIORITY=SECONDS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub shutdown_grace_period_by_pod_priority: Vec<String>,
+
+    /// Take SIGTERM for a shutdown of the machine and end its pods; otherwise they outlive the agent
+    #[arg(long, env = "MUSTER_SHUTDOWN_ON_SIGTERM", value_parser = BoolishValueParser::new())]
+    pub shutdown_on_sigterm: bool,
+
+    /// How cores and devices of several NUMA nodes are combined: none, best-effort, restricted, single-numa-node
+    #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_POLICY", value_name = "POLICY", default_value = "none")]
+    pub topology_manager_policy: String,
+
+    /// What is kept together: each container, or the whole pod
+    #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_SCOPE", value_name = "SCOPE", default_value = "container")]
+    pub topology_manager_scope: String,
+
+    /// Whether the agent refuses to start on a machine with swap
+    #[arg(
+        long,
+        env = "MUSTER_FAIL_SWAP_ON",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new()
+    )]
+    pub fail_swap_on: bool,
+
+    /// What pods may swap: NoSwap or LimitedSwap
+    #[arg(long, env = "MUSTER_MEMORY_SWAP_BEHAVIOR", value_name = "BEHAVIOR", default_value = "NoSwap")]
+    pub memory_swap_behavior: String,
+}

@@ -1,0 +1,27 @@
+//! The life of pods on this node: what to start, what to stop, what to say about it, and in which order.
+//!
+//! A [`Ledger`] folds in everything that is seen (the pods the store binds here, what the runtime reports,
+//! the node itself) and the outcome of everything that was done; [`decide`] is a pure function of it. What
+//! comes of an action always changes the ledger, so nothing is proposed twice at one instant.
+//!
+//! A pod ends in one order, whoever ends it: it is told not to be ready, its hooks run, TERM, KILL when its
+//! time is over, what it held is released, its last status is acknowledged by the store, and only then is
+//! its record deleted.
+
+mod container;
+mod decide;
+mod entry;
+mod fold;
+mod ledger;
+mod plan;
+mod remembered;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use container::{Exit, Observed};
+pub use decide::decide;
+pub use ledger::{Ledger, NodeState, PodReport};
+pub use plan::{Action, Ending, Now, Outcome, Plan};
+pub use view::Workload;

@@ -1,0 +1,265 @@
+//! One container: where it stands, how often it ended, and when it may start again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_rpc::backoff::Backoff;
+use muster_rpc::clock::Mono;
+
+use super::plan::Now;
+
+/// How long a container that keeps ending waits: the first time not at all, then this.
+const CRASH: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
+/// Whoever ran this long is no longer in a row of failures.
+const STEADY: Duration = Duration::from_secs(600);
+/// When to try again what the machine did not let us do.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+/// How a container ends that nobody saw ending.
+const LOST_CODE: i32 = 137;
+/// How a container ends that never began.
+const START_ERROR_CODE: i32 = 128;
+
+/// What the runtime says of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// It was told to start and does not run yet.
+    Waiting,
+    Running {
+        pid: u32,
+        since: Timestamp,
+    },
+    Exited {
+        code: i32,
+        signal: i32,
+        at: Timestamp,
+    },
+}
+
+/// How a run of a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: i32,
+    pub signal: i32,
+    pub reason: String,
+    pub message: String,
+    pub started_at: Option<Timestamp>,
+    pub at: Option<Timestamp>,
+}
+
+impl Exit {
+    pub fn is_success(&self) -> bool {
+        self.code == 0 && self.signal == 0
+    }
+}
+
+/// Where a container stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// It has not run yet, or not since the machine came up.
+    New,
+    /// The runtime is at it.
+    Starting,
+    Running {
+        since: Timestamp,
+    },
+    Exited(Exit),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    Unused,
+    Running,
+    Over,
+}
+
+/// Delays between tries of one thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Retry {
+    failures: u32,
+    pub(super) not_before: Mono,
+}
+
+impl Retry {
+    pub(super) fn fail(&mut self, now: Mono) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + RETRY.delay(self.failures, 0.0);
+    }
+}
+
+/// What the ledger keeps of one container.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Track {
+    pub(super) state: State,
+    /// What the runtime calls it.
+    pub(super) id: String,
+    pub(super) pid: Option<u32>,
+    /// How many runs there were before this one.
+    pub(super) restarts: u32,
+    /// How the run before this one ended.
+    pub(super) last: Option<Exit>,
+    /// Whether it ran since the machine came up, as far as the runtime knows.
+    pub(super) ran_here: bool,
+    pub(super) hook: Hook,
+    pub(super) term_sent: bool,
+    pub(super) kill_sent: Option<Mono>,
+    pub(super) retry: Retry,
+    crashes: u32,
+    steady_from: Mono,
+    /// When it may start again.
+    pub(super) not_before: Mono,
+    pub(super) is_backing_off: bool,
+}
+
+impl Track {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::New,
+            id: String::new(),
+            pid: None,
+            restarts: 0,
+            last: None,
+            ran_here: false,
+            hook: Hook::Unused,
+            term_sent: false,
+            kill_sent: None,
+            retry: Retry::default(),
+            crashes: 0,
+            steady_from: Mono::ZERO,
+            not_before: Mono::ZERO,
+            is_backing_off: false,
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.state, State::Starting | State::Running { .. })
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// How it ended, if it did and was not started again.
+    pub(super) fn exit(&self) -> Option<&Exit> {
+        match &self.state {
+            State::Exited(exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// The number of the run that a start would begin.
+    pub(super) fn next_attempt(&self) -> u32 {
+        match self.state {
+            State::New if self.last.is_none() => self.restarts,
+            _ => self.restarts.saturating_add(1),
+        }
+    }
+
+    /// A start was accepted: the run before it is history.
+    pub(super) fn starting(&mut self, now: Now) {
+        self.restarts = self.next_attempt();
+        if let State::Exited(exit) = &self.state {
+            self.last = Some(exit.clone());
+        }
+        self.state = State::Starting;
+        (self.hook, self.term_sent, self.kill_sent) = (Hook::Unused, false, None);
+        self.is_backing_off = false;
+        self.steady_from = now.mono;
+    }
+
+    pub(super) fn started(&mut self, pid: u32, since: Timestamp, now: Now) {
+        self.starting(now);
+        self.run(pid, since, now);
+    }
+
+    fn run(&mut self, pid: u32, since: Timestamp, now: Now) {
+        self.state = State::Running { since };
+        self.pid = Some(pid);
+        self.id = format!("process://{pid}");
+        self.ran_here = true;
+        self.is_backing_off = false;
+        self.steady_from = now.mono;
+    }
+
+    /// The start itself failed: an end like others, but even the first time one to wait after.
+    pub(super) fn could_not_start(&mut self, message: String, now: Now) {
+        self.starting(now);
+        self.crashes = self.crashes.max(1);
+        self.end(
+            Exit {
+                code: START_ERROR_CODE,
+                signal: 0,
+                reason: "StartError".to_owned(),
+                message,
+                started_at: None,
+                at: Some(now.wall),
+            },
+            now,
+        );
+    }
+
+    /// Folds in what the runtime says; `None` means that it knows of no such container.
+    pub(super) fn observed(&mut self, seen: Option<&Observed>, now: Now) {
+        match seen {
+            Some(Observed::Waiting) if !self.is_alive() => self.state = State::Starting,
+            Some(Observed::Waiting) => {}
+            Some(Observed::Running { pid, since }) => {
+                // It was started after the last thing that was said of it.
+                if self.exit().is_some() {
+                    self.starting(now);
+                }
+                // Only a run we know of by hearsay, or not at all, begins its steady time now.
+                if self.pid != Some(*pid) || !self.is_running() {
+                    self.run(*pid, *since, now);
+                }
+                self.state = State::Running { since: *since };
+            }
+            Some(Observed::Exited { code, signal, at }) => {
+                self.ran_here = true;
+                // An end that is known already is told again until the next start.
+                if self.exit().is_none() {
+                    self.exited(*code, *signal, *at, now);
+                }
+            }
+            None if self.is_alive() => {
+                let exit = Exit {
+                    code: LOST_CODE,
+                    signal: 0,
+                    reason: "ContainerStatusUnknown".to_owned(),
+                    message: "nobody saw the container end".to_owned(),
+                    started_at: self.since(),
+                    at: Some(now.wall),
+                };
+                self.end(exit, now);
+            }
+            None => {}
+        }
+    }
+
+    fn exited(&mut self, code: i32, signal: i32, at: Timestamp, now: Now) {
+        // A program that a signal ended returned nothing; shells say 128 and the signal.
+        let code = if signal != 0 && code == 0 { 128 + signal } else { code };
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        let (started_at, at) = (self.since(), Some(at));
+        let exit = Exit { code, signal, reason: reason.to_owned(), message: String::new(), started_at, at };
+        self.end(exit, now);
+    }
+
+    fn end(&mut self, exit: Exit, now: Now) {
+        if self.is_running() && now.mono - self.steady_from >= STEADY {
+            self.crashes = 0;
+        }
+        let delay = if self.crashes == 0 { Duration::ZERO } else { CRASH.delay(self.crashes, 0.0) };
+        self.crashes = self.crashes.saturating_add(1);
+        self.not_before = now.mono + delay;
+        self.is_backing_off = !delay.is_zero();
+        self.state = State::Exited(exit);
+        self.pid = None;
+    }
+
+    fn since(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Running { since } => Some(since),
+            _ => None,
+        }
+    }
+}

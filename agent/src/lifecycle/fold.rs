@@ -1,0 +1,162 @@
+//! How one pod's entry takes in what is seen of it and what came of an action.
+
+use std::sync::Arc;
+
+use muster_proto::pod::{Pod, PodStatus};
+
+use super::container::{Hook, Retry, Track};
+use super::entry::{Admission, Entry};
+use super::ledger::PodReport;
+use super::plan::{Action, Ending, Now, Outcome};
+use super::status;
+use crate::admission::Rejection;
+
+impl Entry {
+    pub(super) fn see(&mut self, pod: &Pod) {
+        // The answer to our own write may be newer than the watch is.
+        let newest = self.pod.as_ref().map_or(0, |held| held.meta.resource_version);
+        if self.pod.is_none() || pod.meta.resource_version > newest {
+            self.pod = Some(Arc::new(pod.clone()));
+        }
+        self.stops.vanished = None;
+    }
+
+    /// Finds out whether an earlier life of this agent already took the pod on, and what it knew.
+    pub(super) fn recognise(&mut self, report: Option<&PodReport>, now: Now) {
+        let Some(pod) = self.pod.clone() else {
+            self.stops.vanished.get_or_insert(now.mono);
+            return;
+        };
+        let was_taken_on = report.is_some() || pod.status.start_time.is_some() || pod.is_finished();
+        if self.admission != Admission::Open || !was_taken_on {
+            return;
+        }
+        self.admission = Admission::Admitted;
+        self.is_released = report.is_none() && pod.is_finished();
+        self.remember(&pod.status, report.is_some() || pod.is_finished());
+        self.see_containers(report, now);
+    }
+
+    /// `is_same_boot`: what the init containers did still stands.
+    fn remember(&mut self, status: &PodStatus, is_same_boot: bool) {
+        let inits = status.init_container_statuses.iter().filter(|_| is_same_boot);
+        for said in inits.chain(&status.container_statuses) {
+            self.containers.insert(said.name.clone(), Track::remembered(said));
+        }
+    }
+
+    pub(super) fn see_containers(&mut self, report: Option<&PodReport>, now: Now) {
+        let seen = |name: &str| report.and_then(|report| report.containers.get(name));
+        for (name, track) in &mut self.containers {
+            track.observed(seen(name), now);
+        }
+        for (name, observed) in report.iter().flat_map(|report| &report.containers) {
+            if !self.containers.contains_key(name) {
+                let mut track = Track::new();
+                track.observed(Some(observed), now);
+                self.containers.insert(name.clone(), track);
+            }
+        }
+    }
+
+    /// Notes what ends the pod, from the moment it is known.
+    pub(super) fn conclude(&mut self, now: Now) {
+        let Some(pod) = &self.pod else {
+            return;
+        };
+        if pod.meta.is_deleting() {
+            self.stops.deleted.get_or_insert(now.mono);
+        }
+        let is_finished = pod.is_finished() || self.result().is_some();
+        if self.admission == Admission::Admitted && is_finished {
+            self.stops.finished.get_or_insert(now.mono);
+        }
+    }
+
+    pub(super) fn end(&mut self, ending: Ending, now: Now) {
+        if self.ending.is_none() && !self.is_over() {
+            self.ending = Some(ending);
+            self.stops.ended = Some(now.mono);
+        }
+    }
+
+    pub(super) fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
+        match action {
+            Action::ReadNode { .. } => match outcome {
+                Outcome::Failed { .. } => self.node_retry.fail(now.mono),
+                _ => self.admission = Admission::NodeRead,
+            },
+            Action::Start { container, .. } => self.observe_start(container, outcome, now),
+            Action::RunPreStop { container, .. } => {
+                let begun = if outcome == Outcome::Done { Hook::Running } else { Hook::Over };
+                self.with(container, |track| track.hook = begun);
+            }
+            Action::Term { container, .. } => self.with(container, |track| match outcome {
+                Outcome::Failed { .. } => track.retry.fail(now.mono),
+                _ => track.term_sent = true,
+            }),
+            Action::Kill { container, .. } => self.with(container, |track| match outcome {
+                Outcome::Failed { .. } => track.retry.fail(now.mono),
+                _ => track.kill_sent = Some(now.mono),
+            }),
+            Action::Release { .. } => match outcome {
+                Outcome::Failed { .. } => self.release_retry.fail(now.mono),
+                _ => self.is_released = true,
+            },
+            Action::Report { if_version, status, .. } => {
+                self.observe_report(*if_version, status, outcome, now);
+            }
+            Action::Delete { .. } => match outcome {
+                Outcome::Gone => self.stops.vanished = Some(now.mono),
+                Outcome::Failed { .. } | Outcome::Conflict => self.delete_retry.fail(now.mono),
+                _ => self.is_delete_sent = true,
+            },
+        }
+    }
+
+    fn with(&mut self, container: &str, change: impl FnOnce(&mut Track)) {
+        if let Some(track) = self.containers.get_mut(container) {
+            change(track);
+        }
+    }
+
+    fn observe_start(&mut self, container: &str, outcome: Outcome, now: Now) {
+        let own_grace = self.own_grace();
+        let track = self.containers.entry(container.to_owned()).or_insert_with(Track::new);
+        match outcome {
+            Outcome::Started { pid, at } => track.started(pid, at, now),
+            Outcome::Failed { message } => track.could_not_start(message, now),
+            Outcome::Refused(rejection) => {
+                let Rejection { reason, message } = rejection;
+                self.end(Ending { reason, message, grace: own_grace, is_disruption: false }, now);
+            }
+            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.starting(now),
+        }
+    }
+
+    fn observe_report(&mut self, if_version: u64, posted: &PodStatus, outcome: Outcome, now: Now) {
+        if self.is_stopping() && !status::is_ready(posted) && outcome != Outcome::Conflict {
+            // Said, or impossible to say: neither may hold up the end of the pod.
+            self.is_announced = true;
+        }
+        match outcome {
+            Outcome::Stored(pod) => {
+                self.posted = Some((pod.meta.resource_version, posted.clone()));
+                self.see(&pod);
+                self.report_retry = Retry::default();
+                self.conflict_at = None;
+            }
+            Outcome::Conflict => {
+                self.conflict_at = Some(if_version);
+                self.report_retry.fail(now.mono);
+            }
+            Outcome::Gone => {
+                self.stops.vanished.get_or_insert(now.mono);
+            }
+            _ => {
+                self.conflict_at = None;
+                self.report_retry.fail(now.mono);
+            }
+        }
+    }
+}

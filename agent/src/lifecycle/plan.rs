@@ -1,0 +1,106 @@
+//! What the shell is asked to do, and what it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::name::Uid;
+use muster_proto::pod::{Pod, PodStatus};
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+
+use crate::admission::Rejection;
+
+/// One moment on both clocks: deadlines run on the first, records are stamped with the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    pub mono: Mono,
+    pub wall: Timestamp,
+}
+
+/// One thing to do. Actions of a plan are performed in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Read the node's record again and show it to the ledger before the outcome: its labels may be newer
+    /// than ours.
+    ReadNode { uid: Uid },
+    /// Start a container; `attempt` counts from 0.
+    Start { pod: Arc<Pod>, container: String, attempt: u32 },
+    /// Begin the container's stop hook and leave it running; [`Ledger::hook_ended`](super::Ledger::hook_ended)
+    /// tells of its end.
+    RunPreStop { pod: Arc<Pod>, container: String, within: Duration },
+    /// Ask the container to stop.
+    Term { uid: Uid, container: String },
+    /// Stop the container.
+    Kill { uid: Uid, container: String },
+    /// Give back what the pod holds besides processes: directories, groups, processors. Its containers are
+    /// not listed any more after that.
+    Release { uid: Uid },
+    /// Post a status, if the record is still at that version.
+    Report { key: Key, uid: Uid, if_version: u64, status: Box<PodStatus> },
+    /// Remove the record of a pod that has ended: grace 0, and only if it still has this uid.
+    Delete { key: Key, uid: Uid },
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was done. Of a Delete: accepted, but the record stays for now. Of a Start: accepted, and the
+    /// runtime lists the container from now on.
+    Done,
+    /// The container runs.
+    Started { pid: u32, at: Timestamp },
+    /// The status was stored; this is the record now.
+    Stored(Box<Pod>),
+    /// The record is at another version by now; it will be seen in time.
+    Conflict,
+    /// The store has no such pod, or another one of that name.
+    Gone,
+    /// The pod must not run here, ever.
+    Refused(Rejection),
+    /// It could not be done this time.
+    Failed { message: String },
+}
+
+/// The node's own decision to end a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub reason: String,
+    pub message: String,
+    /// The longest it may take; the pod's own grace is not consulted any more.
+    pub grace: Duration,
+    /// Whether the pod ends through no fault of its own: it gets the condition DisruptionTarget.
+    pub is_disruption: bool,
+}
+
+/// What to do now, and when to look again at the latest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    pub wake_at: Option<Mono>,
+}
+
+impl Plan {
+    pub(super) fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    pub(super) fn wake_by(&mut self, at: Mono) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Action {
+    /// The pod this is about; `None` only for a record that no store ever held.
+    pub fn uid(&self) -> Option<Uid> {
+        match self {
+            Self::Start { pod, .. } | Self::RunPreStop { pod, .. } => pod.meta.uid,
+            Self::ReadNode { uid }
+            | Self::Term { uid, .. }
+            | Self::Kill { uid, .. }
+            | Self::Release { uid }
+            | Self::Report { uid, .. }
+            | Self::Delete { uid, .. } => Some(*uid),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a record still says of containers that an earlier life of this agent ran.
+
+use jiff::Timestamp;
+use muster_proto::pb;
+
+use super::container::{Exit, State, Track};
+
+impl Track {
+    /// What a record says of a container that an earlier life of this agent ran.
+    pub(super) fn remembered(status: &pb::ContainerStatus) -> Self {
+        use pb::container_state::State as Said;
+        let state = |of: &Option<pb::ContainerState>| of.as_ref().and_then(|of| of.state.clone());
+        let mut track = Self::new();
+        track.restarts = u32::try_from(status.restart_count).unwrap_or(0);
+        track.id.clone_from(&status.container_id);
+        track.last = match state(&status.last_state) {
+            Some(Said::Terminated(ended)) => Some(exit_of(ended)),
+            _ => None,
+        };
+        track.state = match state(&status.state) {
+            Some(Said::Running(running)) => {
+                State::Running { since: running.started_at.as_ref().and_then(time_of).unwrap_or_default() }
+            }
+            Some(Said::Terminated(ended)) => State::Exited(exit_of(ended)),
+            // It waited for its next run.
+            _ => track.last.take().map_or(State::New, State::Exited),
+        };
+        track
+    }
+}
+
+fn exit_of(ended: pb::ContainerStateTerminated) -> Exit {
+    Exit {
+        code: ended.exit_code,
+        signal: ended.signal,
+        reason: ended.reason,
+        message: ended.message,
+        started_at: ended.started_at.as_ref().and_then(time_of),
+        at: ended.finished_at.as_ref().and_then(time_of),
+    }
+}
+
+fn time_of(time: &prost_types::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(time.seconds, time.nanos).ok()
+}

@@ -1,0 +1,152 @@
+//! How containers that end are started again, by this agent and by the next.
+
+use muster_proto::pb::container_state::State;
+use muster_proto::pod::{PodPhase, RestartPolicy};
+
+use super::bench::Bench;
+use crate::samples::{ContainerWords, container, pod};
+
+#[test]
+fn the_restart_policy_decides_what_an_end_means() {
+    use RestartPolicy::{Always, Never, OnFailure};
+    for (policy, code, expected) in [
+        (Always, 0, &["start a/main#1", "report a Running ready"][..]),
+        (Always, 1, &["start a/main#1", "report a Running ready"]),
+        (OnFailure, 0, &["release a", "report a Succeeded"]),
+        (OnFailure, 1, &["start a/main#1", "report a Running ready"]),
+        (Never, 0, &["release a", "report a Succeeded"]),
+        (Never, 1, &["release a", "report a Failed"]),
+    ] {
+        let mut bench = Bench::with([pod("a").restart(policy)]);
+        bench.settle();
+        bench.log.clear();
+        bench.exits("a", "main", code);
+        assert_eq!(bench.steps(), expected, "{policy} {code}");
+    }
+}
+
+#[test]
+fn a_pod_is_over_when_all_its_work_is_and_sidecars_go_last() {
+    let inits = vec![container("s1").sidecar(), container("s2").sidecar()];
+    let mains = vec![container("x"), container("y")];
+    let mut bench = Bench::with([pod("a").inits(inits).containers(mains).restart(RestartPolicy::Never)]);
+    bench.settle();
+    bench.exits("a", "x", 0);
+    bench.log.clear();
+    assert_eq!(bench.steps(), ["report a Running"]);
+    bench.exits("a", "y", 2);
+    assert_eq!(bench.steps(), ["term a/s2", "report a Running"]);
+    bench.exits("a", "s2", 0);
+    assert_eq!(bench.steps(), ["term a/s1", "report a Running"]);
+    bench.advance(30);
+    assert_eq!(bench.steps(), ["kill a/s1", "release a", "report a Failed"]);
+}
+
+#[test]
+fn a_container_that_keeps_ending_waits_longer_each_time() {
+    let mut bench = Bench::with([pod("a")]);
+    bench.settle();
+    for delay in [0, 10, 20, 40, 80, 160, 300, 300] {
+        bench.exits("a", "main", 1);
+        if delay > 0 {
+            bench.log.clear();
+            let plan = bench.settle();
+            assert_eq!(bench.log, ["report a Running"], "before {delay}");
+            assert_eq!(plan.wake_at, Some(bench.now().mono + std::time::Duration::from_secs(delay)));
+            let status = &bench.stored("a").status.container_statuses[0];
+            let Some(State::Waiting(waiting)) = status.state.as_ref().and_then(|state| state.state.as_ref())
+            else {
+                panic!("{status:?}");
+            };
+            assert_eq!(waiting.reason, "CrashLoopBackOff");
+            bench.advance(delay);
+        }
+        bench.log.clear();
+        bench.settle();
+        assert!(bench.log[0].starts_with("start a/main#"), "after {delay}: {:?}", bench.log);
+    }
+    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 8);
+    bench.advance(600);
+    bench.exits("a", "main", 1);
+    bench.log.clear();
+    assert_eq!(
+        bench.steps(),
+        ["start a/main#9", "report a Running ready"],
+        "ten quiet minutes clear the name"
+    );
+}
+
+#[test]
+fn a_start_that_fails_is_an_end_that_waits() {
+    let mut bench = Bench::with([pod("a"), pod("b").restart(RestartPolicy::Never)]);
+    bench.unstartable.push("main".to_owned());
+    let mut steps = bench.steps();
+    steps.sort();
+    let expected = ["release b", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
+    assert_eq!(steps, expected);
+    bench.advance(10);
+    assert_eq!(bench.steps()[0], "start a/main#1");
+}
+
+#[test]
+fn the_next_agent_takes_over_what_runs() {
+    let mut bench =
+        Bench::with([pod("a").inits(vec![container("i")]), pod("done").restart(RestartPolicy::Never)]);
+    bench.settle();
+    bench.exits("a", "i", 0);
+    bench.exits("done", "main", 0);
+    bench.settle();
+    bench.exits("a", "main", 1);
+    bench.settle();
+    bench.log.clear();
+    bench.restart_agent();
+    assert_eq!(bench.steps(), [""; 0], "not even a word is said");
+    bench.exits("a", "main", 1);
+    assert_eq!(bench.steps()[0], "start a/main#2", "runs are counted on");
+}
+
+#[test]
+fn what_ended_while_no_agent_looked_is_dealt_with() {
+    let mut bench = Bench::with([pod("a"), pod("once").restart(RestartPolicy::Never)]);
+    bench.settle();
+    bench.exits("once", "main", 0);
+    bench.restart_agent();
+    bench.settle();
+    assert_eq!(bench.stored("once").status.phase, PodPhase::Succeeded);
+}
+
+#[test]
+fn after_a_reboot_pods_begin_from_the_beginning() {
+    let inits = vec![container("i"), container("s").sidecar()];
+    let mut bench = Bench::with([pod("a").inits(inits), pod("once").restart(RestartPolicy::Never)]);
+    bench.settle();
+    bench.exits("a", "i", 0);
+    bench.settle();
+    bench.runtime.clear();
+    bench.log.clear();
+    bench.restart_agent();
+    let steps = bench.steps();
+    assert!(steps.contains(&"start a/i#0".to_owned()), "{steps:?}");
+    assert!(steps.contains(&"report once Failed".to_owned()), "it must not run twice: {steps:?}");
+    bench.exits("a", "i", 0);
+    let steps = bench.steps();
+    assert_eq!(steps, ["start a/s#0", "start a/main#1", "report a Running ready"]);
+}
+
+#[test]
+fn a_run_that_nobody_told_of_counts() {
+    let mut bench = Bench::with([pod("a")]);
+    bench.settle();
+    bench.exits("a", "main", 1);
+    bench.is_connected = false;
+    bench.settle();
+    bench.write_unseen("a", |pod| {
+        let said = &mut pod.status.container_statuses[0];
+        let ended = muster_proto::pb::ContainerStateTerminated { exit_code: 1, ..Default::default() };
+        said.state = Some(muster_proto::pb::ContainerState { state: Some(State::Terminated(ended)) });
+    });
+    bench.is_connected = true;
+    bench.restart_agent();
+    bench.settle();
+    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 1);
+}

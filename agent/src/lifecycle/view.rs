@@ -1,0 +1,38 @@
+//! What the agent tells of the pods it has: for its own service, not for the store.
+
+use muster_proto::name::Uid;
+use muster_proto::pod::{Pod, PodStatus};
+
+use super::ledger::Ledger;
+use super::plan::Now;
+use super::status;
+
+/// One pod as this node sees it.
+#[derive(Clone, Debug)]
+pub struct Workload<'a> {
+    pub uid: Uid,
+    /// `None` for something the runtime has that no record was ever seen of.
+    pub pod: Option<&'a Pod>,
+    /// What the store should know, whether it does or not; empty without a record.
+    pub status: PodStatus,
+    pub is_stopping: bool,
+    /// The process ids of its running containers.
+    pub pids: Vec<(&'a str, u32)>,
+}
+
+impl Ledger {
+    /// Every pod that the node knows of.
+    pub fn workloads(&self, now: Now) -> impl Iterator<Item = Workload<'_>> {
+        self.entries.values().map(move |entry| {
+            let pod = entry.pod.as_deref();
+            let running = entry.containers.iter().filter(|(_, track)| track.is_alive());
+            Workload {
+                uid: entry.uid,
+                pod,
+                status: pod.map(|pod| status::of(entry, pod, self, now)).unwrap_or_default(),
+                is_stopping: entry.is_stopping(),
+                pids: running.filter_map(|(name, track)| Some((name.as_str(), track.pid?))).collect(),
+            }
+        })
+    }
+}

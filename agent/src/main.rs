@@ -1,0 +1,27 @@
+//! `muster-agent`: flags, then run. Called as `muster-agent shim ...` it is one
+//! container's supervisor instead.
+
+use std::env;
+use std::process::ExitCode;
+
+use muster_agent::config::Flags;
+use muster_agent::runtime::shim;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let mut args = env::args_os().skip(1);
+    // Before anything else: a shim must stay as small as it can.
+    if args.next().is_some_and(|first| first == shim::SUBCOMMAND) {
+        return shim::shim_main(args);
+    }
+    let flags: Flags = muster_rpc::config::parse();
+    match muster_agent::run::main(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("muster-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! One action of a plan, one deed, one outcome.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_proto::node::Node;
+use muster_proto::pod::{Container, Pod};
+use muster_proto::quantity::Resources;
+use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, StoreClient};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use crate::lifecycle::{Action, Ledger, Outcome};
+use crate::runtime::process::ProcessRuntime;
+use crate::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, Signal, Usage, Workload};
+use crate::swap::{self, SwapSite};
+use crate::topology::grants::Grants;
+
+/// A stop hook that ended.
+pub type HookEnded = (muster_proto::name::Uid, String);
+
+/// What deeds are done with.
+pub struct Hands {
+    pub client: StoreClient,
+    pub runtime: Arc<ProcessRuntime>,
+    pub swap: SwapSite,
+    pub grants: Mutex<Grants>,
+    pub node: Key,
+    pub hooks: mpsc::UnboundedSender<HookEnded>,
+}
+
+impl Hands {
+    /// The node, read afresh.
+    pub async fn read_node(&self) -> Result<Node, ClientError> {
+        self.client.get(&self.node).await
+    }
+
+    /// Does what an action says; `ReadNode` is the caller's, who has the ledger.
+    pub async fn perform(&self, action: &Action, ledger: &Ledger) -> Outcome {
+        match action {
+            Action::ReadNode { .. } => Outcome::Done,
+            Action::Start { pod, container, attempt } => self.start(pod, container, *attempt).await,
+            Action::RunPreStop { pod, container, within } => self.run_hook(pod, container, *within),
+            Action::Term { uid, container } => {
+                self.at_newest(*uid, container, |runtime, id| runtime.signal(id, Signal::Term)).await
+            }
+            Action::Kill { uid, container } => self.at_newest(*uid, container, ProcessRuntime::kill).await,
+            Action::Release { uid } => self.release(*uid).await,
+            Action::Report { uid, if_version, status, .. } => {
+                let Some(pod) = ledger.pod(*uid) else { return Outcome::Gone };
+                let mut wanted = Pod::clone(pod);
+                wanted.meta.resource_version = *if_version;
+                wanted.status = (**status).clone();
+                match self.client.update_status(wanted).await {
+                    Ok(stored) => Outcome::Stored(Box::new(stored)),
+                    Err(error) => refused(error),
+                }
+            }
+            Action::Delete { key, uid } => {
+                let preconditions = Preconditions { uid: Some(*uid), resource_version: None };
+                let at_once = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
+                match self.client.delete::<Pod>(key, at_once).await {
+                    Ok(left) if left.meta.finalizers.is_empty() => Outcome::Gone,
+                    Ok(_) => Outcome::Done,
+                    Err(ClientError::Conflict(_)) => Outcome::Gone,
+                    Err(error) => refused(error),
+                }
+            }
+        }
+    }
+
+    async fn start(&self, pod: &Arc<Pod>, name: &str, attempt: u32) -> Outcome {
+        let container = pod.spec.all_containers().find(|container| container.name == name);
+        let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
+        let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
+        let cpus = match self.grants().claim(pod, name) {
+            Ok(cpus) => cpus,
+            Err(rejection) => return Outcome::Refused(rejection),
+        };
+        let spec = ContainerSpec {
+            id: ContainerId { pod: uid, container: name.to_owned(), attempt },
+            pod_namespace: namespace,
+            pod_name: pod.meta.name.clone(),
+            command: container.command.clone(),
+            args: container.args.clone(),
+            env: container.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
+            working_dir: container.working_dir.clone(),
+            limits: Limits { cpus, ..limits(pod, container, &self.swap) },
+        };
+        let runtime = Arc::clone(&self.runtime);
+        match spawn_blocking(move || runtime.start(&spec)).await {
+            Ok(Ok(started)) => Outcome::Started { pid: started.pid.unsigned_abs(), at: started.started_at },
+            Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
+            Err(error) => Outcome::Failed { message: error.to_string() },
+        }
+    }
+
+    fn run_hook(&self, pod: &Arc<Pod>, name: &str, within: Duration) -> Outcome {
+        let container = pod.spec.all_containers().find(|container| container.name == name);
+        let hook = container.and_then(|container| container.lifecycle.as_ref()?.pre_stop.as_ref());
+        let (Some(hook), Some(uid)) = (hook, pod.meta.uid) else { return Outcome::Gone };
+        let (command, name, runtime, ended) =
+            (hook.command.clone(), name.to_owned(), Arc::clone(&self.runtime), self.hooks.clone());
+        spawn_blocking(move || {
+            if let Some(id) = newest(&runtime, uid, &name)
+                && let Err(error) = runtime.run_hook(&id, &command, within)
+            {
+                tracing::warn!(container = %id, %error, "a stop hook failed");
+            }
+            // Nobody listens any more only when the agent stops.
+            let _ = ended.send((uid, name));
+        });
+        Outcome::Done
+    }
+
+    async fn at_newest(
+        &self,
+        pod: muster_proto::name::Uid,
+        container: &str,
+        deed: impl FnOnce(&ProcessRuntime, &ContainerId) -> Result<(), RuntimeError> + Send + 'static,
+    ) -> Outcome {
+        let (runtime, container) = (Arc::clone(&self.runtime), container.to_owned());
+        let done = spawn_blocking(move || match newest(&runtime, pod, &container) {
+            Some(id) => deed(&runtime, &id).map_err(|error| error.to_string()),
+            None => Ok(()),
+        });
+        match done.await {
+            Ok(Ok(())) => Outcome::Done,
+            Ok(Err(message)) => Outcome::Failed { message },
+            Err(error) => Outcome::Failed { message: error.to_string() },
+        }
+    }
+
+    async fn release(&self, pod: muster_proto::name::Uid) -> Outcome {
+        let runtime = Arc::clone(&self.runtime);
+        let released = spawn_blocking(move || {
+            let of_pod = runtime.list().into_iter().filter(|workload| workload.id.pod == pod);
+            of_pod.map(|workload| runtime.remove(&workload.id)).collect::<Result<Vec<()>, _>>()
+        });
+        match released.await {
+            Ok(Ok(_)) => {
+                self.grants().release(pod);
+                Outcome::Done
+            }
+            Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
+            Err(error) => Outcome::Failed { message: error.to_string() },
+        }
+    }
+}
+
+impl Hands {
+    fn grants(&self) -> MutexGuard<'_, Grants> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each running container takes of the machine; nothing if that cannot be found out.
+    pub async fn usages(&self) -> BTreeMap<ContainerId, Usage> {
+        let runtime = Arc::clone(&self.runtime);
+        spawn_blocking(move || runtime.usages()).await.unwrap_or_default()
+    }
+
+    /// Removes what earlier attempts at containers left behind; says of how many.
+    pub async fn sweep(&self) -> usize {
+        let runtime = Arc::clone(&self.runtime);
+        let swept = spawn_blocking(move || {
+            let dead = outlived(&runtime.list());
+            dead.iter().filter(|id| runtime.remove(id).is_ok()).count()
+        });
+        swept.await.unwrap_or_default()
+    }
+}
+
+/// Attempts that ended and were followed by another. The last one of each container stays: the pod's status
+/// and the count of restarts are read off it.
+fn outlived(listed: &[Workload]) -> Vec<ContainerId> {
+    let is_followed = |id: &ContainerId| {
+        let later = |other: &ContainerId| {
+            other.pod == id.pod && other.container == id.container && other.attempt > id.attempt
+        };
+        listed.iter().any(|workload| later(&workload.id))
+    };
+    let over = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
+    over.filter(|id| is_followed(id)).cloned().collect()
+}
+
+/// The newest attempt of a container.
+fn newest(runtime: &ProcessRuntime, pod: muster_proto::name::Uid, container: &str) -> Option<ContainerId> {
+    let attempts = runtime.list().into_iter().map(|workload| workload.id);
+    attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
+}
+
+fn refused(error: ClientError) -> Outcome {
+    match error {
+        ClientError::NotFound(_) => Outcome::Gone,
+        ClientError::Conflict(_) => Outcome::Conflict,
+        other => Outcome::Failed { message: other.to_string() },
+    }
+}
+
+fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
+    let milli = |from: &Resources, name: &str| from.get(name).and_then(|q| u64::try_from(q.milli()).ok());
+    let bytes = |from: &Resources, name: &str| from.get(name).and_then(|q| u64::try_from(q.value()).ok());
+    let resources = &container.resources;
+    Limits {
+        cpu_request_millis: milli(&resources.requests, "cpu"),
+        cpu_millis: milli(&resources.limits, "cpu"),
+        memory_bytes: bytes(&resources.limits, "memory"),
+        swap_bytes: site.is_controlled.then(|| swap::limit(pod, container, site)),
+        pids: None,
+        cpus: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::runtime::{Exit, ExitReason, Started, State};
+    use crate::samples::uid;
+
+    fn workload(container: &str, attempt: u32, is_over: bool) -> Workload {
+        let at = Timestamp::UNIX_EPOCH;
+        let exit = Exit {
+            code: 1,
+            signal: None,
+            reason: ExitReason::Error,
+            message: String::new(),
+            started_at: at,
+            finished_at: at,
+        };
+        Workload {
+            id: ContainerId { pod: uid("a"), container: container.to_owned(), attempt },
+            pod_namespace: "default".parse().unwrap(),
+            pod_name: "a".parse().unwrap(),
+            cpus: Vec::new(),
+            state: match is_over {
+                true => State::Exited(exit),
+                false => State::Running(Started { pid: 1, started_at: at }),
+            },
+        }
+    }
+
+    #[test]
+    fn only_attempts_that_another_followed_are_swept() {
+        let listed = [
+            workload("x", 0, true),
+            workload("x", 1, true),
+            workload("x", 2, false),
+            workload("y", 0, true),
+            workload("z", 0, false),
+        ];
+        let swept = outlived(&listed);
+        let swept: Vec<(&str, u32)> = swept.iter().map(|id| (id.container.as_str(), id.attempt)).collect();
+        assert_eq!(swept, [("x", 0), ("x", 1)]);
+    }
+}

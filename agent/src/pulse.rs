@@ -1,0 +1,57 @@
+//! The runtime's pulse: when it last answered, and what it complained of.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_rpc::clock::{Mono, SharedClock};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::runtime::Runtime;
+use crate::status::ready::runtime_errors;
+
+/// How long a status waits for the runtime. One that is late is asked no second time before it answers.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Asks the runtime how it is.
+pub struct Pulse {
+    runtime: Arc<dyn Runtime>,
+    clock: SharedClock,
+    last: Arc<Mutex<Last>>,
+}
+
+#[derive(Default)]
+struct Last {
+    heard: Option<Mono>,
+    complaint: Option<String>,
+    is_asked: bool,
+}
+
+impl Pulse {
+    pub fn new(runtime: Arc<dyn Runtime>, clock: SharedClock) -> Pulse {
+        Pulse { runtime, clock, last: Arc::default() }
+    }
+
+    /// What is wrong with the runtime, in the words of the Ready condition.
+    pub async fn feel(&self) -> Vec<String> {
+        let was_asked = std::mem::replace(&mut self.last().is_asked, true);
+        if !was_asked {
+            let (runtime, clock, last) =
+                (Arc::clone(&self.runtime), Arc::clone(&self.clock), Arc::clone(&self.last));
+            let asking = spawn_blocking(move || {
+                let complaint = runtime.probe().err().map(|error| error.to_string());
+                let heard = Some(clock.mono());
+                *last.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Last { heard, complaint, is_asked: false };
+            });
+            // Too late is told by when it was last heard.
+            let _ = timeout(WAIT, asking).await;
+        }
+        let last = self.last();
+        runtime_errors(last.heard, last.complaint.as_slice(), self.clock.mono())
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,102 @@
+//! Request arithmetic: what a whole pod asks a node for.
+//!
+//! Ordinary init containers run one after the other and before the rest, so of them only the largest
+//! counts; a sidecar stays once it is started, so it counts beside everything that comes after it.
+
+use muster_proto::pod::{Container, Pod, PodSpec};
+use muster_proto::quantity::{Quantity, Resources};
+
+/// What the pod needs of each resource at its neediest moment, overhead included.
+pub fn of(spec: &PodSpec) -> Resources {
+    let mut sidecars = Resources::new();
+    let mut neediest_start = Resources::new();
+    for init in &spec.init_containers {
+        if init.sidecar {
+            add(&mut sidecars, asked(init));
+        } else {
+            let mut moment = sidecars.clone();
+            add(&mut moment, asked(init));
+            raise(&mut neediest_start, &moment);
+        }
+    }
+    let mut total = sidecars;
+    for container in &spec.containers {
+        add(&mut total, asked(container));
+    }
+    raise(&mut total, &neediest_start);
+    add(&mut total, &spec.overhead);
+    total
+}
+
+/// What the pods need together.
+pub fn sum<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources {
+    let mut total = Resources::new();
+    for pod in pods {
+        add(&mut total, &of(&pod.spec));
+    }
+    total
+}
+
+/// The amount of one resource; what is not named is nothing.
+pub fn amount(resources: &Resources, name: &str) -> Quantity {
+    resources.get(name).copied().unwrap_or_default()
+}
+
+// A limit without a request became a request when the store took the pod in.
+fn asked(container: &Container) -> &Resources {
+    &container.resources.requests
+}
+
+fn add(total: &mut Resources, more: &Resources) {
+    for (name, quantity) in more {
+        let held = total.entry(name.clone()).or_default();
+        // A sum beyond counting: the larger part alone already fits no machine.
+        *held = held.add(quantity).unwrap_or_else(|_| (*held).max(*quantity));
+    }
+}
+
+fn raise(total: &mut Resources, floor: &Resources) {
+    for (name, quantity) in floor {
+        let held = total.entry(name.clone()).or_default();
+        if *quantity > *held {
+            *held = *quantity;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{ContainerWords, amounts, container, pod};
+
+    #[test]
+    fn a_pod_needs_what_its_neediest_moment_needs() {
+        let main = |text: &str| container("main").requests(text);
+        let init = |text: &str| container("init").requests(text);
+        let sidecar = |text: &str| container("side").requests(text).sidecar();
+        for (inits, mains, overhead, expected) in [
+            (vec![], vec![main("cpu=1"), main("cpu=500m memory=1Gi")], "", "cpu=1500m memory=1Gi"),
+            (
+                vec![init("cpu=2 memory=1G"), init("cpu=2 memory=3G")],
+                vec![main("cpu=2 memory=1G"), main("cpu=1 memory=1G")],
+                "",
+                "cpu=3 memory=3G",
+            ),
+            (vec![sidecar("cpu=1"), init("cpu=4")], vec![main("cpu=2")], "", "cpu=5"),
+            (vec![init("cpu=4"), sidecar("cpu=1")], vec![main("cpu=2")], "", "cpu=4"),
+            (vec![sidecar("cpu=1"), sidecar("cpu=1")], vec![main("cpu=2")], "", "cpu=4"),
+            (vec![init("cpu=4")], vec![main("cpu=2")], "cpu=250m memory=1Mi", "cpu=4250m memory=1Mi"),
+            (vec![], vec![main("")], "", ""),
+        ] {
+            let built = pod("a").inits(inits).containers(mains).overhead(overhead).build();
+            assert_eq!(of(&built.spec), amounts(expected), "{expected}");
+        }
+    }
+
+    #[test]
+    fn amounts_beyond_counting_still_fit_nowhere() {
+        let huge = "memory=99999999999E";
+        let built = pod("a").containers(vec![container("x").requests(huge); 4]).build();
+        assert!(amount(&of(&built.spec), "memory") >= amount(&amounts(huge), "memory"));
+    }
+}

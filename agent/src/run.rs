@@ -1,0 +1,248 @@
+//! Starts the agent, serves, and stops it. What it runs goes on running.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use muster_rpc::clock::SystemClock;
+use muster_rpc::http::{Readiness, serve_http};
+use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
+use muster_rpc::shutdown::Shutdown;
+use muster_rpc::telemetry::{self, TelemetryError};
+use muster_store_client::{EndpointError, Key, StoreClient, StoreEndpoints};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::service::Routes;
+
+use crate::board::Board;
+use crate::config::{Config, ConfigError, Flags};
+use crate::eviction::Evictor;
+use crate::identity::{IdentityError, StateDir};
+use crate::leave::Leave;
+use crate::link::{Link, fresh_uid};
+use crate::machine::{LinuxMachine, Machine};
+use crate::perform::Hands;
+use crate::pressure::{Amount, FlagError, Signal, Threshold};
+use crate::pulse::Pulse;
+use crate::runtime::process::{ProcessConfig, ProcessRuntime};
+use crate::runtime::{Runtime, RuntimeError};
+use crate::service::{NAMES, Service};
+use crate::status::Settings;
+use crate::status::capacity::{self, EvictionReserve, Overreserved, Share};
+use crate::supervise::Supervisor;
+use crate::swap::SwapSite;
+use crate::topology::cpus::Layout;
+use crate::topology::grants::Grants;
+use crate::topology::{Policy, TooManyNodes};
+use crate::watchful::Watchful;
+use crate::{config, pressure};
+
+/// Why the agent could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Threshold(#[from] FlagError),
+    #[error(transparent)]
+    Topology(#[from] TooManyNodes),
+    #[error(transparent)]
+    Reservation(#[from] Overreserved),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("--store: {0}")]
+    Store(#[from] EndpointError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    #[error("{0}")]
+    Process(#[from] std::io::Error),
+}
+
+/// An agent that serves.
+pub struct Running {
+    pub address: SocketAddr,
+    pub http_address: SocketAddr,
+    serving: JoinHandle<Result<Stopped, ServeError>>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+/// Checks the machine against the settings and starts everything.
+pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
+    let clock = SystemClock::shared();
+    let machine: Arc<dyn Machine> = Arc::new(LinuxMachine::new());
+    let thresholds = thresholds(&config)?;
+    let reserve = reserve(&thresholds);
+    let hardware = machine.hardware()?;
+    config.swap.check(hardware.swap_bytes)?;
+    config.topology.policy.check_start(usize::try_from(hardware.numa_nodes).unwrap_or(usize::MAX))?;
+    let name = config.node_name(&machine.hostname()?)?;
+    let state = Arc::new(StateDir::open(&config.state_dir)?);
+    let identity = state.identify(&name, fresh_uid())?;
+    let listener = bind("--listen", config.listen).await?;
+    let http = bind("--http-listen", config.http_listen).await?;
+    let (address, http_address) = (listener.address(), http.address());
+    tracing::info!(node = %name, grpc = %address, http = %http_address, "muster-agent is starting");
+    for warning in config.security.warning().into_iter().chain(config.warnings.iter().map(String::as_str)) {
+        tracing::warn!("{warning}");
+    }
+    let settings = Settings::new(&config, name.clone(), reserve, address.port());
+    let observed = crate::status::Observed { hardware: Some(hardware.clone()), ..Default::default() };
+    let storage = machine.filesystem(&config.state_dir)?;
+    let observed = crate::status::Observed { storage_bytes: Some(storage.capacity_bytes), ..observed };
+    let has = capacity::capacity(&Default::default(), &config.capacity, &observed);
+    let max_pids = machine.pids().ok().map(|pids| pids.max);
+    capacity::check_reservations(&has, max_pids, &config.capacity, &reserve)?;
+
+    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"));
+    let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
+    let limitations = runtime.limitations();
+    for limitation in &limitations {
+        tracing::warn!("{limitation}");
+    }
+    let client = StoreClient::connect(
+        StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone()),
+    )?;
+    let board = Arc::new(Board::default());
+    let mut registry = Registry::default();
+    board.metrics.register(&mut registry);
+    let (hook_ended, hooks) = mpsc::unbounded_channel();
+    let swap = SwapSite {
+        behavior: config.swap.behavior,
+        is_controlled: runtime.controls_swap(),
+        memory_total: hardware.memory_bytes,
+        swap_total: hardware.swap_bytes,
+    };
+    let leave = Leave::new(shutdown, &config.shutdown);
+    let over = leave.over();
+    let watchful = Watchful {
+        machine: Arc::clone(&machine),
+        storage: config.state_dir.clone(),
+        thresholds,
+        transition: config.eviction.pressure_transition_period,
+        board: Arc::clone(&board),
+        clock: Arc::clone(&clock),
+        shutdown: over.clone(),
+    };
+    let supervisor = Supervisor {
+        client: client.clone(),
+        name: name.clone(),
+        hands: Hands {
+            client: client.clone(),
+            runtime: Arc::clone(&runtime),
+            swap,
+            grants: Mutex::new(grants(&config, &*machine, &*runtime)?),
+            node: Key::node(name),
+            hooks: hook_ended,
+        },
+        hooks,
+        evictor: Evictor::new(config.eviction.max_pod_grace_period),
+        board: Arc::clone(&board),
+        clock: Arc::clone(&clock),
+        leave: leave.clone(),
+    };
+    let service =
+        Service { board: Arc::clone(&board), identity: identity.clone(), limitations: limitations.clone() };
+    let security = config.security.clone();
+    let server = Server::new(config.server.clone(), security, over.clone());
+    let link = Link {
+        client,
+        storage: config.state_dir.clone(),
+        config,
+        settings,
+        system: machine.system(),
+        machine,
+        pulse: Pulse::new(runtime, Arc::clone(&clock)),
+        runtime_version: concat!("process://", env!("CARGO_PKG_VERSION")).to_owned(),
+        limitations,
+        state,
+        identity,
+        board,
+        clock,
+        leave: leave.clone(),
+    };
+    let routes =
+        Routes::new(muster_proto::pb::agent_service_server::AgentServiceServer::new(service)).prepare();
+    let health = Health::serving(NAMES).await;
+    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
+    tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), over));
+    let loops = vec![
+        tokio::spawn(watchful.run()),
+        tokio::spawn(supervisor.run()),
+        tokio::spawn(link.run()),
+        tokio::spawn(leave.bound()),
+    ];
+    tracing::info!("muster-agent is ready");
+    Ok(Running { address, http_address, serving, loops })
+}
+
+impl Running {
+    /// Returns when the agent has stopped.
+    pub async fn stopped(self) -> Result<(), RunError> {
+        self.serving.await.map_err(std::io::Error::other)??;
+        for task in self.loops {
+            task.await.map_err(std::io::Error::other)?;
+        }
+        tracing::info!("muster-agent has stopped; what still runs here runs on");
+        Ok(())
+    }
+}
+
+/// Runs an agent until the shutdown is asked for.
+pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    start(config, shutdown).await?.stopped().await
+}
+
+/// The whole life of the `muster-agent` process.
+pub fn main(flags: &Flags) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let telemetry = telemetry::init("muster-agent", &flags.telemetry)?;
+        let ran = run(Config::try_from(flags)?, Shutdown::on_signals()?).await;
+        telemetry.shutdown().await;
+        ran
+    })
+}
+
+fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
+    let eviction = &config.eviction;
+    let joined = |parts: &[String]| parts.join(",");
+    let (hard, soft) = (joined(&eviction.hard), joined(&eviction.soft));
+    let (soft_grace, min_reclaim) = (joined(&eviction.soft_grace_period), joined(&eviction.minimum_reclaim));
+    pressure::thresholds(&pressure::Flags {
+        hard: (!eviction.hard.is_empty()).then_some(hard.as_str()),
+        soft: &soft,
+        soft_grace: &soft_grace,
+        min_reclaim: &min_reclaim,
+    })
+}
+
+/// Who has which processors: those that the runtime's records give to containers that are still there.
+fn grants(config: &Config, machine: &dyn Machine, runtime: &dyn Runtime) -> Result<Grants, RunError> {
+    let config::TopologyConfig { policy, scope } = config.topology;
+    // Nobody needs the layout without a policy, and its absence must not keep the agent from starting.
+    let layout = if policy == Policy::None { Layout::default() } else { machine.processors()? };
+    let mut grants = Grants::new(layout, policy, scope);
+    for workload in runtime.list().into_iter().filter(|workload| !workload.cpus.is_empty()) {
+        grants.learn(workload.id.pod, &workload.id.container, workload.cpus);
+    }
+    Ok(grants)
+}
+
+/// What the hard thresholds keep back from pods.
+fn reserve(thresholds: &[Threshold]) -> EvictionReserve {
+    let share = |signal: Signal| {
+        let hard =
+            thresholds.iter().find(|threshold| threshold.signal == signal && threshold.grace.is_none())?;
+        Some(match hard.value {
+            Amount::Quantity(amount) => Share::Amount(amount),
+            Amount::Percent(percent) => Share::Fraction(percent / 100.0),
+        })
+    };
+    EvictionReserve { memory: share(Signal::MemoryAvailable), storage: share(Signal::NodefsAvailable) }
+}

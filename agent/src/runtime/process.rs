@@ -1,0 +1,473 @@
+//! The runtime of real processes: orders, shims, and a table of what they made of it.
+//!
+//! The table in memory is what [`list`](Runtime::list) shows; the records on disk are what it is built from. Each
+//! running container has one task that waits on its shim and then reads how the container ended.
+
+mod adopt;
+mod hook;
+mod watching;
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use muster_proto::name::{Name, Namespace, check_dns_label};
+use muster_rpc::clock::SharedClock;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::cgroup::{self, Tree};
+use super::record::{self, CgroupPlace, Files, Order, Run};
+use super::shim::{FAILED, SUBCOMMAND};
+use super::{
+    ContainerId, ContainerSpec, HookEnd, Limits, Runtime, RuntimeError, Signal, Started, State, Usage,
+    Workload, logs, procfs,
+};
+
+/// How large a container's log grows before it is cut; the kubelet's default.
+pub const DEFAULT_LOG_BYTES: u64 = 10 << 20;
+
+/// How often, and how far apart, to try for the folder before it counts as another agent's.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// How a [`ProcessRuntime`] is set up.
+#[derive(Clone, Debug)]
+pub struct ProcessConfig {
+    /// Where containers' records and logs are kept, under `pods/`.
+    pub state_dir: PathBuf,
+    /// The program that becomes a shim when its first argument is [`SUBCOMMAND`].
+    pub shim: PathBuf,
+    /// Where cgroup v2 is mounted; `None` runs containers without cgroups.
+    pub cgroup_root: Option<PathBuf>,
+    /// A log longer than this is put aside and begun anew.
+    pub log_bytes: u64,
+}
+
+impl ProcessConfig {
+    /// This program as its own shim, and the cgroups that the machine has.
+    pub fn new(state_dir: impl Into<PathBuf>) -> ProcessConfig {
+        ProcessConfig {
+            state_dir: state_dir.into(),
+            // Not its path: that may lead to another version by now, or to nothing.
+            shim: PathBuf::from("/proc/self/exe"),
+            cgroup_root: Tree::find_root(),
+            log_bytes: DEFAULT_LOG_BYTES,
+        }
+    }
+}
+
+/// Runs containers as process groups of this machine. Dropped, it leaves them running.
+pub struct ProcessRuntime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pods: PathBuf,
+    shim: PathBuf,
+    tree: Option<Tree>,
+    limitations: Vec<String>,
+    boot_id: String,
+    log_bytes: u64,
+    clock: SharedClock,
+    /// Where the tasks that wait for shims run.
+    tasks: Handle,
+    table: Mutex<BTreeMap<ContainerId, Entry>>,
+    changes: watch::Sender<u64>,
+    /// Held for as long as we live: two agents on one folder would both think that they command its containers.
+    _lock: File,
+}
+
+/// A container in the table.
+#[derive(Clone, Debug)]
+struct Entry {
+    pod_namespace: Namespace,
+    pod_name: Name,
+    cpus: Vec<u32>,
+    cgroup: Option<CgroupPlace>,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Starting,
+    Running(Run),
+    Exited(super::Exit),
+}
+
+impl ProcessRuntime {
+    /// Opens the folder of containers and takes on those that an earlier agent left, running or ended.
+    ///
+    /// Must be called within a tokio runtime; that runtime then watches the containers.
+    pub fn open(config: ProcessConfig, clock: SharedClock) -> Result<ProcessRuntime, RuntimeError> {
+        let pods = std::path::absolute(config.state_dir.join("pods"))
+            .map_err(RuntimeError::machine("tell where the state directory is"))?;
+        let at = pods.display();
+        record::make_private_dir(&pods).map_err(RuntimeError::machine(format!("make the folder {at}")))?;
+        let lock = sole_lock(&pods)?;
+        let boot_id = procfs::boot_id().map_err(RuntimeError::machine("read the machine's boot id"))?;
+        let (tree, limitations) = open_tree(config.cgroup_root.as_deref());
+
+        let inner = Arc::new(Inner {
+            shim: config.shim,
+            tree,
+            limitations,
+            boot_id,
+            log_bytes: config.log_bytes,
+            clock,
+            tasks: Handle::current(),
+            table: Mutex::default(),
+            changes: watch::Sender::new(0),
+            _lock: lock,
+            pods,
+        });
+        inner.adopt_all().map_err(RuntimeError::machine("read the records of earlier containers"))?;
+        inner.keep_logs_short();
+        Ok(ProcessRuntime { inner })
+    }
+
+    /// Where that container's output goes.
+    pub fn log_path(&self, id: &ContainerId) -> PathBuf {
+        self.inner.files(id).log()
+    }
+
+    /// The end of what a container printed, at most so many bytes.
+    pub fn log_tail(&self, id: &ContainerId, bytes: u64) -> io::Result<Vec<u8>> {
+        logs::tail(&self.log_path(id), bytes)
+    }
+}
+
+fn sole_lock(pods: &Path) -> Result<File, RuntimeError> {
+    let doing = || RuntimeError::machine(format!("lock {}", pods.display()));
+    let lock = File::open(pods).map_err(doing())?;
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            // An agent that was killed a moment ago may have left a child which is not yet another program, and holds
+            // what the agent held until it is.
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(doing()(error)),
+        }
+    }
+    Err(doing()(io::Error::other("another agent uses this state directory")))
+}
+
+fn open_tree(root: Option<&Path>) -> (Option<Tree>, Vec<String>) {
+    let lost = "CPU, memory, swap and process limits of containers are not enforced, and what they use is read from \
+                /proc";
+    let Some(root) = root else {
+        return (None, vec![format!("There is no cgroup v2 tree: {lost}.")]);
+    };
+    match Tree::open(root) {
+        Ok(tree) => {
+            let limitations = tree.limitations();
+            (Some(tree), limitations)
+        }
+        Err(error) => {
+            let at = root.display();
+            (None, vec![format!("The cgroup v2 tree at {at} cannot be used ({error}): {lost}.")])
+        }
+    }
+}
+
+impl Runtime for ProcessRuntime {
+    fn start(&self, spec: &ContainerSpec) -> Result<Started, RuntimeError> {
+        check(spec)?;
+        let id = &spec.id;
+        self.inner.reserve(spec)?;
+        match self.inner.launch(spec) {
+            Ok((run, shim)) => {
+                let started = run.started();
+                tracing::info!(container = %id, pid = started.pid, "container started");
+                self.inner.set_stage(id, Stage::Running(run.clone()));
+                self.inner.watch(id.clone(), run, Some(shim));
+                Ok(started)
+            }
+            Err(error) => {
+                if let Some(tree) = &self.inner.tree {
+                    tree.remove(id);
+                }
+                if let Err(error) = self.inner.files(id).remove() {
+                    tracing::warn!(container = %id, %error, "files of a container that did not start stay behind");
+                }
+                self.inner.table().remove(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
+        self.inner.signal(id, signal)
+    }
+
+    fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let entry = self.inner.entry(id)?;
+        if let (Stage::Running(_), Some(place)) = (&entry.stage, &entry.cgroup)
+            && let Err(error) = cgroup::kill(&place.container)
+        {
+            tracing::debug!(container = %id, %error, "cgroup not killed, the group is");
+        }
+        self.inner.signal(id, Signal::Kill)
+    }
+
+    fn run_hook(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<HookEnd, RuntimeError> {
+        if command.is_empty() {
+            return Err(RuntimeError::NoCommand(id.to_string()));
+        }
+        match self.inner.entry(id)?.stage {
+            Stage::Starting => Err(RuntimeError::Starting(id.clone())),
+            Stage::Exited(_) => Err(RuntimeError::Ended(id.clone())),
+            Stage::Running(_) => {
+                let mut shim = self.inner.shim_for(&self.inner.files(id));
+                shim.args(command).stdout(Stdio::null()).stderr(Stdio::null());
+                hook::run(shim, timeout).map_err(RuntimeError::machine(format!("run a hook of {id}")))
+            }
+        }
+    }
+
+    fn list(&self) -> Vec<Workload> {
+        let table = self.inner.table();
+        let workloads = table.iter().map(|(id, entry)| Workload {
+            id: id.clone(),
+            pod_namespace: entry.pod_namespace.clone(),
+            pod_name: entry.pod_name.clone(),
+            cpus: entry.cpus.clone(),
+            state: match &entry.stage {
+                Stage::Starting => State::Starting,
+                Stage::Running(run) => State::Running(run.started()),
+                Stage::Exited(exit) => State::Exited(exit.clone()),
+            },
+        });
+        workloads.collect()
+    }
+
+    fn usages(&self) -> BTreeMap<ContainerId, Usage> {
+        let running = self.inner.running();
+        let mut usages = BTreeMap::new();
+        let mut uncounted = BTreeMap::new();
+        for (id, run, place) in running {
+            match place.and_then(|place| cgroup::usage(&place.container)) {
+                Some(usage) => drop(usages.insert(id, usage)),
+                // All of a container is in its shim's session, unless it took pains to leave.
+                None => drop(uncounted.insert(run.shim.pid, (run.shim.pid, id))),
+            }
+        }
+        if uncounted.is_empty() {
+            return usages;
+        }
+        // One look at all processes, however many containers ask.
+        for (pid, stat) in procfs::all().unwrap_or_default() {
+            let Some((shim, id)) = uncounted.get(&stat.session) else { continue };
+            if pid != *shim && !stat.is_over() {
+                let usage: &mut Usage = usages.entry(id.clone()).or_default();
+                usage.memory_bytes = usage.memory_bytes.saturating_add(stat.resident_bytes());
+                usage.cpu = usage.cpu.saturating_add(stat.cpu());
+                usage.pids += 1;
+            }
+        }
+        usages
+    }
+
+    fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        match self.inner.entry(id)?.stage {
+            Stage::Starting => return Err(RuntimeError::Starting(id.clone())),
+            Stage::Running(_) => return Err(RuntimeError::StillRunning(id.clone())),
+            Stage::Exited(_) => {}
+        }
+        let files = self.inner.files(id);
+        files.remove().map_err(RuntimeError::machine(format!("remove the files of {id}")))?;
+        let mut table = self.inner.table();
+        table.remove(id);
+        // Attempts at one container share a cgroup, and a later one may be using it.
+        let shared = table.keys().any(|other| other.pod == id.pod && other.container == id.container);
+        if let (false, Some(tree)) = (shared, &self.inner.tree) {
+            tree.remove(id);
+        }
+        Ok(())
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes.subscribe()
+    }
+
+    fn probe(&self) -> Result<(), RuntimeError> {
+        // Whoever holds the table for ever keeps everything else from working, too.
+        drop(self.inner.table());
+        let at = &self.inner.pods;
+        let found = std::fs::read_dir(at).map(drop);
+        found.map_err(RuntimeError::machine(format!("look into {}, the folder of containers", at.display())))
+    }
+
+    fn limitations(&self) -> Vec<String> {
+        self.inner.limitations.clone()
+    }
+
+    fn controls_swap(&self) -> bool {
+        self.inner.tree.as_ref().is_some_and(Tree::controls_swap)
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Entry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self, id: &ContainerId) -> Files {
+        Files::of(&self.pods, id)
+    }
+
+    fn entry(&self, id: &ContainerId) -> Result<Entry, RuntimeError> {
+        self.table().get(id).cloned().ok_or_else(|| RuntimeError::Unknown(id.clone()))
+    }
+
+    fn running(&self) -> Vec<(ContainerId, Run, Option<CgroupPlace>)> {
+        let table = self.table();
+        let running = table.iter().filter_map(|(id, entry)| match &entry.stage {
+            Stage::Running(run) => Some((id.clone(), run.clone(), entry.cgroup.clone())),
+            Stage::Starting | Stage::Exited(_) => None,
+        });
+        running.collect()
+    }
+
+    fn set_stage(&self, id: &ContainerId, stage: Stage) {
+        if let Some(entry) = self.table().get_mut(id) {
+            entry.stage = stage;
+        }
+    }
+
+    /// Takes a place in the table, so that nobody else starts the same.
+    fn reserve(&self, spec: &ContainerSpec) -> Result<(), RuntimeError> {
+        let id = &spec.id;
+        let mut table = self.table();
+        if table.contains_key(id) {
+            return Err(RuntimeError::Exists(id.clone()));
+        }
+        let first = ContainerId { attempt: 0, ..id.clone() };
+        let last = ContainerId { attempt: u32::MAX, ..id.clone() };
+        let mut others = table.range(first..=last);
+        if let Some((other, _)) = others.find(|(_, entry)| !matches!(entry.stage, Stage::Exited(_))) {
+            return Err(RuntimeError::Busy { id: id.clone(), running: other.attempt });
+        }
+        let entry = Entry {
+            pod_namespace: spec.pod_namespace.clone(),
+            pod_name: spec.pod_name.clone(),
+            cpus: spec.limits.cpus.clone(),
+            cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
+            stage: Stage::Starting,
+        };
+        table.insert(id.clone(), entry);
+        Ok(())
+    }
+
+    /// Writes the order, starts a shim on it and waits until the container runs.
+    fn launch(&self, spec: &ContainerSpec) -> Result<(Run, Child), RuntimeError> {
+        let id = &spec.id;
+        let refused = |reason: String| RuntimeError::NotStarted { id: id.clone(), reason };
+        let files = self.files(id);
+        files.make_folder().map_err(RuntimeError::machine(format!("make the folder of {id}")))?;
+        let cgroup = match &self.tree {
+            None => None,
+            Some(tree) => Some(
+                tree.create(id, &spec.limits)
+                    .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
+            ),
+        };
+        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(&spec.limits) };
+        record::write(&files.order(), &order)
+            .map_err(RuntimeError::machine(format!("write the order of {id}")))?;
+
+        let doing = || RuntimeError::machine(format!("start the shim of {id}"));
+        let complaints = logs::open(&files.shim_log()).map_err(doing())?;
+        let mut command = self.shim_for(&files);
+        let mut shim = command.stdout(Stdio::piped()).stderr(complaints).spawn().map_err(doing())?;
+        let word = match shim.stdout.take() {
+            Some(out) => first_line(out).unwrap_or_default(),
+            None => String::new(),
+        };
+        let failure = word.strip_prefix(FAILED);
+        // A shim that died without a word may have started the container all the same.
+        if failure.is_none()
+            && let Ok(Some(run)) = record::read(&files.run())
+        {
+            return Ok((run, shim));
+        }
+        // Otherwise it speaks as its last act: what it started, if anything, is gone by then.
+        shim.wait().map_err(doing())?;
+        if let Some(place) = &order.cgroup {
+            let _ = cgroup::kill(&place.container);
+        }
+        Err(refused(failure.unwrap_or("its shim died").to_owned()))
+    }
+
+    /// CPUs to pin a container to where cgroups cannot.
+    fn affinity(&self, limits: &Limits) -> Vec<u32> {
+        if self.tree.as_ref().is_some_and(Tree::controls_cpus) { Vec::new() } else { limits.cpus.clone() }
+    }
+
+    /// A shim on that order, without the agent's environment: it may hold secrets that are no container's business.
+    fn shim_for(&self, files: &Files) -> Command {
+        let mut command = Command::new(&self.shim);
+        command.arg0("muster-agent").arg(SUBCOMMAND).arg(files.order());
+        command.env_clear().current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
+        let run = match self.entry(id)?.stage {
+            Stage::Starting => return Err(RuntimeError::Starting(id.clone())),
+            Stage::Exited(_) => return Ok(()),
+            Stage::Running(run) => run,
+        };
+        let doing = || RuntimeError::machine(format!("signal {id}"));
+        let held = match File::open(self.files(id).run()) {
+            Ok(file) => file,
+            // Ended and removed since we looked.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(doing()(error)),
+        };
+        // While we hold it the shim reaps nothing, so the number that we check is still the container's when we use it.
+        held.lock().map_err(doing())?;
+        run.main.signal_group(signal.to_rustix()).map_err(doing())?;
+        Ok(())
+    }
+}
+
+impl Run {
+    fn started(&self) -> Started {
+        Started { pid: self.main.pid, started_at: self.started_at }
+    }
+}
+
+/// The first line that a shim says, or nothing if it says none.
+fn first_line(out: impl io::Read) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(out).read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
+}
+
+fn check(spec: &ContainerSpec) -> Result<(), RuntimeError> {
+    let container = &spec.id.container;
+    let malformed = |reason: String| Err(RuntimeError::Malformed { container: container.clone(), reason });
+    if let Err(error) = check_dns_label(container) {
+        return malformed(format!("its name {error}"));
+    }
+    if spec.command.first().is_none_or(String::is_empty) {
+        return Err(RuntimeError::NoCommand(container.clone()));
+    }
+    let bad = spec.env.iter().find(|(name, _)| name.is_empty() || name.contains('='));
+    if let Some((name, _)) = bad {
+        return malformed(format!("{name:?} cannot name a variable of its environment"));
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Taking on what an earlier agent left: containers that run on, ended meanwhile, or never got to start.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::super::record::{self, Files, Order, Run};
+use super::super::{ContainerId, Exit, ExitReason};
+use super::{Entry, Inner, Stage};
+
+/// How often to look for word from a shim that is still starting its container.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What the records say of a container.
+enum Finding {
+    Ended(Exit),
+    Ran(Run),
+    /// A shim has the order and has not said anything yet.
+    Starting,
+}
+
+impl Inner {
+    /// Fills the table from the records on disk.
+    pub(super) fn adopt_all(self: &Arc<Self>) -> io::Result<()> {
+        record::sweep(&self.pods)?;
+        for path in record::find_orders(&self.pods)? {
+            if let Err(error) = self.adopt(&path) {
+                // One damaged record must not keep the agent from the others.
+                tracing::error!(order = %path.display(), %error, "a container's records cannot be read");
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(self: &Arc<Self>, path: &Path) -> io::Result<()> {
+        let order: Order = record::read(path)?.ok_or(io::ErrorKind::NotFound)?;
+        let id = order.spec.id.clone();
+        if self.files(&id).order() != path {
+            return Err(io::Error::other(format!("it is the order of {id}, which belongs elsewhere")));
+        }
+        let entry = Entry {
+            pod_namespace: order.spec.pod_namespace,
+            pod_name: order.spec.pod_name,
+            cpus: order.spec.limits.cpus,
+            cgroup: order.cgroup,
+            stage: Stage::Starting,
+        };
+        let finding = find(path, self)?;
+        self.table().insert(id.clone(), entry);
+        match finding {
+            Finding::Starting => self.await_start(id, path.to_owned()),
+            known => self.take(&id, known),
+        }
+        Ok(())
+    }
+
+    fn take(self: &Arc<Self>, id: &ContainerId, finding: Finding) {
+        match finding {
+            Finding::Starting => {}
+            Finding::Ended(exit) => {
+                tracing::info!(container = %id, code = exit.code, "container found ended");
+                self.set_stage(id, Stage::Exited(exit));
+                self.announce();
+            }
+            Finding::Ran(run) if run.boot_id != self.boot_id => {
+                self.note_vanished(id, &run, "The machine was restarted while the container ran.");
+            }
+            Finding::Ran(run) => {
+                // Should it have ended, the watch finds that out at once.
+                if run.shim.is_alive() || run.main.is_alive() {
+                    tracing::info!(container = %id, pid = run.main.pid, "container found running");
+                }
+                self.set_stage(id, Stage::Running(run.clone()));
+                self.watch(id.clone(), run, None);
+                self.announce();
+            }
+        }
+    }
+
+    /// Waits, in the background, for a shim that an earlier agent started a moment ago.
+    fn await_start(self: &Arc<Self>, id: ContainerId, path: PathBuf) {
+        let inner = Arc::downgrade(self);
+        self.tasks.spawn(async move {
+            loop {
+                sleep(LOOK_EVERY).await;
+                let Some(runtime) = inner.upgrade() else { return };
+                match find(&path, &runtime) {
+                    Ok(Finding::Starting) => {}
+                    Ok(known) => return runtime.take(&id, known),
+                    Err(error) => tracing::warn!(container = %id, %error, "no word of its start"),
+                }
+            }
+        });
+    }
+}
+
+/// Looks at the records of an order. One that no shim took up is closed, so that none takes it up later.
+fn find(order: &Path, inner: &Inner) -> io::Result<Finding> {
+    let files = Files::beside(order);
+    // Whether a shim is at work must be known before its records are read: it may end between the two.
+    let idle = record::lock_if_idle(order)?;
+    if let Some(exit) = record::read_exit(&files)? {
+        return Ok(Finding::Ended(exit));
+    }
+    if let Some(run) = record::read(&files.run())? {
+        return Ok(Finding::Ran(run));
+    }
+    if idle.is_none() {
+        return Ok(Finding::Starting);
+    }
+    let now = inner.clock.now();
+    let exit = Exit {
+        code: 128,
+        signal: None,
+        reason: ExitReason::NotStarted,
+        message: "The agent ended before the container was started.".to_owned(),
+        started_at: now,
+        finished_at: now,
+    };
+    record::write(&files.exit(), &exit)?;
+    Ok(Finding::Ended(exit))
+}

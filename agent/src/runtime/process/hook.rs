@@ -1,0 +1,42 @@
+//! Hooks: a command that is waited for, but not for ever.
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::super::HookEnd;
+
+/// Runs the command in a group of its own and kills what is left of the group when the command or its time is over.
+pub(super) fn run(mut command: Command, timeout: Duration) -> io::Result<HookEnd> {
+    let mut child = command.process_group(0).spawn()?;
+    let ended = wait_for(&child, timeout);
+    // Not reaped yet, so the group's number is its own whatever happened.
+    if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait()?;
+    if !ended? {
+        return Ok(HookEnd::TimedOut);
+    }
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(HookEnd::Code(code.unwrap_or_default()))
+}
+
+/// Whether the child ended in time. It is not reaped.
+fn wait_for(child: &Child, timeout: Duration) -> io::Result<bool> {
+    let pid = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
+    let end = pidfd_open(pid, PidfdFlags::empty())?;
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    loop {
+        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The shim: one small process for each container, which starts it, waits for it and writes down how it ended.
+//!
+//! The agent's program runs as `muster-agent shim <order>`. The shim leads a session of its own, so nothing that befalls
+//! the agent or its group reaches it; it adopts whatever the container leaves behind and ends it before it calls the
+//! container ended. `muster-agent shim <order> <command>...` runs a hook in the container's place instead.
+//!
+//! Plain blocking code: a shim waits in one system call for as long as its container runs and must weigh next to nothing.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_rpc::clock::{Clock, SystemClock};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, setsid, wait, waitid, waitpid,
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::procfs::{self, ProcessKey};
+use super::record::{self, Files, Order, Run};
+use super::{ContainerSpec, Exit, ExitReason, cgroup, logs};
+
+/// The agent's first argument when it is to be a shim.
+pub const SUBCOMMAND: &str = "shim";
+/// What the shim says on its standard output once the container runs.
+const STARTED: &str = "started";
+/// What it says instead, followed by the reason.
+pub(super) const FAILED: &str = "failed: ";
+
+/// Where programs are looked for when the container does not say.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Returned for a container that could not be started, as container runtimes do.
+const NOT_STARTED: i32 = 128;
+/// Returned for a hook that could not be started, as shells do.
+const HOOK_NOT_STARTED: u8 = 127;
+/// How long to wait before another try to write an exit down.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+
+/// Runs the shim; `args` are what follows the subcommand.
+pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut args = args.into_iter();
+    let Some(order) = args.next().map(PathBuf::from) else {
+        eprintln!("usage: {SUBCOMMAND} <order> [<hook command>...]");
+        return ExitCode::FAILURE;
+    };
+    let hook: Vec<OsString> = args.collect();
+    let (outcome, failure) = if hook.is_empty() {
+        (supervise(&order), ExitCode::FAILURE)
+    } else {
+        (become_hook(&order, &hook), ExitCode::from(HOOK_NOT_STARTED))
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shim for {}: {error}", order.display());
+            failure
+        }
+    }
+}
+
+fn supervise(path: &Path) -> io::Result<()> {
+    // Refused only to one who leads a session already, which is all we want.
+    let _ = setsid();
+    set_child_subreaper(Some(getpid()))?;
+    outlive_signals()?;
+
+    let files = Files::beside(path);
+    let held = File::open(path)?;
+    held.lock()?;
+    if files.exit().try_exists()? || files.run().try_exists()? {
+        // An agent came while we were on our way, found nobody at work and closed the case.
+        return say(&format!("{FAILED}somebody else has dealt with this order"));
+    }
+    let order: Order = record::read(path)?.ok_or(io::ErrorKind::NotFound)?;
+    match begin(&order, &files) {
+        Ok(run) => {
+            // An agent that died meanwhile reads the record instead.
+            let _ = say(STARTED);
+            let exit = finish(&order, &files, &run)?;
+            write_down(&files, &exit)
+        }
+        Err(reason) => {
+            let now = SystemClock::new().now();
+            let exit = Exit {
+                code: NOT_STARTED,
+                signal: None,
+                reason: ExitReason::NotStarted,
+                message: reason.clone(),
+                started_at: now,
+                finished_at: now,
+            };
+            end_orphans(&order)?;
+            write_down(&files, &exit)?;
+            say(&format!("{FAILED}{reason}"))
+        }
+    }
+}
+
+/// Keeps the signals that end a process by default from ending this one.
+///
+/// They are caught rather than ignored: what is ignored stays so in the container's program, what is caught does not.
+/// The handlers that the runtime of a moment installs stay after it.
+fn outlive_signals() -> io::Result<()> {
+    let brief = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = brief.enter();
+    for kind in [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ] {
+        drop(signal(kind)?);
+    }
+    Ok(())
+}
+
+/// Tells the agent that started us. It reads one line.
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{}", line.replace('\n', " "))?;
+    out.flush()
+}
+
+/// Starts the program and writes the run down.
+fn begin(order: &Order, files: &Files) -> Result<Run, String> {
+    let because = |doing: &str| {
+        let doing = doing.to_owned();
+        move |error: io::Error| format!("{doing}: {error}")
+    };
+    let log = logs::open(&files.log()).map_err(because("the log cannot be opened"))?;
+    let errors = log.try_clone().map_err(because("the log cannot be opened"))?;
+    let boot_id = procfs::boot_id().map_err(because("the boot has no name"))?;
+    let pid = getpid().as_raw_nonzero().get();
+    let shim = ProcessKey::of(pid).map_err(because("the shim does not find itself"))?;
+    let mut command = program_of(&order.spec).ok_or("it has no command")?;
+    command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+
+    let child = {
+        let _confined = Confined::enter(order).map_err(because("its limits cannot be set"))?;
+        command.spawn().map_err(|error| {
+            let program = order.spec.command.first().map_or("", String::as_str);
+            format!("the program {program:?} cannot be started: {error}")
+        })?
+    };
+    // Its number is its own until we reap it, so what /proc says is about it even if it has ended.
+    let main =
+        ProcessKey::of(child.id().cast_signed()).map_err(because("the program is not found in /proc"))?;
+    let run = Run { boot_id, shim, main, started_at: SystemClock::new().now() };
+    record::write(&files.run(), &run).map_err(because("the start cannot be written down"))?;
+    Ok(run)
+}
+
+/// The program with its arguments, environment and place.
+fn program_of(spec: &ContainerSpec) -> Option<Command> {
+    let (program, first) = spec.command.split_first()?;
+    let mut command = Command::new(program);
+    command.args(first).args(&spec.args);
+    dress(&mut command, spec);
+    Some(command)
+}
+
+fn dress(command: &mut Command, spec: &ContainerSpec) {
+    command.env_clear().env("PATH", DEFAULT_PATH);
+    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.current_dir(if spec.working_dir.is_empty() { "/" } else { &spec.working_dir });
+}
+
+/// The shim in its container's place, so that what it starts is there from its first instruction. Dropped, it leaves.
+struct Confined<'a> {
+    order: &'a Order,
+    affinity: Option<CpuSet>,
+}
+
+impl<'a> Confined<'a> {
+    fn enter(order: &'a Order) -> io::Result<Confined<'a>> {
+        let affinity = pin(&order.affinity)?;
+        let confined = Confined { order, affinity };
+        if let Some(place) = &order.cgroup {
+            cgroup::enter(&place.container)?;
+        }
+        Ok(confined)
+    }
+}
+
+impl Drop for Confined<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = &self.order.cgroup
+            && let Err(error) = cgroup::enter(&place.shims)
+        {
+            // It then counts towards the container and dies with it, which costs us the exit code only.
+            eprintln!("the shim stays in its container's cgroup: {error}");
+        }
+        if let Some(affinity) = &self.affinity {
+            let _ = sched_setaffinity(None, affinity);
+        }
+    }
+}
+
+/// Keeps this process to some CPUs; how it was before comes back.
+fn pin(cpus: &[u32]) -> io::Result<Option<CpuSet>> {
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let mut wanted = CpuSet::new();
+    for &cpu in cpus {
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(io::Error::other(format!("there is no CPU {cpu}")));
+        }
+        wanted.set(cpu as usize);
+    }
+    let before = sched_getaffinity(None)?;
+    sched_setaffinity(None, &wanted)?;
+    Ok(Some(before))
+}
+
+/// Waits for the program's end, ends whatever it left behind, and says how it ended.
+fn finish(order: &Order, files: &Files, run: &Run) -> io::Result<Exit> {
+    let main = Pid::from_raw(run.main.pid).ok_or(io::ErrorKind::InvalidData)?;
+    wait_until_over(main)?;
+    let finished_at = SystemClock::new().now();
+
+    // Without the record there is no agent left that would signal.
+    let reaping = File::open(files.run()).ok().filter(|run| run.lock().is_ok());
+    run.main.signal_group(Signal::KILL)?;
+    let status = reap(main)?;
+    drop(reaping);
+
+    end_orphans(order)?;
+    let place = order.cgroup.as_ref().map(|place| place.container.as_path());
+    let out_of_memory = place.is_some_and(cgroup::ran_out_of_memory);
+    if let Some(place) = place {
+        cgroup::remove(place);
+    }
+    Ok(exit_of(status, out_of_memory, run.started_at, finished_at))
+}
+
+/// Waits until the process has ended, without reaping it: its number stays its own. Orphans that we adopted are reaped
+/// meanwhile.
+fn wait_until_over(main: Pid) -> io::Result<()> {
+    loop {
+        retry(|| waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT))?;
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        if retry(|| waitid(WaitId::Pid(main), look))?.is_some() {
+            return Ok(());
+        }
+        for child in procfs::own_children()?.into_iter().filter_map(Pid::from_raw) {
+            if child != main {
+                // Those that still run stay.
+                let _ = retry(|| waitpid(Some(child), WaitOptions::NOHANG));
+            }
+        }
+    }
+}
+
+fn reap(main: Pid) -> io::Result<WaitStatus> {
+    match retry(|| waitpid(Some(main), WaitOptions::empty()))? {
+        Some((_, status)) => Ok(status),
+        None => Err(io::Error::other("a process that has ended has no status")),
+    }
+}
+
+/// Kills and reaps until there is no child left. What a killed child leaves comes to us in turn, so in the end nothing
+/// of the container is left, whatever sessions and groups it made for itself.
+fn end_orphans(order: &Order) -> io::Result<()> {
+    if let Some(place) = &order.cgroup {
+        let _ = cgroup::kill(&place.container);
+    }
+    loop {
+        let children: Vec<Pid> = procfs::own_children()?.into_iter().filter_map(Pid::from_raw).collect();
+        for &child in &children {
+            // Ours until we reap it, so its number is nobody else's.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        // The list may miss a child that came while it was made: block only for those that were killed.
+        let patience = if children.is_empty() { WaitOptions::NOHANG } else { WaitOptions::empty() };
+        match retry(|| wait(patience)) {
+            Ok(Some(_)) => {}
+            Ok(None) => thread::sleep(Duration::from_millis(1)),
+            Err(Errno::CHILD) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn exit_of(status: WaitStatus, out_of_memory: bool, started_at: Timestamp, finished_at: Timestamp) -> Exit {
+    let signal = status.terminating_signal();
+    let code = signal.map_or_else(|| status.exit_status().unwrap_or(NOT_STARTED), |signal| 128 + signal);
+    let killed = signal == Some(Signal::KILL.as_raw());
+    let reason = match code {
+        0 => ExitReason::Completed,
+        _ if killed && out_of_memory => ExitReason::OutOfMemory,
+        _ => ExitReason::Error,
+    };
+    Exit { code, signal, reason, message: String::new(), started_at, finished_at }
+}
+
+/// Writes the exit down, however long the disk refuses: nobody else will ever know it.
+fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
+    loop {
+        match record::write(&files.exit(), exit) {
+            // Without its folder the container has been forgotten.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Err(_) => thread::sleep(DISK_RETRY),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// Turns this process into a hook of the container. Does not return unless that fails.
+fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
+    // A hook belongs to the agent that waits for it.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let order: Order = record::read(order)?.ok_or(io::ErrorKind::NotFound)?;
+    let (program, args) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    if let Some(place) = &order.cgroup {
+        cgroup::enter(&place.container)?;
+    }
+    pin(&order.affinity)?;
+    let mut command = Command::new(program);
+    command.args(args);
+    dress(&mut command, &order.spec);
+    Err(command.exec())
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

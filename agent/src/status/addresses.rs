@@ -1,0 +1,116 @@
+//! Where the node can be reached.
+
+use std::net::IpAddr;
+
+use muster_proto::node::{AddressType, NodeAddress};
+
+use super::Settings;
+use crate::config::{Cloud, NodeConfig, NodeIps, family};
+use crate::machine::Network;
+
+/// What the resolver said to the node's name. Empty if it was not asked, or knew nothing.
+pub type Lookup = Vec<IpAddr>;
+
+/// Why the node's addresses are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("the machine's interfaces cannot be read")]
+    Unreadable,
+    #[error("--node-ip: {address} {reason}")]
+    Unusable { address: IpAddr, reason: &'static str },
+    #[error(
+        "--node-ip is not given, the node's name resolves to no address of this machine, and there is no \
+         default route"
+    )]
+    None,
+}
+
+/// Whether the resolver has to be asked for the node's name. It may take its time, so only if its answer counts.
+pub fn needs_lookup(settings: &Settings) -> bool {
+    settings.node.ips.given().is_empty()
+        && settings.node.cloud == Cloud::None
+        && settings.name.as_str().parse::<IpAddr>().is_err()
+}
+
+/// The addresses to report.
+pub fn addresses(
+    previous: &[NodeAddress],
+    settings: &Settings,
+    network: Option<&Network>,
+    lookup: &[IpAddr],
+) -> Result<Vec<NodeAddress>, AddressError> {
+    let given = settings.node.ips.given();
+    let hostname = NodeAddress { kind: AddressType::Hostname, address: settings.name.to_string() };
+    if settings.node.cloud == Cloud::External {
+        if !previous.is_empty() {
+            return Ok(previous.to_vec());
+        }
+        if given.is_empty() {
+            // The cloud knows better which address others can use; until it says so there is none.
+            return Ok(vec![hostname]);
+        }
+    }
+    let network = network.ok_or(AddressError::Unreadable)?;
+    for &address in &given {
+        check(address, network).map_err(|reason| AddressError::Unusable { address, reason })?;
+    }
+    let internal = if given.is_empty() { vec![found(settings, network, lookup)?] } else { given };
+    let internal = internal
+        .into_iter()
+        .map(|address| NodeAddress { kind: AddressType::InternalIp, address: address.to_string() });
+    Ok(internal.chain([hostname]).collect())
+}
+
+/// What tells the cloud's plug-in which address the operator wants, if there is one to tell.
+pub fn provided_node_ip(node: &NodeConfig) -> Option<String> {
+    let given = node.ips.given();
+    if node.cloud != Cloud::External || given.is_empty() {
+        return None;
+    }
+    Some(given.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
+/// The address of a node whose operator named none.
+fn found(settings: &Settings, network: &Network, lookup: &[IpAddr]) -> Result<IpAddr, AddressError> {
+    if let Ok(address) = settings.name.as_str().parse() {
+        return Ok(address);
+    }
+    let usable = |candidates: &[IpAddr]| {
+        let mut usable = candidates.iter().copied().filter(|&address| check(address, network).is_ok());
+        preferred(&settings.node.ips, &mut usable)
+    };
+    usable(lookup).or_else(|| usable(&network.default_route)).ok_or(AddressError::None)
+}
+
+/// The first of the wanted family, or else the first.
+fn preferred(ips: &NodeIps, candidates: &mut dyn Iterator<Item = IpAddr>) -> Option<IpAddr> {
+    let mut fallback = None;
+    for address in candidates {
+        if family(address) == ips.preferred() {
+            return Some(address);
+        }
+        fallback = fallback.or(Some(address));
+    }
+    fallback
+}
+
+/// Whether others could reach this machine by the address.
+fn check(address: IpAddr, network: &Network) -> Result<(), &'static str> {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if address.is_loopback() {
+        Err("is a loopback address")
+    } else if address.is_multicast() {
+        Err("is a multicast address")
+    } else if link_local {
+        Err("is a link-local address")
+    } else if address.is_unspecified() {
+        Err("is the unspecified address")
+    } else if !network.local.contains(&address) {
+        Err("is not on an interface of this machine")
+    } else {
+        Ok(())
+    }
+}

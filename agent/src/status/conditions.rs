@@ -1,0 +1,121 @@
+//! Conditions: when they change, what they say, and the pressure on the machine.
+
+use jiff::Timestamp;
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::name::Name;
+use muster_proto::node::NodeCondition;
+
+use super::Notice;
+
+/// What the machine runs short of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressures {
+    pub memory: bool,
+    pub disk: bool,
+    pub pid: bool,
+}
+
+/// What a condition says in one of its two states.
+struct Saying {
+    reason: &'static str,
+    message: &'static str,
+    event: &'static str,
+}
+
+/// One kind of pressure, and its words with and without it.
+struct Pressure {
+    kind: &'static str,
+    present: Saying,
+    absent: Saying,
+}
+
+const MEMORY: Pressure = Pressure {
+    kind: types::MEMORY_PRESSURE,
+    present: Saying {
+        reason: "KubeletHasInsufficientMemory",
+        message: "kubelet has insufficient memory available",
+        event: "NodeHasInsufficientMemory",
+    },
+    absent: Saying {
+        reason: "KubeletHasSufficientMemory",
+        message: "kubelet has sufficient memory available",
+        event: "NodeHasSufficientMemory",
+    },
+};
+
+const DISK: Pressure = Pressure {
+    kind: types::DISK_PRESSURE,
+    present: Saying {
+        reason: "KubeletHasDiskPressure",
+        message: "kubelet has disk pressure",
+        event: "NodeHasDiskPressure",
+    },
+    absent: Saying {
+        reason: "KubeletHasNoDiskPressure",
+        message: "kubelet has no disk pressure",
+        event: "NodeHasNoDiskPressure",
+    },
+};
+
+const PID: Pressure = Pressure {
+    kind: types::PID_PRESSURE,
+    present: Saying {
+        reason: "KubeletHasInsufficientPID",
+        message: "kubelet has insufficient PID available",
+        event: "NodeHasInsufficientPID",
+    },
+    absent: Saying {
+        reason: "KubeletHasSufficientPID",
+        message: "kubelet has sufficient PID available",
+        event: "NodeHasSufficientPID",
+    },
+};
+
+/// Sets the three pressure conditions. Their words change only when their status does.
+pub fn set_pressures(
+    conditions: &mut Vec<NodeCondition>,
+    name: &Name,
+    pressures: Pressures,
+    now: Timestamp,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (pressure, observed) in [(MEMORY, pressures.memory), (DISK, pressures.disk), (PID, pressures.pid)] {
+        let status = if observed { ConditionStatus::True } else { ConditionStatus::False };
+        let saying = if observed { pressure.present } else { pressure.absent };
+        let condition = entry(conditions, pressure.kind);
+        if stamp(condition, status, now) {
+            condition.reason = saying.reason.to_owned();
+            condition.message = saying.message.to_owned();
+            notices.push(Notice::node_status(name, saying.event));
+        }
+    }
+    notices
+}
+
+/// The first condition of that type; a new one, last in the list and Unknown, if there is none.
+pub(super) fn entry<'a>(conditions: &'a mut Vec<NodeCondition>, kind: &str) -> &'a mut NodeCondition {
+    let found = conditions.iter().position(|condition| condition.kind == kind);
+    let place = found.unwrap_or_else(|| {
+        conditions.push(NodeCondition {
+            kind: kind.to_owned(),
+            status: ConditionStatus::Unknown,
+            reason: String::new(),
+            message: String::new(),
+            last_heartbeat_time: None,
+            last_transition_time: None,
+        });
+        conditions.len() - 1
+    });
+    &mut conditions[place]
+}
+
+/// Marks the condition as computed now; says whether its status changed, which alone is a transition.
+pub(super) fn stamp(condition: &mut NodeCondition, status: ConditionStatus, now: Timestamp) -> bool {
+    let changed = condition.status != status;
+    condition.status = status;
+    condition.last_heartbeat_time = Some(now);
+    if changed || condition.last_transition_time.is_none() {
+        condition.last_transition_time = Some(now);
+    }
+    changed
+}

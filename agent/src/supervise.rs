@@ -1,0 +1,226 @@
+//! The pods' loop: decide, perform, observe, wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use muster_proto::name::{Name, Uid};
+use muster_proto::node::{AddressType, Node};
+use muster_proto::pb;
+use muster_proto::pod::Pod;
+use muster_rpc::clock::SharedClock;
+use muster_store_client::{Cache, Event, StoreClient, Watch, WatchOptions};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::admission::Site;
+use crate::board::Board;
+use crate::eviction::Evictor;
+use crate::leave::{Departure, Leave, Next};
+use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, PodReport, decide};
+use crate::metrics::Metrics;
+use crate::perform::{Hands, HookEnded};
+use crate::pressure::Shortages;
+use crate::runtime::{Runtime, State};
+
+mod relief;
+
+/// The loop wakes at least this often, in case a signal was missed.
+const SAFETY_NET: Duration = Duration::from_secs(30);
+
+/// What the loop works with.
+pub struct Supervisor {
+    pub client: StoreClient,
+    pub name: Name,
+    pub hands: Hands,
+    pub hooks: mpsc::UnboundedReceiver<HookEnded>,
+    pub evictor: Evictor,
+    pub board: Arc<Board>,
+    pub clock: SharedClock,
+    pub leave: Leave,
+}
+
+impl Supervisor {
+    /// Runs until the agent's time is over. What runs then goes on running.
+    pub async fn run(mut self) {
+        let over = self.leave.over();
+        tokio::select! {
+            () = over.requested() => {}
+            () = self.live() => {}
+        }
+    }
+
+    async fn live(&mut self) {
+        let selector = format!("spec.nodeName={}", self.name);
+        let mut pods: Watch<Pod> =
+            self.client.watch(WatchOptions { field_selector: selector, ..Default::default() });
+        let mut cache = Cache::<Pod>::new();
+        let mut ledger = Ledger::new();
+        let mut containers = self.hands.runtime.changes();
+        let (mut node, mut standing) = (self.board.node(), self.board.standing());
+        let mut is_fresh_look = false;
+        let mut departure: Option<Departure> = None;
+        ledger.see_containers(self.reports(), self.now());
+        loop {
+            // Before the node is seen to shut down: whoever is not among these is rejected from then on.
+            departure = departure.or_else(|| self.leave.departure(&ledger));
+            let looked = standing.borrow_and_update().clone();
+            self.see_node(&mut ledger, node.borrow_and_update().as_deref(), looked.shortages);
+            // A machine that goes down ends its pods anyway.
+            if std::mem::take(&mut is_fresh_look) && departure.is_none() && ledger.is_complete() {
+                self.relieve(&looked, &mut ledger).await;
+            }
+            let mut wake_in = self.act(&mut ledger).await;
+            let shown = workloads(&ledger, self.now());
+            let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
+            self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
+            self.board.beliefs().workloads = shown;
+            if let Some(departure) = &mut departure {
+                match departure.step(&mut ledger, self.now()) {
+                    Next::Act => continue,
+                    Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
+                    Next::Over => return self.leave.finish().await,
+                }
+            }
+            tokio::select! {
+                () = self.leave.shutting_down(), if departure.is_none() && ledger.is_complete() => {}
+                event = pods.next() => {
+                    let Some(event) = event else { return };
+                    // While cut off from the store what is missing says nothing.
+                    let complete = !matches!(event, Event::Lost(_));
+                    cache.observe(event);
+                    if complete && cache.is_synced() {
+                        ledger.see_pods(cache.iter(), self.now());
+                    }
+                }
+                _ = containers.changed() => ledger.see_containers(self.reports(), self.now()),
+                Some((uid, container)) = self.hooks.recv() => ledger.hook_ended(uid, &container),
+                _ = node.changed() => {}
+                _ = standing.changed() => is_fresh_look = true,
+                () = sleep(wake_in) => ledger.see_containers(self.reports(), self.now()),
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: self.clock.mono(), wall: self.clock.now() }
+    }
+
+    /// Performs plans until there is nothing to do; returns how long that will be so.
+    async fn act(&self, ledger: &mut Ledger) -> Duration {
+        loop {
+            let plan = decide(ledger, self.now());
+            if plan.actions.is_empty() {
+                let wake_at = plan.wake_at.map_or(SAFETY_NET, |at| at - self.clock.mono());
+                return wake_at.min(SAFETY_NET);
+            }
+            for action in plan.actions {
+                let outcome = match &action {
+                    Action::ReadNode { .. } => self.read_node(ledger).await,
+                    action => self.hands.perform(action, ledger).await,
+                };
+                note(&action, &outcome, &self.board.metrics);
+                ledger.observe(&action, outcome, self.now());
+            }
+            ledger.see_containers(self.reports(), self.now());
+        }
+    }
+
+    async fn read_node(&self, ledger: &mut Ledger) -> Outcome {
+        match self.hands.read_node().await {
+            Ok(node) => {
+                let shortages = self.board.standing().borrow().shortages;
+                self.see_node(ledger, Some(&node), shortages);
+                Outcome::Done
+            }
+            Err(error) => Outcome::Failed { message: error.to_string() },
+        }
+    }
+
+    fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {
+        // Without a record there is nothing to admit by, and what runs keeps running.
+        let Some(node) = node else { return };
+        let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
+        let site = Site {
+            name: self.name.clone(),
+            labels: node.meta.labels.clone(),
+            taints: node.spec.taints.clone(),
+            allocatable: node.status.allocatable.clone(),
+            pressure,
+            shutting_down: self.leave.is_shutting_down(),
+        };
+        let host_ip = internal.and_then(|address| address.address.parse().ok());
+        ledger.see_node(NodeState { site, host_ip }, self.now());
+    }
+
+    /// What the runtime has, the newest attempt of each container.
+    fn reports(&self) -> BTreeMap<Uid, PodReport> {
+        let mut newest: BTreeMap<(Uid, String), u32> = BTreeMap::new();
+        let listed = self.hands.runtime.list();
+        for workload in &listed {
+            let attempt = newest.entry((workload.id.pod, workload.id.container.clone())).or_default();
+            *attempt = workload.id.attempt.max(*attempt);
+        }
+        let mut reports: BTreeMap<Uid, PodReport> = BTreeMap::new();
+        for workload in listed {
+            let id = workload.id;
+            if newest.get(&(id.pod, id.container.clone())) != Some(&id.attempt) {
+                continue;
+            }
+            let observed = match workload.state {
+                State::Starting => Observed::Waiting,
+                State::Running(started) => {
+                    Observed::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
+                }
+                State::Exited(exit) => Observed::Exited {
+                    code: exit.code,
+                    signal: exit.signal.unwrap_or_default(),
+                    at: exit.finished_at,
+                },
+            };
+            reports.entry(id.pod).or_default().containers.insert(id.container, observed);
+        }
+        reports
+    }
+}
+
+/// A deed is logged and counted once, here.
+fn note(action: &Action, outcome: &Outcome, metrics: &Metrics) {
+    match (action, outcome) {
+        (_, Outcome::Failed { message }) => tracing::warn!(?action, message, "could not be done yet"),
+        (Action::Start { pod, container, attempt }, Outcome::Started { pid, .. }) => {
+            metrics.started.inc();
+            tracing::info!(pod = %pod.meta.name, container, attempt, pid, "started");
+        }
+        (Action::Term { uid, container } | Action::Kill { uid, container }, _) => {
+            let is_kill = matches!(action, Action::Kill { .. });
+            metrics.killed.inc_by(u64::from(is_kill));
+            let how = if is_kill { "KILL" } else { "TERM" };
+            tracing::info!(pod = %uid, container, how, "stopping");
+        }
+        (Action::Delete { key, .. }, Outcome::Gone) => tracing::info!(pod = %key, "ended and removed"),
+        _ => tracing::debug!(?action, ?outcome, "done"),
+    }
+}
+
+fn workloads(ledger: &Ledger, now: Now) -> Vec<pb::Workload> {
+    let shown = ledger.workloads(now).map(|workload| {
+        let meta = workload.pod.map(|pod| &pod.meta);
+        let wire: pb::PodStatus = workload.status.clone().into();
+        pb::Workload {
+            namespace: meta
+                .and_then(|meta| meta.namespace.as_ref())
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            name: meta.map(|meta| meta.name.to_string()).unwrap_or_default(),
+            uid: workload.uid.to_string(),
+            phase: wire.phase,
+            reason: wire.reason,
+            stopping: workload.is_stopping,
+            containers: wire.container_statuses,
+            pids: workload.pids.into_iter().map(|(name, pid)| (name.to_owned(), i64::from(pid))).collect(),
+        }
+    });
+    shown.collect()
+}

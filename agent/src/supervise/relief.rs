@@ -1,0 +1,97 @@
+//! When the machine runs short: throws away what no pod needs, else ends one pod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_proto::event::{Event, EventType};
+use muster_proto::name::Uid;
+use muster_proto::pod::Pod;
+
+use super::Supervisor;
+use crate::eviction::{Candidate, Step, Usage};
+use crate::lifecycle::Ledger;
+use crate::pressure::{Scarce, Standing};
+use crate::runtime::{self, ContainerId};
+use crate::tell;
+
+impl Supervisor {
+    /// One round, for one observation: what it frees shows only in the next one.
+    pub(super) async fn relieve(&mut self, standing: &Standing, ledger: &mut Ledger) {
+        let Some(scarce) = standing.most_urgent() else { return self.evictor.observe_enough() };
+        let usages = per_pod(self.hands.usages().await);
+        let pods: Vec<Arc<Pod>> = ledger.staying().cloned().collect();
+        let candidates: Vec<Candidate<'_>> = pods.iter().filter_map(|pod| candidate(pod, &usages)).collect();
+        let now = self.now();
+        match self.evictor.decide(standing, &candidates, |uid| ledger.is_present(uid), now.mono) {
+            Step::Nothing => {
+                tracing::debug!(%scarce, "short, and no pod may be ended for it");
+            }
+            Step::Wait { .. } => {}
+            Step::ReclaimDisk => {
+                self.tell(self.threshold_met(scarce));
+                let count = self.hands.sweep().await;
+                tracing::info!(%scarce, count, "removed what ended containers had left");
+                self.evictor.observe_reclaimed();
+            }
+            Step::Evict { uid, ending } => {
+                self.tell(self.threshold_met(scarce));
+                if let Some(pod) = ledger.pod(uid) {
+                    tracing::warn!(pod = %pod.meta.name, message = ending.message, "evicted");
+                    let about = tell::pod(pod);
+                    self.tell(tell::event(about, EventType::Warning, "Evicted", ending.message.clone()));
+                }
+                ledger.end(uid, ending, now);
+                self.evictor.observe_evicted(uid, now.mono);
+                self.board.metrics.evictions.inc();
+            }
+        }
+    }
+
+    fn threshold_met(&self, scarce: Scarce) -> Event {
+        let uid = self.board.node().borrow().as_ref().and_then(|node| node.meta.uid);
+        let message = format!("Attempting to reclaim {scarce}");
+        let about = tell::node(self.name.clone(), uid);
+        tell::event(about, EventType::Warning, "EvictionThresholdMet", message)
+    }
+
+    /// Beside everything else: telling must neither fail nor delay the deed.
+    fn tell(&self, event: Event) {
+        let client = self.client.clone();
+        tokio::spawn(async move { tell::record(&client, event).await });
+    }
+}
+
+fn candidate<'a>(pod: &'a Pod, usages: &BTreeMap<Uid, Usage>) -> Option<Candidate<'a>> {
+    let usage = usages.get(&pod.meta.uid?).copied().unwrap_or_default();
+    Some(Candidate { pod, usage })
+}
+
+/// What each pod uses in all. Nobody counts the disk and the inodes of a pod: there they are all alike.
+fn per_pod(usages: BTreeMap<ContainerId, runtime::Usage>) -> BTreeMap<Uid, Usage> {
+    let mut pods: BTreeMap<Uid, Usage> = BTreeMap::new();
+    for (id, used) in usages {
+        let pod = pods.entry(id.pod).or_default();
+        pod.memory = pod.memory.saturating_add(used.memory_bytes);
+        pod.pids = pod.pids.saturating_add(used.pids);
+    }
+    pods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{pod, uid};
+
+    #[test]
+    fn a_pod_uses_what_its_containers_use() {
+        let id =
+            |pod, container: &str| ContainerId { pod: uid(pod), container: container.into(), attempt: 0 };
+        let used = |memory_bytes, pids| runtime::Usage { memory_bytes, pids, ..Default::default() };
+        let usages = [(id("a", "x"), used(1, 2)), (id("a", "y"), used(10, 20)), (id("b", "x"), used(5, 5))];
+        let pods = per_pod(usages.into_iter().collect());
+        assert_eq!(pods[&uid("a")], Usage { memory: 11, pids: 22, ..Usage::default() });
+        assert_eq!(pods[&uid("b")].memory, 5);
+        let idle = pod("idle").build();
+        assert_eq!(candidate(&idle, &pods).unwrap().usage, Usage::default());
+    }
+}

@@ -1,0 +1,15 @@
+//! The process runtime with real processes: their ends, their leftovers, and agents that come and go meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+#[path = "runtime/bench.rs"]
+mod bench;
+
+#[path = "runtime/adoption.rs"]
+mod adoption;
+#[path = "runtime/ending.rs"]
+mod ending;
+#[path = "runtime/limits.rs"]
+mod limits;
+#[path = "runtime/starting.rs"]
+mod starting;

@@ -1,0 +1,187 @@
+//! Agents that end, also by force, and those that come after them.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use jiff::Timestamp;
+use muster_agent::runtime::process::ProcessRuntime;
+use muster_agent::runtime::procfs::{self, ProcessKey};
+use muster_agent::runtime::record::{self, Order, Run};
+use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, ExitReason, Runtime, Signal, State};
+use muster_rpc::clock::SystemClock;
+use rustix::process::{Pid, Signal as Raw, kill_process_group};
+
+use crate::bench::{Bench, config, container, eventually, shell};
+
+/// Ends with code 5 once there is a file `go` in its folder.
+fn waiting(folder: &Path) -> ContainerSpec {
+    ContainerSpec {
+        working_dir: folder.to_str().unwrap().to_owned(),
+        ..shell("while [ ! -e go ]; do sleep 0.01; done; exit 5")
+    }
+}
+
+async fn exit_written(bench: &Bench, id: &ContainerId) -> Exit {
+    eventually("the exit to be written down", || record::read_exit(&bench.files(id)).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_agent_finds_what_runs_and_what_ended_meanwhile() {
+    let mut bench = Bench::new();
+    let spec = container(&["sleep", "1000"]);
+    let started = bench.runtime().start(&spec).unwrap();
+    let short = bench.start(&waiting(bench.path()));
+    let earlier = bench.start(&shell("exit 9"));
+    let seen = bench.exit(&earlier).await;
+
+    bench.close();
+    fs::write(bench.path().join("go"), b"").unwrap();
+    exit_written(&bench, &short).await;
+    bench.open();
+
+    assert_eq!(bench.state(&spec.id), Some(State::Running(started)));
+    assert_eq!(bench.state(&earlier), Some(State::Exited(seen)));
+    assert_eq!(bench.exit(&short).await.code, 5);
+
+    bench.runtime().signal(&spec.id, Signal::Term).unwrap();
+    assert_eq!(bench.exit(&spec.id).await.signal, Some(15), "it is watched like one of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_live_through_the_violent_end_of_their_agent() {
+    let mut bench = Bench::new();
+    bench.close();
+    let mut agent = agent_to_be_killed(bench.path());
+    let orders = eventually("two containers to run", || {
+        let orders = record::find_orders(&bench.pods()).ok()?;
+        let runs = orders.iter().filter(|order| order.with_extension("run").exists()).count();
+        (runs == 2).then_some(orders)
+    })
+    .await;
+    // All of the agent's group, as a terminal or a supervisor may do it.
+    kill_process_group(Pid::from_raw(agent.id().cast_signed()).unwrap(), Raw::KILL).unwrap();
+    agent.wait().unwrap();
+    fs::write(bench.path().join("go"), b"").unwrap();
+
+    let order_of = |command: &str| {
+        let orders = orders.iter().filter_map(|path| record::read::<Order>(path).unwrap());
+        orders.map(|order| order.spec).find(|spec| spec.command[0] == command).unwrap().id
+    };
+    let (long, short) = (order_of("sleep"), order_of("sh"));
+    exit_written(&bench, &short).await;
+    bench.open();
+    assert_eq!(bench.exit(&short).await.code, 5);
+    assert!(bench.run(&long).main.is_alive());
+    assert!(matches!(bench.state(&long), Some(State::Running(_))));
+    bench.runtime().kill(&long).unwrap();
+    assert_eq!(bench.exit(&long).await.signal, Some(9));
+}
+
+const STATE: &str = "MUSTER_TEST_STATE";
+
+/// Starts the test below as a process and group of its own.
+fn agent_to_be_killed(folder: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "adoption::an_agent_that_waits_to_be_killed"]);
+    command.env(STATE, folder).process_group(0).spawn().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the agent of another test"]
+async fn an_agent_that_waits_to_be_killed() {
+    let Some(folder) = std::env::var_os(STATE) else { return };
+    let folder = Path::new(&folder);
+    let runtime = ProcessRuntime::open(config(folder, None), SystemClock::shared()).unwrap();
+    runtime.start(&container(&["sleep", "1000"])).unwrap();
+    runtime.start(&waiting(folder)).unwrap();
+    std::future::pending::<()>().await;
+}
+
+/// Records of a container whose processes are whatever the run says.
+fn forge(bench: &Bench, run: Option<&Run>) -> ContainerId {
+    let spec = container(&["sleep", "1000"]);
+    let files = bench.files(&spec.id);
+    files.make_folder().unwrap();
+    record::write(&files.order(), &Order { spec: spec.clone(), cgroup: None, affinity: Vec::new() }).unwrap();
+    if let Some(run) = run {
+        record::write(&files.run(), run).unwrap();
+    }
+    spec.id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
+    let mut bench = Bench::new();
+    bench.close();
+    let innocent = Innocent(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
+    let itself = ProcessKey::of(innocent.0.id().cast_signed()).unwrap();
+    let earlier = ProcessKey { start_ticks: itself.start_ticks - 1, ..itself };
+    let boot_id = procfs::boot_id().unwrap();
+    let started_at = Timestamp::UNIX_EPOCH;
+    let runs = [
+        Run { boot_id: boot_id.clone(), shim: earlier, main: earlier, started_at },
+        Run { boot_id: "another".to_owned(), shim: itself, main: itself, started_at },
+    ];
+    for run in runs {
+        let id = forge(&bench, Some(&run));
+        bench.open();
+        bench.runtime().kill(&id).unwrap();
+        bench.runtime().signal(&id, Signal::Term).unwrap();
+        let exit = bench.exit(&id).await;
+        assert_eq!((exit.code, exit.reason, exit.started_at), (137, ExitReason::Unknown, started_at));
+        assert!(itself.is_alive(), "{run:?}");
+        bench.close();
+        assert_eq!(exit_written(&bench, &id).await, exit, "the next agent is told the same");
+    }
+}
+
+/// A process that ends with its test.
+struct Innocent(Child);
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_nobody_took_up_is_closed_for_good() {
+    let mut bench = Bench::new();
+    bench.close();
+    let id = forge(&bench, None);
+    bench.open();
+    let Some(State::Exited(exit)) = bench.state(&id) else { panic!("it is not over") };
+    assert_eq!((exit.code, exit.reason), (128, ExitReason::NotStarted));
+
+    // The shim that was on its way comes too late.
+    let shim = Command::new(bench.config().shim).arg("shim").arg(bench.files(&id).order()).output().unwrap();
+    assert_eq!(shim.stdout, b"failed: somebody else has dealt with this order\n");
+    assert!(!bench.files(&id).run().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_under_way_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.close();
+    let id = forge(&bench, None);
+    let held = record::lock_if_idle(&bench.files(&id).order()).unwrap().expect("no shim yet");
+    bench.open();
+    assert_eq!(bench.state(&id), Some(State::Starting));
+    drop(held);
+    assert_eq!(bench.exit(&id).await.reason, ExitReason::NotStarted, "whoever held it did nothing with it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_record_costs_one_container_and_not_the_others() {
+    let mut bench = Bench::new();
+    let good = bench.start(&container(&["sleep", "1000"]));
+    bench.close();
+    let bad = forge(&bench, None);
+    fs::write(bench.files(&bad).order(), b"{").unwrap();
+    bench.open();
+    assert!(bench.state(&good).is_some());
+    assert_eq!(bench.state(&bad), None);
+}

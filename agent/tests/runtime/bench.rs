@@ -1,0 +1,167 @@
+//! A runtime in a folder of its own, and the words its tests are written in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_agent::runtime::process::{DEFAULT_LOG_BYTES, ProcessConfig, ProcessRuntime};
+use muster_agent::runtime::procfs::ProcessKey;
+use muster_agent::runtime::record::{self, Files, Run};
+use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, Limits, Runtime, State};
+use muster_proto::name::Uid;
+use muster_rpc::clock::SystemClock;
+use tempfile::TempDir;
+
+/// Far longer than anything here takes on the slowest machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Bench {
+    /// `None` while no agent runs.
+    runtime: Option<ProcessRuntime>,
+    config: ProcessConfig,
+    dir: TempDir,
+}
+
+impl Bench {
+    /// Without cgroups, which machines may or may not have.
+    pub(crate) fn new() -> Bench {
+        Bench::with_cgroups(None)
+    }
+
+    pub(crate) fn with_cgroups(cgroup_root: Option<PathBuf>) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bench = Bench { runtime: None, config: config(dir.path(), cgroup_root), dir };
+        bench.open();
+        bench
+    }
+
+    /// Where the tests may put files of their own.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn pods(&self) -> PathBuf {
+        self.config.state_dir.join("pods")
+    }
+
+    pub(crate) fn config(&self) -> ProcessConfig {
+        self.config.clone()
+    }
+
+    /// The agent ends; its containers do not.
+    pub(crate) fn close(&mut self) {
+        self.runtime = None;
+    }
+
+    /// An agent begins.
+    pub(crate) fn open(&mut self) {
+        self.runtime = Some(ProcessRuntime::open(self.config.clone(), SystemClock::shared()).unwrap());
+    }
+
+    pub(crate) fn runtime(&self) -> &ProcessRuntime {
+        self.runtime.as_ref().expect("an agent runs")
+    }
+
+    pub(crate) fn start(&self, spec: &ContainerSpec) -> ContainerId {
+        self.runtime().start(spec).unwrap();
+        spec.id.clone()
+    }
+
+    pub(crate) fn state(&self, id: &ContainerId) -> Option<State> {
+        self.runtime().list().into_iter().find(|found| found.id == *id).map(|found| found.state)
+    }
+
+    pub(crate) fn files(&self, id: &ContainerId) -> Files {
+        Files::of(&self.pods(), id)
+    }
+
+    pub(crate) fn run(&self, id: &ContainerId) -> Run {
+        record::read(&self.files(id).run()).unwrap().expect("the container was started")
+    }
+
+    pub(crate) fn log(&self, id: &ContainerId) -> String {
+        fs::read_to_string(self.runtime().log_path(id)).unwrap_or_default()
+    }
+
+    /// The line of the log that starts so, without its start, once it is there and whole.
+    pub(crate) async fn line(&self, id: &ContainerId, start: &str) -> String {
+        eventually(&format!("{start:?} in the log of {id}"), || {
+            let log = self.log(id);
+            let line =
+                log.split_inclusive('\n').find_map(|line| line.strip_suffix('\n')?.strip_prefix(start));
+            line.map(str::to_owned)
+        })
+        .await
+    }
+
+    /// The process that the container printed the number of.
+    pub(crate) async fn process(&self, id: &ContainerId, start: &str) -> ProcessKey {
+        ProcessKey::of(self.line(id, start).await.trim().parse().unwrap()).unwrap()
+    }
+
+    /// Waits to be told of the container's end.
+    pub(crate) async fn exit(&self, id: &ContainerId) -> Exit {
+        let mut changes = self.runtime().changes();
+        let ended = async {
+            loop {
+                if let Some(State::Exited(exit)) = self.state(id) {
+                    return exit;
+                }
+                changes.changed().await.expect("the runtime lives");
+            }
+        };
+        tokio::time::timeout(DEADLINE, ended).await.unwrap_or_else(|_| panic!("{id} did not end"))
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Also after a test that failed nothing is to stay behind.
+        if self.runtime.is_none() {
+            self.open();
+        }
+        for workload in self.runtime().list() {
+            let _ = self.runtime().kill(&workload.id);
+        }
+    }
+}
+
+pub(crate) fn config(state_dir: &Path, cgroup_root: Option<PathBuf>) -> ProcessConfig {
+    ProcessConfig {
+        state_dir: state_dir.join("state"),
+        shim: PathBuf::from(env!("CARGO_BIN_EXE_muster-agent")),
+        cgroup_root,
+        log_bytes: DEFAULT_LOG_BYTES,
+    }
+}
+
+/// A container of a pod of its own.
+pub(crate) fn container(command: &[&str]) -> ContainerSpec {
+    ContainerSpec {
+        id: ContainerId { pod: Uid::new(uuid::Uuid::new_v4()), container: "main".to_owned(), attempt: 0 },
+        pod_namespace: "default".parse().unwrap(),
+        pod_name: "pod-1".parse().unwrap(),
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        args: Vec::new(),
+        env: Vec::new(),
+        working_dir: String::new(),
+        limits: Limits::default(),
+    }
+}
+
+pub(crate) fn shell(script: &str) -> ContainerSpec {
+    container(&["sh", "-c", script])
+}
+
+/// Waits until there is something, or fails saying what it waited for.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, found).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}

@@ -1,0 +1,106 @@
+//! What containers take, what they may take, and what their shims cost.
+
+use std::fs;
+use std::path::PathBuf;
+
+use muster_agent::runtime::cgroup::Tree;
+use muster_agent::runtime::procfs::ProcessKey;
+use muster_agent::runtime::{ContainerSpec, Limits, Runtime};
+
+use crate::bench::{Bench, container, eventually, shell};
+
+/// A tree of cgroups that we may use, or `None` where the machine has none.
+fn usable_root() -> Option<PathBuf> {
+    let root = Tree::find_root()?;
+    match Tree::open(&root) {
+        Ok(_) => Some(root),
+        Err(error) => {
+            eprintln!("no cgroups to test with: {error}");
+            None
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_that_of_all_its_processes() {
+    let bench = Bench::new();
+    let busy = bench.start(&shell("sleep 1001 & sleep 1002 & while :; do :; done"));
+    let quiet = bench.start(&container(&["sleep", "1000"]));
+    let usage = eventually("three processes at work", || {
+        let usage = bench.runtime().usages().remove(&busy)?;
+        (usage.pids == 3 && !usage.cpu.is_zero()).then_some(usage)
+    })
+    .await;
+    assert!(usage.memory_bytes > 0);
+    assert_eq!(bench.runtime().usages().remove(&quiet).unwrap().pids, 1);
+
+    bench.runtime().kill(&busy).unwrap();
+    bench.exit(&busy).await;
+    assert_eq!(bench.runtime().usages().remove(&busy), None, "what has ended takes nothing");
+    assert_eq!(bench.runtime().usages().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_without_cgroups_says_so() {
+    let bench = Bench::new();
+    let said = bench.runtime().limitations();
+    assert!(said.len() == 1 && said[0].contains("not enforced"), "{said:?}");
+    assert!(!bench.runtime().controls_swap());
+
+    let plain_folder = tempfile::tempdir().unwrap();
+    let bench = Bench::with_cgroups(Some(plain_folder.path().to_owned()));
+    let said = bench.runtime().limitations();
+    assert!(said.len() == 1 && said[0].contains("no cgroup v2 tree"), "{said:?}");
+    let id = bench.start(&container(&["true"]));
+    assert_eq!(bench.exit(&id).await.code, 0, "containers run all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_in_its_cgroup_from_the_start() {
+    let Some(root) = usable_root() else { return };
+    let bench = Bench::with_cgroups(Some(root.clone()));
+    let limits = Limits {
+        cpu_request_millis: Some(100),
+        cpu_millis: Some(500),
+        memory_bytes: Some(64 << 20),
+        swap_bytes: Some(0),
+        pids: Some(50),
+        cpus: vec![0],
+    };
+    let spec = ContainerSpec { limits, ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000") };
+    let id = bench.start(&spec);
+    let place = format!("muster/{}/main", id.pod);
+    assert!(bench.line(&id, "0::").await.ends_with(&place));
+    let run = bench.run(&id);
+    let shim = fs::read_to_string(format!("/proc/{}/cgroup", run.shim.pid)).unwrap();
+    assert!(shim.contains("muster/shims"), "a kill of the container spares the shim: {shim}");
+    eventually("two processes", || (bench.runtime().usages().remove(&id)?.pids == 2).then_some(())).await;
+
+    bench.runtime().kill(&id).unwrap();
+    assert_eq!(bench.exit(&id).await.signal, Some(9));
+    assert!(!root.join(place).exists(), "an ended container keeps no cgroup");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_by_cgroup_finds_those_who_left_the_group() {
+    let Some(root) = usable_root() else { return };
+    let bench = Bench::with_cgroups(Some(root));
+    let id =
+        bench.start(&shell("trap '' TERM; (setsid sh -c 'echo daemon $$; exec sleep 1001' &); sleep 1000"));
+    let daemon: ProcessKey = bench.process(&id, "daemon ").await;
+    bench.runtime().kill(&id).unwrap();
+    bench.exit(&id).await;
+    assert!(!daemon.is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_weighs_next_to_nothing() {
+    let bench = Bench::new();
+    let id = bench.start(&container(&["sleep", "1000"]));
+    let status = fs::read_to_string(format!("/proc/{}/status", bench.run(&id).shim.pid)).unwrap();
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
+    println!("the shim's own memory: {kib} KiB");
+    // Relocations of an unoptimised program are the most of it; what is only mapped is shared with the agent.
+    assert!(kib < 2048, "{kib} KiB");
+}

@@ -1,0 +1,210 @@
+//! The real agent against a real store: what becomes of pods when the machine goes down or runs short.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use muster_proto::condition::ConditionStatus;
+use muster_proto::event::Event;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pod::{Pod, PodPhase};
+use muster_rpc::config::parse_with_config;
+use muster_rpc::shutdown::Shutdown;
+use muster_store::run::Running;
+use muster_store_client::{Key, StoreClient, StoreEndpoints};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// No condition here takes this long on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store in this process, and an agent beside it that is killed with its test.
+struct Fleet {
+    agent: Child,
+    client: StoreClient,
+    _store: Running,
+    files: tempfile::TempDir,
+}
+
+impl Fleet {
+    async fn start(flags: &[&str]) -> Fleet {
+        let files = tempfile::tempdir().unwrap();
+        let data = format!("--data-dir={}", files.path().join("store").display());
+        let args = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
+        let parsed: muster_store::config::Flags = parse_with_config(args).unwrap();
+        let store = muster_store::run::start((&parsed).try_into().unwrap(), Shutdown::new()).await.unwrap();
+        let url = format!("http://{}", store.address);
+        let agent = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
+            .args(["--node-name=n1", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"])
+            // How full the machine is that runs the tests must not matter.
+            .args(["--eviction-hard=memory.available<1Mi", "--fail-swap-on=false", "--store", &url])
+            .arg(format!("--state-dir={}", files.path().join("agent").display()))
+            .args(flags)
+            .spawn()
+            .unwrap();
+        let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
+        Fleet { agent, client, _store: store, files }
+    }
+
+    /// A pod of one container that asks for some memory. It outlasts the test, and not for long should it be left behind.
+    async fn run(&self, name: &str) {
+        let requests = [("memory".to_owned(), "1Mi".to_owned())].into();
+        let resources = pb::ResourceRequirements { requests, ..Default::default() };
+        self.run_with(name, resources, &["sleep", "60"]).await;
+    }
+
+    async fn run_with(&self, name: &str, resources: pb::ResourceRequirements, command: &[&str]) -> Pod {
+        let container = pb::Container {
+            name: "main".to_owned(),
+            image: "none".to_owned(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            resources: Some(resources),
+            ..Default::default()
+        };
+        let spec =
+            pb::PodSpec { node_name: "n1".to_owned(), containers: vec![container], ..Default::default() };
+        let metadata =
+            pb::Metadata { name: name.to_owned(), namespace: "default".to_owned(), ..Default::default() };
+        let pod = pb::Pod { metadata: Some(metadata), spec: Some(spec), status: None };
+        self.client.create(Pod::try_from(pod).unwrap()).await.unwrap();
+        self.pod_that(name, |pod| pod.status.phase == PodPhase::Running).await
+    }
+
+    async fn pod_that(&self, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
+        let key = Key::namespaced("default".parse().unwrap(), name.parse().unwrap());
+        let look = async {
+            loop {
+                let pod: Pod = self.client.get(&key).await.unwrap();
+                if is_so(&pod) {
+                    return pod;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap()
+    }
+
+    /// Ready, as the store has it.
+    async fn ready(&self) -> (ConditionStatus, String) {
+        let node: Node = self.client.get(&Key::node("n1".parse().unwrap())).await.unwrap();
+        let ready = node.status.conditions.into_iter().find(|condition| condition.kind == "Ready").unwrap();
+        (ready.status, ready.message)
+    }
+
+    /// Sends TERM to the agent and waits for its end.
+    async fn terminate(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.agent.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let end = async {
+            while self.agent.try_wait().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, end).await.unwrap();
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s069_a_machine_that_goes_down_says_so_and_ends_its_pods() {
+    let flags = ["--shutdown-on-sigterm", "--shutdown-grace-period=20s"];
+    let mut fleet = Fleet::start(&flags).await;
+    fleet.run("a").await;
+    assert_eq!(fleet.ready().await.0, ConditionStatus::True);
+    fleet.terminate().await;
+    let status = fleet.pod_that("a", |_| true).await.status;
+    assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Terminated"));
+    let (ready, message) = fleet.ready().await;
+    assert_eq!(ready, ConditionStatus::False);
+    assert!(message.contains("node is shutting down"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s069_a_machine_without_pods_says_so_too() {
+    let mut fleet = Fleet::start(&["--shutdown-on-sigterm", "--shutdown-grace-period=20s"]).await;
+    fleet.run("a").await;
+    let key = Key::namespaced("default".parse().unwrap(), "a".parse().unwrap());
+    fleet.client.delete::<Pod>(&key, muster_store_client::DeleteOptions::default()).await.unwrap();
+    while fleet.client.get::<Pod>(&key).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    fleet.terminate().await;
+    assert_eq!(fleet.ready().await.0, ConditionStatus::False);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_replaced_leaves_its_pods_alone() {
+    let mut fleet = Fleet::start(&["--shutdown-grace-period=20s"]).await;
+    fleet.run("a").await;
+    fleet.terminate().await;
+    assert_eq!(fleet.pod_that("a", |_| true).await.status.phase, PodPhase::Running);
+    assert_eq!(fleet.ready().await.0, ConditionStatus::True);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
+    // More than any machine has; soft, since a hard one would be kept from pods.
+    let soft = ["--eviction-soft=memory.available<900Ti", "--eviction-soft-grace-period=memory.available=1s"];
+    let fleet = Fleet::start(&soft).await;
+    fleet.run("a").await;
+    let status = fleet.pod_that("a", Pod::is_finished).await.status;
+    assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Evicted"));
+    let told = async {
+        loop {
+            let events = fleet.client.list::<Event>(Default::default()).await.unwrap().records;
+            let tells = |reason: &str| events.iter().any(|event| event.reason == reason);
+            if tells("Evicted") && tells("EvictionThresholdMet") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s077_a_guaranteed_pod_gets_a_processor_of_its_own() {
+    let fleet = Fleet::start(&["--topology-manager-policy=single-numa-node"]).await;
+    let whole = [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "64Mi".to_owned())];
+    let limits = pb::ResourceRequirements { limits: whole.into(), ..Default::default() };
+    let pod =
+        fleet.run_with("a", limits, &["sh", "-c", "grep Cpus_allowed_list /proc/self/status; sleep 60"]);
+    let uid = pod.await.meta.uid.unwrap();
+    let log = fleet.files.path().join(format!("agent/runtime/pods/{uid}/main/0.log"));
+    let allowed = async {
+        loop {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            if let Some((_, list)) = text.trim().split_once(':') {
+                return list.trim().to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let allowed = tokio::time::timeout(PATIENCE, allowed).await.unwrap();
+    assert!(allowed.parse::<u32>().is_ok(), "one processor, not {allowed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s060_a_runtime_that_lost_its_folder_makes_the_node_not_ready() {
+    let fleet = Fleet::start(&["--node-status-update-frequency=1s"]).await;
+    fleet.run("a").await;
+    let [folder, away] = ["pods", "away"].map(|name| fleet.files.path().join("agent/runtime").join(name));
+    for (from, to, expected) in
+        [(&folder, &away, ConditionStatus::False), (&away, &folder, ConditionStatus::True)]
+    {
+        std::fs::rename(from, to).unwrap();
+        let told = async {
+            while fleet.ready().await.0 != expected {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(11), told).await.unwrap();
+    }
+}
