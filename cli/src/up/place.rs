@@ -1,0 +1,93 @@
+//! Where the records are kept: a directory of the user's, or a temporary one.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::Failure;
+
+/// The data directory; a temporary one goes when this goes.
+#[derive(Debug)]
+pub(super) enum Place {
+    Kept(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Place {
+    /// A temporary directory, the one asked for, or the user's own.
+    pub(super) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
+        if ephemeral {
+            let directory = tempfile::Builder::new().prefix("muster-up-").tempdir();
+            return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
+        }
+        let own = || users_own(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
+        data_dir.map(Path::to_owned).or_else(own).map(Place::Kept).ok_or(Failure::NoHome)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        match self {
+            Place::Kept(directory) => directory,
+            Place::Temporary(directory) => directory.path(),
+        }
+    }
+
+    /// What becomes of the records after the end.
+    pub(super) fn farewell(&self) -> String {
+        match self {
+            Place::Kept(directory) => format!("the records are in {}", directory.display()),
+            Place::Temporary(_) => "the records are gone".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directory = self.directory().display();
+        match self {
+            Place::Kept(_) => write!(f, "{directory}"),
+            Place::Temporary(_) => write!(f, "{directory}, removed at the end"),
+        }
+    }
+}
+
+/// The store's room in the user's state directory. The agent will want one of
+/// its own beside it, so the records do not lie at the top.
+fn users_own(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    // The XDG specification wants relative paths ignored.
+    let state = state_home.map(PathBuf::from).filter(absolute);
+    let state = state.or_else(|| Some(PathBuf::from(home?).join(".local/state")).filter(absolute));
+    state.map(|state| state.join("muster/store"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_state_directory_is_found_or_missed() {
+        for (state_home, home, expected) in [
+            (Some("/s"), Some("/home/a"), Some("/s/muster/store")),
+            (None, Some("/home/a"), Some("/home/a/.local/state/muster/store")),
+            (Some(""), Some("/home/a"), Some("/home/a/.local/state/muster/store")),
+            (Some("s"), Some("/home/a"), Some("/home/a/.local/state/muster/store")),
+            (Some("/s"), None, Some("/s/muster/store")),
+            (None, Some(""), None),
+            (None, None, None),
+        ] {
+            let found = users_own(state_home.map(OsString::from), home.map(OsString::from));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{state_home:?} {home:?}");
+        }
+    }
+
+    #[test]
+    fn a_temporary_directory_goes_with_its_place() {
+        let place = Place::choose(true, None).unwrap();
+        let directory = place.directory().to_owned();
+        assert!(directory.is_dir());
+        drop(place);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,369 @@
+//! The real `muster-agent` as a child process, and the machine it believes to have to itself.
+//!
+//! What an agent starts outlives it by design. So the guard is not the agent but its [`Home`]: when that is dropped,
+//! the agents that used it and every process they started are gone.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use muster_proto::pb;
+use muster_proto::pb::agent_service_client::AgentServiceClient;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use crate::api::Api;
+use crate::process::{Log, PATIENCE, build, channel, without_settings};
+use crate::{Query, eventually, patiently};
+
+/// The agent's binary, built from the sources as they are.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build("muster-agent"))
+}
+
+/// A state directory, and all that runs because of it.
+#[derive(Debug)]
+pub struct Home {
+    directory: TempDir,
+}
+
+impl Home {
+    #[allow(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Home {
+        Home { directory: tempfile::tempdir().expect("a directory for an agent") }
+    }
+
+    /// A file beside the agent's state, for containers to write to.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// How to start the agent of that node here, with turns short enough for a test.
+    pub fn agent(&self, node: &str, store: &str) -> AgentLaunch {
+        let mut flags = BTreeMap::new();
+        for (flag, value) in [
+            ("store", store),
+            ("hostname-override", node),
+            ("listen", "127.0.0.1:0"),
+            ("http-listen", "127.0.0.1:0"),
+            ("node-status-update-frequency", "1s"),
+            ("node-status-report-frequency", "5m"),
+            ("node-lease-duration-seconds", "4"),
+            // How full the machine is that runs the tests must not matter.
+            ("eviction-hard", "memory.available<1Mi"),
+            ("fail-swap-on", "false"),
+        ] {
+            flags.insert(flag.to_owned(), value.to_owned());
+        }
+        AgentLaunch { state_dir: self.file("state"), flags, wrapper: Vec::new() }
+    }
+
+    /// The agents and shims that work here, and everything below them.
+    fn processes(&self) -> BTreeSet<i32> {
+        let all = processes();
+        let home = self.directory.path().as_os_str().as_encoded_bytes().to_owned();
+        let own = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+            program.ends_with(b"muster-agent") && line.windows(home.len()).any(|part| part == home)
+        };
+        let mut found: BTreeSet<i32> = all.keys().copied().filter(own).collect();
+        loop {
+            let below = |(pid, parent): (&i32, &i32)| found.contains(parent).then_some(*pid);
+            let more: BTreeSet<i32> = all.iter().filter_map(below).collect();
+            if more.is_subset(&found) {
+                return found;
+            }
+            found.extend(more);
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            let left = self.processes();
+            if left.is_empty() {
+                break;
+            }
+            for pid in left.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+                // It may be gone already.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Every process of the machine that is not a zombie, and its parent.
+fn processes() -> BTreeMap<i32, i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| Some((pid, stat(pid).filter(|(state, _)| *state != 'Z')?.1))).collect()
+}
+
+/// The state and the parent of a process.
+fn stat(pid: i32) -> Option<(char, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in brackets, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process runs; a zombie does not.
+pub fn runs(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
+        && stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// The command line of a process.
+pub fn command_line(pid: i32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    words.filter(|word| !word.is_empty()).collect()
+}
+
+/// How to start an agent.
+#[derive(Clone, Debug)]
+pub struct AgentLaunch {
+    state_dir: PathBuf,
+    flags: BTreeMap<String, String>,
+    wrapper: Vec<OsString>,
+}
+
+impl AgentLaunch {
+    /// With a flag, instead of what it was.
+    #[must_use]
+    pub fn flag(mut self, flag: &str, value: &str) -> AgentLaunch {
+        self.flags.insert(flag.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With a flag left at its default.
+    #[must_use]
+    pub fn without(mut self, flag: &str) -> AgentLaunch {
+        self.flags.remove(flag);
+        self
+    }
+
+    /// Run by a command that takes the agent's as its last arguments and becomes it.
+    #[must_use]
+    pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> AgentLaunch {
+        self.wrapper = wrapper.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts it without waiting for anything.
+    pub fn spawn(&self) -> AgentProcess {
+        let mut line = self.wrapper.clone();
+        line.push(binary().into());
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).arg(format!("--state-dir={}", self.state_dir.display()));
+        command.args(self.flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        without_settings(&mut command);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the agent can be run");
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let reader = std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || log.fill(stderr)
+        });
+        AgentProcess { child, log, reader: Some(reader) }
+    }
+
+    /// Starts it and waits until it serves.
+    pub fn start(&self) -> AgentProcess {
+        let agent = self.spawn();
+        agent.wait_logged("muster-agent is ready");
+        agent
+    }
+
+    /// Runs an agent that is expected to refuse, to its end.
+    pub fn refused(&self) -> (ExitStatus, String) {
+        let mut agent = self.spawn();
+        let status = agent.wait();
+        (status, agent.log())
+    }
+}
+
+/// An agent that runs. It is killed when dropped; what it started is its [`Home`]'s to end.
+pub struct AgentProcess {
+    child: Child,
+    log: Arc<Log>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl AgentProcess {
+    /// Waits until it has logged a text.
+    pub fn wait_logged(&self, text: &str) {
+        if let Err(log) = self.log.wait_for(text) {
+            panic!("the agent did not say {text:?}; it said:\n{log}");
+        }
+    }
+
+    /// All it has logged.
+    pub fn log(&self) -> String {
+        self.log.lock().0.clone()
+    }
+
+    /// Where it serves gRPC.
+    pub fn url(&self) -> String {
+        self.wait_logged("muster-agent is starting");
+        let log = self.log();
+        let (_, rest) = log.split_once("grpc=").expect("the first line has the address");
+        format!("http://{}", rest.split_whitespace().next().unwrap_or_default())
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the agent is our child");
+    }
+
+    /// `kill -9`, over when this returns.
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// Stops it in order.
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("the agent is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the agent does not end; it said:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        // Its pipe closes with it: then the log is whole.
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log's reader does not panic");
+        }
+        status
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("the agent is our child").is_none()
+    }
+
+    /// What it believes.
+    pub async fn beliefs(&self) -> pb::GetAgentResponse {
+        let mut agent = AgentServiceClient::new(channel(&self.url()));
+        patiently("the agent's answer", agent.get_agent(pb::GetAgentRequest {}))
+            .await
+            .expect("the agent answers")
+            .into_inner()
+    }
+
+    /// What it runs.
+    pub async fn workloads(&self) -> Vec<pb::Workload> {
+        let mut agent = AgentServiceClient::new(channel(&self.url()));
+        patiently("the agent's answer", agent.list_workloads(pb::ListWorkloadsRequest {}))
+            .await
+            .expect("the agent answers")
+            .into_inner()
+            .workloads
+    }
+
+    /// The process of a pod's container `main`, once it runs.
+    pub async fn process_of(&self, pod: &str) -> i32 {
+        eventually(PATIENCE, &format!("pod {pod} runs"), || async {
+            let workloads = self.workloads().await;
+            let workload = workloads.iter().find(|workload| workload.name == pod)?;
+            let pid = i32::try_from(*workload.pids.get("main")?).ok()?;
+            runs(pid).then_some(pid)
+        })
+        .await
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the agent said:\n{}", self.log());
+        }
+        // It may have ended; there is nobody to tell either way.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl fmt::Debug for AgentProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentProcess").field("pid", &self.child.id()).finish_non_exhaustive()
+    }
+}
+
+/// A condition of a node.
+pub fn condition<'a>(node: &'a pb::Node, kind: &str) -> Option<&'a pb::NodeCondition> {
+    node.status.as_ref()?.conditions.iter().find(|condition| condition.r#type == kind)
+}
+
+/// Whether a node says that it is ready.
+pub fn is_ready(node: &pb::Node) -> bool {
+    condition(node, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// The node once something holds of it.
+pub async fn node_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {
+    eventually(PATIENCE, &format!("node {name}: {what}"), || async {
+        api.get::<pb::Node>(name).await.ok().filter(&holds)
+    })
+    .await
+}
+
+/// The node's lease once something holds of it.
+pub async fn lease_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Lease) -> bool) -> pb::Lease {
+    eventually(PATIENCE, &format!("the lease of {name}: {what}"), || async {
+        api.get::<pb::Lease>(&format!("kube-node-lease/{name}")).await.ok().filter(&holds)
+    })
+    .await
+}
+
+/// When a lease was last renewed.
+pub fn renewed_at(lease: &pb::Lease) -> Option<(i64, i32)> {
+    lease.spec.as_ref()?.renew_time.map(|time| (time.seconds, time.nanos))
+}
+
+/// The pod once something holds of it.
+pub async fn pod_where(api: &Api, path: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
+    eventually(PATIENCE, &format!("pod {path}: {what}"), || async {
+        api.get::<pb::Pod>(path).await.ok().filter(&holds)
+    })
+    .await
+}
+
+/// The events about a node with that reason, oldest first.
+pub async fn events(api: &Api, node: &str, reason: &str) -> Vec<pb::Event> {
+    let page = api.list::<pb::Event>(Query::default()).await.expect("events can be listed");
+    let about = |event: &pb::Event| {
+        event.reason == reason && event.involved_object.as_ref().is_some_and(|object| object.name == node)
+    };
+    page.records.into_iter().filter(about).collect()
+}

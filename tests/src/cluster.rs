@@ -1,0 +1,146 @@
+//! A real store on a real socket, in this process, on a directory that outlives it.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use muster_rpc::config::parse_with_config;
+use muster_rpc::shutdown::Shutdown;
+use muster_store::config::Flags;
+use muster_store::run::{Running, start};
+use muster_store_client::{StoreClient, StoreEndpoints};
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::api::Api;
+use crate::authority::Authority;
+use crate::{PATIENCE, eventually, patiently};
+
+/// A store, and the directory it keeps its records in.
+pub struct TestStore {
+    directory: TempDir,
+    flags: Vec<String>,
+    authority: Option<Authority>,
+    running: Running,
+    shutdown: Shutdown,
+    overseer: Channel,
+}
+
+impl TestStore {
+    /// A store without TLS: every caller is the administrator.
+    pub async fn start() -> Self {
+        Self::with_flags(&[]).await
+    }
+
+    /// As [`start`](Self::start), with further flags of `muster-store`.
+    pub async fn with_flags(flags: &[&str]) -> Self {
+        Self::open(directory(), flags.iter().map(|flag| (*flag).to_owned()).collect(), None).await
+    }
+
+    /// A store that asks its callers for certificates.
+    pub async fn secure() -> Self {
+        let authority = Authority::new();
+        let [cert, key] = authority.issue("store", "muster:stores");
+        let files = [("tls-cert", cert), ("tls-key", key), ("tls-client-ca", authority.own())];
+        let flags = files.iter().map(|(flag, path)| format!("--{flag}={}", path.display()));
+        Self::open(directory(), flags.collect(), Some(authority)).await
+    }
+
+    async fn open(directory: TempDir, flags: Vec<String>, authority: Option<Authority>) -> Self {
+        let shutdown = Shutdown::new();
+        let data = format!("--data-dir={}", directory.path().join("store").display());
+        let fixed = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
+        let args = fixed.into_iter().chain(flags.iter().map(String::as_str)).map(OsString::from);
+        let parsed: Flags = parse_with_config(args).expect("flags that muster-store takes");
+        let config = (&parsed).try_into().expect("flags that fit together");
+        let running = patiently("the start of a store", start(config, shutdown.clone())).await;
+        let running = running.expect("the store starts");
+        let overseer = channel(&running, authority.as_ref(), "eva", "muster:admins");
+        Self { directory, flags, authority, running, shutdown, overseer }
+    }
+
+    /// Where it is, by the name that its certificate has.
+    pub fn url(&self) -> String {
+        url(&self.running, self.authority.is_some()).replace("127.0.0.1", "localhost")
+    }
+
+    /// Who issues certificates for it; nobody if it asks for none.
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
+    }
+
+    /// The store as the administrator sees it.
+    pub fn api(&self) -> Api {
+        Api::new(self.overseer.clone(), self.overseer.clone())
+    }
+
+    /// The store as a caller with that certificate sees it.
+    pub fn api_as(&self, common_name: &str, organization: &str) -> Api {
+        let own = channel(&self.running, self.authority.as_ref(), common_name, organization);
+        Api::new(own, self.overseer.clone())
+    }
+
+    /// The store as a node's agent sees it.
+    pub fn api_as_node(&self, name: &str) -> Api {
+        self.api_as(&format!("node:{name}"), "muster:nodes")
+    }
+
+    /// The client that Muster's own parts use.
+    pub fn client(&self) -> StoreClient {
+        let endpoints = StoreEndpoints::new([url(&self.running, self.authority.is_some())]);
+        let tls = self.authority.as_ref().map(|authority| authority.client("eva", "muster:admins"));
+        StoreClient::connect(endpoints.with_tls(tls)).expect("an address that can be used")
+    }
+
+    /// Stops the store in order; the directory stays.
+    pub async fn stop(self) -> Stopped {
+        let Self { directory, flags, authority, running, shutdown, overseer } = self;
+        drop(overseer);
+        let store = Arc::downgrade(&running.store);
+        shutdown.trigger();
+        patiently("the end of the store", running.stopped()).await.expect("the store stops in order");
+        // The files are free once the last connection has let go of the store.
+        eventually(PATIENCE, "the last use of the store", || async {
+            (store.strong_count() == 0).then_some(())
+        })
+        .await;
+        Stopped { directory, flags, authority }
+    }
+
+    /// Stops the store and starts it again on what it has kept. It listens on another port then.
+    pub async fn restart(self) -> Self {
+        self.stop().await.start().await
+    }
+}
+
+/// What a store leaves behind.
+pub struct Stopped {
+    directory: TempDir,
+    flags: Vec<String>,
+    authority: Option<Authority>,
+}
+
+impl Stopped {
+    pub async fn start(self) -> TestStore {
+        TestStore::open(self.directory, self.flags, self.authority).await
+    }
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory for a store")
+}
+
+fn url(running: &Running, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", running.address)
+}
+
+fn channel(running: &Running, authority: Option<&Authority>, name: &str, organization: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(url(running, authority.is_some())).expect("an address");
+    match authority {
+        None => endpoint,
+        Some(authority) => endpoint
+            .tls_config(authority.client(name, organization).config())
+            .expect("certificates that can be used"),
+    }
+    .connect_lazy()
+}

@@ -1,0 +1,228 @@
+//! Records in few words: `node("a").label("zone", "a").taint("gpu=yes:NoSchedule")`.
+
+use muster_proto::pb;
+
+use crate::wire::Wire;
+
+/// The namespace of pods and budgets that do not say otherwise.
+pub const NAMESPACE: &str = "default";
+
+/// A node with nothing but a name.
+pub fn node(name: &str) -> pb::Node {
+    pb::Node { metadata: Some(named("", name)), spec: None, status: None }
+}
+
+/// A pod of one container, in `default`.
+pub fn pod(name: &str) -> pb::Pod {
+    let containers = vec![container("main")];
+    let spec = pb::PodSpec { containers, ..Default::default() };
+    pb::Pod { metadata: Some(named(NAMESPACE, name)), spec: Some(spec), status: None }
+}
+
+/// A container that asks for nothing.
+pub fn container(name: &str) -> pb::Container {
+    pb::Container { name: name.to_owned(), image: "image".to_owned(), ..Default::default() }
+}
+
+/// A lease in `kube-node-lease` that nobody holds.
+pub fn lease(name: &str) -> pb::Lease {
+    let metadata = Some(named(muster_proto::wellknown::NODE_LEASE_NAMESPACE, name));
+    pb::Lease { metadata, spec: Some(pb::LeaseSpec::default()) }
+}
+
+/// A budget in `default` over the pods with that label, of which so many must stay.
+pub fn budget(name: &str, (key, value): (&str, &str), min_available: &str) -> pb::DisruptionBudget {
+    let selector = pb::LabelSelector {
+        match_labels: [(key.to_owned(), value.to_owned())].into(),
+        match_expressions: vec![],
+    };
+    let spec = pb::DisruptionBudgetSpec {
+        selector: Some(selector),
+        min_available: min_available.to_owned(),
+        ..Default::default()
+    };
+    pb::DisruptionBudget { metadata: Some(named(NAMESPACE, name)), spec: Some(spec), status: None }
+}
+
+/// Something that happened to a node.
+pub fn event(node: &str, reason: &str, message: &str) -> pb::Event {
+    let involved =
+        pb::ObjectReference { kind: "Node".to_owned(), name: node.to_owned(), ..Default::default() };
+    pb::Event {
+        involved_object: Some(involved),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        source_component: "test".to_owned(),
+        ..Default::default()
+    }
+}
+
+/// A taint written `key=value:effect`; nothing of it is checked.
+pub fn taint(text: &str) -> pb::Taint {
+    let (mark, effect) = text.rsplit_once(':').unwrap_or((text, ""));
+    let (key, value) = mark.split_once('=').unwrap_or((mark, ""));
+    pb::Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned(), time_added: None }
+}
+
+/// A toleration of every taint with that key and effect.
+pub fn tolerates(key: &str, effect: &str) -> pb::Toleration {
+    let (key, effect) = (key.to_owned(), effect.to_owned());
+    pb::Toleration { key, operator: "Exists".to_owned(), effect, ..Default::default() }
+}
+
+fn named(namespace: &str, name: &str) -> pb::Metadata {
+    pb::Metadata { name: name.to_owned(), namespace: namespace.to_owned(), ..Default::default() }
+}
+
+/// What every record can be given.
+pub trait Described: Wire {
+    /// The record with its metadata changed.
+    fn with(mut self, change: impl FnOnce(&mut pb::Metadata)) -> Self {
+        change(self.metadata_mut().get_or_insert_default());
+        self
+    }
+
+    fn label(self, key: &str, value: &str) -> Self {
+        self.with(|metadata| drop(metadata.labels.insert(key.to_owned(), value.to_owned())))
+    }
+
+    fn without_label(self, key: &str) -> Self {
+        self.with(|metadata| drop(metadata.labels.remove(key)))
+    }
+
+    fn annotation(self, key: &str, value: &str) -> Self {
+        self.with(|metadata| drop(metadata.annotations.insert(key.to_owned(), value.to_owned())))
+    }
+
+    fn finalizers(self, finalizers: &[&str]) -> Self {
+        let finalizers = finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect();
+        self.with(|metadata| metadata.finalizers = finalizers)
+    }
+
+    /// Owned by that record, which controls it.
+    fn owned_by(self, kind: &str, name: &str, uid: &str) -> Self {
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.to_owned());
+        let api_version = "v1".to_owned();
+        let owner = pb::OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            controller: true,
+            block_owner_deletion: false,
+        };
+        self.with(|metadata| metadata.owner_references.push(owner))
+    }
+
+    fn in_namespace(self, namespace: &str) -> Self {
+        self.with(|metadata| namespace.clone_into(&mut metadata.namespace))
+    }
+
+    /// Carrying this version, as an update does that must not overwrite a later one.
+    fn at(self, version: u64) -> Self {
+        self.with(|metadata| metadata.resource_version = version)
+    }
+}
+
+impl<R: Wire> Described for R {}
+
+/// What a node can be given.
+pub trait NodeWords: Sized {
+    fn spec(self, change: impl FnOnce(&mut pb::NodeSpec)) -> Self;
+    fn status(self, change: impl FnOnce(&mut pb::NodeStatus)) -> Self;
+
+    fn taint(self, text: &str) -> Self {
+        self.spec(|spec| spec.taints.push(taint(text)))
+    }
+
+    fn pod_cidrs(self, cidrs: &[&str]) -> Self {
+        let cidrs: Vec<String> = cidrs.iter().map(|cidr| (*cidr).to_owned()).collect();
+        self.spec(|spec| {
+            spec.pod_cidr = cidrs.first().cloned().unwrap_or_default();
+            spec.pod_cidrs = cidrs;
+        })
+    }
+
+    fn provider_id(self, id: &str) -> Self {
+        self.spec(|spec| id.clone_into(&mut spec.provider_id))
+    }
+
+    fn cordoned(self) -> Self {
+        self.spec(|spec| spec.unschedulable = true)
+    }
+
+    /// With the Ready condition at that status.
+    fn ready(self, status: &str) -> Self {
+        let (r#type, status) = ("Ready".to_owned(), status.to_owned());
+        let condition = pb::NodeCondition { r#type, status, ..Default::default() };
+        self.status(|held| held.conditions = vec![condition])
+    }
+
+    fn capacity(self, resource: &str, quantity: &str) -> Self {
+        self.status(|status| drop(status.capacity.insert(resource.to_owned(), quantity.to_owned())))
+    }
+}
+
+impl NodeWords for pb::Node {
+    fn spec(mut self, change: impl FnOnce(&mut pb::NodeSpec)) -> Self {
+        change(self.spec.get_or_insert_default());
+        self
+    }
+
+    fn status(mut self, change: impl FnOnce(&mut pb::NodeStatus)) -> Self {
+        change(self.status.get_or_insert_default());
+        self
+    }
+}
+
+/// What a pod can be given.
+pub trait PodWords: Sized {
+    fn spec(self, change: impl FnOnce(&mut pb::PodSpec)) -> Self;
+    fn status(self, change: impl FnOnce(&mut pb::PodStatus)) -> Self;
+
+    /// Bound to that node.
+    fn on(self, node: &str) -> Self {
+        self.spec(|spec| node.clone_into(&mut spec.node_name))
+    }
+
+    fn toleration(self, toleration: pb::Toleration) -> Self {
+        self.spec(|spec| spec.tolerations.push(toleration))
+    }
+
+    fn grace(self, seconds: i64) -> Self {
+        self.spec(|spec| spec.termination_grace_period_seconds = Some(seconds))
+    }
+
+    fn phase(self, phase: &str) -> Self {
+        self.status(|status| phase.clone_into(&mut status.phase))
+    }
+
+    /// Running, with the Ready condition at that status.
+    fn running(self, ready: &str) -> Self {
+        let (r#type, status) = ("Ready".to_owned(), ready.to_owned());
+        let condition = pb::PodCondition { r#type, status, ..Default::default() };
+        self.phase("Running").status(|held| held.conditions = vec![condition])
+    }
+}
+
+impl PodWords for pb::Pod {
+    fn spec(mut self, change: impl FnOnce(&mut pb::PodSpec)) -> Self {
+        change(self.spec.get_or_insert_default());
+        self
+    }
+
+    fn status(mut self, change: impl FnOnce(&mut pb::PodStatus)) -> Self {
+        change(self.status.get_or_insert_default());
+        self
+    }
+}
+
+/// A lease held by somebody for so long.
+pub fn held(lease: pb::Lease, holder: &str, seconds: i32) -> pb::Lease {
+    let spec = pb::LeaseSpec {
+        holder_identity: holder.to_owned(),
+        lease_duration_seconds: Some(seconds),
+        ..lease.spec.unwrap_or_default()
+    };
+    pb::Lease { spec: Some(spec), ..lease }
+}

@@ -1,0 +1,91 @@
+//! PROOF: the words that scenarios are written in, and the real store they are told to.
+//!
+//! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
+//! [`api`] calls it as somebody, and [`refusal`] is what a call that was refused says, checked to have left no trace.
+
+pub mod agent_process;
+pub mod api;
+pub mod authority;
+pub mod cluster;
+pub mod fixtures;
+pub mod process;
+pub mod proxy;
+pub mod refusal;
+pub mod wire;
+
+use std::future::Future;
+use std::time::Duration;
+
+use muster_rpc::clock::SystemClock;
+
+pub use api::{Api, Watch};
+pub use cluster::TestStore;
+pub use refusal::Refusal;
+pub use wire::{Deletion, Follow, Page, Query, Seen, Wire};
+
+/// Whatever takes longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a condition that is not met yet is left alone before it is looked at again.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// The answer, which must come before patience runs out.
+///
+/// # Panics
+/// When it does not.
+pub async fn patiently<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    within(PATIENCE, what, answer).await
+}
+
+/// The answer, which must come within that time.
+///
+/// # Panics
+/// When it does not.
+pub async fn within<T>(time: Duration, what: &str, answer: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(time, answer).await {
+        Ok(answer) => answer,
+        Err(_) => panic!("{what} did not happen within {time:?}"),
+    }
+}
+
+/// Looks again and again until there is something to see.
+///
+/// # Panics
+/// When there is nothing within that time.
+pub async fn eventually<T, F>(time: Duration, what: &str, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let looking = async {
+        loop {
+            match look().await {
+                Some(seen) => break seen,
+                None => tokio::time::sleep(GLANCE).await,
+            }
+        }
+    };
+    within(time, what, looking).await
+}
+
+/// Looks again and again, for all of that time, and finds that something holds.
+///
+/// # Panics
+/// When it once does not.
+pub async fn stays<F>(time: Duration, what: &str, mut look: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let looking = async {
+        loop {
+            assert!(look().await, "no longer so: {what}");
+            tokio::time::sleep(GLANCE * 4).await;
+        }
+    };
+    // It never ends by itself: the time is over, or it has panicked.
+    let _: Result<(), _> = tokio::time::timeout(time, looking).await;
+}
+
+/// Now, in seconds since 1970, by the clock that the store in this process has too.
+pub fn now_seconds() -> i64 {
+    SystemClock::shared().now().as_second()
+}

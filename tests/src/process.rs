@@ -1,0 +1,402 @@
+//! The real `muster-store` as a child process: started, asked, killed.
+//!
+//! What a crash leaves behind can only be seen from outside, so these tests run
+//! the binary itself. A [`StoreProcess`] is killed when it is dropped.
+//! [`journal`] are writers that know what was acknowledged to them.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+pub mod journal;
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::api::Api;
+
+/// No condition here takes this long on a machine that works.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test, built from the sources as they are.
+///
+/// Cargo builds no other package's binary for a test, and one that happens to
+/// lie in the target directory may be old. So cargo is asked each time: it does
+/// nothing when the binary is fresh, takes turns with itself, and with both
+/// packages named it picks the same features as for the test, so that only the
+/// binary is linked.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build("muster-store"))
+}
+
+/// Builds a package's binary of the same name; returns where it lies.
+pub(crate) fn build(package: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    // target/<profile>/deps/<test>
+    let profile_dir = test.ancestors().nth(2).expect("a test lies in a target directory");
+    let target_dir = profile_dir.parent().expect("a profile's directory has a parent");
+    let profile = match profile_dir.file_name().and_then(OsStr::to_str) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo says about the test's own package would have some build
+    // scripts, and all that hangs on them, run again each time.
+    for (name, _) in std::env::vars_os() {
+        let own = ["CARGO_PKG_", "CARGO_MANIFEST_"].map(str::as_bytes);
+        if own.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix)) {
+            cargo.env_remove(name);
+        }
+    }
+    let built = cargo
+        .args(["build", "--quiet", "--package", "muster-tests", "--package", package])
+        .args(["--bin", package, "--profile", profile])
+        .arg("--target-dir")
+        .arg(target_dir)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo can be run");
+    assert!(built.success(), "{package} could not be built");
+    profile_dir.join(package)
+}
+
+/// The environment of whoever runs the tests has no say in what a part is told.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MUSTER_")) {
+        command.env_remove(name);
+    }
+}
+
+/// A port that nobody listens on, for a store that comes back at the same place.
+///
+/// Not one the kernel hands out to callers: one of those could take it while the
+/// store is away, or even meet itself there.
+pub fn free_port() -> u16 {
+    // Handed out once: the test that has it may have stopped its store for a moment.
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = 20_000 + (std::process::id() as u16).wrapping_mul(7) % 10_000;
+    let mut ports = (start..32_000).chain(20_000..start).filter(|port| !taken.contains(port));
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let free = free.expect("some port is free");
+    taken.insert(free);
+    free
+}
+
+/// How to start a store.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    data_dir: PathBuf,
+    host: IpAddr,
+    port: u16,
+    args: Vec<OsString>,
+    wrapper: Vec<OsString>,
+}
+
+impl Launch {
+    /// A store on this directory, at a port of its own choice.
+    pub fn on(data_dir: &Path) -> Launch {
+        let host = IpAddr::from(Ipv4Addr::LOCALHOST);
+        Launch { data_dir: data_dir.to_owned(), host, port: 0, args: Vec::new(), wrapper: Vec::new() }
+    }
+
+    /// At this port.
+    #[must_use]
+    pub fn at(self, port: u16) -> Launch {
+        Launch { port, ..self }
+    }
+
+    /// At this port of every address, in clear.
+    #[must_use]
+    pub fn everywhere_at(self, port: u16) -> Launch {
+        let mut launch = Launch { host: Ipv4Addr::UNSPECIFIED.into(), port, ..self };
+        launch.args.push("--insecure".into());
+        launch
+    }
+
+    /// With a further flag.
+    #[must_use]
+    pub fn flag(mut self, flag: &str, value: &str) -> Launch {
+        self.args.extend([flag.into(), value.into()]);
+        self
+    }
+
+    /// Run by a command that takes the store's as its last arguments and becomes
+    /// it (`exec`), so that the child's number stays the store's.
+    #[must_use]
+    pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> Launch {
+        self.wrapper = wrapper.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts it without waiting for anything.
+    pub fn spawn(&self) -> StoreProcess {
+        let mut line = self.wrapper.clone();
+        line.push(binary().into());
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).arg("--data-dir").arg(&self.data_dir);
+        command.arg("--listen").arg(SocketAddr::new(self.host, self.port).to_string());
+        command.args(["--http-listen", "127.0.0.1:0"]).args(&self.args);
+        without_settings(&mut command);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the store can be run");
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let reader = std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || log.fill(stderr)
+        });
+        StoreProcess { child, log, reader: Some(reader) }
+    }
+
+    /// Starts it and waits until it serves.
+    pub fn start(&self) -> StoreProcess {
+        let store = self.spawn();
+        store.wait_ready();
+        store
+    }
+
+    /// Runs a store that is expected to refuse, to its end.
+    pub fn refused(&self) -> (ExitStatus, String) {
+        let mut store = self.spawn();
+        let status = store.wait();
+        (status, store.log())
+    }
+}
+
+/// Runs the binary with a subcommand to its end.
+pub fn run(args: &[&OsStr]) -> Output {
+    Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("muster-store can be run")
+}
+
+/// What a store has written to its log so far.
+#[derive(Default)]
+pub(crate) struct Log {
+    text: Mutex<(String, bool)>,
+    grown: Condvar,
+}
+
+impl Log {
+    pub(crate) fn fill(&self, stderr: impl Read) {
+        let mut lines = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
+            self.lock().0.push_str(&plain(&String::from_utf8_lossy(&line)));
+            self.grown.notify_all();
+            line.clear();
+        }
+        self.lock().1 = true;
+        self.grown.notify_all();
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, (String, bool)> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the log has a text or has ended.
+    pub(crate) fn wait_for(&self, text: &str) -> Result<String, String> {
+        let waiting = |(log, ended): &mut (String, bool)| !log.contains(text) && !*ended;
+        let waited = self.grown.wait_timeout_while(self.lock(), PATIENCE, waiting);
+        let (log, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if log.0.contains(text) { Ok(log.0.clone()) } else { Err(log.0.clone()) }
+    }
+}
+
+/// A line without the colours of a terminal.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+/// A store that runs.
+pub struct StoreProcess {
+    child: Child,
+    log: Arc<Log>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl StoreProcess {
+    /// Waits until it serves.
+    pub fn wait_ready(&self) {
+        self.wait_logged("muster-store is ready");
+    }
+
+    /// Waits until it has logged a text.
+    pub fn wait_logged(&self, text: &str) {
+        if let Err(log) = self.log.wait_for(text) {
+            panic!("the store did not say {text:?}; it said:\n{log}");
+        }
+    }
+
+    /// All it has logged.
+    pub fn log(&self) -> String {
+        self.log.lock().0.clone()
+    }
+
+    fn address(&self, field: &str) -> SocketAddr {
+        self.wait_logged("muster-store is starting");
+        let log = self.log();
+        let (_, rest) = log.split_once(&format!("{field}=")).expect("the first line has the address");
+        let address = rest.split_whitespace().next().unwrap_or_default();
+        address.parse().unwrap_or_else(|_| panic!("{address:?} is no address"))
+    }
+
+    /// Where it serves gRPC.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address("grpc"))
+    }
+
+    /// A connection of its own, made when first used.
+    pub fn channel(&self) -> Channel {
+        channel(&self.url())
+    }
+
+    /// The store as its administrator sees it.
+    pub fn api(&self) -> Api {
+        Api::of(self.channel())
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the store is our child");
+    }
+
+    /// `kill -9`, over when this returns.
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("the store is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the store does not end; it said:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        // Its pipe closes with it: then the log is whole.
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log's reader does not panic");
+        }
+        status
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("the store is our child").is_none()
+    }
+
+    /// One metric of its HTTP port, by its name in the text.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect(self.address("http")).expect("the HTTP port is open");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("the HTTP port takes requests");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the HTTP port answers");
+        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("no metric {name} in:\n{answer}"))
+    }
+
+    /// The memory it holds, in bytes.
+    pub fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("the store runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has a size");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("the size is a number");
+        kib * 1024
+    }
+}
+
+impl Drop for StoreProcess {
+    fn drop(&mut self) {
+        // It may have ended; there is nobody to tell either way.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl fmt::Debug for StoreProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreProcess").field("pid", &self.child.id()).finish_non_exhaustive()
+    }
+}
+
+/// A connection that is made when first used. Must be called within a runtime.
+pub fn channel(url: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(url.to_owned()).expect("a store has an address");
+    // Wide enough for a watcher that catches up with a thousand changes.
+    endpoint.tcp_nodelay(true).initial_stream_window_size(1 << 20).connect_lazy()
+}
+
+/// Returns once something holds; fails if it does not in time.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Numbers that look random and come again with the same seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// From `MUSTER_TEST_SEED`, or else by the clock; printed, so that a failure
+    /// can be run again.
+    pub fn seeded() -> Dice {
+        let given = std::env::var("MUSTER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(1, |now| now.as_nanos() as u64)
+        });
+        println!("MUSTER_TEST_SEED={seed}");
+        Dice(seed)
+    }
+
+    /// Dice of its own for a part, so that parts do not disturb each other.
+    pub fn fork(&mut self) -> Dice {
+        Dice(self.roll())
+    }
+
+    /// Any number (splitmix64).
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+
+    /// True once in so many times.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}

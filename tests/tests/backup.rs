@@ -1,0 +1,326 @@
+//! A backup of a store that is busy, and what is made of it.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use muster_proto::pb;
+use muster_proto::pb::disruption_budget_service_client::DisruptionBudgetServiceClient;
+use muster_proto::pb::event_service_client::EventServiceClient;
+use muster_proto::pb::lease_service_client::LeaseServiceClient;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_proto::pb::pod_service_client::PodServiceClient;
+use muster_tests::process::journal::{self, NAMESPACE, Pulse, Writer};
+use muster_tests::process::{Dice, Launch, run, until};
+use tokio::task::{JoinSet, block_in_place};
+use tonic::transport::Channel;
+
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// All records of a store at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Records {
+    nodes: Vec<pb::Node>,
+    leases: Vec<pb::Lease>,
+    pods: Vec<pb::Pod>,
+    budgets: Vec<pb::DisruptionBudget>,
+    events: Vec<pb::Event>,
+    version: u64,
+}
+
+impl Records {
+    /// As they are, or as they were at a version.
+    async fn read(channel: &Channel, at: Option<u64>) -> Records {
+        let mut all = Records::default();
+        macro_rules! list {
+            ($into:ident, $client:ident, $list:ident($request:ident), $records:ident) => {{
+                let mut client = $client::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+                let mut token = String::new();
+                loop {
+                    let mut request = pb::$request { page_token: token, ..Default::default() };
+                    if let (Some(version), true) = (at, request.page_token.is_empty()) {
+                        request.resource_version = version;
+                        request.resource_version_match = "Exact".into();
+                    }
+                    let page = client.$list(request).await.unwrap().into_inner();
+                    all.$into.extend(page.$records);
+                    all.version = page.resource_version;
+                    token = page.next_page_token;
+                    if token.is_empty() {
+                        break;
+                    }
+                }
+            }};
+        }
+        list!(nodes, NodeServiceClient, list_nodes(ListNodesRequest), nodes);
+        list!(leases, LeaseServiceClient, list_leases(ListLeasesRequest), leases);
+        list!(pods, PodServiceClient, list_pods(ListPodsRequest), pods);
+        list!(
+            budgets,
+            DisruptionBudgetServiceClient,
+            list_disruption_budgets(ListDisruptionBudgetsRequest),
+            disruption_budgets
+        );
+        list!(events, EventServiceClient, list_events(ListEventsRequest), events);
+        all
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len() + self.leases.len() + self.pods.len() + self.budgets.len() + self.events.len()
+    }
+
+    /// Leases apart from their renewals.
+    fn lease_identities(&self) -> BTreeMap<String, (String, String)> {
+        let identity = |lease: &pb::Lease| {
+            let metadata = lease.metadata.clone().unwrap_or_default();
+            let holder = lease.spec.clone().unwrap_or_default().holder_identity;
+            (format!("{}/{}", metadata.namespace, metadata.name), (metadata.uid, holder))
+        };
+        self.leases.iter().map(identity).collect()
+    }
+
+    fn lease_versions(&self) -> BTreeMap<String, u64> {
+        let version = |lease: &pb::Lease| {
+            let metadata = lease.metadata.clone().unwrap_or_default();
+            (format!("{}/{}", metadata.namespace, metadata.name), metadata.resource_version)
+        };
+        self.leases.iter().map(version).collect()
+    }
+}
+
+/// Puts in records of every kind that nobody touches afterwards.
+async fn furnish(channel: &Channel) {
+    let mut nodes = NodeServiceClient::new(channel.clone());
+    for i in 0..600 {
+        let node = Some(journal::node(&format!("still-{i:03}"), "still"));
+        nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap();
+    }
+    let image = |i| pb::ContainerImage { names: vec![format!("{i:04}-{}", "x".repeat(995))], size_bytes: i };
+    let status = pb::NodeStatus { images: (0..1000).map(image).collect(), ..Default::default() };
+    let large = pb::Node { status: Some(status), ..journal::node("large", "large") };
+    let stored = nodes.create_node(pb::CreateNodeRequest { node: Some(large) }).await.unwrap().into_inner();
+    let size = prost::Message::encoded_len(&stored.node.unwrap());
+    assert!(size > 1_000_000, "{size}");
+
+    let mut pods = PodServiceClient::new(channel.clone());
+    for i in 0..20 {
+        let mut pod = journal::pod(&format!("still-{i}"), "still");
+        pod.metadata.get_or_insert_default().labels.insert("app".into(), "web".into());
+        pods.create_pod(pb::CreatePodRequest { pod: Some(pod) }).await.unwrap();
+        let bind = pb::BindPodRequest {
+            namespace: NAMESPACE.into(),
+            name: format!("still-{i}"),
+            node_name: format!("still-{i:03}"),
+            preconditions: None,
+        };
+        pods.bind_pod(bind).await.unwrap();
+    }
+    let selector = pb::LabelSelector {
+        match_labels: [("app".to_owned(), "web".to_owned())].into(),
+        ..Default::default()
+    };
+    let spec = pb::DisruptionBudgetSpec {
+        selector: Some(selector),
+        min_available: "50%".into(),
+        ..Default::default()
+    };
+    let metadata = Some(journal::metadata("web", NAMESPACE, ""));
+    let budget = pb::DisruptionBudget { metadata, spec: Some(spec), status: None };
+    let request = pb::CreateDisruptionBudgetRequest { disruption_budget: Some(budget) };
+    DisruptionBudgetServiceClient::new(channel.clone()).create_disruption_budget(request).await.unwrap();
+
+    let involved = pb::ObjectReference { kind: "Node".into(), name: "large".into(), ..Default::default() };
+    let event = pb::Event {
+        metadata: Some(journal::metadata("", "default", "")),
+        involved_object: Some(involved),
+        reason: "Furnished".into(),
+        message: "with everything".into(),
+        source_component: "test".into(),
+        ..Default::default()
+    };
+    let request = pb::RecordEventRequest { event: Some(event) };
+    EventServiceClient::new(channel.clone()).record_event(request).await.unwrap();
+
+    let mut leases = LeaseServiceClient::new(channel.clone());
+    for i in 0..10 {
+        let name = format!("still-{i}");
+        let metadata = Some(journal::metadata(&name, NAMESPACE, ""));
+        let spec = Some(pb::LeaseSpec { holder_identity: "me".into(), ..Default::default() });
+        let request = pb::CreateLeaseRequest { lease: Some(pb::Lease { metadata, spec }) };
+        leases.create_lease(request).await.unwrap();
+        for _ in 0..3 {
+            let (namespace, name) = (NAMESPACE.to_owned(), name.clone());
+            let request = pb::RenewLeaseRequest { namespace, name, holder_identity: "me".into() };
+            leases.renew_lease(request).await.unwrap();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs `muster-store restore`.
+fn restore(file: &Path, data_dir: &Path) -> std::process::Output {
+    run(&["restore".as_ref(), file.as_os_str(), "--data-dir".as_ref(), data_dir.as_os_str()])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
+    let mut dice = Dice::seeded();
+    let directory = tempfile::tempdir().unwrap();
+    let (file, restored) = (directory.path().join("backup"), directory.path().join("restored"));
+    let store = block_in_place(|| Launch::on(&directory.path().join("data")).start());
+    let channel = store.channel();
+    furnish(&channel).await;
+
+    let pulse = Pulse::default();
+    let mut busy = JoinSet::new();
+    for mut writer in Writer::fleet(&mut dice) {
+        let (channel, pulse) = (store.channel(), Arc::clone(&pulse));
+        busy.spawn(async move { writer.write_on(channel, &pulse).await });
+    }
+    until("writers write", || pulse.load(Ordering::Relaxed) > 100).await;
+    let before = Records::read(&channel, None).await.lease_versions();
+    let acknowledged = pulse.load(Ordering::Relaxed);
+    let url = store.url();
+    let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
+    let done = block_in_place(|| run(&backup));
+    let meanwhile = pulse.load(Ordering::Relaxed) - acknowledged;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(meanwhile > 0, "the writers went on");
+    let said = text(&done.stdout);
+    let (_, rest) = said.split_once("resource version ").unwrap();
+    let moment: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
+    let original = Records::read(&channel, Some(moment)).await;
+    let after = Records::read(&channel, None).await.lease_versions();
+    block_in_place(|| store.kill());
+    busy.join_all().await;
+
+    let done = block_in_place(|| restore(&file, &restored));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let launch = Launch::on(&restored);
+    let store = block_in_place(|| launch.start());
+    let channel = store.channel();
+    let copy = Records::read(&channel, None).await;
+    println!("{said}; {meanwhile} writes meanwhile; {} records restored at {}", copy.count(), copy.version);
+    assert_eq!(copy.nodes, original.nodes);
+    assert_eq!(copy.pods, original.pods);
+    assert_eq!(copy.budgets, original.budgets);
+    assert_eq!(copy.events, original.events);
+    // Of renewals only the newest is kept, so a lease may be a little younger
+    // than the moment.
+    assert_eq!(copy.lease_identities(), original.lease_identities());
+    let versions = copy.lease_versions();
+    for (name, version) in &versions {
+        assert!(after.get(name).is_none_or(|after| version <= after), "{name}: {version}");
+        assert!(!name.contains("/still-") || before.get(name) == Some(version), "{name} was not touched");
+    }
+    let ahead = versions.values().filter(|version| **version > moment).count();
+    let newest = versions.values().copied().max().unwrap_or(0).max(moment);
+    assert!(copy.version >= newest, "the store is at {}, a lease at {newest}", copy.version);
+
+    // It goes on above, and nothing restored is lost to what comes.
+    let mut nodes = NodeServiceClient::new(channel.clone());
+    let mut last = newest;
+    for i in 0..1000 {
+        let node = Some(journal::node(&format!("new-{i:04}"), "new"));
+        let created = nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap().into_inner().node;
+        let version = created.unwrap().metadata.unwrap().resource_version;
+        assert!(version > last, "{version} after {last}");
+        last = version;
+    }
+    let lease = pb::RenewLeaseRequest {
+        namespace: NAMESPACE.into(),
+        name: "still-3".into(),
+        holder_identity: "me".into(),
+    };
+    LeaseServiceClient::new(channel.clone()).renew_lease(lease).await.unwrap();
+    let live = Records::read(&channel, None).await;
+    block_in_place(|| store.kill());
+    let store = block_in_place(|| launch.start());
+    let reread = Records::read(&store.channel(), None).await;
+    assert_eq!(reread, live);
+    assert_eq!(reread.lease_identities(), copy.lease_identities());
+    println!("{ahead} leases were renewed after the moment and before they were read");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, data) = (directory.path().join("backup"), directory.path().join("data"));
+    let store = block_in_place(|| Launch::on(&data).start());
+    furnish(&store.channel()).await;
+    let url = store.url();
+    let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
+    assert!(block_in_place(|| run(&backup)).status.success());
+
+    // A store that is not there: no file, and not half of one.
+    let nowhere = directory.path().join("nowhere");
+    let unreachable: [&OsStr; 4] =
+        ["backup".as_ref(), nowhere.as_os_str(), "--store".as_ref(), "http://127.0.0.1:1".as_ref()];
+    let refused = block_in_place(|| run(&unreachable));
+    assert!(!refused.status.success());
+    assert!(
+        text(&refused.stderr).contains("http://127.0.0.1:1 cannot be reached"),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert!(!nowhere.exists());
+
+    let whole = fs::read(&file).unwrap();
+    let new = directory.path().join("new");
+    let damaged = directory.path().join("damaged");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for (content, expected) in [
+        (&whole[..whole.len() - 1], "damaged or cut short"),
+        (&whole[..whole.len() / 2], "damaged or cut short"),
+        (&whole[..16], "damaged or cut short"),
+        (&flipped, "damaged or cut short"),
+        (b"", "is not a Muster backup"),
+        (b"#!/bin/sh\necho hello\n", "is not a Muster backup"),
+    ] {
+        fs::write(&damaged, content).unwrap();
+        let refused = block_in_place(|| restore(&damaged, &new));
+        assert!(!refused.status.success(), "{} bytes", content.len());
+        let said = text(&refused.stderr);
+        assert!(said.contains(expected) && said.contains(&damaged.display().to_string()), "{said}");
+        assert!(!new.exists(), "{} bytes left something behind", content.len());
+    }
+
+    // Into a directory that is in use: the store there does not notice.
+    let live = Records::read(&store.channel(), None).await;
+    let refused = block_in_place(|| restore(&file, &data));
+    assert!(!refused.status.success());
+    assert!(text(&refused.stderr).contains(&format!("{} exists already", data.display())));
+    assert_eq!(Records::read(&store.channel(), None).await, live);
+    block_in_place(|| store.kill());
+    let store = block_in_place(|| Launch::on(&data).start());
+    assert_eq!(Records::read(&store.channel(), None).await, live);
+
+    // Into one that holds something else.
+    let foreign = directory.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("thesis.txt"), "irreplaceable").unwrap();
+    let refused = block_in_place(|| restore(&file, &foreign));
+    assert!(!refused.status.success());
+    let left: Vec<_> = fs::read_dir(&foreign).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["thesis.txt"]);
+
+    // And the whole one into an empty one, after all of that.
+    fs::create_dir(&new).unwrap();
+    let done = block_in_place(|| restore(&file, &new));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let copy = block_in_place(|| Launch::on(&new).start());
+    let copied = Records::read(&copy.channel(), None).await;
+    // Far above the backup, so that nobody who followed the old store takes new changes for old ones.
+    assert!(copied.version > live.version);
+    assert!(Records { version: live.version, ..copied } == live, "the copy is not what was backed up");
+}

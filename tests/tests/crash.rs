@@ -1,0 +1,374 @@
+//! What survives when the store is killed, and what it does not start on.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_proto::record::Record;
+use muster_rpc::backoff::Backoff;
+use muster_store_client::{ClientError, Event, StoreClient, StoreEndpoints, WatchOptions};
+use muster_tests::process::journal::{
+    self, Journal, Kind, Pulse, Seen, Tale, Told, Work, Writer, check_all, check_tale,
+};
+use muster_tests::process::{Dice, Launch, StoreProcess, free_port, until};
+use rustix::process::Signal;
+use tokio::task::{JoinHandle, JoinSet, block_in_place};
+use tonic::Status;
+
+const ROUNDS: usize = 60;
+
+/// Writers that are busy with a store.
+struct Busy {
+    tasks: JoinSet<(Writer, Status)>,
+    pulse: Pulse,
+}
+
+impl Busy {
+    fn with(writers: Vec<Writer>, store: &StoreProcess) -> Busy {
+        let pulse = Pulse::default();
+        let mut tasks = JoinSet::new();
+        for mut writer in writers {
+            let (channel, pulse) = (store.channel(), Arc::clone(&pulse));
+            tasks.spawn(async move {
+                let interrupted = writer.write_on(channel, &pulse).await;
+                (writer, interrupted)
+            });
+        }
+        Busy { tasks, pulse }
+    }
+
+    async fn acknowledged(&self, count: u64) {
+        until("writes are acknowledged", || self.pulse.load(Ordering::Relaxed) >= count).await;
+    }
+
+    /// The writers in their order, once the store answers none of them any more.
+    async fn interrupted(self) -> (Vec<Writer>, Vec<Status>) {
+        let mut all = self.tasks.join_all().await;
+        all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        all.into_iter().unzip()
+    }
+}
+
+/// Follows nodes with the client that all parts of Muster use.
+async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
+    let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
+    let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(50));
+    let mut events = client.watch::<Node>(WatchOptions { backoff, ..WatchOptions::default() });
+    while let Some(event) = events.next().await {
+        let (sort, name, seen) = match event {
+            Event::Applied { record, .. } => {
+                let wire: pb::Node = record.clone().into();
+                ("APPLIED", record.meta().name.to_string(), journal::see_node(&wire))
+            }
+            Event::Gone { key, revision, .. } => {
+                ("DELETED", key.name.to_string(), Seen { version: revision, mark: String::new() })
+            }
+            Event::Synced { .. } => {
+                synced.store(true, Ordering::Relaxed);
+                continue;
+            }
+            Event::Lost(_) => continue,
+        };
+        tale.lock().unwrap().push(Told { key: (Kind::Node, name), sort: sort.into(), seen });
+    }
+}
+
+/// The client does not tell new from changed: says so for it.
+fn with_sorts(mut tale: Vec<Told>) -> Vec<Told> {
+    let mut present = BTreeSet::new();
+    for told in &mut tale {
+        if told.sort == "DELETED" {
+            present.remove(&told.key);
+        } else {
+            told.sort = if present.insert(told.key.clone()) { "ADDED" } else { "MODIFIED" }.into();
+        }
+    }
+    tale
+}
+
+/// Watchers that follow the store through all its deaths.
+struct Watchers {
+    nodes: Tale,
+    nodes_by_client: Tale,
+    pods: Tale,
+    leases: Tale,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Watchers {
+    /// Returns when all of them will hear of everything that is written next.
+    async fn follow(store: &StoreProcess) -> Watchers {
+        // From version 0 one would be told of the present, not of what happened.
+        let mut nodes = NodeServiceClient::new(store.channel());
+        let node = Some(journal::node("first", ""));
+        nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap();
+        let first = pb::DeleteNodeRequest { name: "first".into(), preconditions: None };
+        let gone = nodes.delete_node(first).await.unwrap().into_inner().node.unwrap();
+        let after = gone.metadata.unwrap().resource_version;
+
+        let (url, tales, synced) = (store.url(), <[Tale; 4]>::default(), Arc::new(AtomicBool::new(false)));
+        let [nodes, nodes_by_client, pods, leases] = tales;
+        let tasks = vec![
+            tokio::spawn(journal::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
+            tokio::spawn(follow_with_client(url.clone(), Arc::clone(&synced), Arc::clone(&nodes_by_client))),
+            tokio::spawn(journal::follow_pods(url.clone(), after, Arc::clone(&pods))),
+            tokio::spawn(journal::follow_leases(url, after, Arc::clone(&leases))),
+        ];
+        until("the client has listed", || synced.load(Ordering::Relaxed)).await;
+        Watchers { nodes, nodes_by_client, pods, leases, tasks }
+    }
+
+    /// Compares what they were told with what happened.
+    async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
+        let journals: Vec<&Journal> = writers.iter().map(|writer| &writer.journal).collect();
+        let (found, head) = journal::read_all(&store.channel()).await.unwrap();
+        let leases = || {
+            let present = found.iter().filter(|((kind, _), _)| *kind == Kind::Lease);
+            present.map(|(key, seen)| (key.clone(), seen.clone())).collect()
+        };
+        let newest = |kind| journals.iter().map(|journal| journal.newest(kind)).max().unwrap_or(0);
+        let (node, pod) = (newest(Kind::Node), newest(Kind::Pod));
+        let last = |tale: &Tale| tale.lock().unwrap().last().map_or(0, |told| told.seen.version);
+        until("the watchers catch up", || {
+            assert!(self.tasks.iter().all(|task| !task.is_finished()), "a watcher gave up");
+            last(&self.nodes) >= node
+                && last(&self.nodes_by_client) >= node
+                && last(&self.pods) >= pod
+                && journal::fold(&self.leases.lock().unwrap()) == leases()
+        })
+        .await;
+        let told = |tale: &Tale| tale.lock().unwrap().clone();
+        let nodes = check_tale(Kind::Node, &told(&self.nodes), &journals);
+        let by_client = check_tale(Kind::Node, &with_sorts(told(&self.nodes_by_client)), &journals);
+        assert_eq!(nodes, by_client);
+        let pods = check_tale(Kind::Pod, &told(&self.pods), &journals);
+        let leases = told(&self.leases).len();
+        format!(
+            "watchers were told of {nodes} changes of nodes and {pods} of pods, each once and in order, and of {leases} of leases; version {head}"
+        )
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Checks that what was acknowledged since has versions of its own, above what
+/// was there before.
+fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
+    let mut taken = BTreeSet::new();
+    for (writer, since) in writers.iter().zip(since) {
+        for version in writer.journal.changes()[*since..].iter().filter_map(|(_, change)| change.version) {
+            assert!(version > head, "{version} was acknowledged by a store that had reached {head}");
+            assert!(taken.insert(version), "{version} was given twice");
+        }
+    }
+}
+
+fn counts(writers: &[Writer]) -> Vec<usize> {
+    writers.iter().map(|writer| writer.journal.changes().len()).collect()
+}
+
+/// Agents that come, renew some 17,000 times in all and leave. From then on the
+/// log of renewals is so long that the store folds its oldest part into the
+/// leases at every commit, also when it is killed.
+async fn crowd_of_agents(store: &StoreProcess, dice: &mut Dice) -> Vec<Writer> {
+    let mut tasks = JoinSet::new();
+    for agent in 0..90 {
+        let mut writer = Writer::new(&format!("crowd-{agent}"), Work::Heartbeats, dice.fork());
+        let channel = store.channel();
+        tasks.spawn(async move {
+            writer.write(channel, 2).await.unwrap();
+            writer
+        });
+    }
+    tasks.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
+    let mut dice = Dice::seeded();
+    let directory = tempfile::tempdir().unwrap();
+    let launch = Launch::on(&directory.path().join("data")).at(free_port());
+    let mut writers = Writer::fleet(&mut dice);
+    let (mut watchers, mut crowd) = (None, Vec::new());
+    let (mut early, mut slowest_start) = (0, Duration::ZERO);
+    let began = Instant::now();
+
+    for round in 0..ROUNDS {
+        // A start is a moment to be killed in as good as any other.
+        if round % 4 == 0 {
+            let store = launch.spawn();
+            tokio::time::sleep(Duration::from_millis(dice.below(60))).await;
+            block_in_place(|| store.kill());
+            early += 1;
+        }
+        let starting = Instant::now();
+        let store = block_in_place(|| launch.start());
+        slowest_start = slowest_start.max(starting.elapsed());
+        let head = check_all(&mut writers, &store.channel()).await;
+        if watchers.is_none() {
+            watchers = Some(Watchers::follow(&store).await);
+            for writer in &mut writers {
+                writer.write(store.channel(), 3).await.unwrap();
+            }
+            crowd = crowd_of_agents(&store, &mut dice).await;
+        }
+        let since = counts(&writers);
+        let busy = Busy::with(writers, &store);
+        busy.acknowledged(1 + dice.below(400)).await;
+        // The moment of the kill is the dice's, not an acknowledgement's.
+        tokio::time::sleep(Duration::from_micros(dice.below(5_000))).await;
+        block_in_place(|| store.kill());
+        (writers, _) = busy.interrupted().await;
+        check_versions(&writers, &since, head);
+    }
+    let store = block_in_place(|| launch.start());
+    check_all(&mut writers, &store.channel()).await;
+    for writer in &mut writers {
+        writer.write(store.channel(), 3).await.unwrap();
+    }
+    writers.extend(crowd);
+    check_all(&mut writers, &store.channel()).await;
+    let told = watchers.unwrap().check(&writers, &store).await;
+
+    let happened: u64 = writers.iter().map(|writer| writer.journal.doubts.0).sum();
+    let not: u64 = writers.iter().map(|writer| writer.journal.doubts.1).sum();
+    let changes: usize = counts(&writers).iter().sum();
+    let renewals: u64 = writers.iter().map(|writer| writer.journal.renewals).sum();
+    println!(
+        "{ROUNDS} kills and {early} during a start in {:.1} s: {changes} changes, {renewals} of them renewals, all as \
+         acknowledged; of {} without an answer {happened} had happened; slowest start {} ms; {told}",
+        began.elapsed().as_secs_f64(),
+        happened + not,
+        slowest_start.as_millis(),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
+    let mut dice = Dice::seeded();
+    let directory = tempfile::tempdir().unwrap();
+    let launch = Launch::on(directory.path()).at(free_port());
+    let mut writers = Writer::fleet(&mut dice);
+    let mut slowest = Duration::ZERO;
+    for _ in 0..5 {
+        let mut store = block_in_place(|| launch.start());
+        let head = check_all(&mut writers, &store.channel()).await;
+        let since = counts(&writers);
+        let busy = Busy::with(writers, &store);
+        busy.acknowledged(1 + dice.below(300)).await;
+        let stopping = Instant::now();
+        store.signal(Signal::TERM);
+        let status = block_in_place(|| store.wait());
+        slowest = slowest.max(stopping.elapsed());
+        assert_eq!(status.code(), Some(0), "{}", store.log());
+        assert!(store.log().contains("muster-store has stopped"), "{}", store.log());
+        let interruptions;
+        (writers, interruptions) = busy.interrupted().await;
+        for interruption in interruptions {
+            // Also a call that found the connection closed before it was sent.
+            let error = ClientError::from(interruption);
+            assert!(matches!(error, ClientError::Unavailable(_)), "{error:?}");
+        }
+        check_versions(&writers, &since, head);
+    }
+    let store = block_in_place(|| launch.start());
+    check_all(&mut writers, &store.channel()).await;
+    println!("5 stops, the slowest took {} ms", slowest.as_millis());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_store_on_the_same_directory_is_refused_and_the_first_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let launch = Launch::on(directory.path());
+    let mut store = block_in_place(|| launch.start());
+    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    writer.write(store.channel(), 5).await.unwrap();
+    let (status, log) = block_in_place(|| launch.refused());
+    assert!(!status.success());
+    let expected = format!("{} is in use by another process", directory.path().display());
+    assert!(log.contains(&expected), "{log}");
+    assert!(store.runs());
+    writer.write(store.channel(), 5).await.unwrap();
+    block_in_place(|| store.kill());
+    let store = block_in_place(|| launch.start());
+    check_all(&mut [writer], &store.channel()).await;
+}
+
+/// Every file below a directory with its content.
+fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .flat_map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => content(&entry.path()),
+            false => vec![(entry.path().display().to_string(), fs::read(entry.path()).unwrap())],
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
+    let ours = tempfile::tempdir().unwrap();
+    let store = block_in_place(|| Launch::on(ours.path()).start());
+    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    writer.write(store.channel(), 5).await.unwrap();
+    block_in_place(|| store.kill());
+    let tag = ours.path().join("MUSTER_FORMAT");
+    let whole = fs::read(&tag).unwrap();
+
+    for (tag_content, expected) in [
+        (Some(&b"muster-store 2\n"[..]), "has format 2"),
+        (Some(b"muster-st"), "the format tag is damaged"),
+        (Some(b""), "the format tag is damaged"),
+        (Some(b"\x00\xff\n"), "the format tag is damaged"),
+        (None, "holds files but no MUSTER_FORMAT"),
+    ] {
+        match tag_content {
+            Some(content) => fs::write(&tag, content).unwrap(),
+            None => fs::remove_file(&tag).unwrap(),
+        }
+        let before = content(ours.path());
+        let (status, log) = block_in_place(|| Launch::on(ours.path()).refused());
+        assert!(!status.success(), "{expected}");
+        let named = if tag_content.is_some() { &tag } else { ours.path() };
+        assert!(log.contains(expected) && log.contains(&named.display().to_string()), "{log}");
+        assert_eq!(content(ours.path()), before, "{expected}: something was changed");
+    }
+    fs::write(&tag, whole).unwrap();
+    let store = block_in_place(|| Launch::on(ours.path()).start());
+    check_all(&mut [writer], &store.channel()).await;
+
+    let foreign = tempfile::tempdir().unwrap();
+    fs::write(foreign.path().join("thesis.txt"), "irreplaceable").unwrap();
+    let (status, log) = block_in_place(|| Launch::on(foreign.path()).refused());
+    assert!(!status.success());
+    assert!(log.contains("is not a Muster data directory"), "{log}");
+    let left = content(foreign.path());
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].1, b"irreplaceable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_while_the_directory_is_made_ours_does_not_spoil_it() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("MUSTER_FORMAT.new"), "muster-s").unwrap();
+    let store = block_in_place(|| Launch::on(directory.path()).start());
+    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    writer.write(store.channel(), 1).await.unwrap();
+}

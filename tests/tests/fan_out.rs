@@ -1,0 +1,224 @@
+//! Many watchers, and one that does not read.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use muster_proto::pb;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_proto::watch::WatchFrame;
+use muster_tests::process::journal::node;
+use muster_tests::process::{Launch, PATIENCE, StoreProcess, channel, until};
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tonic::{Code, Status, Streaming};
+
+const WATCHERS: usize = 100;
+const WRITERS: usize = 20;
+const MAX_MESSAGE: usize = 64 << 20;
+
+type Frames = Streaming<WatchFrame<pb::NodeWatchEvent>>;
+/// An event as far as order goes: which version, and what it is a version of.
+type Step = (u64, String);
+
+/// A watch of all nodes after a version, on a connection of its own.
+async fn watch(store: &StoreProcess, after: u64) -> Frames {
+    let mut nodes = NodeServiceClient::new(channel(&store.url())).max_decoding_message_size(MAX_MESSAGE);
+    let request = pb::WatchNodesRequest { resource_version: after, ..Default::default() };
+    nodes.watch_nodes(request).await.unwrap().into_inner()
+}
+
+async fn next(frames: &mut Frames) -> Result<Vec<Step>, Status> {
+    let frame = timeout(PATIENCE, frames.message()).await.expect("a watcher that is behind hears something");
+    let frame = frame?.ok_or_else(|| Status::unavailable("the stream ended"))?;
+    let step = |event: pb::NodeWatchEvent| {
+        let metadata = event.node.unwrap_or_default().metadata.unwrap_or_default();
+        (metadata.resource_version, metadata.name)
+    };
+    Ok(frame.events.into_iter().map(step).collect())
+}
+
+/// Creates the nodes that are to be changed; returns the version after them.
+async fn furnish(store: &StoreProcess) -> u64 {
+    let mut nodes = NodeServiceClient::new(store.channel());
+    let mut version = 0;
+    for writer in 0..WRITERS {
+        let request = pb::CreateNodeRequest { node: Some(node(&format!("node-{writer}"), "0")) };
+        let created = nodes.create_node(request).await.unwrap().into_inner().node;
+        version = created.unwrap().metadata.unwrap().resource_version;
+    }
+    version
+}
+
+/// Changes nodes `times` each, all writers at once; a pace is the time between
+/// two changes of one writer. Returns what was acknowledged, in order.
+async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<Duration>) -> Vec<Step> {
+    // An update that changes nothing is no change: every mark is a new one.
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let (mut nodes, all) = (NodeServiceClient::new(store.channel()), Arc::clone(&all));
+        writers.spawn(async move {
+            let mut ticks = pace.map(interval);
+            if let Some(ticks) = &mut ticks {
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            }
+            let name = format!("node-{writer}");
+            for time in 0..times {
+                if let Some(ticks) = &mut ticks {
+                    ticks.tick().await;
+                }
+                let mark = format!("{call}-{time:0bytes$}");
+                let request = pb::UpdateNodeRequest { node: Some(node(&name, &mark)) };
+                let stored = nodes.update_node(request).await.unwrap().into_inner().node;
+                let version = stored.unwrap().metadata.unwrap().resource_version;
+                all.lock().unwrap().push((version, name.clone()));
+            }
+        });
+    }
+    writers.join_all().await;
+    let mut all = std::mem::take(&mut *all.lock().unwrap());
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), WRITERS * times, "every change has a version of its own");
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = block_in_place(|| Launch::on(directory.path()).start());
+    let after = furnish(&store).await;
+    let expected_count = WRITERS * 250;
+    let done = Arc::new(AtomicU64::new(0));
+    let mut watchers = JoinSet::new();
+    for _ in 0..WATCHERS {
+        let (mut frames, done) = (watch(&store, after).await, Arc::clone(&done));
+        watchers.spawn(async move {
+            let mut told: Vec<Step> = Vec::new();
+            while told.len() < expected_count {
+                told.extend(next(&mut frames).await.unwrap());
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+            (told, frames)
+        });
+    }
+    let began = Instant::now();
+    // 20 writers, 50 changes a second each. On few cores and without
+    // optimisation it gets slower, not different.
+    let happened = change(&store, 250, 1, Some(Duration::from_millis(20))).await;
+    let wrote = began.elapsed();
+    until("every watcher has heard everything", || done.load(Ordering::Relaxed) == WATCHERS as u64).await;
+    let told_after = began.elapsed() - wrote;
+    // One more change is the next thing everybody hears: nothing came twice.
+    let last = change(&store, 1, 1, None).await;
+    for (told, mut frames) in watchers.join_all().await {
+        assert!(told == happened, "a watcher was told something else than what happened");
+        let mut more = Vec::new();
+        while more.len() < last.len() {
+            more.extend(next(&mut frames).await.unwrap());
+        }
+        assert_eq!(more, last);
+    }
+    println!(
+        "{expected_count} changes in {:.2} s ({:.0} a second) to {WATCHERS} watchers; the last heard of the last one \
+         {} ms after its acknowledgement",
+        wrote.as_secs_f64(),
+        expected_count as f64 / wrote.as_secs_f64(),
+        told_after.as_millis(),
+    );
+}
+
+/// Changes as fast as they go; returns the changes a second besides.
+async fn rush(store: &StoreProcess, times: usize) -> (Vec<Step>, f64) {
+    let began = Instant::now();
+    let happened = change(store, times, 4096, None).await;
+    let rate = happened.len() as f64 / began.elapsed().as_secs_f64();
+    (happened, rate)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = block_in_place(|| Launch::on(directory.path()).start());
+    furnish(&store).await;
+    // What the store keeps for everybody is in memory before it is measured.
+    let (warm, alone) = rush(&store, 250).await;
+    let (after, _) = warm.last().unwrap().clone();
+    let before = store.resident();
+
+    let mut idle = Vec::new();
+    for _ in 0..10 {
+        idle.push(watch(&store, after).await);
+    }
+    let (happened, watched) = rush(&store, 500).await;
+    let grown = store.resident().saturating_sub(before);
+    println!(
+        "{alone:.0} changes a second alone, {watched:.0} with {} watchers that do not read (ratio {:.2}); {} MiB \
+         written, the store grew by {} MiB",
+        idle.len(),
+        watched / alone,
+        (happened.len() * 4096) >> 20,
+        grown >> 20,
+    );
+    assert!(grown < 150 << 20, "the store grew by {} MiB", grown >> 20);
+    for mut frames in idle {
+        let mut told = Vec::new();
+        while told.len() < happened.len() {
+            told.extend(next(&mut frames).await.unwrap());
+        }
+        assert!(told == happened, "a watcher that caught up missed something");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_watcher_that_falls_behind_history_is_told_so_and_never_skips() {
+    let directory = tempfile::tempdir().unwrap();
+    let launch =
+        Launch::on(directory.path()).flag("--history-min-age", "1s").flag("--history-min-changes", "100");
+    let store = block_in_place(|| launch.start());
+    let after = furnish(&store).await;
+    let mut frames = watch(&store, after).await;
+    let (mut happened, _) = rush(&store, 250).await;
+    // History is cut as changes come in, once they are old enough.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut nodes = NodeServiceClient::new(store.channel());
+    loop {
+        happened.extend(change(&store, 1, 1, None).await);
+        let request = pb::WatchNodesRequest { resource_version: after, ..Default::default() };
+        let expired = match nodes.watch_nodes(request).await {
+            Ok(answer) => next(&mut answer.into_inner()).await.err(),
+            Err(status) => Some(status),
+        };
+        if let Some(status) = expired {
+            assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "history is never cut");
+    }
+    let mut told = Vec::new();
+    let ended = loop {
+        match next(&mut frames).await {
+            Ok(steps) => told.extend(steps),
+            Err(status) => break Some(status),
+        }
+        if told.len() >= happened.len() {
+            break None;
+        }
+    };
+    assert!(told[..] == happened[..told.len()], "what was told is not what happened first");
+    if let Some(status) = &ended {
+        assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+    }
+    println!(
+        "told of {} of {} changes in order, then: {}",
+        told.len(),
+        happened.len(),
+        ended.map_or("nothing was left".to_owned(), |status| status.message().to_owned())
+    );
+}

@@ -1,0 +1,281 @@
+//! A disk that is full, or fails in a way nobody foresaw: writes are refused in
+//! clear words, reads go on, and both pass without a restart.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use muster_proto::pb;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_tests::process::journal::{Work, Writer, check_all, node, read_all};
+use muster_tests::process::{Dice, Launch, StoreProcess, until};
+use rustix::fs::statvfs;
+use rustix::process::{Resource, Rlimit, prlimit};
+use tokio::task::block_in_place;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// A small disk of its own, in a mount namespace that a process of ours keeps
+/// open: the disk outlives every store on it and goes with the test.
+struct SmallDisk {
+    holder: Child,
+    mounted: PathBuf,
+}
+
+impl SmallDisk {
+    fn of(megabytes: u32, mounted: &Path) -> SmallDisk {
+        let root = rustix::process::geteuid().is_root();
+        assert!(root, "this test mounts a small disk and must be run as root");
+        let script = format!(
+            "mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep infinity"
+        );
+        let holder = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .arg(mounted)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        SmallDisk { holder, mounted: mounted.to_owned() }
+    }
+
+    async fn ready(&self) {
+        let mark = self.outside("mounted");
+        until("the disk is mounted", || mark.exists()).await;
+    }
+
+    /// A path of the disk as seen from here.
+    fn outside(&self, path: &str) -> PathBuf {
+        let inside = self.mounted.strip_prefix("/").unwrap();
+        Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside).join(path)
+    }
+
+    /// Starts stores on it.
+    fn launch(&self) -> Launch {
+        let namespace = format!("--mount=/proc/{}/ns/mnt", self.holder.id());
+        Launch::on(&self.mounted.join("data")).within(["nsenter", &namespace])
+    }
+
+    /// Leaves only so many bytes free.
+    fn fill(&self, bytes: u64) {
+        let mut filler = File::create(self.outside("filler")).unwrap();
+        let block = vec![7; 64 * 1024];
+        let free = || statvfs(self.outside("")).map(|disk| disk.f_bavail * disk.f_frsize).unwrap();
+        while free() > bytes && filler.write_all(&block).is_ok() {}
+    }
+
+    fn relieve(&self) {
+        fs::remove_file(self.outside("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+async fn create(channel: &Channel, name: &str) -> Result<u64, Status> {
+    let request = pb::CreateNodeRequest { node: Some(node(name, "probe")) };
+    let created = NodeServiceClient::new(channel.clone()).create_node(request).await?;
+    Ok(created.into_inner().node.unwrap().metadata.unwrap().resource_version)
+}
+
+/// A refusal that a program and a person understand.
+fn assert_storage_unavailable(status: &Status) {
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    let details = status.get_error_details();
+    assert_eq!(
+        details.error_info().map(|info| info.reason.as_str()),
+        Some("STORAGE_UNAVAILABLE"),
+        "{status:?}"
+    );
+    assert!(details.retry_info().is_some(), "{status:?}");
+}
+
+const WRITABLE: &str = "muster_store_writable";
+
+/// Writes until the store takes it, which it must without a restart.
+async fn writable_again(channel: &Channel, name: &str) -> u64 {
+    let deadline = std::time::Instant::now() + muster_tests::process::PATIENCE;
+    loop {
+        match create(channel, name).await {
+            Ok(version) => return version,
+            Err(status) => assert_storage_unavailable(&status),
+        }
+        assert!(std::time::Instant::now() < deadline, "writes are still refused");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Takes the probes away, which only this test knows of.
+async fn remove(channel: &Channel, name: &str) -> u64 {
+    let request = pb::DeleteNodeRequest { name: name.into(), preconditions: None };
+    let gone = NodeServiceClient::new(channel.clone()).delete_node(request).await.unwrap();
+    gone.into_inner().node.unwrap().metadata.unwrap().resource_version
+}
+
+fn writers() -> Vec<Writer> {
+    let mut dice = Dice::seeded();
+    let works = [Work::Nodes, Work::Pods, Work::Leases];
+    works.map(|work| Writer::new(&format!("{work:?}").to_lowercase(), work, dice.fork())).into()
+}
+
+async fn write(writers: &mut [Writer], channel: &Channel, times: usize) {
+    for writer in writers {
+        writer.write(channel.clone(), times).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::of(48, directory.path());
+    disk.ready().await;
+    let store = block_in_place(|| disk.launch().start());
+    let channel = store.channel();
+    let mut writers = writers();
+    write(&mut writers, &channel, 100).await;
+    let before = read_all(&channel).await.unwrap();
+    assert_eq!(store.metric(WRITABLE), 1.0);
+
+    disk.fill(0);
+    for round in 0..20 {
+        let refused = create(&channel, &format!("probe-{round}")).await.unwrap_err();
+        assert_storage_unavailable(&refused);
+        assert!(refused.message().starts_with("the disk is full"), "{refused:?}");
+        if round == 0 {
+            println!("full disk: {}", refused.message());
+        }
+    }
+    assert_eq!(read_all(&channel).await.unwrap(), before, "reads go on and show what was acknowledged");
+    assert_eq!(store.metric(WRITABLE), 0.0);
+    assert!(store.metric("muster_store_commits_failed_total") >= 20.0);
+
+    disk.relieve();
+    let version = writable_again(&channel, "probe").await;
+    assert!(version > before.1, "{version} after {}", before.1);
+    assert_eq!(store.metric(WRITABLE), 1.0);
+    remove(&channel, "probe").await;
+    write(&mut writers, &channel, 100).await;
+    check_all(&mut writers, &channel).await;
+
+    // Killed on a full disk. A start needs a little room, and says so; below the
+    // reserve it reads but does not write.
+    disk.fill(0);
+    assert_storage_unavailable(&create(&channel, "probe").await.unwrap_err());
+    block_in_place(|| store.kill());
+    let (status, log) = block_in_place(|| disk.launch().refused());
+    assert!(!status.success());
+    assert!(log.contains("No space left on device") && log.contains("data"), "{log}");
+    disk.relieve();
+    disk.fill(8 << 20);
+    let store = block_in_place(|| disk.launch().start());
+    let channel = store.channel();
+    check_all(&mut writers, &channel).await;
+    assert_storage_unavailable(&create(&channel, "probe").await.unwrap_err());
+    disk.relieve();
+    writable_again(&channel, "probe").await;
+    remove(&channel, "probe").await;
+    write(&mut writers, &channel, 20).await;
+    block_in_place(|| store.kill());
+    let store = block_in_place(|| disk.launch().start());
+    check_all(&mut writers, &store.channel()).await;
+}
+
+/// The most a file of the store may have, from now on.
+fn limit_files(store: &StoreProcess, bytes: Option<u64>) {
+    prlimit(Some(store.pid()), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+/// Creates nodes until some were refused; returns those that were not, and the
+/// newest version. In between sled may find room in the file after all.
+async fn write_against_the_limit(channel: &Channel, round: usize, mut last: u64) -> (Vec<String>, u64) {
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    for attempt in 0..5_000 {
+        let name = format!("probe-{round}-{attempt}");
+        match create(channel, &name).await {
+            Ok(version) => {
+                assert!(version > last, "{version} after {last}");
+                last = version;
+                taken.push(name);
+            }
+            Err(status) => {
+                assert_storage_unavailable(&status);
+                if refused == 0 {
+                    println!("round {round}, after {attempt} writes: {}", status.message());
+                }
+                refused += 1;
+            }
+        }
+        if refused == 5 {
+            return (taken, last);
+        }
+    }
+    panic!("the limit was never met");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    // Without the trap the kernel ends a process that exceeds the limit.
+    let launch = Launch::on(&data).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    let mut store = block_in_place(|| launch.start());
+    let mut channel = store.channel();
+    let mut writers = writers();
+    write(&mut writers, &channel, 50).await;
+    let mut last = check_all(&mut writers, &channel).await;
+
+    for round in 0..6 {
+        let size = fs::metadata(data.join("db")).unwrap().len();
+        // At once, or once sled's file grows.
+        limit_files(&store, Some(if round % 2 == 0 { 4096 } else { size }));
+        let taken;
+        (taken, last) = write_against_the_limit(&channel, round, last).await;
+        assert!(store.runs());
+        assert_eq!(store.metric(WRITABLE), 0.0);
+        let (found, head) = read_all(&channel).await.unwrap();
+        assert!(head >= last && found.len() >= taken.len(), "reads go on");
+
+        if round < 3 {
+            limit_files(&store, None);
+            let version = writable_again(&channel, "probe").await;
+            assert!(version > last, "{version} after {last}");
+            assert_eq!(store.metric(WRITABLE), 1.0);
+            for probe in taken.iter().map(String::as_str).chain(["probe"]) {
+                remove(&channel, probe).await;
+            }
+            write(&mut writers, &channel, 20).await;
+            // Of what was refused nothing is left.
+            last = check_all(&mut writers, &channel).await;
+        }
+        block_in_place(|| store.kill());
+        store = block_in_place(|| launch.start());
+        channel = store.channel();
+        if round >= 3 {
+            // Killed while it failed: what was refused may be there, what was
+            // acknowledged must be.
+            let (found, _) = read_all(&channel).await.unwrap();
+            let probes: Vec<&str> = found
+                .keys()
+                .map(|(_, name)| name.as_str())
+                .filter(|name| name.starts_with("probe"))
+                .collect();
+            assert!(taken.iter().all(|name| probes.contains(&name.as_str())), "{taken:?}, found {probes:?}");
+            println!("round {round}: {} taken, {} found after the kill", taken.len(), probes.len());
+            for probe in probes {
+                last = remove(&channel, probe).await;
+            }
+        }
+        let head = check_all(&mut writers, &channel).await;
+        assert!(head >= last, "{head} after {last}");
+        write(&mut writers, &channel, 20).await;
+        last = check_all(&mut writers, &channel).await;
+    }
+}

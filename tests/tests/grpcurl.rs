@@ -1,0 +1,217 @@
+//! The store as an operator meets it: through grpcurl, with nothing but an
+//! address. The schema comes to grpcurl by reflection.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use muster_rpc::shutdown::Shutdown;
+use muster_store::config::Flags;
+use muster_store::run::{Running, start};
+use serde_json::{Value, json};
+
+/// A watch that has not told by then never will.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const NODES: &str = "muster.v1.NodeService";
+const NAME: &str = "10.240.79.157";
+
+/// The node that Kubernetes' own documentation begins with.
+fn example() -> Value {
+    json!({"node": {"metadata": {"name": NAME, "labels": {"name": "my-first-k8s-node"}}}})
+}
+
+/// The grpcurl that `.ci/tools` installs, or the one on the path.
+fn grpcurl() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/grpcurl");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join("grpcurl"));
+    let found = std::iter::once(own).chain(on_path).find(|candidate| candidate.is_file());
+    found.expect("there is no grpcurl: run .ci/tools first")
+}
+
+/// A store on a free port and a directory of its own.
+struct Store {
+    running: Running,
+    shutdown: Shutdown,
+    _directory: tempfile::TempDir,
+}
+
+impl Store {
+    async fn start() -> Store {
+        let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path().to_str().unwrap();
+        let free = "127.0.0.1:0";
+        let arguments = ["muster-store", "--data-dir", data_dir, "--listen", free, "--http-listen", free];
+        let flags: Flags = muster_rpc::config::parse_with_config(arguments).unwrap();
+        let shutdown = Shutdown::new();
+        let running = start((&flags).try_into().unwrap(), shutdown.clone()).await.unwrap();
+        Store { running, shutdown, _directory: directory }
+    }
+
+    async fn stop(self) {
+        self.shutdown.trigger();
+        self.running.stopped().await.unwrap();
+    }
+
+    fn command(&self, data: Option<&Value>, words: &[&str]) -> Command {
+        let mut command = Command::new(grpcurl());
+        command.arg("-plaintext");
+        if let Some(data) = data {
+            command.arg("-d").arg(data.to_string());
+        }
+        command.arg(self.running.address.to_string()).args(words);
+        command
+    }
+
+    fn run(&self, data: Option<&Value>, words: &[&str]) -> Output {
+        self.command(data, words).output().unwrap()
+    }
+
+    /// What grpcurl prints when all is well.
+    fn print(&self, words: &[&str]) -> String {
+        let output = self.run(None, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The answer to a call of the node service.
+    fn call(&self, method: &str, data: &Value) -> Value {
+        let output = self.run(Some(data), &[&format!("{NODES}/{method}")]);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{method} {data}: {complaint}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What grpcurl says of a call that is refused.
+    fn refused(&self, method: &str, data: &Value) -> String {
+        let output = self.run(Some(data), &[&format!("{NODES}/{method}")]);
+        assert!(!output.status.success(), "{method} {data} was granted");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// A grpcurl that watches; it does not outlive the test.
+struct Watching {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Watching {
+    fn nodes(store: &Store) -> Watching {
+        let mut command = store.command(None, &[&format!("{NODES}/WatchNodes")]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, events) = channel();
+        std::thread::spawn(move || {
+            let responses = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
+            for response in responses.map_while(Result::ok) {
+                for event in response["events"].as_array().into_iter().flatten() {
+                    if sender.send(event.clone()).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Watching { child, events }
+    }
+
+    fn next(&self, kind: &str) -> Value {
+        let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("no {kind}: {e}"));
+        assert_eq!(event["type"], kind, "{event}");
+        event["node"].clone()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn version(node: &Value) -> u64 {
+    node["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_service_can_be_listed_and_described() {
+    let store = Store::start().await;
+    let listed = store.print(&["list"]);
+    let listed: Vec<&str> = listed.lines().collect();
+    let standard = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
+    for service in muster_store::service::NAMES.into_iter().chain(standard) {
+        assert!(listed.contains(&service), "{service} is not in {listed:?}");
+    }
+    let described = store.print(&["describe", NODES]);
+    for method in
+        ["CreateNode", "GetNode", "ListNodes", "UpdateNode", "UpdateNodeStatus", "DeleteNode", "WatchNodes"]
+    {
+        assert!(described.contains(&format!("rpc {method} (")), "{method} is not in {described}");
+    }
+    assert!(store.print(&["grpc.health.v1.Health/Check"]).contains("\"SERVING\""));
+    store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_lives_its_life_under_the_eyes_of_a_watch() {
+    let store = Store::start().await;
+    let name = json!({"name": NAME});
+
+    let created = store.call("CreateNode", &example())["node"].clone();
+    assert_eq!(created["metadata"]["name"], NAME);
+    assert_eq!(created["metadata"]["labels"]["name"], "my-first-k8s-node");
+    assert!(created["metadata"]["uid"].is_string() && version(&created) > 0, "{created}");
+    let taken = store.refused("CreateNode", &example());
+    assert!(taken.contains("Code: AlreadyExists"), "{taken}");
+
+    assert_eq!(store.call("GetNode", &name)["node"], created);
+    let listed = store.call("ListNodes", &json!({"labelSelector": "name=my-first-k8s-node"}));
+    assert_eq!(listed["nodes"], json!([created]));
+    assert_eq!(store.call("ListNodes", &json!({"labelSelector": "name=another"}))["nodes"], Value::Null);
+
+    let watching = Watching::nodes(&store);
+    assert_eq!(watching.next("ADDED"), created);
+
+    let mut wanted = created.clone();
+    wanted["metadata"]["labels"]["zone"] = "a".into();
+    let updated = store.call("UpdateNode", &json!({"node": wanted}))["node"].clone();
+    assert_eq!(updated["metadata"]["labels"]["zone"], "a");
+    assert!(version(&updated) > version(&created), "{updated}");
+    assert_eq!(watching.next("MODIFIED"), updated);
+    let stale = store.refused("UpdateNode", &json!({"node": wanted}));
+    assert!(stale.contains("Code: Aborted"), "{stale}");
+
+    let deleted = store.call("DeleteNode", &name)["node"].clone();
+    assert_eq!(deleted["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_eq!(watching.next("DELETED"), deleted);
+    let gone = store.refused("GetNode", &name);
+    assert!(gone.contains("Code: NotFound") && gone.contains(NAME), "{gone}");
+
+    drop(watching);
+    store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_node_is_refused_with_all_that_is_wrong() {
+    let store = Store::start().await;
+    let invalid = json!({"node": {
+        "metadata": {"name": "Not_A_Name", "labels": {"-key": "fine"}},
+        "spec": {"podCidrs": ["10.0.0.0/33"]},
+    }});
+    let refused = store.refused("CreateNode", &invalid);
+    assert!(refused.contains("Code: InvalidArgument"), "{refused}");
+    // In words, and in details that grpcurl can show since the store describes those too.
+    for field in ["metadata.name", "metadata.labels[\"-key\"]", "spec.podCidrs[0]"] {
+        assert!(refused.contains(&format!("{field}: ")), "{field} is not in {refused}");
+        let violation = format!("\"field\": {}", json!(field));
+        assert!(refused.contains(&violation), "{violation} is not in {refused}");
+    }
+    assert!(refused.contains("\"reason\": \"INVALID\""), "{refused}");
+    assert_eq!(store.call("ListNodes", &json!({}))["nodes"], Value::Null, "nothing was kept");
+    store.stop().await;
+}

@@ -1,0 +1,428 @@
+//! Signs of life: the heartbeat stream, renewals, and what becomes of leases; and events, which come and go.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::time::Duration;
+
+use muster_proto::pb;
+use muster_proto::pb::heartbeat_request::Message;
+use muster_tests::api::Heart;
+use muster_tests::fixtures::*;
+use muster_tests::{Api, Follow, PATIENCE, Query, TestStore, Wire, eventually};
+use tonic::{Code, Status};
+
+fn hello(node: &pb::Node, incarnation: &str) -> Message {
+    Message::Hello(pb::HeartbeatHello {
+        node_name: node.name().to_owned(),
+        node_uid: node.uid().to_owned(),
+        incarnation: incarnation.to_owned(),
+        lease_duration: None,
+    })
+}
+
+fn renewal(status_digest: u64) -> Message {
+    Message::Renewal(pb::HeartbeatRenewal { status_digest, status_age_millis: 1_500 })
+}
+
+fn status(node: pb::Node) -> Message {
+    Message::Status(pb::HeartbeatStatus { status: node.status })
+}
+
+/// A stream on which the agent of that node has introduced itself.
+async fn beating(api: &Api, node: &pb::Node, incarnation: &str) -> Heart {
+    let mut heart = api.heartbeat().await;
+    heart.say(hello(node, incarnation)).await.unwrap();
+    heart
+}
+
+async fn lease_of(api: &Api, node: &str) -> pb::Lease {
+    api.get(&format!("kube-node-lease/{node}")).await.unwrap()
+}
+
+fn spec(lease: &pb::Lease) -> &pb::LeaseSpec {
+    lease.spec.as_ref().unwrap()
+}
+
+#[tokio::test]
+async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_newest_renewal() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut heart = api.heartbeat().await;
+
+    let welcome = heart.say(hello(&node, "i1")).await.unwrap();
+    let created = lease_of(&api, "a").await;
+    assert_eq!(welcome.resource_version, created.version());
+    assert_eq!(
+        (spec(&created).holder_identity.as_str(), spec(&created).lease_duration_seconds),
+        ("a", Some(40))
+    );
+    let owner = &created.metadata.as_ref().unwrap().owner_references[0];
+    assert_eq!((owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()), ("Node", "a", node.uid()));
+    let wish = welcome.next_renewal.unwrap();
+    assert!((9..=10).contains(&wish.seconds), "a quarter of the lease, or a little less: {wish:?}");
+
+    let mut last = welcome.resource_version;
+    for digest in 1..=20 {
+        let answer = heart.say(renewal(digest)).await.unwrap();
+        assert!(answer.resource_version > last, "{} after {last}", answer.resource_version);
+        last = answer.resource_version;
+        let lease = lease_of(&api, "a").await;
+        assert_eq!((lease.version(), spec(&lease).status_digest), (last, digest));
+        assert_eq!(spec(&lease).status_age_millis, 1_500);
+        assert_eq!(spec(&lease).renew_time, answer.renew_time, "by the store's clock");
+    }
+    assert_eq!(api.head().await, last, "a renewal is one version");
+    assert_eq!(spec(&lease_of(&api, "a").await).acquire_time, spec(&created).acquire_time);
+
+    let reported = heart.say(status(node.clone().ready("True"))).await.unwrap();
+    let stored = api.get::<pb::Node>("a").await.unwrap();
+    assert_eq!(
+        (stored.version(), stored.status.as_ref()),
+        (reported.resource_version, node.clone().ready("True").status.as_ref())
+    );
+    assert_eq!(stored.spec, node.spec, "only the status");
+    let again = heart.say(status(node.ready("True"))).await.unwrap();
+    assert_eq!(again.resource_version, reported.resource_version, "the same status is no write");
+    assert_eq!(api.head().await, reported.resource_version);
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_while_the_first_renews() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut first = beating(&api, &node, "first").await;
+
+    let mut second = api.heartbeat().await;
+    let refusal = api.refused(second.say(hello(&node, "second"))).await;
+    refusal.is(Code::Aborted, "CONFLICT");
+    refusal
+        .says("Lease kube-node-lease/a")
+        .says("incarnation first")
+        .says("stop it and wait")
+        .says("another name");
+    first.say(renewal(1)).await.unwrap();
+
+    // The same instance may come again, also before its old stream is known to be dead.
+    let head = api.head().await;
+    let mut again = api.heartbeat().await;
+    let welcome = again.say(hello(&node, "first")).await.unwrap();
+    assert_eq!(welcome.resource_version, head, "the lease is its own already: nothing is written");
+    again.say(renewal(2)).await.unwrap();
+    first.say(renewal(3)).await.unwrap();
+    assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 3);
+}
+
+#[tokio::test]
+async fn an_agent_takes_over_once_the_others_lease_has_run_out() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut first = api.heartbeat().await;
+    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let Message::Hello(short) = hello(&node, "first") else { unreachable!() };
+    first.say(Message::Hello(pb::HeartbeatHello { lease_duration: second, ..short })).await.unwrap();
+    first.say(renewal(1)).await.unwrap();
+
+    let taken = eventually(PATIENCE, "the lease is taken over", || async {
+        let mut heart = api.heartbeat().await;
+        match heart.say(hello(&node, "second")).await {
+            Ok(_) => Some(heart),
+            Err(status) => {
+                assert_eq!(status.code(), Code::Aborted, "{status:?}");
+                None
+            }
+        }
+    });
+    let mut taken = taken.await;
+    let lease = lease_of(&api, "a").await;
+    assert_eq!((spec(&lease).lease_transitions, spec(&lease).status_digest), (1, 0));
+    taken.say(renewal(7)).await.unwrap();
+
+    let refusal = api.refused(first.say(renewal(8))).await;
+    refusal.is(Code::Aborted, "CLAIM_LOST").says("introduce yourself again");
+    assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 7);
+}
+
+#[tokio::test]
+async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let old = api.create(node("a")).await.unwrap();
+    api.delete::<pb::Node>("a").await.unwrap();
+    let a = api.create(node("a")).await.unwrap();
+
+    let say = |message: Message| {
+        let api = api.clone();
+        async move { api.heartbeat().await.say(message).await }
+    };
+    api.refused(say(renewal(1))).await.is_invalid(&["hello"]).says("first");
+    api.refused(say(status(a.clone()))).await.is_invalid(&["hello"]);
+    api.refused(say(hello(&old, "i"))).await.is(Code::Aborted, "UID_MISMATCH");
+    api.refused(say(hello(&node("b").with(|b| a.uid().clone_into(&mut b.uid)), "i")))
+        .await
+        .is(Code::NotFound, "NOT_FOUND");
+    api.refused(say(hello(&a, ""))).await.is_invalid(&["hello.incarnation"]);
+    api.refused(say(hello(&node("A"), "i"))).await.is_invalid(&["hello.nodeName", "hello.nodeUid"]);
+    let Message::Hello(short) = hello(&a, "i") else { unreachable!() };
+    for seconds in [0, -5, 4_000] {
+        let lease_duration = Some(prost_types::Duration { seconds, nanos: 0 });
+        let bad = Message::Hello(pb::HeartbeatHello { lease_duration, ..short.clone() });
+        api.refused(say(bad)).await.is_invalid(&["hello.leaseDuration"]);
+    }
+
+    let mut heart = beating(&api, &a, "i").await;
+    api.refused(heart.say(hello(&a, "i"))).await.is_invalid(&["hello"]).says("already");
+    let mut heart = beating(&api, &a, "i").await;
+    let bad = a.clone().capacity("cpu", "lots");
+    let refusal = api.refused(heart.say(status(bad))).await;
+    refusal.is(Code::InvalidArgument, "INVALID");
+    assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
+}
+
+#[tokio::test]
+async fn a_status_for_a_node_that_was_created_anew_is_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let old = api.create(node("a")).await.unwrap();
+    let mut heart = beating(&api, &old, "i").await;
+    api.delete::<pb::Node>("a").await.unwrap();
+    let new = api.create(node("a")).await.unwrap();
+    let refusal = api.refused(heart.say(status(old.ready("True")))).await;
+    refusal.is(Code::Aborted, "UID_MISMATCH");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), new);
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_by_its_holder_only() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let refusal = api.refused(api.renew("kube-system/leader", "me")).await;
+    refusal.is(Code::NotFound, "NOT_FOUND");
+    assert_eq!(refusal.about, "Lease kube-system/leader");
+
+    let created = api.create(held(lease("leader").in_namespace("kube-system"), "me", 15)).await.unwrap();
+    let refusal = api.refused(api.renew("kube-system/leader", "you")).await;
+    refusal.is(Code::Aborted, "CONFLICT").says("\"me\"").says("\"you\"");
+    api.refused(api.renew("kube-system/leader", "")).await.is(Code::Aborted, "CONFLICT");
+    let renewed = api.renew("kube-system/leader", "me").await.unwrap();
+    assert_eq!(renewed.resource_version, created.version() + 1);
+    let read = api.get::<pb::Lease>("kube-system/leader").await.unwrap();
+    assert_eq!((read.version(), spec(&read).renew_time), (renewed.resource_version, renewed.renew_time));
+
+    // A renewal is a version like any other: who read the lease before it has to read it again.
+    api.refused(api.update(held(created, "you", 15))).await.is(Code::Aborted, "CONFLICT");
+    let taken = api.update(held(read, "you", 15)).await.unwrap();
+    assert_eq!(spec(&taken).renew_time, renewed.renew_time, "the renewal is kept by an update that read it");
+    api.refused(api.renew("kube-system/leader", "me")).await.is(Code::Aborted, "CONFLICT");
+    api.renew("kube-system/leader", "you").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_holds_is_taken_by_whoever_renews_it() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    api.create(lease("a")).await.unwrap();
+    // An empty namespace means that of the nodes' leases.
+    let renewed = api.renew("a", "agent").await.unwrap();
+    let taken = lease_of(&api, "a").await;
+    assert_eq!(taken.version(), renewed.resource_version);
+    assert_eq!(spec(&taken).holder_identity, "agent");
+    assert_eq!(
+        (spec(&taken).acquire_time, spec(&taken).renew_time),
+        (renewed.renew_time, renewed.renew_time)
+    );
+    api.refused(api.renew("a", "other")).await.is(Code::Aborted, "CONFLICT");
+    api.renew("a", "agent").await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_and_watches_of_leases_show_renewals() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
+    let (mut first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
+    let v = api.head().await;
+    let from = Follow { version: v, ..Default::default() };
+    let mut watch = api.watch::<pb::Lease>(from.clone()).await.unwrap();
+    let one_only = Follow { fields: "metadata.name=b", ..from.clone() };
+    let mut one = api.watch::<pb::Lease>(one_only).await.unwrap();
+
+    for digest in [1, 2] {
+        first.say(renewal(digest)).await.unwrap();
+        second.say(renewal(10 * digest)).await.unwrap();
+    }
+    let expected: Vec<_> =
+        (1..).zip(["a", "b", "a", "b"]).map(|(i, name)| format!("MODIFIED {name} {}", v + i)).collect();
+    let told = watch.take(4).await;
+    assert_eq!(told.iter().map(muster_tests::Seen::told).collect::<Vec<_>>(), expected);
+    let digests: Vec<_> = told.iter().map(|seen| spec(&seen.record).status_digest).collect();
+    assert_eq!(digests, [1, 10, 2, 20], "each with what it said");
+    assert_eq!(one.told(2).await, [expected[1].clone(), expected[3].clone()]);
+    assert_eq!(api.watch::<pb::Lease>(from).await.unwrap().told(4).await, expected, "and out of history");
+
+    let page =
+        api.list::<pb::Lease>(Query { namespace: "kube-node-lease", ..Default::default() }).await.unwrap();
+    assert_eq!(page.version, v + 4);
+    let listed: Vec<_> =
+        page.records.iter().map(|lease| (lease.version(), spec(lease).status_digest)).collect();
+    assert_eq!(listed, [(v + 3, 2), (v + 4, 20)]);
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_newest_renewals() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let mut heart = beating(&api, &a, "i").await;
+    let v = api.head().await;
+    for digest in 1..=5 {
+        heart.say(renewal(digest)).await.unwrap();
+    }
+    drop(heart);
+    let before = lease_of(&api, "a").await;
+    let page = api.list::<pb::Lease>(Query::default()).await.unwrap();
+    drop(api);
+
+    let store = store.restart().await;
+    let api = store.api();
+    assert_eq!(lease_of(&api, "a").await, before);
+    assert_eq!(api.list::<pb::Lease>(Query::default()).await.unwrap(), page);
+    // Of renewals from before a restart a watch tells the newest of each lease.
+    let mut watch = api.watch::<pb::Lease>(Follow { version: v, ..Default::default() }).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", v + 5)]);
+
+    let mut heart = api.heartbeat().await;
+    let welcome = heart.say(hello(&a, "i")).await.unwrap();
+    assert_eq!(welcome.resource_version, v + 5, "its lease is still its own");
+    let renewed = heart.say(renewal(6)).await.unwrap();
+    assert_eq!(renewed.resource_version, v + 6);
+    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", v + 6)]);
+    let refusal = api.refused(async { api.heartbeat().await.say(hello(&a, "other")).await }).await;
+    refusal.is(Code::Aborted, "CONFLICT");
+}
+
+#[tokio::test]
+async fn a_stop_of_the_store_ends_a_heartbeat_with_a_word() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let mut heart = beating(&api, &a, "i").await;
+    drop(api);
+    let stopped = store.stop();
+    let heard = async {
+        loop {
+            if let Err(status) = heart.say(renewal(1)).await {
+                break status;
+            }
+        }
+    };
+    let (_, status): (_, Status) = tokio::join!(stopped, heard);
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owner() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let mut heart = beating(&api, &a, "i").await;
+    api.create(held(lease("loose"), "loose", 40)).await.unwrap();
+    let mirror =
+        pod("mirror").on("a").annotation("kubernetes.io/config.mirror", "x").owned_by("Node", "a", a.uid());
+    api.create(mirror).await.unwrap();
+    api.create(pod("stays").on("a")).await.unwrap();
+    let mut watch =
+        api.watch::<pb::Lease>(Follow { version: api.head().await, ..Default::default() }).await.unwrap();
+
+    api.delete::<pb::Node>("a").await.unwrap();
+    let second = Duration::from_secs(1);
+    eventually(second, "the lease goes", || async { api.get::<pb::Lease>("kube-node-lease/a").await.err() })
+        .await;
+    eventually(second, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
+        .await;
+    assert!(watch.told(1).await[0].starts_with("DELETED a "));
+    assert_eq!(lease_of(&api, "loose").await.name(), "loose");
+    api.get::<pb::Pod>("default/stays").await.unwrap();
+    let refusal = Box::pin(heart.say(renewal(1))).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::Aborted, "its agent is told: {refusal:?}");
+
+    // Also a lease whose owner was never there, or is another of that name.
+    let b = api.create(node("b")).await.unwrap();
+    api.create(lease("b").owned_by("Node", "b", b.uid())).await.unwrap();
+    api.create(lease("stale").owned_by("Node", "b", a.uid())).await.unwrap();
+    eventually(second, "the orphan goes", || async {
+        api.get::<pb::Lease>("kube-node-lease/stale").await.err()
+    })
+    .await;
+    assert_eq!(lease_of(&api, "b").await.name(), "b");
+}
+
+#[tokio::test]
+async fn an_event_that_happens_again_is_counted() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let mut watch = api.watch::<pb::Event>(Follow::default()).await.unwrap();
+    let first = api.record(event("a", "NodeNotReady", "a is not ready")).await.unwrap();
+    assert_eq!((first.count, first.namespace(), first.r#type.as_str()), (1, "default", "Normal"));
+    assert_eq!(first.first_timestamp, first.last_timestamp);
+    let second = api.record(event("a", "NodeNotReady", "a is not ready")).await.unwrap();
+    assert_eq!((second.count, second.name(), second.uid()), (2, first.name(), first.uid()));
+    assert_eq!(second.first_timestamp, first.first_timestamp);
+    let other = api.record(event("a", "NodeNotReady", "for another reason")).await.unwrap();
+    assert_eq!(other.count, 1);
+    let expected = [
+        format!("ADDED {} {}", first.name(), first.version()),
+        format!("MODIFIED {} {}", first.name(), second.version()),
+        format!("ADDED {} {}", other.name(), other.version()),
+    ];
+    assert_eq!(watch.told(3).await, expected);
+
+    let fields = "involvedObject.name=a,reason=NodeNotReady";
+    let page = api.list::<pb::Event>(Query { fields, ..Default::default() }).await.unwrap();
+    assert_eq!(page.records.len(), 2);
+    let none = Query { fields: "involvedObject.name=b", ..Default::default() };
+    assert!(api.list::<pb::Event>(none).await.unwrap().records.is_empty());
+    api.refused(api.record(event("a", "", ""))).await.is_invalid(&["reason"]);
+    api.refused(api.record(event("A", "R", ""))).await.is_invalid(&["involvedObject.name"]);
+}
+
+#[tokio::test]
+async fn an_event_is_forgotten_when_it_has_not_happened_for_its_time() {
+    let store = TestStore::with_flags(&["--event-ttl=300ms"]).await;
+    let api = store.api();
+    let mut watch = api.watch::<pb::Event>(Follow::default()).await.unwrap();
+    let recorded = api.record(event("a", "Starting", "a starts")).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("ADDED {} {}", recorded.name(), recorded.version())]);
+    let gone = watch.next().await;
+    assert_eq!((gone.kind.as_str(), gone.record.name()), ("DELETED", recorded.name()));
+    assert_eq!(gone.record.version(), recorded.version() + 1);
+    assert!(api.list::<pb::Event>(Query::default()).await.unwrap().records.is_empty());
+
+    // Also one that a store finds when it starts.
+    api.record(event("b", "Starting", "b starts")).await.unwrap();
+    drop((api, watch));
+    let store = store.restart().await;
+    let api = store.api();
+    eventually(PATIENCE, "the event goes", || async {
+        let page = api.list::<pb::Event>(Query::default()).await.unwrap();
+        page.records.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_of_leases_shows_the_newest_renewals_even_of_an_older_moment() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
+    let (_first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
+    second.say(renewal(1)).await.unwrap();
+    let page = api.list::<pb::Lease>(Query { page_size: 1, ..Default::default() }).await.unwrap();
+    second.say(renewal(2)).await.unwrap();
+    let next = Query { page_size: 1, page_token: page.next, ..Default::default() };
+    let next = api.list::<pb::Lease>(next).await.unwrap();
+    assert_eq!(next.version, page.version);
+    assert_eq!(next.records, [lease_of(&api, "b").await], "a lease always shows its newest renewal");
+}

@@ -1,0 +1,405 @@
+//! Bad input and limits: what is malformed, too large, too old or too early is refused in words, and leaves no trace.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use muster_proto::pb;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_tests::fixtures::*;
+use muster_tests::{Api, Deletion, Follow, PATIENCE, Page, Query, Refusal, TestStore, Wire, eventually};
+use prost::Message;
+use tonic::Code;
+
+/// What one record may have.
+const MAX_RECORD: usize = 1_500_000;
+
+/// A node that is encoded in about so many bytes; images may be of any number and length.
+fn large(name: &str, bytes: usize) -> pb::Node {
+    let image = |i: usize| pb::ContainerImage { names: vec![format!("{i:0>1000}")], size_bytes: 1 };
+    node(name).status(|status| status.images = (0..bytes / 1009).map(image).collect())
+}
+
+fn asked(labels: &'static str, fields: &'static str) -> Query {
+    Query { labels, fields, ..Default::default() }
+}
+
+#[tokio::test]
+async fn every_violation_of_a_request_is_named_at_once() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let bad = node("Bad")
+        .label("/x", "")
+        .taint("a:NoRun")
+        .pod_cidrs(&["10.0.0.0/33"])
+        .capacity("cpu", "lots")
+        .ready("Maybe");
+    let refusal = api.refused(api.create(bad)).await;
+    refusal.is(Code::InvalidArgument, "INVALID");
+    let expected = [
+        "metadata.name",
+        "metadata.labels[\"/x\"]",
+        "spec.podCidrs[0]",
+        "spec.taints[0].effect",
+        "status.conditions[0].status",
+        "status.capacity[\"cpu\"]",
+    ];
+    for field in expected {
+        assert!(refusal.fields.iter().any(|found| found == field), "{field} is not in {:?}", refusal.fields);
+    }
+    // As many as an error has room for, and the number of the rest: headers are limited.
+    let many = (0..5_000).fold(node("a"), |node, i| node.label(&format!("/{i}"), ""));
+    let refusal = api.refused(api.create(many)).await;
+    refusal.is(Code::InvalidArgument, "INVALID");
+    assert!(refusal.fields.len() > 1 && refusal.message.len() < 2_000, "{} fields", refusal.fields.len());
+}
+
+#[tokio::test]
+async fn a_request_without_its_record_is_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let empty = async || {
+        let mut nodes = NodeServiceClient::new(api.channel());
+        nodes.create_node(pb::CreateNodeRequest { node: None }).await.map(tonic::Response::into_inner)
+    };
+    api.refused(empty()).await.is_invalid(&["node"]).says("required");
+    api.refused(api.create(pb::Node::default())).await.is_invalid(&["metadata.name"]);
+    let nowhere = api.refused(api.create(pod("p").in_namespace(""))).await;
+    nowhere.is_invalid(&["metadata.namespace"]);
+    api.refused(api.create(node("a").in_namespace("x"))).await.is_invalid(&["metadata.namespace"]);
+    api.refused(api.create(pod("p").in_namespace("a.b"))).await.is_invalid(&["metadata.namespace"]);
+    api.refused(api.get::<pb::Node>("A")).await.is_invalid(&["name"]);
+    api.refused(api.get::<pb::Pod>("/p")).await.is_invalid(&["namespace"]);
+    api.refused(api.delete::<pb::Pod>("Default/P")).await.is_invalid(&["name", "namespace"]);
+    let no_containers = pod("p").spec(|spec| spec.containers.clear());
+    api.refused(api.create(no_containers)).await.is_invalid(&["spec.containers"]);
+    let no_uid = api.create(node("a")).await.unwrap().with(|metadata| "x".clone_into(&mut metadata.uid));
+    api.refused(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
+}
+
+#[tokio::test]
+async fn quantities_blocks_and_addresses_must_be_such() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    for quantity in ["", "lots", "-1", "1e", "1Xi", "0x10", "1 Gi", "NaN", "1.1.1"] {
+        let refusal = api.refused(api.create(node("bad").capacity("memory", quantity))).await;
+        refusal.is_invalid(&["status.capacity[\"memory\"]"]);
+    }
+    for (i, quantity) in ["0", "2", "0.5", "100m", "1Gi", "1e3", "128974848"].into_iter().enumerate() {
+        let name = format!("good-{i}");
+        api.create(node(&name).capacity("memory", quantity)).await.unwrap();
+    }
+    for cidr in ["10.0.0.0", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "10.0.0.0/-1", "x/24", "10.0.0.0/24/24"]
+    {
+        let refusal = api.refused(api.create(node("bad").pod_cidrs(&[cidr]))).await;
+        refusal.is(Code::InvalidArgument, "INVALID");
+        assert!(refusal.fields.iter().all(|field| field.starts_with("spec.podCidr")), "{refusal:?}");
+    }
+    let addressed = |kinds: &[&str]| {
+        node("bad").status(|status| {
+            let address =
+                |kind: &&str| pb::NodeAddress { r#type: (*kind).to_owned(), address: "10.0.0.1".to_owned() };
+            status.addresses = kinds.iter().map(address).collect();
+        })
+    };
+    api.refused(api.create(addressed(&["Home"]))).await.is_invalid(&["status.addresses[0].type"]);
+    let twice = addressed(&["InternalIP", "ExternalIP", "InternalIP"]);
+    api.refused(api.create(twice)).await.is_invalid(&["status.addresses[2]"]);
+    let swap = node("bad").status(|status| {
+        let swap = Some(pb::NodeSwapStatus { capacity: Some(-1) });
+        status.node_info = Some(pb::NodeSystemInfo { swap, ..Default::default() });
+    });
+    api.refused(api.create(swap)).await.is_invalid(&["status.nodeInfo.swap.capacity"]);
+    let two_masters = pod("p").owned_by("A", "a", "1").owned_by("B", "b", "2");
+    let refusal = api.refused(api.create(two_masters)).await;
+    refusal.is_invalid(&["metadata.ownerReferences[1].controller"]);
+}
+
+#[tokio::test]
+async fn selectors_and_page_tokens_that_cannot_be_read_are_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    for i in 0..3 {
+        api.create(node(&format!("n{i}"))).await.unwrap();
+    }
+    for labels in ["a in", "a in (", "=b", "a==b==c", "a=b,,c", "/x", "a=-b"] {
+        let refusal = api.refused(api.list::<pb::Node>(asked(labels, ""))).await;
+        refusal.is_invalid(&["labelSelector"]);
+        let follow = Follow { labels, ..Default::default() };
+        api.refused(api.watch::<pb::Node>(follow)).await.is_invalid(&["labelSelector"]);
+    }
+    for fields in ["spec.nodeName=a", "metadata.uid=x", "status.phase=Running", "nonsense", "metadata.name"] {
+        let refusal = api.refused(api.list::<pb::Node>(asked("", fields))).await;
+        refusal.is_invalid(&["fieldSelector"]);
+        let follow = Follow { fields, ..Default::default() };
+        api.refused(api.watch::<pb::Node>(follow)).await.is_invalid(&["fieldSelector"]);
+    }
+    let bad_space = Query { namespace: "A b", ..Default::default() };
+    api.refused(api.list::<pb::Pod>(bad_space)).await.is_invalid(&["namespace"]);
+
+    let first = api.list::<pb::Node>(Query { page_size: 1, ..Default::default() }).await.unwrap();
+    let with =
+        |page_token: &str| Query { page_token: page_token.to_owned(), page_size: 1, ..Default::default() };
+    let mut tampered = first.next.clone();
+    tampered.replace_range(0..1, if tampered.starts_with('0') { "1" } else { "0" });
+    for token in ["x", "00", "abc", &tampered, &first.next[2..], "ää"] {
+        api.refused(api.list::<pb::Node>(with(token))).await.is_invalid(&["pageToken"]);
+    }
+    let other_labels = Query { labels: "!zone", ..with(&first.next) };
+    api.refused(api.list::<pb::Node>(other_labels)).await.is_invalid(&["pageToken"]).says("other selectors");
+    api.refused(api.list::<pb::Pod>(with(&first.next))).await.is_invalid(&["pageToken"]);
+    let both = Query { version: first.version, ..with(&first.next) };
+    api.refused(api.list::<pb::Node>(both)).await.is_invalid(&["resourceVersion"]);
+    api.list::<pb::Node>(with(&first.next)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_version_that_no_list_can_have_is_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    api.create(node("a")).await.unwrap();
+    let exact = Query { version_match: "Exact", ..Default::default() };
+    api.refused(api.list::<pb::Node>(exact)).await.is_invalid(&["resourceVersionMatch"]);
+    let nonsense = Query { version_match: "Newest", version: 1, ..Default::default() };
+    api.refused(api.list::<pb::Node>(nonsense)).await.is_invalid(&["resourceVersionMatch"]);
+    let past = Query { version: 1, version_match: "Exact", ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(past).await.unwrap().records.len(), 1);
+    let far = Query { version: u64::MAX, ..Default::default() };
+    let refusal = api.refused(api.list::<pb::Node>(far)).await;
+    refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
+    let stale = Deletion { version: u64::MAX, ..Default::default() };
+    api.refused(api.delete_with::<pb::Node>("a", stale)).await.is(Code::Aborted, "CONFLICT");
+    let ahead = node("a").at(99);
+    api.refused(api.update(ahead)).await.is(Code::Aborted, "CONFLICT");
+}
+
+#[tokio::test]
+async fn a_record_that_is_too_large_is_refused_in_words() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let refusal = api.refused(api.create(large("big", MAX_RECORD + 5_000))).await;
+    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("1500000");
+    assert_eq!(refusal.about, "Node big");
+
+    // To the byte: a text of this length adds itself and three bytes for tag and length.
+    let probe = api.create(large("edge", MAX_RECORD - 5_000)).await.unwrap();
+    let room = MAX_RECORD - probe.encoded_len() - 3;
+    let phased = |bytes: usize| probe.clone().status(|status| status.phase = "x".repeat(bytes));
+    let refusal = api.refused(api.update_status(phased(room + 1))).await;
+    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("1500001");
+    let fits = api.update_status(phased(room)).await.unwrap();
+    assert_eq!(fits.encoded_len(), MAX_RECORD);
+
+    let small = api.create(node("a")).await.unwrap();
+    let grown = large("a", MAX_RECORD + 5_000);
+    let refusal = api.refused(api.update_status(grown)).await;
+    refusal.is(Code::InvalidArgument, "TOO_LARGE");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), small);
+
+    // Above what a message may have, it is not even read.
+    let huge = large("huge", 3_000_000);
+    let refusal = api.refused(api.create(huge)).await;
+    assert!(matches!(refusal.code, Code::OutOfRange | Code::ResourceExhausted), "{refusal:?}");
+    api.create(node("after")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_large_record_survives_a_restart_and_comes_back_whole() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let wanted = large("big", 1_200_000);
+    let created = api.create(wanted.clone()).await.unwrap();
+    assert!((1_190_000..MAX_RECORD).contains(&created.encoded_len()), "{}", created.encoded_len());
+    assert_eq!(created.status, wanted.status);
+    let from = Follow { version: created.version() - 1, ..Default::default() };
+    drop(api);
+
+    let store = store.restart().await;
+    let api = store.api();
+    assert_eq!(api.get::<pb::Node>("big").await.unwrap(), created);
+    assert_eq!(api.list::<pb::Node>(Query::default()).await.unwrap().records, std::slice::from_ref(&created));
+    let mut present = api.watch::<pb::Node>(from).await.unwrap();
+    assert_eq!(present.next().await.record, created);
+    let labelled = api.update(created.clone().label("zone", "a")).await.unwrap();
+    assert_eq!(present.next().await.record, labelled);
+    let then = Query { version: created.version(), version_match: "Exact", ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, [created], "out of the past, too");
+    api.delete::<pb::Node>("big").await.unwrap();
+}
+
+/// All pages of a list, each as large as the store makes it.
+async fn all_pages(api: &Api, first: Query) -> Result<Vec<Page<pb::Node>>, Refusal> {
+    let mut pages: Vec<Page<pb::Node>> = Vec::new();
+    loop {
+        let page_token = pages.last().map(|page| page.next.clone()).unwrap_or_default();
+        let query = if pages.is_empty() {
+            first.clone()
+        } else {
+            Query { version: 0, version_match: "", ..first.clone() }
+        };
+        let page = api.list(Query { page_token, ..query }).await.map_err(|status| Refusal::from(&status))?;
+        let more = !page.next.is_empty();
+        pages.push(page);
+        if !more {
+            return Ok(pages);
+        }
+    }
+}
+
+/// Six nodes that together are twice what a client takes at once: messages above 4 MiB are refused unless it was told
+/// otherwise, and Muster's own clients are not.
+async fn six_large(api: &Api) -> Vec<pb::Node> {
+    let mut stored = Vec::new();
+    for (i, bytes) in
+        [1_040_000, 1_040_000, 1_040_000, 1_450_000, 1_450_000, 1_450_000].into_iter().enumerate()
+    {
+        stored.push(api.create(large(&format!("n{i}"), bytes)).await.unwrap());
+    }
+    stored
+}
+
+fn together(pages: Vec<Page<pb::Node>>) -> Vec<pb::Node> {
+    pages.into_iter().flat_map(|page| page.records).collect()
+}
+
+#[tokio::test]
+async fn many_large_records_come_in_pages_that_a_client_takes() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let stored = six_large(&api).await;
+    let pages = all_pages(&api, Query::default()).await.expect("the present in pages");
+    assert!(together(pages) == stored, "all of them, in order");
+}
+
+#[tokio::test]
+async fn many_large_records_of_the_past_come_in_pages_that_a_client_takes() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let stored = six_large(&api).await;
+    let head = api.head().await;
+    for node in &stored {
+        api.delete::<pb::Node>(node.name()).await.unwrap();
+    }
+    let then = Query { version: head, version_match: "Exact", ..Default::default() };
+    let pages = all_pages(&api, then).await.expect("the past in pages");
+    assert!(together(pages) == stored, "all of them, in order");
+}
+
+#[tokio::test]
+async fn many_large_records_come_in_frames_that_a_watcher_takes() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let stored = six_large(&api).await;
+    for version in [0, stored[0].version()] {
+        let follow = Follow { version, ..Default::default() };
+        let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
+        for expected in stored.iter().filter(|node| node.version() > version) {
+            assert!(watch.next().await.record == *expected, "from {version}: {}", expected.name());
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_keep_to_the_moment_of_the_first_one() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let mut nodes = Vec::new();
+    for i in 0..10 {
+        nodes.push(api.create(node(&format!("n{i}"))).await.unwrap());
+    }
+    let threes = |page_token: String| Query { page_size: 3, page_token, ..Default::default() };
+    let moment = api.head().await;
+    let mut seen = Vec::new();
+    let mut token = String::new();
+    for round in 0..4 {
+        let page = api.list::<pb::Node>(threes(token)).await.unwrap();
+        assert_eq!(page.version, moment, "page {round}");
+        assert_eq!(page.records.len(), if round < 3 { 3 } else { 1 });
+        seen.extend(page.records);
+        token = page.next;
+        assert_eq!(token.is_empty(), round == 3);
+        // Before, at and after the place the list has come to: changed, deleted, added, deleted and added anew.
+        match round {
+            0 => {
+                api.update(nodes[0].clone().label("x", "y")).await.unwrap();
+                api.update(nodes[4].clone().label("x", "y")).await.unwrap();
+                api.delete::<pb::Node>("n5").await.unwrap();
+                api.create(node("n3a")).await.unwrap();
+            }
+            1 => {
+                api.delete::<pb::Node>("n6").await.unwrap();
+                api.create(node("n6").label("new", "yes")).await.unwrap();
+                api.delete::<pb::Node>("n9").await.unwrap();
+                api.delete::<pb::Node>("n0").await.unwrap();
+            }
+            2 => {
+                api.create(node("n99")).await.unwrap();
+                api.delete::<pb::Node>("n8").await.unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(seen, nodes, "exactly the list of the first moment");
+    let now = api.list::<pb::Node>(Query::default()).await.unwrap();
+    let names: Vec<_> = now.records.iter().map(Wire::name).collect();
+    assert_eq!(names, ["n1", "n2", "n3", "n3a", "n4", "n6", "n7", "n99"]);
+    let then = Query { version: moment, version_match: "Exact", ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, nodes);
+}
+
+#[tokio::test]
+async fn selected_pages_keep_to_their_moment_as_well() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    for i in 0..9 {
+        let place = if i % 3 == 0 { "b" } else { "a" };
+        api.create(pod(&format!("p{i}")).on(place).label("parity", ["even", "odd"][i % 2])).await.unwrap();
+        api.create(pod(&format!("p{i}")).in_namespace("other").on("a")).await.unwrap();
+    }
+    let selected = [
+        Query { fields: "spec.nodeName=a", namespace: "default", ..Default::default() },
+        Query { labels: "parity=odd", ..Default::default() },
+        Query { namespace: "other", ..Default::default() },
+    ];
+    for query in selected {
+        let whole = api.list::<pb::Pod>(query.clone()).await.unwrap();
+        assert!(whole.records.len() > 3);
+        let (mut seen, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page = Query { page_size: 2, page_token, ..query.clone() };
+            let page = api.list::<pb::Pod>(page).await.unwrap();
+            assert_eq!(page.version, whole.version);
+            seen.extend(page.records);
+            page_token = page.next;
+            if page_token.is_empty() {
+                break;
+            }
+            // What is on its way is changed so that it would not be selected now.
+            let current = api.get::<pb::Pod>("default/p7").await.unwrap();
+            api.update(current.label("parity", &format!("v{}", seen.len()))).await.unwrap();
+            let gone = Deletion { grace: Some(0), ..Default::default() };
+            let _ = api.delete_with::<pb::Pod>("other/p8", gone).await;
+        }
+        assert_eq!(seen, whole.records, "{query:?}");
+        let current = api.get::<pb::Pod>("default/p7").await.unwrap();
+        api.update(current.label("parity", "odd")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_page_token_from_before_history_is_expired() {
+    let store = TestStore::with_flags(&["--history-min-age=0", "--history-min-changes=0"]).await;
+    let api = store.api();
+    let mut last = node("n0");
+    for i in 0..5 {
+        last = api.create(node(&format!("n{i}"))).await.unwrap();
+    }
+    let first = api.list::<pb::Node>(Query { page_size: 2, ..Default::default() }).await.unwrap();
+    for value in ["a", "b", "c"] {
+        last = api.update(last.label("zone", value)).await.unwrap();
+    }
+    let next = Query { page_size: 2, page_token: first.next.clone(), ..Default::default() };
+    let refusal = eventually(PATIENCE, "the token expires", || async {
+        api.list::<pb::Node>(next.clone()).await.err().map(|status| Refusal::from(&status))
+    })
+    .await;
+    refusal.is(Code::OutOfRange, "EXPIRED").says("list again");
+}

@@ -1,0 +1,368 @@
+//! Nodes and leases as the store keeps them: names, labels, taints, what can change and what cannot (scenarios 1-17, 23).
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use muster_proto::pb;
+use muster_proto::wellknown::taint::NOT_READY;
+use muster_tests::fixtures::*;
+use muster_tests::{Deletion, Follow, Query, TestStore, Wire, now_seconds};
+use tonic::Code;
+
+fn taints(node: &pb::Node) -> Vec<String> {
+    let taints = node.spec.iter().flat_map(|spec| &spec.taints);
+    taints.map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect)).collect()
+}
+
+fn pod_cidrs(node: &pb::Node) -> Vec<&str> {
+    node.spec.iter().flat_map(|spec| &spec.pod_cidrs).map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn s001_a_node_is_created_with_uid_and_version_and_no_generation() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let before = now_seconds();
+    let created = api.create(node("10.240.79.157").label("name", "my-first-k8s-node")).await.unwrap();
+    let metadata = created.metadata.clone().unwrap();
+    assert_eq!(metadata.uid.len(), 36, "a UUID: {:?}", metadata.uid);
+    assert_eq!(metadata.resource_version, api.head().await);
+    assert_eq!(metadata.generation, 0, "nodes have none");
+    let at = metadata.creation_timestamp.unwrap();
+    assert!((before..=now_seconds()).contains(&at.seconds) && at.nanos == 0, "to the second: {at:?}");
+    assert_eq!(metadata.labels["name"], "my-first-k8s-node");
+    assert_eq!(api.get::<pb::Node>("10.240.79.157").await.unwrap(), created);
+}
+
+#[tokio::test]
+async fn s002_names_are_dns_subdomains_of_at_most_253_bytes() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let (longest, too_long) = ("a".repeat(253), "a".repeat(254));
+    for name in ["Node1", "node_1", "-a", "a-", "a..b", "", ".a", "a.", "a b", "ä", &too_long] {
+        api.refused(api.create(node(name))).await.is_invalid(&["metadata.name"]);
+    }
+    for name in [longest.as_str(), "a.b-c.1"] {
+        assert_eq!(api.create(node(name)).await.unwrap().name(), name);
+    }
+}
+
+#[tokio::test]
+async fn s003_a_name_that_is_taken_cannot_be_created_again() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let first = api.create(node("n1").label("first", "yes")).await.unwrap();
+    let refusal = api.refused(api.create(node("n1"))).await;
+    refusal.is(Code::AlreadyExists, "ALREADY_EXISTS");
+    assert_eq!(refusal.about, "Node n1");
+    assert_eq!(api.get::<pb::Node>("n1").await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn s004_every_new_node_is_marked_not_ready_even_if_it_claims_otherwise() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a").ready("True")).await.unwrap();
+    let spec = created.spec.unwrap();
+    assert_eq!(spec.taints, [taint(&format!("{NOT_READY}:NoSchedule"))], "no value, no time");
+    assert_eq!(created.status.unwrap().conditions[0].status, "True", "the status itself is kept");
+}
+
+#[tokio::test]
+async fn s005_a_not_ready_taint_that_is_there_already_stays_as_it_is() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a").taint(&format!("{NOT_READY}=x:NoSchedule"))).await.unwrap();
+    assert_eq!(taints(&created), [format!("{NOT_READY}=x:NoSchedule")]);
+    let other = api.create(node("b").taint(&format!("{NOT_READY}=x:NoExecute"))).await.unwrap();
+    let expected = [format!("{NOT_READY}=x:NoExecute"), format!("{NOT_READY}=:NoSchedule")];
+    assert_eq!(taints(&other), expected, "another effect is another taint");
+}
+
+#[tokio::test]
+async fn s006_taints_are_unique_by_key_and_effect() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let twice = node("a").taint("a=1:NoSchedule").taint("a=2:NoSchedule");
+    api.refused(api.create(twice.clone())).await.is_invalid(&["spec.taints[1]"]);
+    let created = api.create(node("a").taint("a=1:NoSchedule").taint("a=1:NoExecute")).await.unwrap();
+    assert_eq!(taints(&created)[..2], ["a=1:NoSchedule", "a=1:NoExecute"]);
+    api.refused(api.update(twice)).await.is_invalid(&["spec.taints[1]"]);
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), created);
+}
+
+#[tokio::test]
+async fn s007_a_taint_needs_a_label_key_a_label_value_and_an_effect() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let long = format!("a={}:NoSchedule", "v".repeat(64));
+    for (text, field) in [
+        ("a=1:", "effect"),
+        ("a=1:NoRun", "effect"),
+        ("a=1:noschedule", "effect"),
+        ("/x:NoSchedule", "key"),
+        ("a/b/c:NoSchedule", "key"),
+        (":NoSchedule", "key"),
+        (&long, "value"),
+    ] {
+        let refusal = api.refused(api.create(node("a").taint(text))).await;
+        refusal.is_invalid(&[&format!("spec.taints[0].{field}")]);
+    }
+}
+
+#[tokio::test]
+async fn s008_labels_have_keys_of_prefix_and_name_and_short_values() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let key = |prefix: usize, name: usize| format!("{}/{}", "p".repeat(prefix), "n".repeat(name));
+    for (i, (key, value)) in
+        [(key(253, 63), "v".repeat(63)), (key(1, 1), String::new()), ("A_b.c-9".into(), "A_b.c-9".into())]
+            .iter()
+            .enumerate()
+    {
+        let created = api.create(node(&format!("good-{i}")).label(key, value)).await.unwrap();
+        assert_eq!(created.metadata.unwrap().labels[key], *value);
+    }
+    let long = "v".repeat(64);
+    for (key, value) in [
+        (key(253, 64), ""),
+        (key(254, 63), ""),
+        ("/n".to_owned(), ""),
+        ("p/".to_owned(), ""),
+        (String::new(), ""),
+        ("a/b/c".to_owned(), ""),
+        ("ok".to_owned(), long.as_str()),
+        ("ok".to_owned(), "-v"),
+        ("ok".to_owned(), "ä"),
+    ] {
+        let refusal = api.refused(api.create(node("bad").label(&key, value))).await;
+        refusal.is(Code::InvalidArgument, "INVALID");
+        assert_eq!(refusal.fields.len(), 1, "{refusal:?}");
+        assert!(refusal.fields[0].starts_with("metadata.labels["), "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn s009_annotations_hold_256_kib_in_all() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let annotated =
+        |bytes: usize| node("a").annotation("key", &"x".repeat(bytes - 3 - 4)).annotation("more", "");
+    let refusal = api.refused(api.create(annotated(262_145))).await;
+    refusal.is_invalid(&["metadata.annotations"]).says("262144");
+    let created = api.create(annotated(262_144)).await.unwrap();
+    assert_eq!(created.metadata.unwrap().annotations["key"].len(), 262_137);
+}
+
+#[tokio::test]
+async fn s010_pod_cidrs_are_set_once() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a")).await.unwrap();
+    assert!(pod_cidrs(&created).is_empty());
+    let given = api.update(created.pod_cidrs(&["10.1.0.0/24"])).await.unwrap();
+    assert_eq!(pod_cidrs(&given), ["10.1.0.0/24"]);
+    assert_eq!(given.spec.as_ref().unwrap().pod_cidr, "10.1.0.0/24", "the single field mirrors the list");
+    for other in [vec!["10.2.0.0/24"], vec![], vec!["10.1.0.0/24", "fd00::/64"]] {
+        let refusal = api.refused(api.update(given.clone().pod_cidrs(&other))).await;
+        refusal.is_invalid(&["spec.podCidrs"]);
+    }
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), given);
+}
+
+#[tokio::test]
+async fn s011_a_node_has_at_most_one_pod_cidr_per_family() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    for bad in [
+        vec!["10.0.0.0/24", "10.1.0.0/24"],
+        vec!["fd00::/64", "fd01::/64"],
+        vec!["10.0.0.0/24", "fd00::/64", "10.1.0.0/24"],
+    ] {
+        let refusal = api.refused(api.create(node("bad").pod_cidrs(&bad))).await;
+        refusal.is(Code::InvalidArgument, "INVALID");
+        assert!(refusal.fields.iter().all(|field| field.starts_with("spec.podCidrs")), "{refusal:?}");
+    }
+    for (name, good) in [("v4-v6", ["10.0.0.0/24", "fd00::/64"]), ("v6-v4", ["fd00::/64", "10.0.0.0/24"])] {
+        let created = api.create(node(name).pod_cidrs(&good)).await.unwrap();
+        assert_eq!(pod_cidrs(&created), good);
+    }
+}
+
+#[tokio::test]
+async fn s012_the_single_pod_cidr_wins_over_a_list_that_differs() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let contradicting = node("a")
+        .pod_cidrs(&["10.1.0.0/24", "fd00::/64"])
+        .spec(|spec| "10.9.0.0/24".clone_into(&mut spec.pod_cidr));
+    let created = api.create(contradicting).await.unwrap();
+    assert_eq!(pod_cidrs(&created), ["10.9.0.0/24"]);
+    assert_eq!(created.spec.unwrap().pod_cidr, "10.9.0.0/24");
+    let single = node("b").spec(|spec| "10.8.0.0/24".clone_into(&mut spec.pod_cidr));
+    assert_eq!(pod_cidrs(&api.create(single).await.unwrap()), ["10.8.0.0/24"]);
+}
+
+#[tokio::test]
+async fn s013_the_provider_id_is_set_once() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a")).await.unwrap();
+    let given = api.update(created.provider_id("x://1")).await.unwrap();
+    for other in ["x://2", ""] {
+        let refusal = api.refused(api.update(given.clone().provider_id(other))).await;
+        refusal.is_invalid(&["spec.providerId"]);
+    }
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), given);
+}
+
+#[tokio::test]
+async fn s014_of_two_updates_made_for_one_version_the_second_is_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let read = api.create(node("a")).await.unwrap();
+    let first = api.update(read.clone().label("by", "first")).await.unwrap();
+    assert!(first.version() > read.version());
+    let refusal = api.refused(api.update(read.clone().label("by", "second"))).await;
+    refusal.is(Code::Aborted, "CONFLICT");
+    assert_eq!(
+        (refusal.about.as_str(), refusal.unmet.as_slice()),
+        ("Node a", &["RESOURCE_VERSION".to_owned()][..])
+    );
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), first);
+    let third = api.update(read.at(0).label("by", "third")).await.unwrap();
+    assert_eq!(third.metadata.unwrap().labels["by"], "third", "who names no version overwrites");
+}
+
+#[tokio::test]
+async fn an_update_that_means_another_record_of_the_name_is_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let first = api.create(node("a")).await.unwrap();
+    api.delete::<pb::Node>("a").await.unwrap();
+    let second = api.create(node("a")).await.unwrap();
+    assert_ne!(first.uid(), second.uid(), "a name may be used again, a uid is not");
+    let refusal = api.refused(api.update(first.clone().at(0))).await;
+    refusal.is(Code::Aborted, "UID_MISMATCH");
+    let meant = Deletion { uid: first.uid().to_owned(), ..Default::default() };
+    let refusal = api.refused(api.delete_with::<pb::Node>("a", meant)).await;
+    refusal.is(Code::Aborted, "UID_MISMATCH");
+    api.refused(api.update(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
+    api.refused(api.update_status(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
+    api.refused(api.delete::<pb::Node>("gone")).await.is(Code::NotFound, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn s015_spec_and_status_are_written_apart() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a").ready("False")).await.unwrap();
+
+    let updated = api.update(created.clone().cordoned().ready("True")).await.unwrap();
+    assert!(updated.spec.as_ref().unwrap().unschedulable);
+    assert_eq!(updated.status, created.status, "the main update leaves the status");
+
+    let report = updated.clone().ready("True").label("new", "yes").spec(|spec| {
+        spec.unschedulable = false;
+        spec.taints.clear();
+    });
+    let reported = api.update_status(report).await.unwrap();
+    assert_eq!(reported.spec, updated.spec, "the status update leaves the spec");
+    assert_eq!(reported.metadata.as_ref().unwrap().labels["new"], "yes", "but it may label");
+    assert_eq!(reported.status.as_ref().unwrap().conditions[0].status, "True");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), reported);
+}
+
+#[tokio::test]
+async fn s016_an_update_that_changes_nothing_is_no_write_and_no_event() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a")).await.unwrap();
+    let mut watch =
+        api.watch::<pb::Node>(Follow { version: created.version(), ..Default::default() }).await.unwrap();
+    let labelled = api.update(created.label("zone", "a")).await.unwrap();
+    let again = api.without_a_write(api.update(labelled.clone())).await;
+    assert_eq!(again, labelled);
+    let again = api.without_a_write(api.update(labelled.clone().at(0))).await;
+    assert_eq!(again, labelled, "also without a version");
+    let again = api.without_a_write(api.update_status(labelled.clone())).await;
+    assert_eq!(again, labelled, "also through the status");
+    let last = api.update(labelled.clone().label("zone", "b")).await.unwrap();
+    let expected = [&labelled, &last].map(|node| format!("MODIFIED a {}", node.version()));
+    assert_eq!(watch.told(2).await, expected, "the two changes, and nothing between them");
+}
+
+#[tokio::test]
+async fn s017_a_lease_is_replaced_at_its_version_only_and_created_by_its_first_update() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let wanted = held(lease("n1"), "n1", 40);
+    let created = api.update(wanted.clone()).await.unwrap();
+    assert_eq!(created.version(), api.head().await, "an update of a missing lease creates it");
+    assert_eq!(created.metadata.as_ref().unwrap().generation, 0, "leases have none");
+
+    let refusal = api.refused(api.update(wanted)).await;
+    refusal.is_invalid(&["metadata.resourceVersion"]);
+    let next = api.update(held(created.clone(), "n2", 40)).await.unwrap();
+    assert_eq!(next.spec.as_ref().unwrap().holder_identity, "n2");
+    api.refused(api.update(created)).await.is(Code::Aborted, "CONFLICT");
+
+    for seconds in [0, -1] {
+        let refusal = api.refused(api.create(held(lease("n2"), "n2", seconds))).await;
+        refusal.is_invalid(&["spec.leaseDurationSeconds"]);
+        let refusal = api.refused(api.update(held(next.clone(), "n2", seconds))).await;
+        refusal.is_invalid(&["spec.leaseDurationSeconds"]);
+    }
+    assert_eq!(api.get::<pb::Lease>("kube-node-lease/n1").await.unwrap(), next);
+}
+
+#[tokio::test]
+async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_goes() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("a").finalizers(&["f"])).await.unwrap();
+    let mut watch =
+        api.watch::<pb::Node>(Follow { version: created.version(), ..Default::default() }).await.unwrap();
+
+    let deleting = api.delete::<pb::Node>("a").await.unwrap();
+    let metadata = deleting.metadata.as_ref().unwrap();
+    assert!(metadata.deletion_timestamp.is_some());
+    assert_eq!(metadata.deletion_grace_period_seconds, Some(0));
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), deleting, "it is still there");
+    api.without_a_write(api.delete::<pb::Node>("a")).await;
+
+    let refusal = api.refused(api.update(deleting.clone().finalizers(&["f", "g"]))).await;
+    refusal.is_invalid(&["metadata.finalizers[1]"]);
+    let undead = deleting.clone().with(|metadata| metadata.deletion_timestamp = None);
+    let kept = api.without_a_write(api.update(undead)).await;
+    assert!(kept.metadata.unwrap().deletion_timestamp.is_some(), "a deletion cannot be taken back");
+
+    let gone = api.update(deleting.clone().finalizers(&[])).await.unwrap();
+    assert_eq!(gone.version(), api.head().await);
+    api.refused(api.get::<pb::Node>("a")).await.is(Code::NotFound, "NOT_FOUND");
+    let expected = [format!("MODIFIED a {}", deleting.version()), format!("DELETED a {}", gone.version())];
+    assert_eq!(watch.told(2).await, expected);
+}
+
+#[tokio::test]
+async fn nodes_are_selected_by_labels_name_and_cordon() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    api.create(node("a").label("zone", "x")).await.unwrap();
+    api.create(node("b").label("zone", "y").cordoned()).await.unwrap();
+    api.create(node("c")).await.unwrap();
+    for (labels, fields, expected) in [
+        ("", "", vec!["a", "b", "c"]),
+        ("zone=x", "", vec!["a"]),
+        ("zone!=x", "", vec!["b", "c"]),
+        ("zone in (x,y)", "", vec!["a", "b"]),
+        ("!zone", "", vec!["c"]),
+        ("zone", "spec.unschedulable=true", vec!["b"]),
+        ("", "metadata.name=c", vec!["c"]),
+        ("", "metadata.name!=c", vec!["a", "b"]),
+        ("zone=x", "metadata.name=c", vec![]),
+    ] {
+        let page = api.list::<pb::Node>(Query { labels, fields, ..Default::default() }).await.unwrap();
+        let names: Vec<_> = page.records.iter().map(Wire::name).collect();
+        assert_eq!(names, expected, "labels {labels:?}, fields {fields:?}");
+    }
+}

@@ -1,0 +1,344 @@
+//! Lists and watches: what is told, in what order, from where (scenarios 18-22, 29).
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use muster_proto::pb;
+use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
+use muster_rpc::clock::SystemClock;
+use muster_store_client::{DeleteOptions, Event, Key, ListOptions, WatchOptions};
+use muster_tests::fixtures::*;
+use muster_tests::{Api, Follow, PATIENCE, Query, Seen, TestStore, Wire, eventually, patiently};
+use tonic::Code;
+
+/// Flags of a store that forgets history as soon as it may.
+const FORGETFUL: [&str; 2] = ["--history-min-age=0", "--history-min-changes=0"];
+
+fn from(version: u64) -> Follow {
+    Follow { version, ..Default::default() }
+}
+
+#[tokio::test]
+async fn s018_a_watch_tells_every_write_once_in_order() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    api.create(node("before")).await.unwrap();
+    let v = api.head().await;
+    let mut live = api.watch::<pb::Node>(from(v)).await.unwrap();
+
+    let a = api.create(node("a")).await.unwrap();
+    let b = api.update(a.clone().label("zone", "b")).await.unwrap();
+    let c = api.delete::<pb::Node>("a").await.unwrap();
+    assert_eq!([a.version(), b.version(), c.version()], [v + 1, v + 2, v + 3]);
+    let mut resumed = api.watch::<pb::Node>(from(v)).await.unwrap();
+    // Another kind's writes have versions too, and are not told here.
+    api.create(pod("p")).await.unwrap();
+    let last = api.create(node("last")).await.unwrap();
+
+    let expected = [
+        format!("ADDED a {}", v + 1),
+        format!("MODIFIED a {}", v + 2),
+        format!("DELETED a {}", v + 3),
+        format!("ADDED last {}", last.version()),
+    ];
+    assert_eq!(live.told(4).await, expected, "as it happens");
+    let history = resumed.take(4).await;
+    assert_eq!(history.iter().map(Seen::told).collect::<Vec<_>>(), expected, "and out of history");
+    assert_eq!(history[0].record, a, "each with the record as it was then");
+    assert_eq!(history[1].record, b);
+    assert_eq!(history[2].record.metadata.as_ref().unwrap().labels["zone"], "b", "the last content");
+
+    let mut later = api.watch::<pb::Node>(from(v + 2)).await.unwrap();
+    assert_eq!(later.told(2).await, expected[2..], "from the middle");
+}
+
+#[tokio::test]
+async fn s018_a_watch_without_a_version_begins_with_what_is_there() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let b = api.create(node("b")).await.unwrap();
+    let a = api.update(a.label("zone", "a")).await.unwrap();
+    let mut watch = api.watch::<pb::Node>(from(0)).await.unwrap();
+    let mut told = watch.told(2).await;
+    told.sort();
+    assert_eq!(told, [format!("ADDED a {}", a.version()), format!("ADDED b {}", b.version())]);
+    let c = api.create(node("c")).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("ADDED c {}", c.version())]);
+}
+
+#[tokio::test]
+async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_it_stops() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let created = api.create(node("n")).await.unwrap();
+    let zone_a = Follow { labels: "zone=a", ..from(created.version()) };
+    let mut watch = api.watch::<pb::Node>(zone_a.clone()).await.unwrap();
+
+    let gained = api.update(created.label("zone", "a")).await.unwrap();
+    let modified = api.update(gained.clone().label("x", "y")).await.unwrap();
+    let lost = api.update(modified.clone().without_label("zone").label("x", "z")).await.unwrap();
+    api.update(lost.clone().label("x", "unseen")).await.unwrap();
+    let back = api.update(lost.clone().at(0).label("zone", "a")).await.unwrap();
+    let deleted = api.delete::<pb::Node>("n").await.unwrap();
+
+    for (name, mut watch) in [("live", watch.take(5).await), ("resumed", resumed(&api, zone_a).await)] {
+        let told: Vec<_> = watch.iter().map(Seen::told).collect();
+        let expected = [
+            format!("ADDED n {}", gained.version()),
+            format!("MODIFIED n {}", modified.version()),
+            format!("DELETED n {}", lost.version()),
+            format!("ADDED n {}", back.version()),
+            format!("DELETED n {}", deleted.version()),
+        ];
+        assert_eq!(told, expected, "{name}");
+        let left = watch.remove(2).record;
+        assert_eq!(left, modified.clone().at(lost.version()), "{name}: the content from before it left");
+    }
+}
+
+async fn resumed(api: &Api, follow: Follow) -> Vec<Seen<pb::Node>> {
+    api.watch(follow).await.unwrap().take(5).await
+}
+
+#[tokio::test]
+async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let v = api.create(node("n1")).await.unwrap().version();
+    let mine = Follow { fields: "spec.nodeName=n1", ..from(v) };
+    let mut watch = api.watch::<pb::Pod>(mine.clone()).await.unwrap();
+    api.create(pod("other").on("n2")).await.unwrap();
+    api.create(pod("mine")).await.unwrap();
+    let bound = api.bind("default/mine", "n1", Default::default()).await.unwrap();
+    let running = api.update_status(bound.clone().running("True")).await.unwrap();
+    api.create(pod("third").on("n2")).await.unwrap();
+    let gone = muster_tests::Deletion { grace: Some(0), ..Default::default() };
+    let gone = api.delete_with::<pb::Pod>("default/mine", gone).await.unwrap();
+    let expected = [
+        format!("ADDED mine {}", bound.version()),
+        format!("MODIFIED mine {}", running.version()),
+        format!("DELETED mine {}", gone.version()),
+    ];
+    assert_eq!(watch.told(3).await, expected);
+    assert_eq!(api.watch::<pb::Pod>(mine).await.unwrap().told(3).await, expected, "and out of history");
+}
+
+#[tokio::test]
+async fn s020_a_watch_from_before_history_is_expired_and_a_new_list_helps() {
+    let store = TestStore::with_flags(&FORGETFUL).await;
+    let api = store.api();
+    let first = api.create(node("a")).await.unwrap();
+    let mut changed = first.clone();
+    for value in ["b", "c", "d"] {
+        changed = api.update(changed.label("zone", value)).await.unwrap();
+    }
+    // History is cut by the writer when it next looks after its house.
+    let refusal = eventually(PATIENCE, "history is cut", || async {
+        let opened = api.watch::<pb::Node>(from(first.version())).await;
+        match opened {
+            Err(status) => Some(muster_tests::Refusal::from(&status)),
+            Ok(_) => None,
+        }
+    })
+    .await;
+    refusal.is(Code::OutOfRange, "EXPIRED").says("Expired").says("list again");
+
+    let page = api.list::<pb::Node>(Query::default()).await.unwrap();
+    assert_eq!(page.records, [changed.clone()]);
+    let mut watch = api.watch::<pb::Node>(from(page.version)).await.unwrap();
+    let last = api.update(changed.label("zone", "e")).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", last.version())]);
+}
+
+#[tokio::test]
+async fn s020_a_list_of_exactly_a_version_before_history_is_expired() {
+    let store = TestStore::with_flags(&FORGETFUL).await;
+    let api = store.api();
+    let first = api.create(node("a")).await.unwrap();
+    let second = api.update(first.clone().label("zone", "b")).await.unwrap();
+    api.update(second.label("zone", "c")).await.unwrap();
+    let exactly = Query { version: first.version(), version_match: "Exact", ..Default::default() };
+    let refusal = eventually(PATIENCE, "history is cut", || async {
+        let listed = api.list::<pb::Node>(exactly.clone()).await;
+        listed.err().map(|status| muster_tests::Refusal::from(&status))
+    })
+    .await;
+    refusal.is(Code::OutOfRange, "EXPIRED");
+    let at_least = Query { version: first.version(), ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(at_least).await.unwrap().version, api.head().await);
+}
+
+#[tokio::test]
+async fn history_that_may_go_does_go_while_nobody_writes() {
+    let store = TestStore::with_flags(&FORGETFUL).await;
+    let api = store.api();
+    let first = api.create(node("a")).await.unwrap();
+    api.create(node("b")).await.unwrap();
+    // A creation leaves nothing behind that could be thrown away, and still is a step of history.
+    let exactly = Query { version: first.version(), version_match: "Exact", ..Default::default() };
+    let refusal = eventually(Duration::from_secs(5), "history is cut", || async {
+        let listed = api.list::<pb::Node>(exactly.clone()).await;
+        listed.err().map(|status| muster_tests::Refusal::from(&status))
+    })
+    .await;
+    refusal.is(Code::OutOfRange, "EXPIRED");
+}
+
+#[tokio::test]
+async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let b = api.create(node("b")).await.unwrap();
+    api.create(pod("p")).await.unwrap();
+    let head = api.head().await;
+    let asked = Follow { initial_events: true, version_match: "NotOlderThan", ..Default::default() };
+    for version in [0, b.version()] {
+        let mut watch = api.watch::<pb::Node>(Follow { version, ..asked.clone() }).await.unwrap();
+        let initial = watch.take(3).await;
+        assert_eq!(initial[0], Seen { kind: "ADDED".to_owned(), record: a.clone() });
+        assert_eq!(initial[1], Seen { kind: "ADDED".to_owned(), record: b.clone() });
+        let end = &initial[2];
+        assert_eq!(end.kind, "BOOKMARK");
+        let metadata = end.record.metadata.clone().unwrap();
+        assert_eq!(metadata.annotations[INITIAL_EVENTS_END], "true");
+        assert_eq!((metadata.resource_version, metadata.name.as_str()), (head, ""));
+        assert_eq!((&end.record.spec, &end.record.status), (&None, &None), "only a version");
+    }
+    let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
+    watch.take(3).await;
+    let c = api.create(node("c")).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("ADDED c {}", c.version())], "then live");
+
+    for (initial_events, version_match) in
+        [(true, ""), (true, "Exact"), (false, "NotOlderThan"), (false, "Exact"), (true, "exactly")]
+    {
+        let wrong = Follow { initial_events, version_match, ..Default::default() };
+        let refusal = api.refused(api.watch::<pb::Node>(wrong)).await;
+        refusal.is(Code::InvalidArgument, "INVALID");
+        assert!(refusal.fields.iter().all(|field| field == "resourceVersionMatch"), "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let asked = Follow { seconds: 1, bookmarks: true, ..from(a.version()) };
+    let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
+    let mut plain = api.watch::<pb::Node>(Follow { bookmarks: false, ..asked }).await.unwrap();
+    api.create(pod("p")).await.unwrap();
+    assert_eq!(watch.told(1).await, [format!("BOOKMARK  {}", api.head().await)]);
+    assert_eq!(watch.end().await, None);
+    assert_eq!(plain.end().await, None);
+}
+
+#[tokio::test]
+async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let future = api.head().await + 1_000_000;
+    let clock = SystemClock::shared();
+    for version_match in ["", "Exact"] {
+        let started = clock.mono();
+        let query = Query { version: future, version_match, ..Default::default() };
+        let refusal = api.refused(api.list::<pb::Node>(query)).await;
+        refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE").says("ResourceVersionTooLarge");
+        assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)));
+        let waited = clock.mono() - started;
+        let patience = Duration::from_millis(2_500)..Duration::from_secs(6);
+        assert!(patience.contains(&waited), "{version_match}: answered after {waited:?}");
+    }
+    let refusal = api.refused(api.watch::<pb::Node>(from(future))).await;
+    refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
+
+    // One that arrives in time is answered: nobody has to ask twice.
+    let soon = Query { version: api.head().await + 1, ..Default::default() };
+    let listing = api.list::<pb::Node>(soon.clone());
+    let (listed, created) = tokio::join!(listing, api.create(node("a")));
+    let listed = listed.unwrap();
+    assert_eq!((listed.version, listed.records), (soon.version, vec![created.unwrap()]));
+}
+
+#[tokio::test]
+async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let start = api.head().await;
+    let mut middle = 0;
+    for i in 0..50 {
+        let created = api.create(node(&format!("n{i:02}"))).await.unwrap();
+        api.update(created.label("round", "two")).await.unwrap();
+        if i == 20 {
+            middle = api.head().await;
+        }
+    }
+    api.delete::<pb::Node>("n00").await.unwrap();
+    api.create(pod("p").on("n1")).await.unwrap();
+    let before = api.list::<pb::Node>(Query::default()).await.unwrap();
+    let pods = api.list::<pb::Pod>(Query::default()).await.unwrap();
+    assert_eq!(before.version, start + 102);
+    let told = api.watch::<pb::Node>(from(middle)).await.unwrap().take(59).await;
+
+    let store = store.restart().await;
+    let api = store.api();
+    let after = api.list::<pb::Node>(Query::default()).await.unwrap();
+    assert_eq!(after, before, "the same records at the same version");
+    assert_eq!(api.list::<pb::Pod>(Query::default()).await.unwrap(), pods);
+    let then = Query { version: middle, version_match: "Exact", ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records.len(), 21, "the past can be read too");
+
+    let mut watch = api.watch::<pb::Node>(from(middle)).await.unwrap();
+    let next = api.create(node("next")).await.unwrap();
+    assert_eq!(next.version(), before.version + 1);
+    let resumed = watch.take(60).await;
+    assert_eq!(resumed[..59], told, "the same events as before the restart");
+    assert_eq!(resumed[59].told(), format!("ADDED next {}", next.version()));
+}
+
+#[tokio::test]
+async fn a_watch_is_ended_by_a_stop_of_the_store() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let follow = Follow { bookmarks: true, ..from(a.version()) };
+    let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
+    drop(api);
+    let (end, _) = tokio::join!(
+        async {
+            let last = watch.told(1).await;
+            (last, watch.end().await)
+        },
+        store.stop()
+    );
+    assert_eq!(end, (vec![format!("BOOKMARK  {}", a.version())], None), "the way it came, then a good end");
+}
+
+#[tokio::test]
+async fn the_client_of_the_other_parts_follows_the_store() {
+    type Node = muster_proto::node::Node;
+    let store = TestStore::start().await;
+    let client = store.client();
+    let a: Node = client.create(node("a").try_into().unwrap()).await.unwrap();
+    let mut watch = client.watch::<Node>(WatchOptions::default());
+    let mut next = async || patiently("the next event", watch.next()).await.unwrap();
+    assert!(matches!(next().await, Event::Applied { record, .. } if record == a));
+    let version = a.meta.resource_version;
+    assert!(matches!(next().await, Event::Synced { revision } if revision == version));
+
+    let b: Node = client.create(node("b").try_into().unwrap()).await.unwrap();
+    assert!(matches!(next().await, Event::Applied { record, .. } if record == b));
+    let gone: Node = client.delete(&Key::of(&b), DeleteOptions::default()).await.unwrap();
+    let version = gone.meta.resource_version;
+    let event = next().await;
+    assert!(
+        matches!(&event, Event::Gone { key, uid, revision, .. }
+        if *key == Key::of(&b) && *uid == b.meta.uid && *revision == version),
+        "{event:?}"
+    );
+    assert_eq!(client.list::<Node>(ListOptions::default()).await.unwrap().records, [a]);
+}
