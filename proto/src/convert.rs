@@ -16,6 +16,7 @@ use crate::quantity::{Quantity, Resources};
 mod affinity;
 mod budget;
 mod container;
+mod drain;
 mod event;
 mod lease;
 mod meta;

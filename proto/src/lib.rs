@@ -8,6 +8,7 @@ pub mod cidr;
 pub mod codec;
 pub mod condition;
 mod convert;
+pub mod drain;
 pub mod event;
 pub mod invalid;
 pub mod label;

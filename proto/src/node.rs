@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::cidr::Cidr;
 use crate::condition::{ConditionStatus, types};
+use crate::drain::{Cordon, Drain};
 use crate::meta::Metadata;
 use crate::pb;
 use crate::quantity::Resources;
@@ -28,6 +29,8 @@ pub struct NodeSpec {
     pub provider_id: String,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
+    pub cordon: Option<Cordon>,
+    pub drain: Option<Drain>,
 }
 
 /// What its agent and the controller found out about a node.

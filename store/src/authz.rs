@@ -156,13 +156,14 @@ fn is_read(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// It judges nodes and ends pods, but never makes either, and its evictions are plain deletions.
+/// It judges nodes, and places and ends pods, but never makes either. A pod driven off by a taint is plainly deleted; a
+/// drain asks for an eviction, so that budgets are kept.
 fn controller_may(call: &Call<'_>) -> bool {
-    use Verb::{Create, Delete, Record, Renew, Update, UpdateStatus};
+    use Verb::{Bind, Create, Delete, Evict, Record, Renew, Update, UpdateStatus};
     match (call.kind, call.verb) {
-        (Kind::Node | Kind::Lease | Kind::Pod, verb) if is_read(verb) => true,
+        (Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget, verb) if is_read(verb) => true,
         (Kind::Node, Update | UpdateStatus | Delete) => true,
-        (Kind::Pod, UpdateStatus | Delete) => true,
+        (Kind::Pod, UpdateStatus | Bind | Evict | Delete) => true,
         (Kind::Lease, Create | Update | Renew) => {
             call.namespace == Some(SYSTEM_NAMESPACE) && call.name == Some(CONTROLLER_LEASE)
         }

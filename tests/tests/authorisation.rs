@@ -379,6 +379,7 @@ async fn s190_controller_and_scheduler_do_their_work_and_no_more() {
     let a = admin.create(node("a")).await.unwrap();
     let p = admin.create(pod("p")).await.unwrap();
     admin.create(pod("q").on("a")).await.unwrap();
+    admin.create(pod("r")).await.unwrap();
     let controller = &store.api_as("c1", "muster:controllers");
     let scheduler = &store.api_as("s1", "muster:schedulers");
 
@@ -386,8 +387,9 @@ async fn s190_controller_and_scheduler_do_their_work_and_no_more() {
     controller.update_status(a.clone().at(0).ready("Unknown")).await.unwrap();
     controller.refused(controller.create(node("b"))).await.is_denied();
     controller.refused(controller.create(pod("b"))).await.is_denied();
-    controller.refused(controller.evict("default/q")).await.is_denied();
-    controller.refused(controller.bind("default/p", "a", Deletion::default())).await.is_denied();
+    // It schedules, and it drains: both need more than a judge of health does.
+    controller.bind("default/r", "a", Deletion::default()).await.unwrap();
+    controller.evict("default/r").await.unwrap();
     controller.refused(controller.update(p.clone())).await.is_denied();
     controller.refused(controller.create(lease("a"))).await.is_denied();
     controller.delete::<pb::Pod>("default/q").await.unwrap();

@@ -387,8 +387,8 @@ fn s190_each_role_has_its_verbs_and_no_more() {
         [
             "Node: Get List Watch Update UpdateStatus Delete",
             "Lease: Get List Watch",
-            "Pod: Get List Watch UpdateStatus Delete",
-            "DisruptionBudget:",
+            "Pod: Get List Watch UpdateStatus Bind Evict Delete",
+            "DisruptionBudget: Get List Watch",
             "Event: Record",
         ]
     );

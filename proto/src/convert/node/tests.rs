@@ -215,6 +215,29 @@ fn roles_are_read_off_labels_sorted_and_once() {
     assert_eq!(stored::<Node>(given).roles(), ["edge", "storage", "worker"]);
 }
 
+#[test]
+fn a_cordon_and_a_drain_say_what_is_wrong_with_them() {
+    let spec = pb::NodeSpec {
+        cordon: Some(pb::NodeCordon::default()),
+        drain: Some(pb::NodeDrain {
+            state: "Soon".into(),
+            options: Some(pb::DrainOptions { grace_period_seconds: Some(-1), ..Default::default() }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    assert_eq!(
+        complaints::<Node>(with_spec(spec)),
+        [
+            "spec.cordon.requestedAt: is required",
+            "spec.drain.requestedAt: is required",
+            "spec.drain.options.gracePeriodSeconds: must not be negative",
+            "spec.drain.state: must be Draining, Complete or Failed",
+        ]
+        .join("; ")
+    );
+}
+
 proptest! {
     #[test]
     fn a_node_comes_back_as_it_was_stored(
@@ -241,6 +264,18 @@ proptest! {
             provider_id: "x://1".into(),
             unschedulable,
             taints: taints.collect(),
+            cordon: time.map(|time| pb::NodeCordon {
+                requested_by: "eva".into(),
+                reason: "disk".into(),
+                requested_at: Some(time),
+            }),
+            drain: time.map(|time| pb::NodeDrain {
+                requested_at: Some(time),
+                deadline: Some(time),
+                options: Some(pb::DrainOptions { force: unschedulable, ..Default::default() }),
+                state: "Draining".into(),
+                ..Default::default()
+            }),
         };
         let conditions = states.into_iter().map(|state| pb::NodeCondition {
             r#type: "Ready".into(),
