@@ -1,0 +1,240 @@
+//! The words that tests of this crate are written in: `node("a").zone("z1").ready(True).build()`.
+
+#![allow(dead_code, reason = "a vocabulary is there before the sentences")]
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::condition::ConditionStatus;
+use muster_proto::meta::{Metadata, OwnerReference};
+use muster_proto::name::Uid;
+use muster_proto::node::{Node, NodeCondition, NodeSpec, NodeStatus};
+use muster_proto::pb;
+use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodSpec, PodStatus};
+use muster_proto::quantity::Resources;
+use muster_proto::taint::{Taint, Toleration};
+use muster_proto::wellknown::label;
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+use uuid::Uuid;
+
+use crate::time::Now;
+
+/// When the tests' world begins, on the calendar.
+pub(crate) const EPOCH: i64 = 1_700_000_000;
+
+/// So many milliseconds after the beginning.
+pub(crate) fn at_ms(millis: u64) -> Now {
+    let elapsed = Duration::from_millis(millis);
+    // The clock's origin lies well before the beginning, as it does in a process that has run for a while.
+    let mono = Mono::since_origin(Duration::from_secs(100_000) + elapsed);
+    Now { mono, wall: epoch().checked_add(elapsed).unwrap() }
+}
+
+/// So many seconds after the beginning.
+pub(crate) fn at(seconds: u64) -> Now {
+    at_ms(seconds * 1000)
+}
+
+/// The beginning, on the calendar.
+pub(crate) fn epoch() -> Timestamp {
+    Timestamp::from_second(EPOCH).unwrap()
+}
+
+/// The uid that the sample of that name has, unless it was given another identity.
+pub(crate) fn uid(identity: &str) -> Uid {
+    Uid::new(Uuid::new_v5(&Uuid::NAMESPACE_DNS, identity.as_bytes()))
+}
+
+/// The key of a pod in `default`.
+pub(crate) fn key(name: &str) -> Key {
+    Key::namespaced("default".parse().unwrap(), name.parse().unwrap())
+}
+
+/// Amounts out of `cpu=1 memory=1Gi`.
+pub(crate) fn amounts(text: &str) -> Resources {
+    let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+    pairs.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).collect()
+}
+
+fn metadata(namespace: Option<&str>, name: &str) -> Metadata {
+    Metadata {
+        name: name.parse().unwrap(),
+        namespace: namespace.map(|namespace| namespace.parse().unwrap()),
+        uid: Some(uid(name)),
+        resource_version: 1,
+        generation: 0,
+        creation_timestamp: Some(epoch()),
+        deletion_timestamp: None,
+        deletion_grace_period_seconds: None,
+        labels: Default::default(),
+        annotations: Default::default(),
+        finalizers: Vec::new(),
+        owner_references: Vec::new(),
+    }
+}
+
+pub(crate) struct NodeSample(pub(crate) Node);
+
+/// A node created at the beginning, with nothing but a name.
+pub(crate) fn node(name: &str) -> NodeSample {
+    let (spec, status) = (NodeSpec::default(), NodeStatus::default());
+    NodeSample(Node { meta: metadata(None, name), spec, status })
+}
+
+impl NodeSample {
+    pub(crate) fn build(self) -> Node {
+        self.0
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Node)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    pub(crate) fn identity(self, identity: &str) -> Self {
+        self.with(|node| node.meta.uid = Some(uid(identity)))
+    }
+
+    pub(crate) fn at(self, version: u64) -> Self {
+        self.with(|node| node.meta.resource_version = version)
+    }
+
+    pub(crate) fn label(self, key: &str, value: &str) -> Self {
+        self.with(|node| drop(node.meta.labels.insert(key.to_owned(), value.to_owned())))
+    }
+
+    pub(crate) fn zone(self, zone: &str) -> Self {
+        self.label(label::ZONE, zone)
+    }
+
+    /// A condition computed at the beginning of the tests' world.
+    pub(crate) fn condition(self, kind: &str, status: ConditionStatus) -> Self {
+        let condition = NodeCondition {
+            kind: kind.to_owned(),
+            status,
+            reason: String::new(),
+            message: String::new(),
+            last_heartbeat_time: Some(epoch()),
+            last_transition_time: Some(epoch()),
+        };
+        self.with(|node| {
+            node.status.conditions.retain(|held| held.kind != kind);
+            node.status.conditions.push(condition);
+        })
+    }
+
+    pub(crate) fn ready(self, status: ConditionStatus) -> Self {
+        self.condition("Ready", status)
+    }
+
+    /// A taint written `key=value:effect`.
+    pub(crate) fn taint(self, text: &str) -> Self {
+        let taint: Taint = text.parse().unwrap();
+        self.with(|node| node.spec.taints.push(taint))
+    }
+
+    pub(crate) fn cordoned(self) -> Self {
+        self.with(|node| node.spec.unschedulable = true)
+    }
+
+    pub(crate) fn allocatable(self, text: &str) -> Self {
+        self.with(|node| node.status.allocatable = amounts(text))
+    }
+
+    pub(crate) fn cidrs(self, cidrs: &[&str]) -> Self {
+        self.with(|node| node.spec.pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect())
+    }
+
+    pub(crate) fn deleting(self) -> Self {
+        self.with(|node| node.meta.deletion_timestamp = Some(epoch()))
+    }
+}
+
+pub(crate) struct PodSample(pub(crate) Pod);
+
+/// A pending pod of one container in `default`, created at the beginning.
+pub(crate) fn pod(name: &str) -> PodSample {
+    let container = Container { name: "main".to_owned(), image: "image".to_owned(), ..Container::default() };
+    let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
+    PodSample(Pod { meta: metadata(Some("default"), name), spec, status: PodStatus::default() })
+}
+
+impl PodSample {
+    pub(crate) fn build(self) -> Pod {
+        self.0
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    pub(crate) fn identity(self, identity: &str) -> Self {
+        self.with(|pod| pod.meta.uid = Some(uid(identity)))
+    }
+
+    pub(crate) fn at(self, version: u64) -> Self {
+        self.with(|pod| pod.meta.resource_version = version)
+    }
+
+    pub(crate) fn on(self, node: &str) -> Self {
+        self.with(|pod| pod.spec.node_name = Some(node.parse().unwrap()))
+    }
+
+    pub(crate) fn phase(self, phase: PodPhase) -> Self {
+        self.with(|pod| pod.status.phase = phase)
+    }
+
+    /// Running, with its Ready condition at that status.
+    pub(crate) fn running(self, ready: ConditionStatus) -> Self {
+        let condition = PodCondition {
+            kind: "Ready".to_owned(),
+            status: ready,
+            reason: String::new(),
+            message: String::new(),
+            last_probe_time: None,
+            last_transition_time: Some(epoch()),
+        };
+        self.phase(PodPhase::Running).with(|pod| pod.status.conditions = vec![condition])
+    }
+
+    pub(crate) fn tolerates(self, toleration: Toleration) -> Self {
+        self.with(|pod| pod.spec.tolerations.push(toleration))
+    }
+
+    pub(crate) fn requests(self, text: &str) -> Self {
+        self.with(|pod| pod.spec.containers[0].resources.requests = amounts(text))
+    }
+
+    pub(crate) fn priority(self, priority: i32) -> Self {
+        self.with(|pod| pod.spec.priority = Some(priority))
+    }
+
+    /// Managed by that.
+    pub(crate) fn owned_by(self, kind: &str, name: &str) -> Self {
+        let owner = OwnerReference {
+            api_version: "apps/v1".to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: uid(name).to_string(),
+            controller: true,
+            block_owner_deletion: false,
+        };
+        self.with(|pod| pod.meta.owner_references.push(owner))
+    }
+
+    pub(crate) fn empty_dir(self) -> Self {
+        let source = Some(pb::volume::Source::EmptyDir(pb::EmptyDirVolume::default()));
+        let volume = pb::Volume { name: "scratch".to_owned(), source };
+        self.with(|pod| pod.spec.volumes.push(volume))
+    }
+
+    /// Being deleted since the beginning, with so many seconds to end in.
+    pub(crate) fn deleting(self, grace: i64) -> Self {
+        self.with(|pod| {
+            pod.meta.deletion_timestamp = epoch().checked_add(jiff::SignedDuration::from_secs(grace)).ok();
+            pod.meta.deletion_grace_period_seconds = Some(grace);
+        })
+    }
+}

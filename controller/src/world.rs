@@ -1,0 +1,173 @@
+//! All nodes and pods as last seen, and which pods are on which node.
+//!
+//! Folded from the store's changes and from what our own writes returned; no version ever goes back. Each step gives
+//! the [`Delta`]s that the rooms are told of: a record replaced by a namesake is one that went and another that came.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use muster_proto::name::{Name, Uid};
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_proto::record::Record;
+use muster_store_client::Key;
+
+/// What changed. Both sides are the same bearer of the name; one of them is always there.
+#[derive(Clone, Debug)]
+pub enum Delta {
+    Node(Change<Node>),
+    Pod(Change<Pod>),
+}
+
+/// A record before and after.
+#[derive(Debug)]
+pub struct Change<R> {
+    pub old: Option<Arc<R>>,
+    pub new: Option<Arc<R>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    nodes: BTreeMap<Name, Arc<Node>>,
+    pods: BTreeMap<Key, Arc<Pod>>,
+    /// Of every node that a pod names, whether or not there is such a node.
+    pods_on: HashMap<Name, BTreeSet<Key>>,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::default()
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+        self.pods.get(key)
+    }
+
+    /// All nodes, by name. For a start or a question; never for an event or a timer.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// All pods, by namespace and name. For a start or a question; never for an event or a timer.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// The pods that name this node, by namespace and name.
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods_on.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// A node as the store has it.
+    pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
+        let Some(change) = replace(self.nodes.get(&node.meta.name), node) else { return Vec::new() };
+        let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
+        self.nodes.insert(new.meta.name.clone(), new);
+        change.into_iter().map(Delta::Node).collect()
+    }
+
+    /// A pod as the store has it.
+    pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
+        let key = Key::of(&pod);
+        let Some(change) = replace(self.pods.get(&key), pod) else { return Vec::new() };
+        for change in &change {
+            self.reindex(&key, change);
+        }
+        let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
+        self.pods.insert(key, new);
+        change.into_iter().map(Delta::Pod).collect()
+    }
+
+    /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
+    pub fn remove_node(&mut self, name: &Name, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
+        if !self.nodes.get(name).is_some_and(|held| is_meant(&**held, uid, revision)) {
+            return Vec::new();
+        }
+        vec![Delta::Node(Change { old: self.nodes.remove(name), new: None })]
+    }
+
+    /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
+    pub fn remove_pod(&mut self, key: &Key, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
+        if !self.pods.get(key).is_some_and(|held| is_meant(&**held, uid, revision)) {
+            return Vec::new();
+        }
+        let change = Change { old: self.pods.remove(key), new: None };
+        self.reindex(key, &change);
+        vec![Delta::Pod(change)]
+    }
+
+    fn reindex(&mut self, key: &Key, change: &Change<Pod>) {
+        let node = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod.spec.node_name.clone());
+        let (old, new) = (node(&change.old), node(&change.new));
+        if old == new {
+            return;
+        }
+        if let Some(node) = old
+            && let Some(keys) = self.pods_on.get_mut(&node)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.pods_on.remove(&node);
+            }
+        }
+        if let Some(node) = new {
+            self.pods_on.entry(node).or_default().insert(key.clone());
+        }
+    }
+}
+
+/// The steps from what is held to what is new; `None` if it is no news, or has no identity.
+fn replace<R: Record>(held: Option<&Arc<R>>, new: R) -> Option<Vec<Change<R>>> {
+    new.meta().uid?;
+    let Some(held) = held else { return Some(vec![Change { old: None, new: Some(Arc::new(new)) }]) };
+    if held.meta().resource_version >= new.meta().resource_version {
+        return None;
+    }
+    let (old, same) = (Some(Arc::clone(held)), held.meta().uid == new.meta().uid);
+    let new = Some(Arc::new(new));
+    Some(if same {
+        vec![Change { old, new }]
+    } else {
+        vec![Change { old, new: None }, Change { old: None, new }]
+    })
+}
+
+fn is_meant<R: Record>(held: &R, uid: Option<Uid>, revision: u64) -> bool {
+    match uid {
+        Some(uid) => held.meta().uid == Some(uid),
+        None => held.meta().resource_version <= revision,
+    }
+}
+
+impl<R> Change<R> {
+    /// The record after, or if it went, before.
+    pub fn either(&self) -> &Arc<R> {
+        self.new.as_ref().or(self.old.as_ref()).expect("a change has at least one side")
+    }
+
+    /// What a part of the record was and is.
+    pub fn sides<'a, T>(&'a self, part: impl Fn(&'a R) -> T) -> (Option<T>, Option<T>) {
+        (self.old.as_deref().map(&part), self.new.as_deref().map(&part))
+    }
+}
+
+impl<R> Clone for Change<R> {
+    fn clone(&self) -> Self {
+        Change { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

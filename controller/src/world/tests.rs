@@ -1,0 +1,56 @@
+use super::*;
+use crate::samples::{key, node, pod, uid};
+
+/// What a step told, in few words: `-a` went, `+a` came, `a` changed.
+fn told(deltas: &[Delta]) -> String {
+    let one = |old: bool, new: bool, name: &str| match (old, new) {
+        (true, true) => name.to_owned(),
+        (false, _) => format!("+{name}"),
+        (true, false) => format!("-{name}"),
+    };
+    let words = deltas.iter().map(|delta| match delta {
+        Delta::Node(c) => one(c.old.is_some(), c.new.is_some(), c.either().meta.name.as_str()),
+        Delta::Pod(c) => one(c.old.is_some(), c.new.is_some(), c.either().meta.name.as_str()),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn pods_on(world: &World, node: &str) -> String {
+    world.pods_on(node).map(|pod| pod.meta.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn versions_never_go_back() {
+    let mut world = World::new();
+    assert_eq!(told(&world.apply_node(node("a").at(5).build())), "+a");
+    assert_eq!(told(&world.apply_node(node("a").at(5).build())), "", "seen before");
+    assert_eq!(told(&world.apply_node(node("a").at(4).build())), "", "older");
+    assert_eq!(told(&world.apply_node(node("a").at(6).build())), "a");
+    assert_eq!(told(&world.remove_node(&"a".parse().unwrap(), None, 5)), "", "an older one went");
+    assert_eq!(told(&world.remove_node(&"a".parse().unwrap(), None, 7)), "-a");
+    assert_eq!(world.node_count(), 0);
+}
+
+#[test]
+fn a_namesake_is_another_record() {
+    let mut world = World::new();
+    world.apply_node(node("a").at(5).build());
+    assert_eq!(told(&world.apply_node(node("a").identity("other").at(9).build())), "-a +a");
+    assert_eq!(told(&world.remove_node(&"a".parse().unwrap(), Some(uid("a")), 12)), "", "the first is gone");
+    assert_eq!(told(&world.remove_node(&"a".parse().unwrap(), Some(uid("other")), 12)), "-a");
+}
+
+#[test]
+fn pods_are_found_by_the_node_they_name() {
+    let mut world = World::new();
+    world.apply_pod(pod("p").at(1).build());
+    world.apply_pod(pod("q").on("n").at(2).build());
+    assert_eq!(pods_on(&world, "n"), "q");
+    world.apply_pod(pod("p").on("n").at(3).build());
+    assert_eq!(pods_on(&world, "n"), "p q");
+    world.apply_pod(pod("p").identity("other").at(4).build());
+    assert_eq!(pods_on(&world, "n"), "q", "the namesake is not bound");
+    world.remove_pod(&key("q"), None, 9);
+    assert_eq!((pods_on(&world, "n").as_str(), world.pod_count()), ("", 1));
+    assert!(world.pods_on.is_empty(), "nothing is kept of a node without pods");
+}
