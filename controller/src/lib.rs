@@ -14,9 +14,20 @@
 //! All that the rooms want of one node's record is put together into one write, so that they do not get in each other's
 //! way.
 
+pub mod conditions;
+pub mod core;
+pub mod docket;
+pub mod eviction;
+pub mod health;
+pub mod limiter;
+pub mod marks;
 pub mod plan;
+pub mod policy;
+pub mod rooms;
 pub mod time;
 pub mod world;
+pub mod zone;
+pub mod zones;
 
 #[cfg(test)]
 mod samples;

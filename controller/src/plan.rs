@@ -6,14 +6,17 @@
 
 use std::time::Duration;
 
-use muster_proto::event::{DEFAULT_NAMESPACE, Event, EventType, ObjectReference};
+use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_proto::record::{Kind, Record};
+use muster_proto::record::Record;
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
+
+/// Who tells of events.
+const COMPONENT: &str = "muster-controller";
 
 /// Who proposes, and hears what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -190,47 +193,5 @@ pub fn uid(meta: &Metadata) -> Uid {
 
 /// Something that happened to a record.
 pub fn event<R: Record>(record: &R, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
-    let meta = record.meta();
-    let involved = ObjectReference {
-        kind: R::KIND,
-        namespace: meta.namespace.clone(),
-        name: meta.name.clone(),
-        uid: meta.uid,
-    };
-    told(involved, kind, reason, message.into())
-}
-
-/// Something that happened to a node of which only the name is left.
-pub fn node_event(name: &Name, uid: Uid, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
-    let involved = ObjectReference { kind: Kind::Node, namespace: None, name: name.clone(), uid: Some(uid) };
-    told(involved, kind, reason, message.into())
-}
-
-fn told(involved: ObjectReference, kind: EventType, reason: &str, message: String) -> Event {
-    let default = || DEFAULT_NAMESPACE.parse().expect("the default namespace is a namespace");
-    let meta = Metadata {
-        name: involved.name.clone(),
-        namespace: Some(involved.namespace.clone().unwrap_or_else(default)),
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
-    };
-    Event {
-        meta,
-        involved,
-        kind,
-        reason: reason.to_owned(),
-        message,
-        source_component: "muster-controller".to_owned(),
-        count: 0,
-        first_timestamp: None,
-        last_timestamp: None,
-    }
+    Event::about(ObjectReference::to(record), kind, reason, message, COMPONENT)
 }

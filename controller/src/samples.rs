@@ -238,3 +238,9 @@ impl PodSample {
         })
     }
 }
+
+/// A toleration of nodes that are not heard, for so many seconds.
+pub(crate) fn for_unreachable(seconds: i64) -> Toleration {
+    Toleration::exists("node.kubernetes.io/unreachable", muster_proto::taint::TaintEffect::NoExecute)
+        .for_seconds(seconds)
+}

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
@@ -32,6 +33,8 @@ pub struct World {
     pods: BTreeMap<Key, Arc<Pod>>,
     /// Of every node that a pod names, whether or not there is such a node.
     pods_on: HashMap<Name, BTreeSet<Key>>,
+    /// When each node's lease was last renewed, whether or not there is such a node.
+    renewals: HashMap<Name, Timestamp>,
 }
 
 impl World {
@@ -88,6 +91,23 @@ impl World {
         let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
         self.pods.insert(key, new);
         change.into_iter().map(Delta::Pod).collect()
+    }
+
+    /// A node's lease as the store has it. Most are known already, and no name is copied for them.
+    pub fn apply_renewal(&mut self, name: &Name, renewed: Timestamp) {
+        match self.renewals.get_mut(name) {
+            Some(held) => *held = renewed,
+            None => drop(self.renewals.insert(name.clone(), renewed)),
+        }
+    }
+
+    pub fn remove_renewal(&mut self, name: &Name) {
+        self.renewals.remove(name);
+    }
+
+    /// When a node's lease was last renewed, by the clock of whoever renewed it.
+    pub fn renewal(&self, name: &str) -> Option<Timestamp> {
+        self.renewals.get(name).copied()
     }
 
     /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::meta::Metadata;
 use crate::name::{Name, Namespace, Uid};
-use crate::record::Kind;
+use crate::record::{Kind, Record};
 
 /// The namespace of events about records that have none.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -55,6 +55,39 @@ pub enum EventType {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Normal or Warning")]
 pub struct EventTypeError;
+
+impl Event {
+    /// Something that happened, to be recorded.
+    pub fn about(
+        involved: ObjectReference,
+        kind: EventType,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+        source_component: impl Into<String>,
+    ) -> Self {
+        let default = || DEFAULT_NAMESPACE.parse().expect("the default namespace is a namespace");
+        let namespace = involved.namespace.clone().unwrap_or_else(default);
+        Self {
+            meta: Metadata::new(Some(namespace), involved.name.clone()),
+            involved,
+            kind,
+            reason: reason.into(),
+            message: message.into(),
+            source_component: source_component.into(),
+            count: 0,
+            first_timestamp: None,
+            last_timestamp: None,
+        }
+    }
+}
+
+impl ObjectReference {
+    /// The record itself, this bearer of its name.
+    pub fn to<R: Record>(record: &R) -> Self {
+        let meta = record.meta();
+        Self { kind: R::KIND, namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid }
+    }
+}
 
 impl FromStr for EventType {
     type Err = EventTypeError;

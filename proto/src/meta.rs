@@ -38,6 +38,24 @@ pub struct OwnerReference {
 }
 
 impl Metadata {
+    /// Of a record that was never stored.
+    pub fn new(namespace: Option<Namespace>, name: Name) -> Self {
+        Self {
+            name,
+            namespace,
+            uid: None,
+            resource_version: 0,
+            generation: 0,
+            creation_timestamp: None,
+            deletion_timestamp: None,
+            deletion_grace_period_seconds: None,
+            labels: Labels::new(),
+            annotations: Annotations::new(),
+            finalizers: Vec::new(),
+            owner_references: Vec::new(),
+        }
+    }
+
     /// Whether a deletion was asked for.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()

@@ -1,0 +1,203 @@
+//! The whole judgement: a fold of what is heard, and a function of that and the time.
+//!
+//! [`Rooms`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
+//! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
+//! grace.
+
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_proto::record::Record;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_store_client::Event;
+
+use crate::plan::{Answer, Outcome, Plan};
+use crate::policy::Policy;
+use crate::rooms::Rooms;
+use crate::time::Now;
+use crate::world::{Delta, World};
+
+/// What reaches the core.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "each is moved once, from its stream into the fold")]
+pub enum News {
+    Node(Event<Node>),
+    Pod(Event<Pod>),
+    Lease(Event<Lease>),
+    /// Whether it is for us to act.
+    Leading(bool),
+    Outcome(Outcome),
+}
+
+#[derive(Debug)]
+pub struct Core {
+    policy: Policy,
+    world: World,
+    nodes_heard: bool,
+    pods_heard: bool,
+    leases_heard: bool,
+    leading: bool,
+    rooms: Option<Rooms>,
+    /// There are rooms, and the store has not been heard since they last decided.
+    interrupted: bool,
+}
+
+/// How far the controller is from acting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// Another leads.
+    Standby,
+    /// The store is not heard.
+    Blind,
+    Judging,
+}
+
+impl Core {
+    pub fn new(policy: Policy) -> Core {
+        Core {
+            policy,
+            world: World::new(),
+            nodes_heard: false,
+            pods_heard: false,
+            leases_heard: false,
+            leading: false,
+            rooms: None,
+            interrupted: false,
+        }
+    }
+
+    pub fn observe(&mut self, news: News, now: Now) {
+        match news {
+            News::Node(event) => {
+                let deltas = match event {
+                    Event::Applied { record, .. } => self.world.apply_node(record),
+                    Event::Gone { key, uid, revision, .. } => {
+                        self.world.remove_node(&key.name, uid, revision)
+                    }
+                    other => return hears(&mut self.nodes_heard, &mut self.interrupted, &other),
+                };
+                self.tell(&deltas, now);
+            }
+            News::Pod(event) => {
+                let deltas = match event {
+                    Event::Applied { record, .. } => self.world.apply_pod(record),
+                    Event::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
+                    other => return hears(&mut self.pods_heard, &mut self.interrupted, &other),
+                };
+                self.tell(&deltas, now);
+            }
+            News::Lease(event) => self.observe_lease(&event, now),
+            News::Leading(leading) => {
+                self.leading = leading;
+                if !leading {
+                    self.rooms = None;
+                }
+            }
+            News::Outcome(outcome) => self.settle(&outcome, now),
+        }
+    }
+
+    fn observe_lease(&mut self, event: &Event<Lease>, now: Now) {
+        match event {
+            Event::Applied { record, .. } if is_of_a_node(record) => {
+                let Some(renewed) = record.spec.renew_time else { return };
+                let name = &record.meta.name;
+                self.world.apply_renewal(name, renewed);
+                if let Some(rooms) = &mut self.rooms {
+                    rooms.observe_renewal(name, renewed, &self.policy, now);
+                }
+            }
+            Event::Gone { key, .. }
+                if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) =>
+            {
+                self.world.remove_renewal(&key.name);
+                if let Some(rooms) = &mut self.rooms {
+                    rooms.forget_renewal(&key.name);
+                }
+            }
+            other => hears(&mut self.leases_heard, &mut self.interrupted, other),
+        }
+    }
+
+    fn settle(&mut self, outcome: &Outcome, now: Now) {
+        if let Some(rooms) = &mut self.rooms {
+            rooms.settle(outcome, &self.world, &self.policy, now);
+        }
+        // What a write returned is news like any other, only earlier.
+        let deltas = match &outcome.result {
+            Ok(Answer::Node(node)) => self.world.apply_node((**node).clone()),
+            Ok(Answer::Pod(pod)) => self.world.apply_pod((**pod).clone()),
+            _ => return,
+        };
+        self.tell(&deltas, now);
+    }
+
+    fn tell(&mut self, deltas: &[Delta], now: Now) {
+        let Some(rooms) = &mut self.rooms else { return };
+        for delta in deltas {
+            rooms.observe(delta, &self.world, &self.policy, now);
+        }
+    }
+
+    /// What to do now, and when to look again.
+    pub fn decide(&mut self, now: Now) -> Plan {
+        if self.stance() != Stance::Judging {
+            return Plan::default();
+        }
+        let rooms = match &mut self.rooms {
+            Some(rooms) => {
+                if std::mem::take(&mut self.interrupted) {
+                    rooms.resume(&self.policy, now);
+                }
+                rooms
+            }
+            none => {
+                self.interrupted = false;
+                none.insert(Rooms::begin(&self.world, &self.policy, now))
+            }
+        };
+        rooms.decide(&self.world, &self.policy, now)
+    }
+
+    pub fn stance(&self) -> Stance {
+        if !self.leading {
+            Stance::Standby
+        } else if self.nodes_heard && self.pods_heard && self.leases_heard {
+            Stance::Judging
+        } else {
+            Stance::Blind
+        }
+    }
+
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What is being judged; `None` before the first decision and on a standby.
+    pub fn rooms(&self) -> Option<&Rooms> {
+        self.rooms.as_ref()
+    }
+}
+
+/// Whether a stream is in step, and whether that was ever not so.
+fn hears<R: Record>(heard: &mut bool, interrupted: &mut bool, event: &Event<R>) {
+    match event {
+        Event::Synced { .. } => *heard = true,
+        Event::Lost(_) => {
+            *heard = false;
+            *interrupted = true;
+        }
+        Event::Applied { .. } | Event::Gone { .. } => {}
+    }
+}
+
+fn is_of_a_node(lease: &Lease) -> bool {
+    lease.meta.namespace.as_ref().is_some_and(|namespace| namespace.as_str() == NODE_LEASE_NAMESPACE)
+}
+
+#[cfg(test)]
+mod tests;

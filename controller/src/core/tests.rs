@@ -1,0 +1,9 @@
+//! Scenarios of the whole judgement on virtual time.
+
+mod evictions;
+mod health;
+mod promises;
+mod restarts;
+mod stage;
+mod taints;
+mod zones;

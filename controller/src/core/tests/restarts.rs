@@ -1,0 +1,129 @@
+use std::time::Duration;
+
+use muster_proto::condition::ConditionStatus::{True, Unknown};
+
+use super::stage::{Stage, scenario_policy};
+use crate::policy::Policy;
+use crate::samples::{for_unreachable, pod};
+
+fn three(policy: Policy) -> Stage {
+    let mut stage = Stage::with(policy);
+    stage.start();
+    for name in ["a", "b", "c"] {
+        stage.living(name, "");
+    }
+    stage.put_pod(pod("p").on("a").tolerates(for_unreachable(300)));
+    stage
+}
+
+#[test]
+fn s122_a_new_controller_takes_the_taint_off_and_earns_it_anew() {
+    let mut stage = three(scenario_policy());
+    stage.kill("a");
+    stage.run_until(100.0);
+    let (tainted, _) = stage.given_up()[0];
+    stage.run_until(tainted + 200.0);
+    let restarted = stage.seconds();
+    stage.restart();
+    assert_eq!(stage.when("-unreachable:NE").len(), 1);
+    stage.run_until(restarted + 6.0);
+    let again = stage.given_up()[1].0;
+    assert!(again <= restarted + 6.0);
+    stage.run_until(again + 299.0);
+    assert!(!stage.is_leaving("p"), "its time began anew");
+    stage.run_until(again + 300.0);
+    assert!(stage.is_leaving("p"));
+}
+
+#[test]
+fn s123_nodes_that_spoke_while_no_controller_listened_are_not_silent() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(10.0);
+    stage.core = crate::core::Core::new(scenario_policy());
+    stage.run_until(310.0).start();
+    stage.run_until(600.0);
+    assert_eq!(stage.times("Unknown").len(), 0);
+}
+
+#[test]
+fn s124_a_new_controller_gives_a_whole_grace() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).kill("a");
+    stage.run_until(60.0).restart();
+    stage.run_until(110.0);
+    assert_eq!(stage.ready("a"), True);
+    stage.run_until(111.0);
+    assert_eq!(stage.ready("a"), Unknown);
+}
+
+#[test]
+fn a_store_that_is_not_heard_makes_nobody_silent() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).lose_the_store();
+    stage.run_until(500.0);
+    assert_eq!(stage.times("Unknown").len(), 0, "while it is away");
+    stage.kill("a");
+    stage.find_the_store();
+    stage.run_until(549.0);
+    assert_eq!(stage.times("Unknown").len(), 0, "everybody has a new grace");
+    stage.run_until(551.0);
+    assert_eq!(stage.when("Unknown"), [(550.001, "a".to_owned())]);
+}
+
+#[test]
+fn nobody_is_evicted_until_the_fleet_was_heard_for_a_whole_grace() {
+    let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
+    let mut stage = three(policy);
+    stage.kill("a");
+    stage.run_until(100.0);
+    assert_eq!(stage.given_up().len(), 1);
+    stage.restart();
+    stage.run_until(149.0);
+    assert_eq!(stage.given_up().len(), 1, "held back");
+    assert_eq!(stage.rooms().hold.until - stage.now().mono, Duration::from_secs(1));
+    stage.run_until(155.0);
+    assert_eq!(stage.given_up().len(), 2);
+}
+
+#[test]
+fn evictions_that_fall_due_after_an_interruption_wait_for_the_fleet_to_be_heard() {
+    let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
+    let mut stage = three(policy);
+    stage.run_until(60.0).kill("a");
+    stage.run_until(120.0);
+    let (tainted, _) = stage.given_up()[0];
+    stage.run_until(200.0).lose_the_store();
+    stage.run_until(tainted + 310.0).find_the_store();
+    let heard = stage.seconds();
+    stage.run_until(heard + 49.0);
+    assert!(!stage.is_leaving("p"));
+    stage.run_until(heard + 51.0);
+    assert!(stage.is_leaving("p"));
+}
+
+#[test]
+fn a_standby_does_nothing() {
+    let mut stage = three(scenario_policy());
+    let now = stage.now();
+    stage.core.observe(crate::core::News::Leading(false), now);
+    stage.kill("a");
+    stage.run_until(300.0);
+    assert_eq!(stage.times("Unknown").len(), 0);
+}
+
+#[test]
+fn a_controller_that_starts_amid_a_full_outage_takes_every_taint_back() {
+    let mut stage = three(scenario_policy());
+    stage.kill("a");
+    stage.run_until(60.0);
+    stage.kill("b");
+    stage.kill("c");
+    stage.core = crate::core::Core::new(scenario_policy());
+    for name in ["b", "c"] {
+        stage.post(name, Unknown);
+    }
+    stage.start();
+    stage.run_until(1000.0);
+    assert_eq!(stage.taints("a"), "unreachable:NS");
+    assert!(!stage.is_leaving("p"));
+}

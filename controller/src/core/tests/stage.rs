@@ -1,0 +1,493 @@
+//! A fleet on virtual time: the real core, a store in a few lines, and agents that beat, post or fall silent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::condition::ConditionStatus;
+use muster_proto::lease::{Lease, LeaseSpec};
+use muster_proto::node::Node;
+use muster_proto::pod::{Pod, PodCondition};
+use muster_proto::record::Record;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_store_client::{Event, Key};
+
+use crate::core::{Core, News};
+use crate::plan::{Action, Answer, Failure, Outcome, Proposal, Subject};
+use crate::policy::Policy;
+use crate::rooms::Rooms;
+use crate::samples::{NodeSample, PodSample, at_ms, key, node, uid};
+use crate::time::Now;
+
+/// The policy that the scenarios are written for.
+pub(super) fn scenario_policy() -> Policy {
+    Policy { grace: Duration::from_secs(50), hold: Duration::ZERO, ..Policy::default() }
+}
+
+pub(super) struct Stage {
+    pub(super) core: Core,
+    millis: u64,
+    version: u64,
+    nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<Key, Pod>,
+    leases: HashMap<String, Timestamp>,
+    agents: BTreeMap<String, Agent>,
+    /// How many of the next writes of this kind fail.
+    failures: Vec<(&'static str, usize)>,
+    /// What was done, and when: `12.5 taint a`.
+    pub(super) history: Vec<(u64, String)>,
+    heard: bool,
+}
+
+/// What a machine does every ten seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Agent {
+    pub(super) renews: bool,
+    pub(super) posts: bool,
+    /// What it says of itself, and sees to it that its record says too.
+    pub(super) ready: ConditionStatus,
+    /// How far its clock is behind.
+    pub(super) behind: Duration,
+}
+
+impl Stage {
+    pub(super) fn new() -> Stage {
+        Stage::with(scenario_policy())
+    }
+
+    pub(super) fn with(policy: Policy) -> Stage {
+        Stage {
+            core: Core::new(policy),
+            millis: 0,
+            version: 1,
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            leases: HashMap::new(),
+            agents: BTreeMap::new(),
+            failures: Vec::new(),
+            history: Vec::new(),
+            heard: false,
+        }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        at_ms(self.millis)
+    }
+
+    /// Seconds since the beginning.
+    pub(super) fn seconds(&self) -> f64 {
+        self.millis as f64 / 1000.0
+    }
+
+    /// The controller hears the store and leads.
+    pub(super) fn start(&mut self) -> &mut Stage {
+        let now = self.now();
+        for record in self.nodes.values().cloned().collect::<Vec<_>>() {
+            self.core.observe(News::Node(applied(record)), now);
+        }
+        for record in self.pods.values().cloned().collect::<Vec<_>>() {
+            self.core.observe(News::Pod(applied(record)), now);
+        }
+        for (name, renewed) in self.leases.clone() {
+            self.core.observe(News::Lease(applied(lease(&name, renewed))), now);
+        }
+        self.synced();
+        self.core.observe(News::Leading(true), now);
+        self.act();
+        self
+    }
+
+    /// The controller ends and another takes its place.
+    pub(super) fn restart(&mut self) -> &mut Stage {
+        self.core = Core::new(self.core.policy().clone());
+        self.start()
+    }
+
+    /// The store is not heard; the fleet goes on.
+    pub(super) fn lose_the_store(&mut self) {
+        self.heard = false;
+        let now = self.now();
+        let failure = || muster_store_client::Failure {
+            kind: muster_store_client::FailureKind::Unreachable,
+            retry_after: None,
+            message: "away".to_owned(),
+        };
+        self.core.observe(News::Node(Event::Lost(failure())), now);
+        self.core.observe(News::Pod(Event::Lost(failure())), now);
+        self.core.observe(News::Lease(Event::Lost(failure())), now);
+    }
+
+    /// The store is heard again, with all that was missed.
+    pub(super) fn find_the_store(&mut self) {
+        let now = self.now();
+        for record in self.nodes.values().cloned().collect::<Vec<_>>() {
+            self.core.observe(News::Node(applied(record)), now);
+        }
+        for record in self.pods.values().cloned().collect::<Vec<_>>() {
+            self.core.observe(News::Pod(applied(record)), now);
+        }
+        for (name, renewed) in self.leases.clone() {
+            self.core.observe(News::Lease(applied(lease(&name, renewed))), now);
+        }
+        self.synced();
+        self.act();
+    }
+
+    fn synced(&mut self) {
+        self.heard = true;
+        let (now, revision) = (self.now(), self.version);
+        self.core.observe(News::Node(Event::Synced { revision }), now);
+        self.core.observe(News::Pod(Event::Synced { revision }), now);
+        self.core.observe(News::Lease(Event::Synced { revision }), now);
+    }
+
+    /// A record is written by somebody else.
+    pub(super) fn put_node(&mut self, sample: NodeSample) {
+        let mut node = sample.build();
+        if let Some(held) = self.nodes.get(node.meta.name.as_str())
+            && held.meta.uid == node.meta.uid
+        {
+            node.meta.creation_timestamp = held.meta.creation_timestamp;
+        } else {
+            node.meta.creation_timestamp = Some(self.now().wall);
+        }
+        self.store_node(node);
+        self.act();
+    }
+
+    /// Changes a node's record as somebody else might.
+    pub(super) fn edit_node(&mut self, name: &str, edit: impl FnOnce(&mut Node)) {
+        let mut node = self.nodes[name].clone();
+        edit(&mut node);
+        self.store_node(node);
+        self.act();
+    }
+
+    pub(super) fn put_pod(&mut self, sample: PodSample) {
+        self.store_pod(sample.build());
+        self.act();
+    }
+
+    pub(super) fn edit_pod(&mut self, name: &str, edit: impl FnOnce(&mut Pod)) {
+        let mut pod = self.pods[&key(name)].clone();
+        edit(&mut pod);
+        self.store_pod(pod);
+        self.act();
+    }
+
+    pub(super) fn delete_node(&mut self, name: &str) {
+        let node = self.nodes.remove(name).unwrap();
+        self.version += 1;
+        let gone = Event::Gone {
+            key: Key::of(&node),
+            uid: node.meta.uid,
+            revision: self.version,
+            last: Some(node),
+            traceparent: None,
+        };
+        if self.heard {
+            let now = self.now();
+            self.core.observe(News::Node(gone), now);
+        }
+        self.leases.remove(name);
+        self.agents.remove(name);
+        self.act();
+    }
+
+    /// A node that is Ready and says so every ten seconds.
+    pub(super) fn living(&mut self, name: &str, zone: &str) {
+        self.put_node(node(name).zone(zone).ready(ConditionStatus::True));
+        self.agents.insert(
+            name.to_owned(),
+            Agent { renews: true, posts: false, ready: ConditionStatus::True, behind: Duration::ZERO },
+        );
+        self.renew(name);
+    }
+
+    /// A node that was found not Ready and says nothing.
+    pub(super) fn dead(&mut self, name: &str, zone: &str) {
+        self.put_node(node(name).zone(zone).ready(ConditionStatus::Unknown));
+    }
+
+    pub(super) fn agent(&mut self, name: &str, change: impl FnOnce(&mut Agent)) {
+        change(self.agents.get_mut(name).unwrap());
+    }
+
+    /// The machine says nothing any more.
+    pub(super) fn kill(&mut self, name: &str) {
+        self.agent(name, |agent| {
+            agent.renews = false;
+            agent.posts = false;
+        });
+    }
+
+    /// The machine speaks again, at once.
+    pub(super) fn revive(&mut self, name: &str) {
+        let agent =
+            Agent { renews: true, posts: false, ready: ConditionStatus::True, behind: Duration::ZERO };
+        self.agents.insert(name.to_owned(), agent);
+        self.beat(name);
+        self.act();
+    }
+
+    pub(super) fn renew(&mut self, name: &str) {
+        let behind = self.agents.get(name).map_or(Duration::ZERO, |agent| agent.behind);
+        let renewed = self.now().wall.checked_sub(behind).unwrap();
+        self.leases.insert(name.to_owned(), renewed);
+        if self.heard {
+            let now = self.now();
+            self.core.observe(News::Lease(applied(lease(name, renewed))), now);
+        }
+    }
+
+    /// The machine posts what it says of itself, as of now.
+    pub(super) fn post(&mut self, name: &str, ready: ConditionStatus) {
+        let behind = self.agents.get(name).map_or(Duration::ZERO, |agent| agent.behind);
+        let now = self.now().wall.checked_sub(behind).unwrap();
+        let Some(held) = self.nodes.get(name) else { return };
+        let mut posted = held.clone();
+        let before = held.condition("Ready").map(|ready| (ready.status, ready.last_transition_time));
+        posted.status.conditions.retain(|condition| condition.kind != "Ready");
+        let mut condition = node("x").ready(ready).build().status.conditions.remove(0);
+        condition.last_heartbeat_time = Some(now);
+        condition.last_transition_time = match before {
+            Some((status, time)) if status == ready => time,
+            _ => Some(now),
+        };
+        posted.status.conditions.push(condition);
+        self.store_node(posted);
+    }
+
+    fn beat(&mut self, name: &str) {
+        let agent = self.agents[name];
+        if agent.renews {
+            self.renew(name);
+        }
+        let says = self.nodes.get(name).and_then(|node| node.condition("Ready")).map(|ready| ready.status);
+        // An agent that lives sees to it that its record says what it says.
+        if agent.posts || (agent.renews && says.is_some() && says != Some(agent.ready)) {
+            self.post(name, agent.ready);
+        }
+    }
+
+    /// The next writes whose reason is this fail.
+    pub(super) fn fail(&mut self, why: &'static str, times: usize) {
+        self.failures.push((why, times));
+    }
+
+    /// Lets time pass, step by step.
+    pub(super) fn run_until(&mut self, seconds: f64) -> &mut Stage {
+        let end = (seconds * 1000.0) as u64;
+        while self.millis < end {
+            let beat = (self.millis / 10_000 + 1) * 10_000;
+            let wake = self.act().map_or(u64::MAX, |at| at.max(self.millis + 1));
+            self.millis = beat.min(wake).min(end);
+            if self.millis == beat {
+                for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+                    self.beat(&name);
+                }
+            }
+            self.act();
+        }
+        self
+    }
+
+    /// Decides and performs until there is nothing more to do; says when to look again.
+    pub(super) fn act(&mut self) -> Option<u64> {
+        for _ in 0..10_000 {
+            let plan = self.core.decide(self.now());
+            for event in plan.events {
+                let (name, reason) = (event.involved.name, event.reason);
+                let text = match event.message.split_once(" Pod ") {
+                    Some((verb, _)) if reason == "TaintManagerEviction" => format!("event {verb} {name}"),
+                    _ => format!("event {reason} {name}"),
+                };
+                self.history.push((self.millis, text));
+            }
+            if plan.proposals.is_empty() {
+                let origin = at_ms(0).mono;
+                // Rounded up: to wake a moment early would be to find nothing.
+                return plan.wake_at.map(|at| (at - origin).as_nanos().div_ceil(1_000_000) as u64);
+            }
+            for proposal in plan.proposals {
+                self.perform(proposal);
+            }
+        }
+        panic!("it never settles: {:?}", self.history.iter().rev().take(5).collect::<Vec<_>>());
+    }
+
+    fn perform(&mut self, proposal: Proposal) {
+        let Proposal { room, subject, action, why } = proposal;
+        let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
+        let result = match failing {
+            Some((_, left)) => {
+                *left -= 1;
+                Err(Failure::Later("told to fail".to_owned()))
+            }
+            None => self.write(&subject, action),
+        };
+        let now = self.now();
+        self.core.observe(News::Outcome(Outcome { room, subject, result }), now);
+    }
+
+    fn write(&mut self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
+        match (action, subject) {
+            (Action::UpdateNode(wanted), Subject::Node(name, _)) => {
+                let held = self.nodes.get(name.as_str()).ok_or(Failure::Gone)?.clone();
+                check(&held, &*wanted)?;
+                self.note_taints(&held, &wanted);
+                Ok(Answer::Node(Box::new(self.store_node(Node { status: held.status, ..*wanted }))))
+            }
+            (Action::UpdateNodeStatus(wanted), Subject::Node(name, _)) => {
+                let held = self.nodes.get(name.as_str()).ok_or(Failure::Gone)?.clone();
+                check(&held, &*wanted)?;
+                let ready = wanted.condition("Ready").map(|ready| ready.status.to_string());
+                self.note(format!("{} {name}", ready.unwrap_or_default()));
+                Ok(Answer::Node(Box::new(self.store_node(Node { status: wanted.status, ..held }))))
+            }
+            (Action::UpdatePodStatus(wanted), Subject::Pod(key, _)) => {
+                let held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
+                check(&held, &*wanted)?;
+                self.note(format!("mark {}", key.name));
+                Ok(Answer::Pod(Box::new(self.store_pod(Pod { status: wanted.status, ..held }))))
+            }
+            (Action::EndPod { mark, .. }, Subject::Pod(key, uid)) => {
+                let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
+                if held.meta.uid != Some(*uid) {
+                    return Err(Failure::Gone);
+                }
+                self.note(format!("evict {}", key.name));
+                held.meta.deletion_timestamp = Some(self.now().wall);
+                held.status.conditions.push(PodCondition {
+                    kind: "DisruptionTarget".to_owned(),
+                    status: ConditionStatus::True,
+                    reason: mark.map(|mark| mark.reason).unwrap_or_default(),
+                    message: String::new(),
+                    last_probe_time: None,
+                    last_transition_time: None,
+                });
+                Ok(Answer::Pod(Box::new(self.store_pod(held))))
+            }
+            (action, subject) => panic!("nobody on this stage asks for {action:?} of {subject:?}"),
+        }
+    }
+
+    fn store_node(&mut self, mut node: Node) -> Node {
+        self.version += 1;
+        node.meta.resource_version = self.version;
+        self.nodes.insert(node.meta.name.to_string(), node.clone());
+        if self.heard {
+            let now = self.now();
+            self.core.observe(News::Node(applied(node.clone())), now);
+        }
+        node
+    }
+
+    fn store_pod(&mut self, mut pod: Pod) -> Pod {
+        self.version += 1;
+        pod.meta.resource_version = self.version;
+        self.pods.insert(Key::of(&pod), pod.clone());
+        if self.heard {
+            let now = self.now();
+            self.core.observe(News::Pod(applied(pod.clone())), now);
+        }
+        pod
+    }
+
+    fn note(&mut self, text: String) {
+        self.history.push((self.millis, text));
+    }
+
+    fn note_taints(&mut self, before: &Node, after: &Node) {
+        let taints = |node: &Node| -> Vec<String> {
+            node.spec.taints.iter().map(|taint| short(&taint.to_string())).collect()
+        };
+        let (old, new) = (taints(before), taints(after));
+        let name = before.meta.name.clone();
+        for taint in new.iter().filter(|taint| !old.contains(taint)) {
+            self.note(format!("+{taint} {name}"));
+        }
+        for taint in old.iter().filter(|taint| !new.contains(taint)) {
+            self.note(format!("-{taint} {name}"));
+        }
+    }
+
+    /// The seconds at which something was done whose description begins like this, and what follows in it.
+    pub(super) fn when(&self, what: &str) -> Vec<(f64, String)> {
+        let found = self.history.iter().filter_map(|(at, text)| {
+            let rest = text.strip_prefix(what)?;
+            Some((*at as f64 / 1000.0, rest.trim().to_owned()))
+        });
+        found.collect()
+    }
+
+    /// The seconds alone.
+    pub(super) fn times(&self, what: &str) -> Vec<f64> {
+        self.when(what).into_iter().map(|(at, _)| at).collect()
+    }
+
+    /// Nodes that got a NoExecute health taint, in order.
+    pub(super) fn given_up(&self) -> Vec<(f64, String)> {
+        let mut all = self.when("+unreachable:NE");
+        all.extend(self.when("+not-ready:NE"));
+        all.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        all
+    }
+
+    pub(super) fn node(&self, name: &str) -> &Node {
+        &self.nodes[name]
+    }
+
+    pub(super) fn pod(&self, name: &str) -> &Pod {
+        &self.pods[&key(name)]
+    }
+
+    pub(super) fn is_leaving(&self, name: &str) -> bool {
+        self.pod(name).meta.is_deleting()
+    }
+
+    pub(super) fn ready(&self, name: &str) -> ConditionStatus {
+        self.node(name).condition("Ready").unwrap().status
+    }
+
+    /// A node's taints in few words.
+    pub(super) fn taints(&self, name: &str) -> String {
+        let texts: Vec<String> = self.node(name).spec.taints.iter().map(|t| short(&t.to_string())).collect();
+        texts.join(" ")
+    }
+
+    pub(super) fn rooms(&self) -> &Rooms {
+        self.core.rooms().unwrap()
+    }
+
+    /// The only zone of that name.
+    pub(super) fn zone(&self, zone: &str) -> crate::zones::ZoneReport {
+        self.rooms().zones.reports().find(|report| report.key.zone == zone).unwrap()
+    }
+}
+
+fn short(taint: &str) -> String {
+    taint
+        .replace("node.kubernetes.io/", "")
+        .replace("PreferNoSchedule", "PNS")
+        .replace("NoSchedule", "NS")
+        .replace("NoExecute", "NE")
+}
+
+fn check<R: Record>(held: &R, wanted: &R) -> Result<(), Failure> {
+    let same = held.meta().uid == wanted.meta().uid
+        && held.meta().resource_version == wanted.meta().resource_version;
+    same.then_some(()).ok_or(Failure::Conflict)
+}
+
+fn applied<R>(record: R) -> Event<R> {
+    Event::Applied { record, traceparent: None }
+}
+
+fn lease(name: &str, renewed: Timestamp) -> Lease {
+    let mut meta = node(name).build().meta;
+    meta.uid = Some(uid(&format!("lease of {name}")));
+    meta.namespace = Some(NODE_LEASE_NAMESPACE.parse().unwrap());
+    let spec = LeaseSpec { renew_time: Some(renewed), ..LeaseSpec::default() };
+    Lease { meta, spec }
+}

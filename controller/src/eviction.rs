@@ -1,0 +1,264 @@
+//! Pods that a NoExecute taint drives off: when each has to go, and why.
+//!
+//! A pod's time runs from when we saw the taint. It is never put off; a taint with a shorter time brings it forward. Two
+//! times are kept apart: that of the health taints, which are our own judgement and wait while we are not sure of it,
+//! and that of all others, which somebody put on and meant.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use muster_proto::event::EventType;
+use muster_proto::name::Uid;
+use muster_proto::pod::Pod;
+use muster_proto::taint::{Taint, TaintEffect};
+use muster_rpc::backoff::Backoff;
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+
+use crate::plan::{Action, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
+use crate::time::Now;
+use crate::world::{Delta, World};
+use crate::zones::is_health_taint;
+
+pub mod stay;
+
+use stay::{Stay, judge};
+
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+
+#[derive(Clone, Debug, Default)]
+pub struct Evictions {
+    armed: HashMap<Key, Armed>,
+    /// By when they are due, whether or not they may be performed then.
+    due: BTreeSet<(Mono, Key)>,
+    /// Health evictions that fell due while they were withheld.
+    withheld: BTreeSet<Key>,
+    in_flight: HashSet<Key>,
+    events: Vec<(Key, Told)>,
+}
+
+/// A pod that has to go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Armed {
+    pub uid: Uid,
+    /// When its health taints drive it off.
+    pub by_health: Option<Mono>,
+    /// When any other taint does.
+    pub by_others: Option<Mono>,
+    /// When to try again, and how often it failed.
+    retry: Option<(Mono, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Marked,
+    Cancelled,
+}
+
+impl Armed {
+    /// When it has to go if health evictions may be performed from `health_from` on; `None` while that is never.
+    pub fn at(&self, health_from: Option<Mono>) -> Option<Mono> {
+        let health = self.by_health.zip(health_from).map(|(at, from)| at.max(from));
+        let at = [health, self.by_others].into_iter().flatten().min()?;
+        Some(self.retry.map_or(at, |(retry, _)| at.max(retry)))
+    }
+}
+
+impl Evictions {
+    pub fn new() -> Evictions {
+        Evictions::default()
+    }
+
+    pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
+        match delta {
+            Delta::Node(change) => {
+                // Taints that are forgotten with their node leave the clocks running that they started.
+                let Some(node) = &change.new else { return };
+                let taints = |node: &muster_proto::node::Node| no_execute(&node.spec.taints);
+                if change.old.as_deref().map(taints) == Some(taints(node)) {
+                    return;
+                }
+                if change.old.is_none() && taints(node).is_empty() {
+                    return;
+                }
+                for pod in world.pods_on(node.meta.name.as_str()) {
+                    self.judge(pod, &node.spec.taints, now);
+                }
+            }
+            Delta::Pod(change) => {
+                let Some(pod) = &change.new else {
+                    let pod = change.either();
+                    self.disarm(&Key::of(&**pod));
+                    return;
+                };
+                let decides = |pod: &Pod| {
+                    (pod.spec.node_name.clone(), pod.spec.tolerations.clone(), pod.meta.is_deleting())
+                };
+                if change.old.as_deref().map(decides) == Some(decides(pod)) {
+                    return;
+                }
+                let node = pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str()));
+                if let Some(node) = node {
+                    self.judge(pod, &node.spec.taints, now);
+                } else if pod.meta.is_deleting() {
+                    self.disarm(&Key::of(&**pod));
+                }
+            }
+        }
+    }
+
+    /// Sets a pod's clocks by the taints of its node.
+    fn judge(&mut self, pod: &Pod, taints: &[Taint], now: Now) {
+        let key = Key::of(pod);
+        if pod.meta.is_deleting() {
+            return self.disarm(&key);
+        }
+        let (health, others): (Vec<&Taint>, Vec<&Taint>) = taints
+            .iter()
+            .filter(|taint| taint.effect == TaintEffect::NoExecute)
+            .partition(|taint| is_health_taint(taint));
+        let stays = [health, others].map(|taints| judge(&taints, &pod.spec.tolerations));
+        let held = self.armed.get(&key);
+        // A clock that runs is never put back.
+        let clock = |stay: &Stay, running: Option<Mono>| {
+            stay.time().map(|time| running.map_or(now.mono + time, |at| at.min(now.mono + time)))
+        };
+        let by_health = clock(&stays[0], held.and_then(|armed| armed.by_health));
+        let by_others = clock(&stays[1], held.and_then(|armed| armed.by_others));
+        if by_health.is_none() && by_others.is_none() {
+            if held.is_some() {
+                self.disarm(&key);
+                self.events.push((key, Told::Cancelled));
+            }
+            return;
+        }
+        let retry = held.and_then(|armed| armed.retry);
+        let armed = Armed { uid: uid(&pod.meta), by_health, by_others, retry };
+        if held != Some(&armed) {
+            self.disarm(&key);
+            self.arm(key, armed);
+        }
+    }
+
+    fn arm(&mut self, key: Key, armed: Armed) {
+        if let Some(at) = armed.at(Some(Mono::ZERO)) {
+            self.due.insert((at, key.clone()));
+        }
+        self.armed.insert(key, armed);
+    }
+
+    fn disarm(&mut self, key: &Key) {
+        self.withheld.remove(key);
+        if let Some(armed) = self.armed.remove(key)
+            && let Some(at) = armed.at(Some(Mono::ZERO))
+        {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+
+    /// Ends the pods whose time has come. Health evictions are performed from `health_from` on, or not at all.
+    pub fn decide(&mut self, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
+        self.tell(world, plan);
+        let mut looked_at = BTreeSet::new();
+        if health_from.is_some_and(|from| from <= now.mono) {
+            looked_at = std::mem::take(&mut self.withheld);
+        }
+        while let Some((at, _)) = self.due.first()
+            && *at <= now.mono
+        {
+            looked_at.insert(self.due.pop_first().expect("there is a first").1);
+        }
+        for key in looked_at {
+            self.consider(key, world, health_from, now, plan);
+        }
+        if let Some((at, _)) = self.due.first() {
+            plan.wake_by(*at);
+        }
+        if let Some(from) = health_from
+            && !self.withheld.is_empty()
+        {
+            plan.wake_by(from);
+        }
+    }
+
+    fn consider(&mut self, key: Key, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
+        let Some(armed) = self.armed.get(&key) else { return };
+        if self.in_flight.contains(&key) {
+            return;
+        }
+        match armed.at(health_from) {
+            Some(at) if at <= now.mono => {}
+            // Due, but for our doubts: looked at again when they are over, or when another taint drives it off.
+            _ => {
+                if let Some(at) = armed.by_others {
+                    self.due.insert((at, key.clone()));
+                }
+                self.withheld.insert(key);
+                return;
+            }
+        }
+        let Some(pod) = world.pod(&key).filter(|pod| uid(&pod.meta) == armed.uid) else { return };
+        let mark = EndMark {
+            reason: "DeletionByTaintManager".to_owned(),
+            message: "Taint manager: deleting due to NoExecute taint".to_owned(),
+            fail: false,
+        };
+        let action = Action::EndPod { mark: Some(mark), grace_period_seconds: None };
+        plan.propose(Room::Eviction, Subject::of_pod(pod), action, "a NoExecute taint");
+        plan.tell(event(&**pod, EventType::Normal, "TaintManagerEviction", message(Told::Marked, &key)));
+        self.in_flight.insert(key);
+    }
+
+    fn tell(&mut self, world: &World, plan: &mut Plan) {
+        for (key, told) in std::mem::take(&mut self.events) {
+            if let Some(pod) = world.pod(&key) {
+                plan.tell(event(&**pod, EventType::Normal, "TaintManagerEviction", message(told, &key)));
+            }
+        }
+    }
+
+    pub fn settle(&mut self, outcome: &Outcome, now: Now) {
+        let Subject::Pod(key, uid) = &outcome.subject else { return };
+        self.in_flight.remove(key);
+        match &outcome.result {
+            Ok(_) | Err(Failure::Gone) => {
+                if self.armed.get(key).is_some_and(|armed| armed.uid == *uid) {
+                    self.disarm(key);
+                }
+            }
+            Err(_) => {
+                let Some(mut armed) = self.armed.get(key).cloned() else { return };
+                let failures = armed.retry.map_or(1, |(_, failures)| failures.saturating_add(1));
+                self.disarm(key);
+                armed.retry = Some((now.mono + RETRIES.delay(failures, 0.0), failures));
+                self.arm(key.clone(), armed);
+            }
+        }
+    }
+
+    /// Pods with a time at which they have to go.
+    pub fn count(&self) -> usize {
+        self.armed.len()
+    }
+
+    pub fn armed(&self, key: &Key) -> Option<&Armed> {
+        self.armed.get(key)
+    }
+
+    /// Whether the end of a pod is being written.
+    pub fn is_ending(&self, key: &Key) -> bool {
+        self.in_flight.contains(key)
+    }
+}
+
+fn message(told: Told, key: &Key) -> String {
+    match told {
+        Told::Marked => format!("Marking for deletion Pod {key}"),
+        Told::Cancelled => format!("Cancelling deletion of Pod {key}"),
+    }
+}
+
+/// The taints that drive pods off.
+fn no_execute(taints: &[Taint]) -> Vec<Taint> {
+    taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute).cloned().collect()
+}

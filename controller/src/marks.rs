@@ -1,0 +1,78 @@
+//! Pods of a node that nobody hears from: nobody can say that they are ready.
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::event::EventType;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+
+use crate::docket::Docket;
+use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
+use crate::time::Now;
+use crate::world::{Change, World};
+
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    pods: Docket<Key>,
+}
+
+impl Marks {
+    /// We have just written that a node is not heard any more.
+    pub fn node_lost(&mut self, node: &Node, world: &World) {
+        for pod in world.pods_on(node.meta.name.as_str()) {
+            self.pods.add(Key::of(&**pod));
+        }
+    }
+
+    /// A pod that comes to a node which is not well is marked too.
+    pub fn observe(&mut self, change: &Change<Pod>, world: &World) {
+        let Some(pod) = &change.new else { return self.pods.forget(&Key::of(&**change.either())) };
+        let node = |pod: &Pod| pod.spec.node_name.clone();
+        let (before, after) = change.sides(node);
+        if before != after && on_a_lost_node(pod, world) {
+            self.pods.add(Key::of(&**pod));
+        }
+    }
+
+    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        for key in self.pods.take(now.mono) {
+            let Some(pod) = world.pod(&key).filter(|pod| on_a_lost_node(pod, world)) else {
+                self.pods.forget(&key);
+                continue;
+            };
+            let Some(marked) = not_ready(pod, now) else {
+                self.pods.forget(&key);
+                continue;
+            };
+            let action = Action::UpdatePodStatus(Box::new(marked));
+            plan.propose(Room::Health, Subject::of_pod(pod), action, "its node is not heard");
+            plan.tell(event(&**pod, EventType::Warning, "NodeNotReady", "Node is not ready"));
+            self.pods.begin(key);
+        }
+        if let Some(at) = self.pods.next() {
+            plan.wake_by(at);
+        }
+    }
+
+    pub fn settle(&mut self, key: &Key, outcome: &Outcome, now: Mono) {
+        self.pods.settle(key, &outcome.result, now);
+    }
+}
+
+fn on_a_lost_node(pod: &Pod, world: &World) -> bool {
+    let node = pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str()));
+    node.is_some_and(|node| node.condition(types::READY).is_some() && !node.is_ready())
+}
+
+/// The pod as not ready; `None` if it says so already, or says nothing.
+fn not_ready(pod: &Pod, now: Now) -> Option<Pod> {
+    let mut marked = pod.clone();
+    let ready = marked.status.conditions.iter_mut().find(|held| held.kind == types::READY)?;
+    if ready.status == ConditionStatus::False {
+        return None;
+    }
+    ready.status = ConditionStatus::False;
+    ready.last_transition_time = Some(now.wall);
+    Some(marked)
+}

@@ -1,0 +1,40 @@
+//! The numbers that judgement goes by.
+
+use std::time::Duration;
+
+/// How long silence is borne, and how fast nodes may be given up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Between two assessments of the zones.
+    pub monitor_period: Duration,
+    /// How long a node may be silent.
+    pub grace: Duration,
+    /// How long a node that never reported may be silent, from its creation.
+    pub startup_grace: Duration,
+    /// Nodes that may be tainted per second in a zone that is well, or wholly lost.
+    pub eviction_rate: f64,
+    /// The same in a large zone of which much is lost.
+    pub secondary_eviction_rate: f64,
+    /// The share of unhealthy nodes from which on a zone counts as disrupted.
+    pub unhealthy_zone_threshold: f32,
+    /// Zones of more nodes than this are large.
+    pub large_zone_size: usize,
+    /// How long the fleet must have been heard before anybody is evicted.
+    pub hold: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        let grace = Duration::from_secs(40);
+        Policy {
+            monitor_period: Duration::from_secs(5),
+            grace,
+            startup_grace: Duration::from_secs(60),
+            eviction_rate: 0.1,
+            secondary_eviction_rate: 0.01,
+            unhealthy_zone_threshold: 0.55,
+            large_zone_size: 50,
+            hold: grace,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The rooms together: who is told what, in which order they decide, and what they want of one node's record.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::event::EventType;
+use muster_proto::name::Name;
+use muster_proto::node::Node;
+use muster_rpc::clock::Mono;
+
+use crate::conditions;
+use crate::docket::Docket;
+use crate::eviction::Evictions;
+use crate::health::{Health, Heard, unknown};
+use crate::marks::Marks;
+use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
+use crate::policy::Policy;
+use crate::time::Now;
+use crate::world::{Change, Delta, World};
+use crate::zones::{Turn, Zones};
+
+#[derive(Debug)]
+pub struct Rooms {
+    pub(crate) health: Health,
+    pub(crate) zones: Zones,
+    pub(crate) evictions: Evictions,
+    marks: Marks,
+    /// Nodes that are silent and whose record may not say so.
+    silent: Docket<Name>,
+    /// Those of them that were Ready until we wrote otherwise.
+    losing: BTreeSet<Name>,
+    /// Nodes whose record may not be as the rooms want it.
+    records: Docket<Name>,
+    pub(crate) hold: Hold,
+    /// When the zones are assessed next.
+    pub(crate) next_pass: Mono,
+    /// What happened since the last decision, for people.
+    events: Vec<muster_proto::event::Event>,
+}
+
+/// Why and until when nobody is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub since: Mono,
+    pub until: Mono,
+    pub cause: HoldCause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldCause {
+    /// We have only begun to listen.
+    Start,
+    /// We did not hear the store for a while.
+    Interruption,
+}
+
+impl Rooms {
+    /// The rooms as of now: everybody is met for the first time.
+    pub fn begin(world: &World, policy: &Policy, now: Now) -> Rooms {
+        let mut rooms = Rooms {
+            health: Health::new(),
+            zones: Zones::new(),
+            evictions: Evictions::new(),
+            marks: Marks::default(),
+            silent: Docket::default(),
+            losing: BTreeSet::new(),
+            records: Docket::default(),
+            hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
+            next_pass: now.mono,
+            events: Vec::new(),
+        };
+        for node in world.nodes() {
+            let change = Change { old: None, new: Some(node.clone()) };
+            rooms.observe(&Delta::Node(change), world, policy, now);
+        }
+        for pod in world.pods() {
+            let change = Change { old: None, new: Some(pod.clone()) };
+            rooms.observe(&Delta::Pod(change), world, policy, now);
+        }
+        // That a node was there before us is no event.
+        rooms.events.clear();
+        rooms
+    }
+
+    /// The store is heard again. Its silence was not the nodes'.
+    pub fn resume(&mut self, policy: &Policy, now: Now) {
+        self.health.refresh(now.mono);
+        self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
+    }
+
+    pub fn observe(&mut self, delta: &Delta, world: &World, policy: &Policy, now: Now) {
+        match delta {
+            Delta::Node(change) => self.observe_node(change, world, policy, now),
+            Delta::Pod(change) => self.marks.observe(change, world),
+        }
+        self.evictions.observe(delta, world, now);
+    }
+
+    fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
+        let node = change.either();
+        let name = &node.meta.name;
+        let heard = self.health.observe(change, world.renewal(name.as_str()), policy, now);
+        self.zones.observe(change, policy, now);
+        if heard == Heard::Again {
+            self.zones.set_silent(name, false);
+        }
+        match (&change.old, &change.new) {
+            (None, Some(_)) => {
+                let message = format!("Node {name} event: Registered Node {name} in Controller");
+                self.events.push(event(&**node, EventType::Normal, "RegisteredNode", message));
+            }
+            (Some(_), None) => {
+                let message = format!("Node {name} event: Removing Node {name} from Controller");
+                self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
+                self.silent.forget(name);
+                self.records.forget(name);
+                return;
+            }
+            _ => {}
+        }
+        self.records.add(name.clone());
+        if self.health.is_silent(name) {
+            self.silent.add(name.clone());
+        }
+    }
+
+    pub fn observe_renewal(&mut self, name: &Name, renewed: Timestamp, policy: &Policy, now: Now) {
+        if self.health.observe_renewal(name, renewed, policy, now.mono) == Heard::Again {
+            self.zones.set_silent(name, false);
+        }
+    }
+
+    pub fn forget_renewal(&mut self, name: &Name) {
+        self.health.forget_lease(name);
+    }
+
+    pub fn settle(&mut self, outcome: &Outcome, world: &World, _policy: &Policy, now: Now) {
+        match (outcome.room, &outcome.subject) {
+            (Room::Health, Subject::Node(name, _)) => {
+                if self.losing.remove(name)
+                    && outcome.result.is_ok()
+                    && let Some(node) = world.node(name.as_str())
+                {
+                    let message = format!("Node {name} status is now: NodeNotReady");
+                    self.events.push(event(&**node, EventType::Normal, "NodeNotReady", message));
+                    self.marks.node_lost(node, world);
+                }
+                self.silent.settle(name, &outcome.result, now.mono);
+            }
+            (Room::Health, Subject::Pod(key, _)) => self.marks.settle(key, outcome, now.mono),
+            (Room::Nodes, Subject::Node(name, _)) => {
+                self.records.settle(name, &outcome.result, now.mono);
+            }
+            (Room::Eviction, _) => self.evictions.settle(outcome, now),
+            _ => {}
+        }
+    }
+
+    pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
+        let mut plan = Plan::default();
+        // Whoever fell silent by now counts before the zones are assessed.
+        for name in self.health.take_silent(policy, now.mono) {
+            self.zones.set_silent(&name, true);
+            self.silent.add(name);
+        }
+        self.mark_silent(world, now, &mut plan);
+        self.assess(policy, now);
+        for name in self.zones.take_touched() {
+            self.records.add(name);
+        }
+        self.write_records(world, now, &mut plan);
+        self.marks.decide(world, now, &mut plan);
+        self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
+        plan.events.append(&mut self.events);
+        plan.wake_by(self.next_pass);
+        for at in [self.health.next_deadline(), self.silent.next(), self.records.next()].into_iter().flatten()
+        {
+            plan.wake_by(at);
+        }
+        plan
+    }
+
+    /// From when on our own judgement may drive pods off; `None` while every zone is lost.
+    pub fn health_evictions_from(&self) -> Option<Mono> {
+        (!self.zones.is_disrupted()).then_some(self.hold.until)
+    }
+
+    fn mark_silent(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        for name in self.silent.take(now.mono) {
+            let node = world.node(name.as_str()).filter(|_| self.health.is_silent(&name));
+            let Some(marked) = node.and_then(|node| unknown::mark(node, now)) else {
+                self.silent.forget(&name);
+                continue;
+            };
+            if node.is_some_and(|node| node.is_ready()) {
+                self.losing.insert(name.clone());
+            }
+            let subject = Subject::of_node(&marked);
+            plan.propose(
+                Room::Health,
+                subject,
+                Action::UpdateNodeStatus(Box::new(marked)),
+                "its grace has passed",
+            );
+            self.silent.begin(name);
+        }
+    }
+
+    /// Passes lie on a grid, so that a late one does not put off those after it.
+    fn assess(&mut self, policy: &Policy, now: Now) {
+        if now.mono < self.next_pass {
+            return;
+        }
+        let missed = (now.mono - self.next_pass).as_nanos() / policy.monitor_period.as_nanos().max(1);
+        let pass = self.next_pass + times(policy.monitor_period, missed);
+        self.next_pass = pass + policy.monitor_period;
+        let held = pass < self.hold.until;
+        if self.zones.pass(policy, pass, held) == Turn::Left {
+            self.health.refresh(pass);
+        }
+    }
+
+    /// Puts together what the rooms want of each node's record.
+    fn write_records(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        for name in self.records.take(now.mono) {
+            let Some(node) = world.node(name.as_str()) else { continue };
+            let mut next = Node::clone(node);
+            conditions::shape(&mut next, now);
+            self.zones.shape(&mut next, now);
+            if next == **node {
+                self.records.forget(&name);
+                continue;
+            }
+            let subject = Subject::of_node(&next);
+            plan.propose(Room::Nodes, subject, Action::UpdateNode(Box::new(next)), "its record");
+            self.records.begin(name);
+        }
+    }
+}
+
+fn times(period: Duration, count: u128) -> Duration {
+    period.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+}
