@@ -14,16 +14,24 @@
 //! All that the rooms want of one node's record is put together into one write, so that they do not get in each other's
 //! way.
 
+pub mod account;
 pub mod conditions;
+pub mod config;
 pub mod core;
 pub mod docket;
+pub mod drive;
 pub mod eviction;
+pub mod explain;
 pub mod health;
 pub mod limiter;
 pub mod marks;
+pub mod metrics;
+pub mod perform;
 pub mod plan;
 pub mod policy;
 pub mod rooms;
+pub mod run;
+pub mod service;
 pub mod time;
 pub mod world;
 pub mod zone;

@@ -4,6 +4,8 @@
 //! knows whether to forget the matter, wait for the record's next version, or try again later. So nothing is proposed
 //! twice for one state, and nothing is forgotten.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use muster_proto::event::{Event, EventType, ObjectReference};
@@ -100,7 +102,7 @@ pub struct Proposal {
     pub subject: Subject,
     pub action: Action,
     /// Why, in a few words, for the log and the trace.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 /// What came of a proposal.
@@ -158,8 +160,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn propose(&mut self, room: Room, subject: Subject, action: Action, why: &'static str) {
-        self.proposals.push(Proposal { room, subject, action, why });
+    pub fn propose(&mut self, room: Room, subject: Subject, action: Action, why: impl Into<Cow<'static, str>>) {
+        self.proposals.push(Proposal { room, subject, action, why: why.into() });
     }
 
     /// Tells of something that happened. Nothing depends on its being heard.
@@ -180,6 +182,28 @@ impl Subject {
 
     pub fn of_pod(pod: &Pod) -> Subject {
         Subject::Pod(Key::of(pod), uid(&pod.meta))
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Node(name, _) => write!(f, "Node {name}"),
+            Subject::Pod(key, _) => write!(f, "Pod {key}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Conflict => f.write_str("the record has moved on"),
+            Failure::Gone => f.write_str("the record is gone"),
+            Failure::Budget { message, .. } => f.write_str(message),
+            Failure::Refused(message) | Failure::Later(message) | Failure::Unknown(message) => {
+                f.write_str(message)
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
@@ -35,6 +36,26 @@ pub struct World {
     pods_on: HashMap<Name, BTreeSet<Key>>,
     /// When each node's lease was last renewed, whether or not there is such a node.
     renewals: HashMap<Name, Timestamp>,
+    tally: Tally,
+}
+
+/// How many nodes say what of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub ready: usize,
+    pub not_ready: usize,
+    /// Unknown, or never said.
+    pub unknown: usize,
+}
+
+impl Tally {
+    fn count(&mut self, node: &Node) -> &mut usize {
+        match node.condition(types::READY).map(|ready| ready.status) {
+            Some(ConditionStatus::True) => &mut self.ready,
+            Some(ConditionStatus::False) => &mut self.not_ready,
+            Some(ConditionStatus::Unknown) | None => &mut self.unknown,
+        }
+    }
 }
 
 impl World {
@@ -68,6 +89,10 @@ impl World {
         self.pods.len()
     }
 
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
     /// The pods that name this node, by namespace and name.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
@@ -77,7 +102,10 @@ impl World {
     pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
         let Some(change) = replace(self.nodes.get(&node.meta.name), node) else { return Vec::new() };
         let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
-        self.nodes.insert(new.meta.name.clone(), new);
+        *self.tally.count(&new) += 1;
+        if let Some(old) = self.nodes.insert(new.meta.name.clone(), new) {
+            *self.tally.count(&old) -= 1;
+        }
         change.into_iter().map(Delta::Node).collect()
     }
 
@@ -115,7 +143,11 @@ impl World {
         if !self.nodes.get(name).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }
-        vec![Delta::Node(Change { old: self.nodes.remove(name), new: None })]
+        let old = self.nodes.remove(name);
+        if let Some(old) = &old {
+            *self.tally.count(old) -= 1;
+        }
+        vec![Delta::Node(Change { old, new: None })]
     }
 
     /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.

@@ -7,6 +7,7 @@
 //! To be given up is to get a NoExecute taint; eviction proper is the business of `eviction`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
@@ -85,6 +86,8 @@ pub struct ZoneReport {
     pub evictions: u64,
     /// When the bucket gives its next token; `None` if never.
     pub next_token: Option<Mono>,
+    /// Between two tokens.
+    pub interval: Duration,
 }
 
 impl Member {
@@ -387,6 +390,7 @@ fn report(key: &ZoneKey, zone: &Zone) -> ZoneReport {
         queue_length: zone.queue.len(),
         evictions: zone.evictions,
         next_token: zone.limiter.ready_at(),
+        interval: zone.limiter.interval(),
     }
 }
 

@@ -32,6 +32,26 @@ fn versions_never_go_back() {
 }
 
 #[test]
+fn what_nodes_say_of_themselves_is_counted() {
+    use muster_proto::condition::ConditionStatus::{False, True};
+
+    let mut world = World::new();
+    let mut tally = |node: Option<Node>| {
+        match node {
+            Some(node) => world.apply_node(node),
+            None => world.remove_node(&"a".parse().unwrap(), None, 99),
+        };
+        let Tally { ready, not_ready, unknown } = world.tally();
+        (ready, not_ready, unknown)
+    };
+    assert_eq!(tally(Some(node("a").at(1).build())), (0, 0, 1));
+    assert_eq!(tally(Some(node("b").at(2).ready(True).build())), (1, 0, 1));
+    assert_eq!(tally(Some(node("a").at(3).ready(False).build())), (1, 1, 0));
+    assert_eq!(tally(Some(node("a").identity("other").at(4).ready(True).build())), (2, 0, 0));
+    assert_eq!(tally(None), (1, 0, 0));
+}
+
+#[test]
 fn a_namesake_is_another_record() {
     let mut world = World::new();
     world.apply_node(node("a").at(5).build());

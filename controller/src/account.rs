@@ -1,0 +1,187 @@
+//! The controller's account of itself: what it sees, why it does what it does, and what it waits for.
+//!
+//! Everything here is read off the rooms that decide; nothing is kept for it.
+
+use std::time::Duration;
+
+use muster_proto::pb;
+use muster_rpc::clock::Mono;
+
+use crate::core::{Core, Stance};
+use crate::explain::Explanation;
+use crate::policy::Policy;
+use crate::rooms::{Hold, HoldCause, Rooms};
+use crate::time::Now;
+use crate::zone::ZoneState;
+use crate::zones::{ZoneReport, Zones};
+
+pub mod node;
+
+/// How much of a queue is shown.
+const QUEUE_SHOWN: usize = 100;
+
+/// The fleet as the controller sees it. Who leads is for the caller to fill in.
+pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
+    let world = core.world();
+    let tally = world.tally();
+    let (state, reason) = stance(core, now);
+    let rooms = core.rooms();
+    let zones = rooms.map(|rooms| &rooms.zones);
+    let reports = zones.into_iter().flat_map(|zones| zones.reports().map(move |report| (zones, report)));
+    pb::Fleet {
+        state: state.to_owned(),
+        reason,
+        as_of: stamp(now, now.mono),
+        hold: rooms.and_then(|rooms| hold(rooms, world.node_count(), now)),
+        nodes: count(world.node_count()),
+        ready_nodes: count(tally.ready),
+        not_ready_nodes: count(tally.not_ready),
+        unknown_nodes: count(tally.unknown),
+        pods: count(world.pod_count()),
+        armed_evictions: rooms.map_or(0, |rooms| count(rooms.evictions.count())),
+        zones: reports.map(|(zones, report)| zone(zones, &report, core.policy(), now)).collect(),
+        ..pb::Fleet::default()
+    }
+}
+
+/// The state of the whole in a word and in a sentence.
+fn stance(core: &Core, now: Now) -> (&'static str, String) {
+    let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
+        return match core.stance() {
+            Stance::Standby => ("Standby", "Another controller leads; this one only listens.".to_owned()),
+            Stance::Blind => {
+                let reason =
+                    "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
+                ("Blind", reason.to_owned())
+            }
+            Stance::Judging => ("Holding", "The controller has only just begun.".to_owned()),
+        };
+    };
+    if rooms.zones.is_disrupted() {
+        ("FullDisruption", full_disruption(&rooms.zones))
+    } else if now.mono < rooms.hold.until {
+        ("Holding", hold_reason(rooms, core.world().node_count(), now))
+    } else {
+        ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
+    }
+}
+
+pub(crate) fn full_disruption(zones: &Zones) -> String {
+    let down = zones.reports().filter(|zone| zone.nodes > 0).count();
+    format!(
+        "All zones that count ({down}) have lost all their nodes: more likely the controller is cut off than the whole \
+         fleet is dead, so nobody is evicted until a node anywhere is Ready."
+    )
+}
+
+fn hold(rooms: &Rooms, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
+    let Hold { until, .. } = rooms.hold;
+    (now.mono < until).then(|| pb::EvictionHold {
+        until: stamp(now, until),
+        remaining: Some(span(until - now.mono)),
+        heard: count(rooms.health.heard()),
+        nodes: count(nodes),
+        reason: hold_reason(rooms, nodes, now),
+    })
+}
+
+pub(crate) fn hold_reason(rooms: &Rooms, nodes: usize, now: Now) -> String {
+    let why = match rooms.hold.cause {
+        HoldCause::Start => "The controller began to listen",
+        HoldCause::Interruption => "The store was not heard for a while and is heard again since",
+    };
+    format!(
+        "{why} {} ago: nobody is evicted before the fleet was heard for {}, which is in {}. {} of {nodes} nodes were \
+         heard so far.",
+        words(now.mono - rooms.hold.since),
+        words(rooms.hold.until - rooms.hold.since),
+        words(rooms.hold.until - now.mono),
+        rooms.health.heard(),
+    )
+}
+
+fn zone(zones: &Zones, report: &ZoneReport, policy: &Policy, now: Now) -> pb::FleetZone {
+    let healthy = report.nodes - report.unhealthy;
+    pb::FleetZone {
+        name: report.key.to_string(),
+        region: report.key.region.clone(),
+        zone: report.key.zone.clone(),
+        state: report.state.to_string(),
+        nodes: count(report.nodes),
+        unhealthy: count(report.unhealthy),
+        health_percent: if report.nodes == 0 { 100.0 } else { 100.0 * healthy as f64 / report.nodes as f64 },
+        rate: report.rate,
+        queue: zones.queue(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
+        queue_length: count(report.queue_length),
+        evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
+        next_taint_at: report.next_token.and_then(|at| stamp(now, at.max(now.mono))),
+        reason: zone_reason(report, zones.is_disrupted(), policy),
+    }
+}
+
+/// State and rate of a zone in a sentence.
+pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy) -> String {
+    let ZoneReport { nodes, unhealthy, rate, .. } = report;
+    let share = format!("{unhealthy} of {nodes} nodes are not Ready");
+    let threshold = f64::from(policy.unhealthy_zone_threshold) * 100.0;
+    match report.state {
+        _ if disrupted => format!("{share}, and every other zone is lost too: nobody is given up."),
+        ZoneState::Initial if *nodes == 0 => {
+            format!("None of its nodes counts for the zone's health: {rate} nodes per second are given up.")
+        }
+        ZoneState::Initial => "It has not been assessed yet.".to_owned(),
+        ZoneState::Normal => format!("{share}: {rate} nodes per second are given up."),
+        ZoneState::FullDisruption => {
+            format!(
+                "All {nodes} nodes are lost while another zone lives: {rate} nodes per second are given up."
+            )
+        }
+        ZoneState::PartialDisruption if *rate > 0.0 => format!(
+            "{share}, which is {threshold:.0} % or more: in a zone of more than {} nodes only {rate} nodes per second \
+             are given up.",
+            policy.large_zone_size
+        ),
+        ZoneState::PartialDisruption => format!(
+            "{share}, which is {threshold:.0} % or more: in a zone of {} nodes or fewer nobody is given up then.",
+            policy.large_zone_size
+        ),
+    }
+}
+
+/// An explanation as the schema has it.
+pub(crate) fn explanation(told: Explanation, now: Now) -> pb::Explanation {
+    let Explanation { action, state, reason, inputs, earliest } = told;
+    pb::Explanation {
+        action: action.to_owned(),
+        state: state.to_owned(),
+        reason,
+        inputs,
+        earliest: earliest.and_then(|at| stamp(now, at)),
+    }
+}
+
+/// A moment of our clock on the calendar.
+pub(crate) fn stamp(now: Now, moment: Mono) -> Option<prost_types::Timestamp> {
+    let time = now.wall_of(moment);
+    let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
+    Some(prost_types::Timestamp { seconds, nanos: nanos.max(0) })
+}
+
+pub(crate) fn span(time: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: time.subsec_nanos().cast_signed() }
+}
+
+/// A time in words, to a tenth of a second.
+pub(crate) fn words(time: Duration) -> String {
+    let tenths = time.as_millis() / 100;
+    match tenths {
+        0..600 => format!("{}.{} s", tenths / 10, tenths % 10),
+        600..36_000 => format!("{} min {} s", tenths / 600, tenths % 600 / 10),
+        _ => format!("{} h {} min", tenths / 36_000, tenths % 36_000 / 600),
+    }
+}
+
+pub(crate) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,157 @@
+//! The loop: hear, decide, perform, sleep. It holds all the waiting and none of the thinking.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+use muster_proto::event::Event;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::clock::SharedClock;
+use muster_rpc::shutdown::Shutdown;
+use muster_store_client::{StoreClient, WatchOptions};
+use tokio::sync::{mpsc, watch};
+
+use crate::core::{Core, News};
+use crate::perform::Hands;
+use crate::plan::{Outcome, Plan, Proposal};
+use crate::time::Now;
+
+/// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
+/// crowd out its heartbeats.
+const UNDER_WAY: usize = 128;
+/// News folded in before the next decision.
+const BATCH: usize = 512;
+/// The longest sleep: whoever forgot to ask to be woken is looked at all the same.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// Events that wait to be recorded; more than that are dropped, since nothing may depend on them.
+const EVENTS: usize = 4096;
+
+/// The core as the loop and those who ask share it.
+#[derive(Clone)]
+pub struct Shared {
+    core: Arc<Mutex<Core>>,
+    clock: SharedClock,
+    /// Counts decisions, so that whoever follows knows when to look.
+    decided: watch::Sender<u64>,
+}
+
+impl Shared {
+    pub fn new(core: Core, clock: SharedClock) -> Shared {
+        Shared { core: Arc::new(Mutex::new(core)), clock, decided: watch::Sender::new(0) }
+    }
+
+    pub fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> Now {
+        Now { mono: self.clock.mono(), wall: self.clock.now() }
+    }
+
+    /// Changes whenever a decision was made.
+    pub fn decided(&self) -> watch::Receiver<u64> {
+        self.decided.subscribe()
+    }
+}
+
+/// The loop and what it works with.
+pub struct Drive {
+    pub shared: Shared,
+    pub client: StoreClient,
+    pub hands: Arc<Hands>,
+    pub leading: watch::Receiver<bool>,
+    pub shutdown: Shutdown,
+}
+
+impl Drive {
+    /// Runs until the shutdown is asked for. What is under way then is let go: it will be decided anew.
+    pub async fn run(mut self) {
+        let mut news = Box::pin(follow(&self.client).ready_chunks(BATCH));
+        let mut under_way: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
+        let mut waiting: VecDeque<Proposal> = VecDeque::new();
+        let events = recorder(self.client.clone());
+        let leading = *self.leading.borrow_and_update();
+        self.observe([News::Leading(leading)]);
+        loop {
+            let Plan { proposals, events: told, wake_at } = self.decide();
+            for event in told {
+                // A store that is slow to record loses some: they are for people, and the log has the deeds.
+                let _ = events.try_send(event);
+            }
+            waiting.extend(proposals);
+            while under_way.len() < UNDER_WAY
+                && let Some(proposal) = waiting.pop_front()
+            {
+                under_way.push(Box::pin(Arc::clone(&self.hands).perform(proposal)));
+            }
+            let now = self.shared.now().mono;
+            let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
+            tokio::select! {
+                () = self.shutdown.requested() => return,
+                Some(outcome) = under_way.next() => self.observe([News::Outcome(outcome)]),
+                Some(chunk) = news.next() => self.observe(chunk),
+                changed = self.leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let leading = *self.leading.borrow_and_update();
+                    if !leading {
+                        // What we meant to do is another's to decide now.
+                        waiting.clear();
+                    }
+                    self.observe([News::Leading(leading)]);
+                }
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    fn observe(&self, news: impl IntoIterator<Item = News>) {
+        let now = self.shared.now();
+        let mut core = self.shared.core();
+        for news in news {
+            core.observe(news, now);
+        }
+    }
+
+    fn decide(&self) -> Plan {
+        let plan = self.shared.core().decide(self.shared.now());
+        self.shared.decided.send_modify(|count| *count += 1);
+        plan
+    }
+}
+
+/// Everything the store tells.
+fn follow(client: &StoreClient) -> impl Stream<Item = News> + use<> {
+    let leases = WatchOptions {
+        namespace: Some(NODE_LEASE_NAMESPACE.parse().expect("the namespace of leases is a namespace")),
+        ..WatchOptions::default()
+    };
+    stream::select(
+        client.watch(WatchOptions::default()).map(News::Node),
+        stream::select(
+            client.watch(WatchOptions::default()).map(News::Pod),
+            client.watch(leases).map(News::Lease),
+        ),
+    )
+}
+
+/// Records events beside the loop, a few at a time.
+fn recorder(client: StoreClient) -> mpsc::Sender<Event> {
+    let (sender, receiver) = mpsc::channel::<Event>(EVENTS);
+    tokio::spawn(async move {
+        tokio_stream::wrappers::ReceiverStream::new(receiver)
+            .for_each_concurrent(8, |event| {
+                let client = client.clone();
+                async move {
+                    if let Err(error) = client.record_event(event).await {
+                        tracing::debug!(%error, "an event was not recorded");
+                    }
+                }
+            })
+            .await;
+    });
+    sender
+}

@@ -1,0 +1,109 @@
+//! Starts the controller, serves, and stops it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use muster_rpc::clock::SystemClock;
+use muster_rpc::http::{Readiness, serve_http};
+use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
+use muster_rpc::shutdown::Shutdown;
+use muster_rpc::telemetry::{self, TelemetryError};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::service::Routes;
+
+use crate::config::{Config, ConfigError, Flags};
+use crate::core::Core;
+use crate::drive::{Drive, Shared};
+use crate::metrics;
+use crate::perform::Hands;
+use crate::service::{NAMES, Service};
+
+/// Why the controller could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("--store: {0}")]
+    Store(#[from] EndpointError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    #[error("{0}")]
+    Process(#[from] std::io::Error),
+}
+
+/// A controller that serves.
+pub struct Running {
+    pub address: SocketAddr,
+    pub http_address: SocketAddr,
+    serving: JoinHandle<Result<Stopped, ServeError>>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+/// Starts everything.
+pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
+    let listener = bind("--listen", config.listen).await?;
+    let http = bind("--http-listen", config.http_listen).await?;
+    let (address, http_address) = (listener.address(), http.address());
+    tracing::info!(grpc = %address, http = %http_address, "muster-controller is starting");
+    if let Some(warning) = config.security.warning() {
+        tracing::warn!("{warning}");
+    }
+    let clock = SystemClock::shared();
+    let endpoints = StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone());
+    let client = StoreClient::connect(endpoints)?;
+    let shared = Shared::new(Core::new(config.policy), clock.clone());
+    let identity = format!("muster-controller@{address}");
+    let (leads, leading) = watch::channel(true);
+    let (_, leader) = watch::channel(identity.clone());
+    std::mem::forget(leads);
+
+    let mut registry = Registry::default();
+    metrics::register(&mut registry, shared.clone());
+    let service = Service { shared: shared.clone(), identity, leader, shutdown: shutdown.clone() };
+    let routes =
+        Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
+    let health = Health::serving(NAMES).await;
+    let server = Server::new(config.server, config.security, shutdown.clone());
+    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
+    tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
+    let drive =
+        Drive { shared, hands: Arc::new(Hands { client: client.clone(), clock }), client, leading, shutdown };
+    let loops = vec![tokio::spawn(drive.run())];
+    tracing::info!("muster-controller is ready");
+    Ok(Running { address, http_address, serving, loops })
+}
+
+impl Running {
+    /// Returns when the controller has stopped.
+    pub async fn stopped(self) -> Result<(), RunError> {
+        self.serving.await.map_err(std::io::Error::other)??;
+        for task in self.loops {
+            task.await.map_err(std::io::Error::other)?;
+        }
+        tracing::info!("muster-controller has stopped");
+        Ok(())
+    }
+}
+
+/// Runs a controller until the shutdown is asked for.
+pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    start(config, shutdown).await?.stopped().await
+}
+
+/// The whole life of the `muster-controller` process.
+pub fn main(flags: &Flags) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let telemetry = telemetry::init("muster-controller", &flags.telemetry)?;
+        let ran = run(Config::try_from(flags)?, Shutdown::on_signals()?).await;
+        telemetry.shutdown().await;
+        ran
+    })
+}
