@@ -121,7 +121,7 @@ impl Core {
 
     fn settle(&mut self, outcome: &Outcome, now: Now) {
         if let Some(rooms) = &mut self.rooms {
-            rooms.settle(outcome, &self.world, &self.policy, now);
+            rooms.settle(outcome, &self.world, now);
         }
         // What a write returned is news like any other, only earlier.
         let deltas = match &outcome.result {

@@ -19,6 +19,7 @@ pub mod conditions;
 pub mod config;
 pub mod core;
 pub mod docket;
+pub mod drain;
 pub mod drive;
 pub mod eviction;
 pub mod explain;

@@ -137,7 +137,8 @@ impl From<ClientError> for Failure {
             ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {
                 Failure::Unknown(error.to_string())
             }
-            ClientError::TooBusy { .. } | ClientError::FutureVersion { .. } => {
+            // A deposed leader tries on until it knows that it is one: the store refuses it every time.
+            ClientError::TooBusy { .. } | ClientError::FutureVersion { .. } | ClientError::Fenced(_) => {
                 Failure::Later(error.to_string())
             }
             other => Failure::Refused(other.to_string()),

@@ -160,7 +160,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn propose(&mut self, room: Room, subject: Subject, action: Action, why: impl Into<Cow<'static, str>>) {
+    pub fn propose(
+        &mut self,
+        room: Room,
+        subject: Subject,
+        action: Action,
+        why: impl Into<Cow<'static, str>>,
+    ) {
         self.proposals.push(Proposal { room, subject, action, why: why.into() });
     }
 

@@ -11,6 +11,7 @@ use muster_rpc::clock::Mono;
 
 use crate::conditions;
 use crate::docket::Docket;
+use crate::drain::Drains;
 use crate::eviction::Evictions;
 use crate::health::{Health, Heard, unknown};
 use crate::marks::Marks;
@@ -25,6 +26,7 @@ pub struct Rooms {
     pub(crate) health: Health,
     pub(crate) zones: Zones,
     pub(crate) evictions: Evictions,
+    pub(crate) drains: Drains,
     marks: Marks,
     /// Nodes that are silent and whose record may not say so.
     silent: Docket<Name>,
@@ -62,6 +64,7 @@ impl Rooms {
             health: Health::new(),
             zones: Zones::new(),
             evictions: Evictions::new(),
+            drains: Drains::new(),
             marks: Marks::default(),
             silent: Docket::default(),
             losing: BTreeSet::new(),
@@ -95,6 +98,7 @@ impl Rooms {
             Delta::Pod(change) => self.marks.observe(change, world),
         }
         self.evictions.observe(delta, world, now);
+        self.drains.observe(delta, world, now);
     }
 
     fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
@@ -135,7 +139,7 @@ impl Rooms {
         self.health.forget_lease(name);
     }
 
-    pub fn settle(&mut self, outcome: &Outcome, world: &World, _policy: &Policy, now: Now) {
+    pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         match (outcome.room, &outcome.subject) {
             (Room::Health, Subject::Node(name, _)) => {
                 if self.losing.remove(name)
@@ -153,6 +157,7 @@ impl Rooms {
                 self.records.settle(name, &outcome.result, now.mono);
             }
             (Room::Eviction, _) => self.evictions.settle(outcome, now),
+            (Room::Drain, _) => self.drains.settle(outcome, world, now),
             _ => {}
         }
     }
@@ -166,12 +171,11 @@ impl Rooms {
         }
         self.mark_silent(world, now, &mut plan);
         self.assess(policy, now);
-        for name in self.zones.take_touched() {
-            self.records.add(name);
-        }
-        self.write_records(world, now, &mut plan);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
+        self.drains.decide(world, now, &mut plan);
+        // Last, when every room has made up its mind about the nodes' records.
+        self.write_records(world, now, &mut plan);
         plan.events.append(&mut self.events);
         plan.wake_by(self.next_pass);
         for at in [self.health.next_deadline(), self.silent.next(), self.records.next()].into_iter().flatten()
@@ -223,11 +227,15 @@ impl Rooms {
 
     /// Puts together what the rooms want of each node's record.
     fn write_records(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        for name in self.zones.take_touched().into_iter().chain(self.drains.take_touched()) {
+            self.records.add(name);
+        }
         for name in self.records.take(now.mono) {
             let Some(node) = world.node(name.as_str()) else { continue };
             let mut next = Node::clone(node);
             conditions::shape(&mut next, now);
             self.zones.shape(&mut next, now);
+            self.drains.shape(&mut next, now);
             if next == **node {
                 self.records.forget(&name);
                 continue;

@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::drive::{Drive, Shared};
 use crate::metrics;
 use crate::perform::Hands;
-use crate::service::{NAMES, Service};
+use crate::service::{Intents, NAMES, Service};
 
 /// Why the controller could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,8 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
 
     let mut registry = Registry::default();
     metrics::register(&mut registry, shared.clone());
-    let service = Service { shared: shared.clone(), identity, leader, shutdown: shutdown.clone() };
+    let intents = Intents { client: client.clone(), shared: shared.clone() };
+    let service = Service { shared: shared.clone(), intents, identity, leader, shutdown: shutdown.clone() };
     let routes =
         Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;

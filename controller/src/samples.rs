@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
+use muster_proto::drain::{Drain, DrainOptions, DrainState};
 use muster_proto::meta::{Metadata, OwnerReference};
 use muster_proto::name::Uid;
 use muster_proto::node::{Node, NodeCondition, NodeSpec, NodeStatus};
@@ -13,7 +14,7 @@ use muster_proto::pb;
 use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodSpec, PodStatus};
 use muster_proto::quantity::Resources;
 use muster_proto::taint::{Taint, Toleration};
-use muster_proto::wellknown::label;
+use muster_proto::wellknown::{annotation, label};
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 use uuid::Uuid;
@@ -138,6 +139,11 @@ impl NodeSample {
         self.with(|node| node.spec.unschedulable = true)
     }
 
+    /// Cordoned and to be emptied, as that request asks.
+    pub(crate) fn draining(self, drain: Drain) -> Self {
+        self.cordoned().with(|node| node.spec.drain = Some(drain))
+    }
+
     pub(crate) fn allocatable(self, text: &str) -> Self {
         self.with(|node| node.status.allocatable = amounts(text))
     }
@@ -148,6 +154,20 @@ impl NodeSample {
 
     pub(crate) fn deleting(self) -> Self {
         self.with(|node| node.meta.deletion_timestamp = Some(epoch()))
+    }
+}
+
+/// A drain that eva asked for so many seconds after the beginning, without a deadline.
+pub(crate) fn drain(requested_at: u64) -> Drain {
+    Drain {
+        requested_by: "eva".to_owned(),
+        reason: "new kernel".to_owned(),
+        requested_at: at(requested_at).wall,
+        deadline: None,
+        options: DrainOptions::default(),
+        state: DrainState::Draining,
+        message: String::new(),
+        finished_at: None,
     }
 }
 
@@ -222,6 +242,11 @@ impl PodSample {
             block_owner_deletion: false,
         };
         self.with(|pod| pod.meta.owner_references.push(owner))
+    }
+
+    /// The record of a pod that its node runs on its own account.
+    pub(crate) fn mirror(self) -> Self {
+        self.with(|pod| drop(pod.meta.annotations.insert(annotation::MIRROR.to_owned(), "hash".to_owned())))
     }
 
     pub(crate) fn empty_dir(self) -> Self {

@@ -4,17 +4,22 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
+use muster_proto::drain::DrainOptions;
 use muster_proto::name::Name;
 use muster_proto::pb;
 use muster_proto::pb::fleet_service_server::FleetService;
 use muster_rpc::ERROR_DOMAIN;
-use muster_rpc::identity::Caller;
+use muster_rpc::identity::{Caller, requester};
 use muster_rpc::shutdown::Shutdown;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::account;
 use crate::drive::Shared;
+
+mod intents;
+
+pub use intents::Intents;
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.FleetService"];
@@ -26,6 +31,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct Service {
     pub shared: Shared,
+    pub intents: Intents,
     pub identity: String,
     pub leader: tokio::sync::watch::Receiver<String>,
     pub shutdown: Shutdown,
@@ -110,26 +116,60 @@ impl FleetService for Service {
 
     async fn cordon_node(
         &self,
-        _request: Request<pb::CordonNodeRequest>,
+        request: Request<pb::CordonNodeRequest>,
     ) -> Result<Response<pb::CordonNodeResponse>, Status> {
-        Err(Status::unimplemented("comes with drains"))
+        let who = may_write(&request, "cordon a node")?;
+        let pb::CordonNodeRequest { name, reason } = request.into_inner();
+        let node = self.intents.cordon(&node_name(&name)?, &who, &required_reason(reason)?).await?;
+        Ok(Response::new(pb::CordonNodeResponse { node: Some(node.into()) }))
     }
 
     async fn uncordon_node(
         &self,
-        _request: Request<pb::UncordonNodeRequest>,
+        request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
-        Err(Status::unimplemented("comes with drains"))
+        may_write(&request, "uncordon a node")?;
+        let node = self.intents.uncordon(&node_name(&request.into_inner().name)?).await?;
+        Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
     }
 
     type DrainNodeStream = DrainStream;
 
     async fn drain_node(
         &self,
-        _request: Request<pb::DrainNodeRequest>,
+        request: Request<pb::DrainNodeRequest>,
     ) -> Result<Response<DrainStream>, Status> {
-        Err(Status::unimplemented("comes with drains"))
+        let who = may_write(&request, "drain a node")?;
+        let pb::DrainNodeRequest { name, reason, options, timeout, plan_only } = request.into_inner();
+        let name = node_name(&name)?;
+        let options = DrainOptions::try_from(options.unwrap_or_default())
+            .map_err(|wrong| invalid("options", &wrong.to_string()))?;
+        let timeout = timeout.map(Duration::try_from).transpose();
+        let timeout = timeout.map_err(|_| invalid("timeout", "must not be negative"))?;
+        if plan_only {
+            let plan = self.intents.preview(&name, &options)?;
+            return Ok(Response::new(Box::pin(stream::iter([Ok(plan)]))));
+        }
+        self.intents.check_leads(&self.leader.borrow())?;
+        let reason = required_reason(reason)?;
+        self.intents.request_drain(&name, who, reason, options, timeout).await?;
+        let progress = self.intents.follow_drain(name, self.shutdown.clone());
+        Ok(Response::new(Box::pin(progress)))
     }
+}
+
+fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
+    match Caller::of(request.extensions()) {
+        Caller::Admin => Ok(requester(request.extensions())),
+        caller => Err(denied(&caller, what)),
+    }
+}
+
+fn required_reason(reason: String) -> Result<String, Status> {
+    if reason.trim().is_empty() {
+        return Err(invalid("reason", "is required: it is kept with the node, for whoever wonders later"));
+    }
+    Ok(reason)
 }
 
 fn may_read<T>(request: &Request<T>, what: &str) -> Result<(), Status> {

@@ -10,6 +10,7 @@ pub mod condition;
 mod convert;
 pub mod drain;
 pub mod event;
+pub mod fence;
 pub mod invalid;
 pub mod label;
 pub mod lease;

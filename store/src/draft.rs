@@ -12,6 +12,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
+use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
 use muster_proto::name::Uid;
@@ -409,6 +410,12 @@ impl<'a> Draft<'a> {
         Ok(self.get::<Node>("", name)?.and_then(|node| node.meta.uid))
     }
 
+    /// Refuses whoever wrote as the holder of a lease and is not any more.
+    pub fn check_fence(&self, fence: &Fence) -> Result<(), StoreError> {
+        let lease: Option<Lease> = self.get(fence.namespace().as_str(), fence.name().as_str())?;
+        Ok(rules::check_fence(fence, lease.as_ref())?)
+    }
+
     /// Whether a claim on a lease still stands.
     pub fn holds(&self, claim: Claim) -> bool {
         let untouched = self.leases.get(&claim.lease_id).copied().unwrap_or(true);
@@ -503,3 +510,6 @@ fn decode<R: Record>(key: &Key, bytes: &[u8]) -> Result<R, StoreError> {
     let wire = R::Pb::decode(bytes).map_err(|e| damaged(e.to_string()))?;
     R::try_from(wire).map_err(|e| damaged(e.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

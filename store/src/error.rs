@@ -145,6 +145,15 @@ impl From<Refusal> for Status {
             Refusal::Denied { key, .. } => {
                 Answer::new("PERMISSION_DENIED").about(&key).status(Code::PermissionDenied, message)
             }
+            Refusal::Fenced { key, found, .. } => {
+                let (holder, transitions) = found.unwrap_or_default();
+                Answer::new("FENCED")
+                    .about(&key)
+                    .fact("holder", &holder)
+                    .fact("transitions", &transitions)
+                    .unmet("FENCE", &key, &message)
+                    .status(Code::Aborted, message)
+            }
         }
     }
 }

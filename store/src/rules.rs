@@ -25,7 +25,7 @@ pub use budget::{budget_status, counts_as_healthy, guards};
 pub use common::{create, delete, update, update_status};
 pub use event::{event_name, record_event};
 pub use eviction::evict;
-pub use lease::{Renewal, renew_lease};
+pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};
 pub use pod::{bind, delete_pod};
 pub use refusal::{Key, Refusal};
 

@@ -4,6 +4,7 @@
 //! their names. Every read and write passes `authorize` first: reads in the
 //! handler, writes in the writer, where the record they are about is known.
 
+mod author;
 mod budget;
 mod event;
 mod heartbeat;
@@ -16,6 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
+use muster_proto::fence::Fence;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::pb;
@@ -28,6 +30,7 @@ use prost::Message;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
+use self::author::{Author, author};
 use self::query::{ListQuery, WatchQuery};
 use crate::authz::{Call, Content, Verb, authorize};
 use crate::draft::Draft;
@@ -82,17 +85,25 @@ impl Services {
             .prepare()
     }
 
+    /// Has the writer evaluate a request, unless its author has lost the lease it writes by.
     async fn write<T: Send + 'static>(
         &self,
+        fence: Option<Fence>,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Status> {
         let traceparent = current_traceparent().unwrap_or_default();
-        Ok(self.store.write(traceparent, request).await?)
+        // In the same draft as the write itself: nobody can take the lease in between.
+        let fenced = move |draft: &mut Draft<'_>| {
+            fence.map_or(Ok(()), |fence| draft.check_fence(&fence))?;
+            request(draft)
+        };
+        Ok(self.store.write(traceparent, fenced).await?)
     }
 
-    async fn create<R: Kept + Rules>(&self, caller: Caller, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+    async fn create<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+        let Author { caller, fence } = author;
         let wanted = required::<R>(wire)?;
-        let created = self.write(move |draft| {
+        let created = self.write(fence, move |draft| {
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::Create, None, Some(&wanted))?;
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
@@ -102,9 +113,10 @@ impl Services {
         Ok(created.await?.into())
     }
 
-    async fn update<R: Kept + Rules>(&self, caller: Caller, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+    async fn update<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
+        let Author { caller, fence } = author;
         let wanted = required::<R>(wire)?;
-        let updated = self.write(move |draft| {
+        let updated = self.write(fence, move |draft| {
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
@@ -116,11 +128,12 @@ impl Services {
 
     async fn update_status<R: Kept + rules::HasStatus>(
         &self,
-        caller: Caller,
+        author: Author,
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
+        let Author { caller, fence } = author;
         let wanted = required::<R>(wire)?;
-        let updated = self.write(move |draft| {
+        let updated = self.write(fence, move |draft| {
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
@@ -131,11 +144,12 @@ impl Services {
 
     async fn delete<R: Kept + RemovedAtOnce>(
         &self,
-        caller: Caller,
+        author: Author,
         key: RecordKey,
         preconditions: Preconditions,
     ) -> Result<R::Pb, Status> {
-        let deleted = self.write(move |draft| {
+        let Author { caller, fence } = author;
+        let deleted = self.write(fence, move |draft| {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;

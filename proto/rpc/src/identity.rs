@@ -94,18 +94,28 @@ impl Caller {
 
     /// The caller of a request, from its extensions (`request.extensions()`).
     pub fn of(extensions: &Extensions) -> Caller {
-        let Some(connection) = extensions.get::<TlsConnectInfo<TcpConnectInfo>>() else {
-            return Caller::Admin;
-        };
-        let certificates = connection.peer_certs().unwrap_or_default();
-        let Some(own) = certificates.first() else {
-            return Caller::Nobody("no certificate".to_owned());
-        };
-        match Subject::from_der(own) {
-            Ok(subject) => Caller::from_subject(&subject),
-            Err(error) => Caller::Nobody(error.to_string()),
+        match subject(extensions) {
+            None => Caller::Admin,
+            Some(Ok(subject)) => Caller::from_subject(&subject),
+            Some(Err(reason)) => Caller::Nobody(reason),
         }
     }
+}
+
+/// Who made a request, for records that people read: the name in the certificate, or the role of who showed none.
+pub fn requester(extensions: &Extensions) -> String {
+    match subject(extensions) {
+        Some(Ok(subject)) if !subject.common_name.is_empty() => subject.common_name,
+        _ => Caller::of(extensions).to_string(),
+    }
+}
+
+/// What the certificate of a request says; `None` without TLS.
+fn subject(extensions: &Extensions) -> Option<Result<Subject, String>> {
+    let connection = extensions.get::<TlsConnectInfo<TcpConnectInfo>>()?;
+    let certificates = connection.peer_certs().unwrap_or_default();
+    let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
+    Some(own.and_then(|own| Subject::from_der(own).map_err(|error| error.to_string())))
 }
 
 fn nobody(subject: &Subject) -> Caller {
@@ -188,5 +198,6 @@ mod tests {
         let mut extensions = Extensions::new();
         extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: None });
         assert_eq!(Caller::of(&extensions), Caller::Admin);
+        assert_eq!(requester(&extensions), "admin");
     }
 }

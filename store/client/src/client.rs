@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use jiff::Timestamp;
 use muster_proto::event::Event;
+use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::name::Name;
 use muster_proto::pb;
 use muster_proto::pb::event_service_client::EventServiceClient;
@@ -16,6 +17,7 @@ use muster_proto::pb::lease_service_client::LeaseServiceClient;
 use muster_proto::pb::pod_service_client::PodServiceClient;
 use muster_proto::pod::Pod;
 use muster_rpc::clock::SharedClock;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoints::{EndpointError, Ring, StoreEndpoints, Transport};
@@ -34,6 +36,7 @@ pub struct StoreClient {
     ring: Arc<Ring>,
     deadline: Duration,
     clock: SharedClock,
+    fence: Option<AsciiMetadataValue>,
 }
 
 impl StoreClient {
@@ -43,13 +46,21 @@ impl StoreClient {
     /// When there is no address or one cannot be used.
     pub fn connect(endpoints: StoreEndpoints) -> Result<StoreClient, EndpointError> {
         let ring = Arc::new(Ring::new(&endpoints)?);
-        Ok(StoreClient { ring, deadline: endpoints.deadline, clock: endpoints.clock })
+        Ok(StoreClient { ring, deadline: endpoints.deadline, clock: endpoints.clock, fence: None })
     }
 
     /// The same client with another deadline for its calls.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> StoreClient {
         StoreClient { deadline, ..self.clone() }
+    }
+
+    /// The same client for the holder of a lease: its writes are refused with [`ClientError::Fenced`] once the lease
+    /// has another holder. Reads, watches and heartbeats are not affected.
+    #[must_use]
+    pub fn with_fence(&self, fence: Option<&Fence>) -> StoreClient {
+        let value = |fence: &Fence| fence.to_string().parse().expect("a fence is visible ASCII");
+        StoreClient { fence: fence.map(value), ..self.clone() }
     }
 
     /// # Errors
@@ -214,6 +225,9 @@ impl StoreClient {
         self.reach(|transport| {
             let mut request = Request::new(message.clone());
             request.set_timeout(self.deadline);
+            if let Some(fence) = &self.fence {
+                request.metadata_mut().insert(FENCE_KEY, fence.clone());
+            }
             send(transport, request)
         })
         .await

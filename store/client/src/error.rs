@@ -26,6 +26,9 @@ pub enum ClientError {
     /// The record changed since the caller read it, or is another than the caller means: read it again.
     #[error("conflict: {0}")]
     Conflict(String),
+    /// The lease that the write was made by has another holder: whoever wrote is not the leader any more.
+    #[error("fenced: {0}")]
+    Fenced(String),
     #[error("not permitted: {0}")]
     Denied(String),
     /// History no longer holds the version or page asked for: list again.
@@ -70,6 +73,7 @@ impl ClientError {
             | Self::NotFound(_)
             | Self::AlreadyExists(_)
             | Self::Conflict(_)
+            | Self::Fenced(_)
             | Self::Denied(_)
             | Self::Expired(_)
             | Self::Unreadable(_)
@@ -126,6 +130,7 @@ fn by_reason(reason: &str, status: &Status, details: &ErrorDetails) -> Option<Cl
         "NOT_FOUND" => ClientError::NotFound(message),
         "ALREADY_EXISTS" => ClientError::AlreadyExists(message),
         "CONFLICT" | "UID_MISMATCH" => ClientError::Conflict(message),
+        "FENCED" => ClientError::Fenced(message),
         "PERMISSION_DENIED" => ClientError::Denied(message),
         "EXPIRED" => ClientError::Expired(message),
         "RESOURCE_VERSION_TOO_LARGE" => ClientError::FutureVersion { message, retry_after },
@@ -214,6 +219,7 @@ mod tests {
             (Code::AlreadyExists, "ALREADY_EXISTS", "AlreadyExists", false),
             (Code::Aborted, "CONFLICT", "Conflict", false),
             (Code::Aborted, "UID_MISMATCH", "Conflict", false),
+            (Code::Aborted, "FENCED", "Fenced", false),
             (Code::PermissionDenied, "PERMISSION_DENIED", "Denied", false),
             (Code::OutOfRange, "EXPIRED", "Expired", false),
             (Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE", "FutureVersion", true),

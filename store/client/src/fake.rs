@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
+use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pb::node_service_server::{NodeService, NodeServiceServer};
@@ -91,6 +92,7 @@ pub(crate) fn bookmark(version: u64) -> Frame {
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     pub(crate) asked: mpsc::UnboundedReceiver<Asked>,
+    fences: Arc<Mutex<Vec<Option<Fence>>>>,
 }
 
 impl Fake {
@@ -99,10 +101,11 @@ impl Fake {
         let address = listener.local_addr().unwrap();
         let (tell, asked) = mpsc::unbounded_channel();
         let script = Mutex::new(script.into_iter().collect());
-        let service = NodeServiceServer::new(Service { script, tell });
+        let fences = Arc::default();
+        let service = NodeServiceServer::new(Service { script, tell, fences: Arc::clone(&fences) });
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        Fake { address, asked }
+        Fake { address, asked, fences }
     }
 
     pub(crate) fn client(&self) -> StoreClient {
@@ -116,6 +119,11 @@ impl Fake {
             .expect("the store runs")
     }
 
+    /// What updates of nodes were fenced with.
+    pub(crate) fn fences(&self) -> Vec<Option<Fence>> {
+        self.fences.lock().unwrap().clone()
+    }
+
     /// What was asked so far and not looked at.
     pub(crate) fn all_asked(&mut self) -> Vec<Asked> {
         std::iter::from_fn(|| self.asked.try_recv().ok()).collect()
@@ -125,6 +133,7 @@ impl Fake {
 struct Service {
     script: Mutex<VecDeque<Answer>>,
     tell: mpsc::UnboundedSender<Asked>,
+    fences: Arc<Mutex<Vec<Option<Fence>>>>,
 }
 
 impl Service {
@@ -190,6 +199,8 @@ impl NodeService for Service {
         &self,
         request: Request<pb::UpdateNodeRequest>,
     ) -> Result<Response<pb::UpdateNodeResponse>, Status> {
+        let fence = request.metadata().get(FENCE_KEY).map(|fence| fence.to_str().unwrap().parse().unwrap());
+        self.fences.lock().unwrap().push(fence);
         let node = self.node(sent(request.into_inner().node)).await?;
         Ok(Response::new(pb::UpdateNodeResponse { node }))
     }

@@ -1,3 +1,4 @@
+use muster_proto::fence::Fence;
 use muster_proto::invalid::{Check, Path};
 use muster_proto::name::Uid;
 use muster_proto::record::Kind;
@@ -12,6 +13,10 @@ fn key() -> Key {
 
 fn budget() -> Key {
     Key { kind: Kind::DisruptionBudget, name: "web".parse().unwrap(), ..key() }
+}
+
+fn fence() -> Box<Fence> {
+    Box::new("default/web-0;transitions=3;holder=a".parse().unwrap())
 }
 
 fn uid(number: u128) -> Uid {
@@ -66,6 +71,12 @@ fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
             "PERMISSION_DENIED",
             None,
         ),
+        (
+            refused(Refusal::Fenced { key: key(), fence: fence(), found: Some(("b".into(), 4)) }),
+            Aborted,
+            "FENCED",
+            None,
+        ),
         (StoreError::DeniedBy("may not".into()), PermissionDenied, "PERMISSION_DENIED", None),
         (StoreError::TooLarge { key: key(), bytes: 2, limit: 1 }, InvalidArgument, "TOO_LARGE", None),
         (StoreError::Expired { requested: 3, oldest: 9 }, OutOfRange, "EXPIRED", None),
@@ -109,6 +120,7 @@ fn a_failed_precondition_is_named() {
     for (refusal, what) in [
         (Refusal::Stale { key: key(), expected: 3, found: 4 }, "RESOURCE_VERSION"),
         (Refusal::UidMismatch { key: key(), expected: uid(1), found: None }, "UID"),
+        (Refusal::Fenced { key: key(), fence: fence(), found: None }, "FENCE"),
     ] {
         let text = refusal.to_string();
         let details = Status::from(refusal).get_error_details();

@@ -4,13 +4,18 @@
 //! own clock.
 
 use jiff::Timestamp;
+use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
+use muster_proto::record::Kind;
 
 use super::common::existing;
 use super::{Context, Key, Refusal, RemovedAtOnce, Rules};
 
 #[cfg(test)]
 mod tests;
+
+/// How much of a holder's identity a refusal shows, in characters.
+const SHOWN_HOLDER: usize = 64;
 
 impl Rules for Lease {
     const UPDATE_CREATES: bool = true;
@@ -50,6 +55,23 @@ pub fn renew_lease(
         spec.status_age_millis = age_millis;
     }
     Ok(lease)
+}
+
+/// Whether a writer's claim still holds, given the lease it is on.
+pub fn check_fence(fence: &Fence, lease: Option<&Lease>) -> Result<(), Refusal> {
+    if lease.is_some_and(|lease| fence.holds(lease)) {
+        return Ok(());
+    }
+    let key = fenced_lease(fence);
+    // Other holders may be called anything, and an error has to fit the headers it travels in.
+    let shown = |lease: &Lease| lease.spec.holder_identity.chars().take(SHOWN_HOLDER).collect();
+    let found = lease.map(|lease| (shown(lease), lease.spec.lease_transitions));
+    Err(Refusal::Fenced { key, fence: Box::new(fence.clone()), found })
+}
+
+/// The lease that a fence is about.
+pub fn fenced_lease(fence: &Fence) -> Key {
+    Key { kind: Kind::Lease, namespace: Some(fence.namespace().clone()), name: fence.name().clone() }
 }
 
 fn to_the_microsecond(time: Timestamp) -> Timestamp {

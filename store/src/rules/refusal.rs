@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use muster_proto::fence::Fence;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::record::{Kind, Record};
@@ -70,6 +71,24 @@ pub enum Refusal {
     /// `why` reads on after the key.
     #[error("{key} {why}")]
     Denied { key: Key, why: String },
+    /// The writer's claim on a lease does not hold any more. `found` is who holds it, and at which transition.
+    #[error("{key} {}, not by {:?} at transition {}: the write is refused", Holder(.found), .fence.holder(), .fence.transitions())]
+    Fenced { key: Key, fence: Box<Fence>, found: Option<(String, i32)> },
+}
+
+/// Who holds a lease.
+struct Holder<'a>(&'a Option<(String, i32)>);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((holder, transition)) if holder.is_empty() => {
+                write!(f, "is held by nobody at transition {transition}")
+            }
+            Some((holder, transition)) => write!(f, "is held by {holder:?} at transition {transition}"),
+            None => f.write_str("does not exist, and so is held by nobody"),
+        }
+    }
 }
 
 /// Who is there instead of the one that was meant.

@@ -7,7 +7,7 @@ use muster_proto::pb::disruption_budget_service_server::DisruptionBudgetService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Kept, Services, WatchStream, caller, decode_page, named, preconditions};
+use super::{Kept, Services, WatchStream, author, caller, decode_page, named, preconditions};
 use crate::authz::Content;
 
 impl Kept for DisruptionBudget {
@@ -24,8 +24,9 @@ impl DisruptionBudgetService for Services {
         &self,
         request: Request<pb::CreateDisruptionBudgetRequest>,
     ) -> Result<Response<pb::CreateDisruptionBudgetResponse>, Status> {
-        let created =
-            self.create::<DisruptionBudget>(caller(&request), request.into_inner().disruption_budget).await?;
+        let created = self
+            .create::<DisruptionBudget>(author(&request)?, request.into_inner().disruption_budget)
+            .await?;
         Ok(Response::new(pb::CreateDisruptionBudgetResponse { disruption_budget: Some(created) }))
     }
 
@@ -57,8 +58,9 @@ impl DisruptionBudgetService for Services {
         &self,
         request: Request<pb::UpdateDisruptionBudgetRequest>,
     ) -> Result<Response<pb::UpdateDisruptionBudgetResponse>, Status> {
-        let updated =
-            self.update::<DisruptionBudget>(caller(&request), request.into_inner().disruption_budget).await?;
+        let updated = self
+            .update::<DisruptionBudget>(author(&request)?, request.into_inner().disruption_budget)
+            .await?;
         Ok(Response::new(pb::UpdateDisruptionBudgetResponse { disruption_budget: Some(updated) }))
     }
 
@@ -66,11 +68,11 @@ impl DisruptionBudgetService for Services {
         &self,
         request: Request<pb::DeleteDisruptionBudgetRequest>,
     ) -> Result<Response<pb::DeleteDisruptionBudgetResponse>, Status> {
-        let caller = caller(&request);
+        let author = author(&request)?;
         let pb::DeleteDisruptionBudgetRequest { namespace, name, preconditions: wanted } =
             request.into_inner();
         let key = named(Kind::DisruptionBudget, &namespace, &name)?;
-        let deleted = self.delete::<DisruptionBudget>(caller, key, preconditions(wanted)?).await?;
+        let deleted = self.delete::<DisruptionBudget>(author, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteDisruptionBudgetResponse { disruption_budget: Some(deleted) }))
     }
 

@@ -7,7 +7,7 @@ use muster_proto::pb::event_service_server::EventService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Kept, Services, WatchStream, caller, current, decode_page, permit, required};
+use super::{Author, Kept, Services, WatchStream, author, caller, current, decode_page, permit, required};
 use crate::authz::{Content, Verb};
 use crate::rules;
 
@@ -25,11 +25,11 @@ impl EventService for Services {
         &self,
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<pb::RecordEventResponse>, Status> {
-        let caller = caller(&request);
+        let Author { caller, fence } = author(&request)?;
         let mut happened: Event = required(request.into_inner().event)?;
         // The same happening has the same name, so that it is counted.
         happened.meta.name = rules::event_name(&happened);
-        let recorded = self.write(move |draft| {
+        let recorded = self.write(fence, move |draft| {
             permit(draft, &caller, Verb::Record, None, Some(&happened))?;
             let known: Option<Event> = current(draft, &happened)?;
             let event = rules::record_event(known.as_ref(), happened, &draft.context());

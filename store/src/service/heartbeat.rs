@@ -196,7 +196,7 @@ impl Services {
         };
         allow(authorize(&caller, &call, &Content::None))?;
         let wanted = hello.clone();
-        let version = self.write(move |draft| {
+        let version = self.write(None, move |draft| {
             let node: Option<Node> = draft.get("", wanted.node.as_str())?;
             let lease: Option<Lease> = draft.get(NODE_LEASE_NAMESPACE, wanted.node.as_str())?;
             let next = greet(&wanted, node.as_ref(), lease.as_ref(), draft.now())?;
@@ -237,7 +237,7 @@ impl Services {
         let metadata = pb::Metadata { name: hello.node.to_string(), ..Default::default() };
         let wire = pb::Node { metadata: Some(metadata), spec: None, status: Some(status) };
         let reported = Node::try_from(wire).map_err(StoreError::from)?;
-        self.write(move |draft| {
+        self.write(None, move |draft| {
             let current: Option<Node> = draft.get("", hello.node.as_str())?;
             let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
             wanted.status = reported.status;

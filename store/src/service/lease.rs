@@ -3,17 +3,18 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
 use muster_proto::name::Uid;
 use muster_proto::pb;
 use muster_proto::pb::lease_service_server::LeaseService;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::identity::Caller;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Kept, Services, WatchStream, allow, caller, decode_page, named, namespace_of, preconditions, timestamp,
+    Author, Kept, Services, WatchStream, allow, author, caller, decode_page, named, namespace_of,
+    preconditions, timestamp,
 };
 use crate::authz::{Call, Content, Verb, authorize};
 use crate::key::Key;
@@ -35,7 +36,7 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::CreateLeaseRequest>,
     ) -> Result<Response<pb::CreateLeaseResponse>, Status> {
-        let created = self.create::<Lease>(caller(&request), request.into_inner().lease).await?;
+        let created = self.create::<Lease>(author(&request)?, request.into_inner().lease).await?;
         Ok(Response::new(pb::CreateLeaseResponse { lease: Some(created) }))
     }
 
@@ -66,7 +67,7 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::UpdateLeaseRequest>,
     ) -> Result<Response<pb::UpdateLeaseResponse>, Status> {
-        let updated = self.update::<Lease>(caller(&request), request.into_inner().lease).await?;
+        let updated = self.update::<Lease>(author(&request)?, request.into_inner().lease).await?;
         Ok(Response::new(pb::UpdateLeaseResponse { lease: Some(updated) }))
     }
 
@@ -74,11 +75,11 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::RenewLeaseRequest>,
     ) -> Result<Response<pb::RenewLeaseResponse>, Status> {
-        let caller = caller(&request);
+        let author = author(&request)?;
         let pb::RenewLeaseRequest { namespace, name, holder_identity } = request.into_inner();
         let namespace = if namespace.is_empty() { NODE_LEASE_NAMESPACE } else { &namespace };
         let key = named(Kind::Lease, namespace, &name)?;
-        let renewal = self.renew(&caller, key, holder_identity).await?;
+        let renewal = self.renew(author, key, holder_identity).await?;
         Ok(Response::new(pb::RenewLeaseResponse {
             resource_version: renewal.revision,
             renew_time: Some(timestamp(renewal.at_micros)),
@@ -89,10 +90,10 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::DeleteLeaseRequest>,
     ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
-        let caller = caller(&request);
+        let author = author(&request)?;
         let pb::DeleteLeaseRequest { namespace, name, preconditions: wanted } = request.into_inner();
         let key = named(Kind::Lease, &namespace, &name)?;
-        let deleted = self.delete::<Lease>(caller, key, preconditions(wanted)?).await?;
+        let deleted = self.delete::<Lease>(author, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteLeaseResponse { lease: Some(deleted) }))
     }
 
@@ -108,7 +109,8 @@ impl LeaseService for Services {
 
 impl Services {
     /// Renews a lease for its holder.
-    async fn renew(&self, caller: &Caller, key: RecordKey, holder: String) -> Result<Renewal, Status> {
+    async fn renew(&self, author: Author, key: RecordKey, holder: String) -> Result<Renewal, Status> {
+        let Author { caller, fence } = author;
         let call = Call {
             verb: Verb::Renew,
             kind: Kind::Lease,
@@ -116,7 +118,7 @@ impl Services {
             name: Some(key.name.as_str()),
             field_selector: None,
         };
-        allow(authorize(caller, &call, &Content::None))?;
+        allow(authorize(&caller, &call, &Content::None))?;
         let claim = {
             let memory = self.store.remember();
             let lease = memory.get(Kind::Lease, &Key::new(namespace_of(&key), key.name.as_str()));
@@ -130,15 +132,23 @@ impl Services {
                 _ => memory.leases.claim(lease.lease_id),
             }
         };
-        let Some(claim) = claim else { return self.take_lease(key, holder).await };
+        let Some(claim) = claim else { return self.take_lease(fence, key, holder).await };
+        if fence.is_some() {
+            return self.write(fence, move |draft| draft.renew(claim, 0, 0)).await;
+        }
         let slot = Arc::new(AckSlot::default());
         self.store.renew(claim, 0, 0, Arc::clone(&slot))?;
         Ok(poll_fn(|cx| slot.poll(cx)).await?)
     }
 
     /// Renews a lease that nobody holds: whoever does takes it.
-    async fn take_lease(&self, key: RecordKey, holder: String) -> Result<Renewal, Status> {
-        let taken = self.write(move |draft| {
+    async fn take_lease(
+        &self,
+        fence: Option<Fence>,
+        key: RecordKey,
+        holder: String,
+    ) -> Result<Renewal, Status> {
+        let taken = self.write(fence, move |draft| {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
             let renewal = rules::Renewal { holder: &holder, status: None };
             let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;

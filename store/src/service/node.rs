@@ -7,7 +7,7 @@ use muster_proto::pb::node_service_server::NodeService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Kept, Services, WatchStream, caller, decode_page, named, preconditions};
+use super::{Kept, Services, WatchStream, author, caller, decode_page, named, preconditions};
 use crate::authz::Content;
 
 impl Kept for Node {
@@ -24,7 +24,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::CreateNodeRequest>,
     ) -> Result<Response<pb::CreateNodeResponse>, Status> {
-        let created = self.create::<Node>(caller(&request), request.into_inner().node).await?;
+        let created = self.create::<Node>(author(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::CreateNodeResponse { node: Some(created) }))
     }
 
@@ -55,7 +55,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::UpdateNodeRequest>,
     ) -> Result<Response<pb::UpdateNodeResponse>, Status> {
-        let updated = self.update::<Node>(caller(&request), request.into_inner().node).await?;
+        let updated = self.update::<Node>(author(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::UpdateNodeResponse { node: Some(updated) }))
     }
 
@@ -63,7 +63,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::UpdateNodeStatusRequest>,
     ) -> Result<Response<pb::UpdateNodeStatusResponse>, Status> {
-        let updated = self.update_status::<Node>(caller(&request), request.into_inner().node).await?;
+        let updated = self.update_status::<Node>(author(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::UpdateNodeStatusResponse { node: Some(updated) }))
     }
 
@@ -71,10 +71,10 @@ impl NodeService for Services {
         &self,
         request: Request<pb::DeleteNodeRequest>,
     ) -> Result<Response<pb::DeleteNodeResponse>, Status> {
-        let caller = caller(&request);
+        let author = author(&request)?;
         let pb::DeleteNodeRequest { name, preconditions: wanted } = request.into_inner();
         let key = named(Kind::Node, "", &name)?;
-        let deleted = self.delete::<Node>(caller, key, preconditions(wanted)?).await?;
+        let deleted = self.delete::<Node>(author, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteNodeResponse { node: Some(deleted) }))
     }
 

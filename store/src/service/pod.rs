@@ -9,7 +9,8 @@ use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Kept, Services, WatchStream, caller, decode_page, named, namespace_of, permit_named, preconditions,
+    Author, Kept, Services, WatchStream, author, caller, decode_page, named, namespace_of, permit_named,
+    preconditions,
 };
 use crate::authz::{Content, Verb};
 use crate::error::StoreError;
@@ -29,7 +30,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::CreatePodRequest>,
     ) -> Result<Response<pb::CreatePodResponse>, Status> {
-        let created = self.create::<Pod>(caller(&request), request.into_inner().pod).await?;
+        let created = self.create::<Pod>(author(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::CreatePodResponse { pod: Some(created) }))
     }
 
@@ -60,7 +61,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::UpdatePodRequest>,
     ) -> Result<Response<pb::UpdatePodResponse>, Status> {
-        let updated = self.update::<Pod>(caller(&request), request.into_inner().pod).await?;
+        let updated = self.update::<Pod>(author(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::UpdatePodResponse { pod: Some(updated) }))
     }
 
@@ -68,7 +69,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::UpdatePodStatusRequest>,
     ) -> Result<Response<pb::UpdatePodStatusResponse>, Status> {
-        let updated = self.update_status::<Pod>(caller(&request), request.into_inner().pod).await?;
+        let updated = self.update_status::<Pod>(author(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::UpdatePodStatusResponse { pod: Some(updated) }))
     }
 
@@ -76,12 +77,12 @@ impl PodService for Services {
         &self,
         request: Request<pb::BindPodRequest>,
     ) -> Result<Response<pb::BindPodResponse>, Status> {
-        let caller = caller(&request);
+        let Author { caller, fence } = author(&request)?;
         let pb::BindPodRequest { namespace, name, node_name, preconditions: wanted } = request.into_inner();
         let key = named(Kind::Pod, &namespace, &name)?;
         let node: Name = node_name.parse().map_err(|e| StoreError::from(Invalid::of("nodeName", e)))?;
         let wanted = preconditions(wanted)?;
-        let bound = self.write(move |draft| {
+        let bound = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
@@ -94,13 +95,13 @@ impl PodService for Services {
         &self,
         request: Request<pb::EvictPodRequest>,
     ) -> Result<Response<pb::EvictPodResponse>, Status> {
-        let caller = caller(&request);
+        let Author { caller, fence } = author(&request)?;
         let pb::EvictPodRequest { namespace, name, delete_options, dry_run } = request.into_inner();
         let key = named(Kind::Pod, &namespace, &name)?;
         let pb::PodDeleteOptions { preconditions: wanted, grace_period_seconds } =
             delete_options.unwrap_or_default();
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
-        let evicted = self.write(move |draft| {
+        let evicted = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
@@ -114,12 +115,12 @@ impl PodService for Services {
         &self,
         request: Request<pb::DeletePodRequest>,
     ) -> Result<Response<pb::DeletePodResponse>, Status> {
-        let caller = caller(&request);
+        let Author { caller, fence } = author(&request)?;
         let pb::DeletePodRequest { namespace, name, preconditions: wanted, grace_period_seconds } =
             request.into_inner();
         let key = named(Kind::Pod, &namespace, &name)?;
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
-        let deleted = self.write(move |draft| {
+        let deleted = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;

@@ -51,6 +51,19 @@ async fn every_call_tells_the_store_its_deadline() {
 }
 
 #[tokio::test]
+async fn a_leaders_calls_carry_its_fence() {
+    let stored = || Answer::node(node("a", 7));
+    let fake = Fake::start([stored(), stored(), stored()]).await;
+    let fence: Fence = "kube-system/ctl;transitions=3;holder=c-1".parse().unwrap();
+    let client = fake.client();
+    let leader = client.with_fence(Some(&fence));
+    leader.update(node("a", 6)).await.unwrap();
+    client.update(node("a", 6)).await.unwrap();
+    leader.with_fence(None).update(node("a", 6)).await.unwrap();
+    assert_eq!(fake.fences(), [Some(fence), None, None]);
+}
+
+#[tokio::test]
 async fn a_store_that_does_not_answer_costs_the_deadline_and_no_more() {
     let fake = Fake::start([Answer::Silence]).await;
     let client = fake.client().with_deadline(Duration::from_millis(50));

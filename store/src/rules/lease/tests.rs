@@ -87,3 +87,31 @@ fn a_lease_is_renewed_by_its_holder_or_taken_if_it_has_none() {
     let refusal = renew_lease(&key, None, renewed_by("n1"), &at(9)).unwrap_err();
     assert_eq!(refusal, Refusal::NotFound { key });
 }
+
+#[test]
+fn a_fence_holds_while_holder_and_transition_stay() {
+    let held_by = |holder: &str, transitions| {
+        let mut lease = existing_lease();
+        lease.spec.holder_identity = holder.to_owned();
+        lease.spec.lease_transitions = transitions;
+        lease
+    };
+    let fence: Fence = "kube-node-lease/n1;transitions=3;holder=a".parse().unwrap();
+    assert_eq!(check_fence(&fence, Some(&held_by("a", 3))), Ok(()));
+    for (lease, expected) in [
+        (Some(held_by("b", 4)), "is held by \"b\" at transition 4"),
+        (Some(held_by("b", 3)), "is held by \"b\" at transition 3"),
+        (Some(held_by("a", 4)), "is held by \"a\" at transition 4"),
+        (Some(held_by("a", 2)), "is held by \"a\" at transition 2"),
+        (Some(held_by("", 3)), "is held by nobody at transition 3"),
+        (None, "does not exist, and so is held by nobody"),
+    ] {
+        let refusal = check_fence(&fence, lease.as_ref()).unwrap_err().to_string();
+        let expected = format!(
+            "Lease kube-node-lease/n1 {expected}, not by \"a\" at transition 3: the write is refused"
+        );
+        assert_eq!(refusal, expected);
+    }
+    let long = check_fence(&fence, Some(&held_by(&"x".repeat(100_000), 4))).unwrap_err().to_string();
+    assert!(long.len() < 512, "it travels in headers");
+}

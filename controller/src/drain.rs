@@ -1,0 +1,293 @@
+//! Empties nodes: moves their pods away, and says so only when the last has stopped.
+//!
+//! That a node is to be emptied stands in its record ([`intent`]), and so does what came of it; in between everything
+//! follows from the records of its pods, so another controller simply goes on. [`filters`] says which pods go,
+//! [`standing`] how far each has come, [`progress`] tells both to people. A pod has gone when its record is gone: the
+//! store keeps that until the agent has confirmed the stop.
+
+pub mod filters;
+pub mod intent;
+pub mod progress;
+mod standing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::event::{Event, EventType};
+use muster_proto::name::{Name, Uid};
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+
+use self::filters::{PlannedPod, PodAction, plan};
+use self::standing::{Going, Reply, Said, Stand, Standing, standing};
+use crate::plan::{Action, Outcome, Plan, Room, Subject, event, uid};
+use crate::time::Now;
+use crate::world::{Change, Delta, World};
+
+/// When a pod that could not be moved is tried again.
+pub const RETRY: Duration = Duration::from_secs(5);
+/// The most pods of one node that are being asked for at a time.
+const AT_ONCE: usize = 64;
+
+/// The drains that are under way.
+#[derive(Debug, Default)]
+pub struct Drains {
+    nodes: BTreeMap<Name, UnderWay>,
+    /// Pods that were asked for and the outcome is not known yet, and their nodes. Kept apart from the drains: one that
+    /// is called off and asked for again must not ask twice.
+    asked: BTreeMap<(Key, Uid), Name>,
+    /// Nodes to look at again, because of news or the time.
+    stirred: BTreeSet<Name>,
+    due: BTreeSet<(Mono, Name)>,
+    touched: BTreeSet<Name>,
+    untold: Vec<Event>,
+}
+
+/// A drain that is under way.
+#[derive(Debug)]
+struct UnderWay {
+    uid: Uid,
+    request: Drain,
+    /// By our own clock, so that a jump of the calendar ends no drain.
+    deadline: Option<Mono>,
+    /// What was answered for pods that are still there.
+    replies: BTreeMap<Key, Reply>,
+    /// Pods that have gone while we looked on.
+    gone: Vec<PlannedPod>,
+    /// What is to be written into the node's record.
+    end: Option<End>,
+    is_news: bool,
+    wake_at: Option<Mono>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct End {
+    state: DrainState,
+    message: String,
+    at: Timestamp,
+}
+
+impl Drains {
+    pub fn new() -> Drains {
+        Drains::default()
+    }
+
+    /// The nodes that are being drained.
+    pub fn under_way(&self) -> impl Iterator<Item = &Name> {
+        self.nodes.keys()
+    }
+
+    /// How many pods have still to go from a node that is being drained.
+    pub fn remaining(&self, world: &World, node: &str, now: Now) -> usize {
+        let Some(drain) = self.nodes.get(node) else { return 0 };
+        plan(world.pods_on(node).map(|pod| &**pod), &drain.request.options, now.wall).going().count()
+    }
+
+    pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {
+        match delta {
+            Delta::Node(change) => self.observe_node(change, now),
+            Delta::Pod(change) => self.observe_pod(change, now),
+        }
+    }
+
+    fn observe_node(&mut self, change: &Change<Node>, now: Now) {
+        let name = &change.either().meta.name;
+        let Some((node, wanted)) = change.new.as_deref().and_then(|node| Some((node, under_way(node)?)))
+        else {
+            return self.finish(change);
+        };
+        let is_known = self.nodes.get(name).is_some_and(|drain| is_same(&drain.request, wanted));
+        if !is_known {
+            self.forget(name);
+            let drain = UnderWay {
+                uid: uid(&node.meta),
+                request: wanted.clone(),
+                deadline: wanted.deadline.map(|at| now.mono_of(at)),
+                replies: BTreeMap::new(),
+                gone: Vec::new(),
+                end: None,
+                is_news: is_new(change, wanted),
+                wake_at: None,
+            };
+            self.nodes.insert(name.clone(), drain);
+        }
+        self.stirred.insert(name.clone());
+        if self.nodes.get(name).is_some_and(|drain| drain.end.is_some()) {
+            // Another write came before the one that says how it ended.
+            self.touched.insert(name.clone());
+        }
+    }
+
+    /// The node is gone, or has no drain under way any more.
+    fn finish(&mut self, change: &Change<Node>) {
+        let Some(drain) = self.forget(&change.either().meta.name) else { return };
+        let recorded = change.new.as_deref().and_then(|node| Some((node, node.spec.drain.as_ref()?)));
+        if let (Some(End { state, message, .. }), Some((node, recorded))) = (drain.end, recorded)
+            && recorded.state == state
+        {
+            let (kind, reason) = match state {
+                DrainState::Failed => (EventType::Warning, "DrainFailed"),
+                DrainState::Draining | DrainState::Complete => (EventType::Normal, "DrainComplete"),
+            };
+            self.untold.push(event(node, kind, reason, message));
+        }
+    }
+
+    fn forget(&mut self, name: &Name) -> Option<UnderWay> {
+        self.stirred.remove(name);
+        self.touched.remove(name);
+        let drain = self.nodes.remove(name)?;
+        if let Some(at) = drain.wake_at {
+            self.due.remove(&(at, name.clone()));
+        }
+        Some(drain)
+    }
+
+    fn observe_pod(&mut self, change: &Change<Pod>, now: Now) {
+        let (old, new) = change.sides(|pod| pod.spec.node_name.as_ref());
+        for name in [old.flatten(), new.flatten()].into_iter().flatten() {
+            let Some(drain) = self.nodes.get_mut(name) else { continue };
+            self.stirred.insert(name.clone());
+            if let (Some(pod), None) = (&change.old, &change.new) {
+                drain.replies.remove(&Key::of(&**pod));
+                let planned = filters::planned(pod, &drain.request.options, now.wall);
+                if planned.action.moves() {
+                    drain.gone.push(planned);
+                }
+            }
+        }
+    }
+
+    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        let mut look = std::mem::take(&mut self.stirred);
+        while let Some((at, _)) = self.due.first()
+            && *at <= now.mono
+        {
+            look.extend(self.due.pop_first().map(|(_, name)| name));
+        }
+        for name in look {
+            self.advance(&name, world, now, plan);
+        }
+        plan.events.append(&mut self.untold);
+        if let Some((at, _)) = self.due.first() {
+            plan.wake_by(*at);
+        }
+    }
+
+    /// Takes one drain as far as it goes now.
+    fn advance(&mut self, name: &Name, world: &World, now: Now, plan: &mut Plan) {
+        let (Some(drain), Some(node)) = (self.nodes.get(name), world.node(name.as_str())) else { return };
+        let stand = self.stand(drain, world, name, now);
+        let end = stand.end(drain, node, now);
+        let wake_at = stand.wake_at(drain, now).filter(|_| end.is_none());
+        let free = AT_ONCE.saturating_sub(self.asked.values().filter(|on| *on == name).count());
+        if end.is_none() {
+            // What finds no room now is looked at again with the next outcome.
+            for Going { pod, action, .. } in stand.going.iter().filter(|going| going.is_due()).take(free) {
+                self.asked.insert((Key::of(*pod), uid(&pod.meta)), name.clone());
+                let grace_period_seconds = drain.request.options.grace_period_seconds;
+                let action = match action {
+                    PodAction::Delete => Action::EndPod { mark: None, grace_period_seconds },
+                    _ => Action::EvictPod { grace_period_seconds },
+                };
+                plan.propose(Room::Drain, Subject::of_pod(pod), action, "the node is being drained");
+            }
+        }
+        let drain = self.nodes.get_mut(name).expect("it was there when this began");
+        if std::mem::take(&mut drain.is_news) {
+            let Drain { requested_by, reason, .. } = &drain.request;
+            let message = format!("{requested_by} drains the node: {reason}");
+            plan.tell(event(&**node, EventType::Normal, "Draining", message));
+        }
+        if drain.end.as_ref().map(End::said) != end.as_ref().map(End::said) {
+            drain.end = end;
+            self.touched.insert(name.clone());
+        }
+        let was = std::mem::replace(&mut drain.wake_at, wake_at);
+        if let Some(at) = was {
+            self.due.remove(&(at, name.clone()));
+        }
+        if let Some(at) = wake_at {
+            self.due.insert((at, name.clone()));
+        }
+    }
+
+    fn stand<'w>(&self, drain: &UnderWay, world: &'w World, name: &Name, now: Now) -> Stand<'w> {
+        let options = &drain.request.options;
+        let plan = plan(world.pods_on(name.as_str()).map(|pod| &**pod), options, now.wall);
+        let going = plan.going().filter_map(|planned| {
+            let pod = world.pod(&planned.key)?;
+            Some(Going { pod, action: planned.action, standing: self.standing(pod, options, now) })
+        });
+        let going = going.collect();
+        Stand { plan, going }
+    }
+
+    /// How far a pod that is to go has come.
+    fn standing(&self, pod: &Pod, options: &DrainOptions, now: Now) -> Standing {
+        let (key, uid) = (Key::of(pod), uid(&pod.meta));
+        let drain = pod.spec.node_name.as_ref().and_then(|node| self.nodes.get(node));
+        let reply = drain.and_then(|drain| drain.replies.get(&key)).filter(|reply| reply.uid == uid);
+        standing(pod, options, self.asked.contains_key(&(key, uid)), reply, now)
+    }
+
+    pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
+        let Subject::Pod(key, uid) = &outcome.subject else { return };
+        let Some(node) = self.asked.remove(&(key.clone(), *uid)) else { return };
+        let Some(drain) = self.nodes.get_mut(&node) else { return };
+        self.stirred.insert(node);
+        let Some(pod) = world.pod(key).filter(|pod| pod.meta.uid == Some(*uid)) else { return };
+        let reply = Reply { uid: *uid, said: Said::of(outcome, pod.meta.resource_version, now) };
+        drain.replies.insert(key.clone(), reply);
+    }
+
+    /// The nodes whose record is to say something else.
+    pub fn take_touched(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.touched).into_iter().collect()
+    }
+
+    /// Writes into the record how the node's drain ended.
+    pub fn shape(&self, node: &mut Node, _now: Now) {
+        let Some(drain) = self.nodes.get(&node.meta.name) else { return };
+        if let Some(End { state, message, at }) = &drain.end
+            && let Some(recorded) = &mut node.spec.drain
+            && node.meta.uid == Some(drain.uid)
+            && recorded.is_under_way()
+            && is_same(recorded, &drain.request)
+        {
+            recorded.state = *state;
+            recorded.message.clone_from(message);
+            recorded.finished_at = Some(*at);
+        }
+    }
+}
+
+impl End {
+    fn said(&self) -> (DrainState, &str) {
+        (self.state, &self.message)
+    }
+}
+
+/// What a node's record asks for and has not got yet.
+fn under_way(node: &Node) -> Option<&Drain> {
+    node.spec.drain.as_ref().filter(|drain| drain.is_under_way())
+}
+
+/// Whether both are the same request, whatever came of it.
+fn is_same(a: &Drain, b: &Drain) -> bool {
+    let asked = |drain: &Drain| (drain.requested_at, drain.deadline, drain.options);
+    asked(a) == asked(b) && (&a.requested_by, &a.reason) == (&b.requested_by, &b.reason)
+}
+
+/// Whether the change brought the request. One that was there before we came has been told of.
+fn is_new(change: &Change<Node>, wanted: &Drain) -> bool {
+    change.old.as_deref().is_some_and(|old| !under_way(old).is_some_and(|held| is_same(held, wanted)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Which of a node's pods a drain moves, and why not the others.
+//!
+//! Each pod passes the filters in a fixed order and is held at the first that says no. One pod that must not go is
+//! enough to refuse the whole drain: whoever asked decides what to risk before anything is moved.
+
+use std::fmt;
+use std::fmt::Write;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_proto::drain::DrainOptions;
+use muster_proto::name::Uid;
+use muster_proto::pb::volume::Source;
+use muster_proto::pod::Pod;
+use muster_store_client::Key;
+
+use crate::plan::uid;
+
+/// A refusal names this many pods of a kind; the rest are counted.
+const NAMED: usize = 5;
+
+/// What a drain does with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodAction {
+    /// Ask for its eviction, so that its budget is kept.
+    Evict,
+    /// Delete it, whatever its budget says.
+    Delete,
+    /// It goes on running, and that is in order.
+    Leave,
+    /// It is not ours to move or not worth waiting for.
+    Skip,
+    /// It must not go, so the drain does not begin.
+    Refuse(Obstacle),
+}
+
+/// Why a pod must not go, and what would allow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obstacle {
+    DaemonSet,
+    EmptyDir,
+    Unmanaged,
+}
+
+/// A pod, and what the drain does with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedPod {
+    pub key: Key,
+    pub uid: Uid,
+    pub action: PodAction,
+    /// The rule that decided; reads on after the pod's name.
+    pub reason: &'static str,
+    /// What is risked by it.
+    pub warnings: Vec<&'static str>,
+}
+
+/// What a drain does with the pods of a node, in the order they go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainPlan {
+    pub pods: Vec<PlannedPod>,
+}
+
+/// What a drain with these options does with these pods. The less important go first.
+pub fn plan<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    options: &DrainOptions,
+    now: Timestamp,
+) -> DrainPlan {
+    let mut pods: Vec<(i32, PlannedPod)> = pods
+        .into_iter()
+        .map(|pod| (pod.spec.priority.unwrap_or_default(), planned(pod, options, now)))
+        .collect();
+    pods.sort_by(|(a, left), (b, right)| a.cmp(b).then_with(|| left.key.cmp(&right.key)));
+    DrainPlan { pods: pods.into_iter().map(|(_, planned)| planned).collect() }
+}
+
+/// What a drain with these options does with this pod.
+pub(super) fn planned(pod: &Pod, options: &DrainOptions, now: Timestamp) -> PlannedPod {
+    let mut warnings = Vec::new();
+    let held = held_back(pod, options, now, &mut warnings);
+    let (action, reason) = held.unwrap_or_else(|| {
+        let action = if options.disable_eviction { PodAction::Delete } else { PodAction::Evict };
+        let reason = match (pod.is_finished(), pod.meta.controller()) {
+            (true, _) => "has finished",
+            (false, Some(_)) => "has an owner that can replace it",
+            (false, None) => "goes because of force",
+        };
+        (action, reason)
+    });
+    PlannedPod { key: Key::of(pod), uid: uid(&pod.meta), action, reason, warnings }
+}
+
+/// The first filter that says no, if one does.
+fn held_back(
+    pod: &Pod,
+    options: &DrainOptions,
+    now: Timestamp,
+    warnings: &mut Vec<&'static str>,
+) -> Option<(PodAction, &'static str)> {
+    if overdue_at(pod, options).is_some_and(|at| now >= at) {
+        return Some((PodAction::Skip, "should have ended longer ago than skipWaitForDeleteSeconds"));
+    }
+    // Muster keeps no DaemonSet records, so nobody can say that the owner of a pod is missing: every such pod
+    // counts as one whose DaemonSet would start it again at once, cordon or not.
+    if pod.is_daemon() && !pod.is_finished() {
+        return Some(if options.ignore_daemonsets {
+            warnings.push("it goes on running, since its DaemonSet would start it again here");
+            (PodAction::Leave, "belongs to a DaemonSet")
+        } else {
+            (PodAction::Refuse(Obstacle::DaemonSet), "belongs to a DaemonSet")
+        });
+    }
+    if pod.is_mirror() {
+        return Some((PodAction::Skip, "is run by its node on the node's own account"));
+    }
+    if pod.is_finished() {
+        return None;
+    }
+    if has_empty_dir(pod) {
+        if !options.delete_emptydir_data {
+            return Some((PodAction::Refuse(Obstacle::EmptyDir), "keeps data in an emptyDir volume"));
+        }
+        warnings.push("what is in its emptyDir volumes is lost");
+    }
+    if pod.meta.controller().is_none() {
+        if !options.force {
+            return Some((PodAction::Refuse(Obstacle::Unmanaged), "has no owner that would replace it"));
+        }
+        warnings.push("nothing will start it again elsewhere");
+    }
+    None
+}
+
+/// From when on a pod that is being deleted is not waited for any more: the options' patience after the time it was
+/// given to end.
+pub(super) fn overdue_at(pod: &Pod, options: &DrainOptions) -> Option<Timestamp> {
+    // "Longer than" leaves out the moment itself.
+    const AT_LEAST: SignedDuration = SignedDuration::from_millis(1);
+    let patience = Some(options.skip_wait_for_delete_seconds).filter(|seconds| *seconds > 0)?;
+    let ends = pod.meta.deletion_timestamp?;
+    ends.checked_add(SignedDuration::from_secs(patience) + AT_LEAST).ok()
+}
+
+fn has_empty_dir(pod: &Pod) -> bool {
+    pod.spec.volumes.iter().any(|volume| matches!(volume.source, Some(Source::EmptyDir(_))))
+}
+
+impl DrainPlan {
+    /// The pods that are to go.
+    pub fn going(&self) -> impl Iterator<Item = &PlannedPod> {
+        self.pods.iter().filter(|pod| pod.action.moves())
+    }
+
+    /// Why nothing may be moved: the pods in the way, and what would help.
+    pub fn refusal(&self) -> Option<String> {
+        let kinds = [Obstacle::DaemonSet, Obstacle::EmptyDir, Obstacle::Unmanaged];
+        let said = kinds.into_iter().filter_map(|kind| {
+            let refused = self.pods.iter().filter(|pod| pod.action == PodAction::Refuse(kind));
+            let names = name_some(refused.map(|pod| &pod.key))?;
+            Some(kind.tell(&names))
+        });
+        let said: Vec<String> = said.collect();
+        (!said.is_empty()).then(|| format!("refused: {}", said.join("; ")))
+    }
+}
+
+impl PodAction {
+    /// Whether the pod is to go.
+    pub fn moves(self) -> bool {
+        matches!(self, PodAction::Evict | PodAction::Delete)
+    }
+}
+
+impl Obstacle {
+    /// The option that takes it out of the way, as requests spell it.
+    pub fn option(self) -> &'static str {
+        match self {
+            Obstacle::DaemonSet => "ignoreDaemonsets",
+            Obstacle::EmptyDir => "deleteEmptydirData",
+            Obstacle::Unmanaged => "force",
+        }
+    }
+
+    fn tell(self, names: &str) -> String {
+        let option = self.option();
+        match self {
+            Obstacle::DaemonSet => format!("pods of a DaemonSet: {names} ({option} leaves them running)"),
+            Obstacle::EmptyDir => {
+                format!(
+                    "pods with data in emptyDir volumes: {names} ({option} moves them, and the data is lost)"
+                )
+            }
+            Obstacle::Unmanaged => {
+                format!(
+                    "pods without an owner that would replace them: {names} ({option} ends them for good)"
+                )
+            }
+        }
+    }
+}
+
+/// The names, or the first of them and how many more there are; `None` if there are none.
+pub(super) fn name_some<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> Option<String> {
+    let mut names = names.into_iter();
+    let mut text = names.next()?.to_string();
+    for name in names.by_ref().take(NAMED - 1) {
+        let _ = write!(text, ", {name}");
+    }
+    match names.count() {
+        0 => {}
+        more => {
+            let _ = write!(text, " and {more} more");
+        }
+    }
+    Some(text)
+}
+
+impl fmt::Display for PodAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PodAction::Evict => "Evict",
+            PodAction::Delete => "Delete",
+            PodAction::Leave => "Leave",
+            PodAction::Skip => "Skip",
+            PodAction::Refuse(_) => "Refuse",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

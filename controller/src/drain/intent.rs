@@ -1,0 +1,78 @@
+//! What is asked of a node, as its record keeps it: who wants pods kept away or moved, and why.
+
+use jiff::Timestamp;
+use muster_proto::drain::{Cordon, Drain};
+use muster_proto::node::Node;
+
+/// The node with new pods kept away; `None` if they are already, whoever asked for it.
+pub fn cordon(node: &Node, requested_by: &str, reason: &str, now: Timestamp) -> Option<Node> {
+    if node.spec.unschedulable {
+        return None;
+    }
+    let mut node = node.clone();
+    node.spec.unschedulable = true;
+    node.spec.cordon =
+        Some(Cordon { requested_by: requested_by.to_owned(), reason: reason.to_owned(), requested_at: now });
+    Some(node)
+}
+
+/// The node with new pods let in again, which ends a drain; `None` if nothing keeps them away.
+///
+/// Taints are left alone: the one that belongs to a cordon goes with it, by the hand that put it there.
+pub fn uncordon(node: &Node) -> Option<Node> {
+    let spec = &node.spec;
+    if !spec.unschedulable && spec.cordon.is_none() && spec.drain.is_none() {
+        return None;
+    }
+    let mut node = node.clone();
+    node.spec.unschedulable = false;
+    node.spec.cordon = None;
+    node.spec.drain = None;
+    Some(node)
+}
+
+/// The node cordoned and to be emptied. A drain that was asked for before is replaced; a cordon stays whose it was.
+pub fn request_drain(node: &Node, drain: Drain) -> Node {
+    let cordoned = cordon(node, &drain.requested_by, &drain.reason, drain.requested_at);
+    let mut node = cordoned.unwrap_or_else(|| node.clone());
+    node.spec.drain = Some(drain);
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{at, drain, node};
+
+    #[test]
+    fn s175_a_second_cordon_changes_nothing() {
+        let cordoned = cordon(&node("a").build(), "eva", "new disk", at(5).wall).unwrap();
+        assert!(cordoned.spec.unschedulable);
+        let Cordon { requested_by, reason, requested_at } = cordoned.spec.cordon.clone().unwrap();
+        assert_eq!((requested_by.as_str(), reason.as_str(), requested_at), ("eva", "new disk", at(5).wall));
+        assert_eq!(cordon(&cordoned, "bob", "other reason", at(9).wall), None, "who came first stays");
+        assert_eq!(cordon(&node("a").cordoned().build(), "bob", "why", at(9).wall), None, "set by hand");
+    }
+
+    #[test]
+    fn uncordon_takes_everything_back_but_the_taints() {
+        let free = node("a").taint("team=x:NoSchedule").build();
+        let drained = request_drain(&free, drain(0));
+        assert_eq!(uncordon(&drained), Some(free.clone()));
+        assert_eq!(uncordon(&free), None, "nothing to take back");
+        assert_eq!(uncordon(&node("a").cordoned().build()), Some(node("a").build()), "set by hand");
+    }
+
+    #[test]
+    fn a_drain_cordons_and_leaves_a_cordon_to_who_made_it() {
+        let drained = request_drain(&node("a").build(), drain(3));
+        assert!(drained.spec.unschedulable);
+        assert_eq!(drained.spec.cordon.as_ref().unwrap().reason, drain(3).reason);
+        assert_eq!(drained.spec.drain, Some(drain(3)));
+
+        let cordoned = cordon(&node("a").build(), "bob", "flaky", at(1).wall).unwrap();
+        let drained = request_drain(&cordoned, drain(3));
+        assert_eq!(drained.spec.cordon, cordoned.spec.cordon);
+        assert_eq!(request_drain(&drained, drain(8)).spec.drain, Some(drain(8)), "the later request counts");
+    }
+}

@@ -1,0 +1,197 @@
+//! How far a drain has come, for people: what the controller itself goes by, in words.
+
+use std::fmt;
+
+use muster_proto::drain::{DrainOptions, DrainState};
+use muster_proto::name::Uid;
+use muster_rpc::clock::Mono;
+use muster_store_client::Key;
+
+use super::filters::{DrainPlan, PlannedPod, PodAction, plan};
+use super::standing::Standing;
+use super::{Drains, under_way};
+use crate::time::Now;
+use crate::world::World;
+
+/// How far a drain has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainProgress {
+    pub state: ProgressState,
+    /// The state in a sentence.
+    pub message: String,
+    /// The node's pods in the order they go, those that have gone first.
+    pub pods: Vec<PodProgress>,
+}
+
+/// What becomes of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodProgress {
+    pub key: Key,
+    pub uid: Uid,
+    pub action: PodAction,
+    pub state: PodState,
+    /// Why, in a sentence: the rule, what is in the way, or what is risked.
+    pub reason: String,
+    /// When it is asked for again; `None` unless it is blocked and will be.
+    pub retry_at: Option<Mono>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProgressState {
+    /// Nothing was asked for: this is what would be done.
+    Planned,
+    /// Pods are in the way, so nothing is moved.
+    Refused,
+    Draining,
+    Complete,
+    Failed,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodState {
+    /// To be asked for.
+    Waiting,
+    /// A budget or something else is in the way.
+    Blocked,
+    /// Its node has to confirm that it has stopped.
+    Stopping,
+    Gone,
+    Stays,
+}
+
+impl ProgressState {
+    /// Whether nothing follows any more.
+    pub fn is_final(self) -> bool {
+        !matches!(self, ProgressState::Draining)
+    }
+}
+
+/// What a drain with these options would do now; `None` if there is no such node.
+pub fn preview(world: &World, node: &str, options: &DrainOptions, now: Now) -> Option<DrainProgress> {
+    world.node(node)?;
+    let plan = plan(world.pods_on(node).map(|pod| &**pod), options, now.wall);
+    let (state, message) = match plan.refusal() {
+        Some(refusal) => (ProgressState::Refused, refusal),
+        None => (ProgressState::Planned, tell_plan(&plan)),
+    };
+    let pods = plan.pods.into_iter().map(|planned| {
+        let state = if planned.action.moves() { PodState::Waiting } else { PodState::Stays };
+        tell_pod(planned, state, None, None)
+    });
+    Some(DrainProgress { state, message, pods: pods.collect() })
+}
+
+impl Drains {
+    /// How far the drain of a node has come, or how it ended; `None` if none was asked for.
+    pub fn progress(&self, world: &World, node: &str, now: Now) -> Option<DrainProgress> {
+        let record = world.node(node)?;
+        let drain = record.spec.drain.as_ref()?;
+        let plan = plan(world.pods_on(node).map(|pod| &**pod), &drain.options, now.wall);
+        let refusal = plan.refusal();
+        let gone = self.nodes.get(node).map(|drain| drain.gone.as_slice()).unwrap_or_default();
+        let gone = gone.iter().cloned().map(|planned| tell_pod(planned, PodState::Gone, None, None));
+        let here = plan.pods.into_iter().map(|planned| match under_way(record) {
+            Some(_) => self.tell_standing(world, planned, &drain.options, now),
+            None => tell_pod(planned, PodState::Stays, None, None),
+        });
+        let pods: Vec<PodProgress> = gone.chain(here).collect();
+        let (state, message) = match drain.state {
+            DrainState::Complete => (ProgressState::Complete, drain.message.clone()),
+            DrainState::Failed => (ProgressState::Failed, drain.message.clone()),
+            DrainState::Draining if !record.spec.unschedulable => {
+                (ProgressState::Cancelled, "the node was uncordoned".to_owned())
+            }
+            DrainState::Draining => match refusal {
+                Some(refusal) => (ProgressState::Refused, refusal),
+                None => (ProgressState::Draining, tell_counts(&pods)),
+            },
+        };
+        Some(DrainProgress { state, message, pods })
+    }
+
+    fn tell_standing(
+        &self,
+        world: &World,
+        planned: PlannedPod,
+        options: &DrainOptions,
+        now: Now,
+    ) -> PodProgress {
+        let Some(pod) = world.pod(&planned.key).filter(|_| planned.action.moves()) else {
+            return tell_pod(planned, PodState::Stays, None, None);
+        };
+        match self.standing(pod, options, now) {
+            Standing::Due { why: None } | Standing::Asked { why: None } => {
+                tell_pod(planned, PodState::Waiting, None, None)
+            }
+            // It is blocked until it is heard otherwise.
+            Standing::Due { why } | Standing::Asked { why } => {
+                tell_pod(planned, PodState::Blocked, why, None)
+            }
+            Standing::Blocked { why, until } => tell_pod(planned, PodState::Blocked, Some(why), until),
+            Standing::Stopping => {
+                let why = "is ending; its node has not confirmed the stop yet".to_owned();
+                tell_pod(planned, PodState::Stopping, Some(why), None)
+            }
+        }
+    }
+}
+
+fn tell_pod(
+    planned: PlannedPod,
+    state: PodState,
+    why: Option<String>,
+    retry_at: Option<Mono>,
+) -> PodProgress {
+    let PlannedPod { key, uid, action, reason, warnings } = planned;
+    let mut reason = match state {
+        PodState::Gone => "has stopped".to_owned(),
+        _ => why.unwrap_or_else(|| reason.to_owned()),
+    };
+    if matches!(state, PodState::Waiting | PodState::Stays) {
+        for warning in warnings {
+            reason = format!("{reason}; {warning}");
+        }
+    }
+    PodProgress { key, uid, action, state, reason, retry_at }
+}
+
+fn tell_plan(plan: &DrainPlan) -> String {
+    let going = plan.going().count();
+    format!("{going} of {} pods would go", plan.pods.len())
+}
+
+fn tell_counts(pods: &[PodProgress]) -> String {
+    let count = |state| pods.iter().filter(|pod| pod.state == state).count();
+    let [waiting, blocked, stopping, gone] =
+        [PodState::Waiting, PodState::Blocked, PodState::Stopping, PodState::Gone].map(count);
+    let left = waiting + blocked + stopping;
+    format!(
+        "{left} pods have still to go: {waiting} waiting, {blocked} blocked, {stopping} stopping; {gone} gone"
+    )
+}
+
+impl fmt::Display for ProgressState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ProgressState::Planned => "Planned",
+            ProgressState::Refused => "Refused",
+            ProgressState::Draining => "Draining",
+            ProgressState::Complete => "Complete",
+            ProgressState::Failed => "Failed",
+            ProgressState::Cancelled => "Cancelled",
+        })
+    }
+}
+
+impl fmt::Display for PodState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PodState::Waiting => "Waiting",
+            PodState::Blocked => "Blocked",
+            PodState::Stopping => "Stopping",
+            PodState::Gone => "Gone",
+            PodState::Stays => "Stays",
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! What people ask of nodes, written to the store as intent: from there the controller acts on it like on any change.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream};
+use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::name::Name;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_rpc::shutdown::Shutdown;
+use muster_store_client::{ClientError, Event, Key, StoreClient};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::not_found;
+use crate::core::{News, Stance};
+use crate::drain::intent;
+use crate::drain::progress::{DrainProgress, ProgressState, preview};
+use crate::drive::Shared;
+
+/// How often a record that others write at the same time is read again.
+const TRIES: usize = 10;
+
+pub struct Intents {
+    pub client: StoreClient,
+    pub shared: Shared,
+}
+
+impl Intents {
+    pub async fn cordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
+        let now = self.shared.now().wall;
+        self.change(name, |node| intent::cordon(node, who, reason, now)).await
+    }
+
+    pub async fn uncordon(&self, name: &Name) -> Result<Node, Status> {
+        self.change(name, intent::uncordon).await
+    }
+
+    /// What a drain would do, without asking for one.
+    pub fn preview(&self, name: &Name, options: &DrainOptions) -> Result<pb::DrainNodeResponse, Status> {
+        let now = self.shared.now();
+        let plan = preview(self.shared.core().world(), name.as_str(), options, now);
+        plan.map(told).ok_or_else(|| not_found(name))
+    }
+
+    pub async fn request_drain(
+        &self,
+        name: &Name,
+        requested_by: String,
+        reason: String,
+        options: DrainOptions,
+        timeout: Option<Duration>,
+    ) -> Result<Node, Status> {
+        let now = self.shared.now().wall;
+        let deadline = timeout.filter(|timeout| !timeout.is_zero());
+        let drain = Drain {
+            requested_by,
+            reason,
+            requested_at: now,
+            deadline: deadline.and_then(|timeout| now.checked_add(timeout).ok()),
+            options,
+            state: DrainState::Draining,
+            message: String::new(),
+            finished_at: None,
+        };
+        self.change(name, |node| Some(intent::request_drain(node, drain.clone()))).await
+    }
+
+    /// Only who drives a drain can tell how far it has come.
+    pub fn check_leads(&self, leader: &str) -> Result<(), Status> {
+        match self.shared.core().stance() {
+            Stance::Judging => Ok(()),
+            Stance::Standby => {
+                let details = ErrorDetails::with_error_info(
+                    "NOT_LEADING",
+                    muster_rpc::ERROR_DOMAIN,
+                    [("leader".to_owned(), leader.to_owned())],
+                );
+                let message = format!("this controller is a standby: ask {leader}, which leads");
+                Err(Status::with_error_details(Code::FailedPrecondition, message, details))
+            }
+            Stance::Blind => {
+                Err(Status::unavailable("this controller does not hear the store now; try again later"))
+            }
+        }
+    }
+
+    /// Tells how far a drain has come whenever that changed, to its end.
+    pub fn follow_drain(
+        &self,
+        name: Name,
+        shutdown: Shutdown,
+    ) -> impl Stream<Item = Result<pb::DrainNodeResponse, Status>> + use<> {
+        let shared = self.shared.clone();
+        let decided = shared.decided();
+        stream::unfold((decided, None, false), move |(mut decided, last, ended)| {
+            let (shared, name, stop) = (shared.clone(), name.clone(), shutdown.requested());
+            async move {
+                if ended {
+                    return None;
+                }
+                let next = async {
+                    loop {
+                        decided.borrow_and_update();
+                        let progress = progress(&shared, &name);
+                        if last.as_ref() != Some(&progress) {
+                            return progress;
+                        }
+                        if decided.changed().await.is_err() {
+                            return progress;
+                        }
+                    }
+                };
+                let progress = tokio::select! {
+                    () = stop => return Some((Err(Status::unavailable("the controller stops; the drain goes on")), (decided, None, true))),
+                    progress = next => progress,
+                };
+                let ended = progress.state.is_final();
+                let response = told(progress.clone());
+                Some((Ok(response), (decided, Some(progress), ended)))
+            }
+        })
+    }
+
+    /// Reads, changes and writes a node until nobody has written it in between; `None` leaves it as it is.
+    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Node, Status> {
+        let key = Key::node(name.clone());
+        for _ in 0..TRIES {
+            let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
+            let Some(wanted) = change(&node) else { return Ok(node) };
+            match self.client.update(wanted).await {
+                Err(ClientError::Conflict(_)) => {}
+                Err(error) => return Err(status(name, error)),
+                Ok(written) => {
+                    // Told at once, so that who asks next is answered from what was just written.
+                    let news = Event::Applied { record: written.clone(), traceparent: None };
+                    self.shared.core().observe(News::Node(news), self.shared.now());
+                    return Ok(written);
+                }
+            }
+        }
+        Err(Status::aborted(format!("Node {name} is written by others all the time; try again")))
+    }
+}
+
+fn progress(shared: &Shared, name: &Name) -> DrainProgress {
+    let core = shared.core();
+    let progress =
+        core.rooms().and_then(|rooms| rooms.drains.progress(core.world(), name.as_str(), shared.now()));
+    progress.unwrap_or_else(|| {
+        let message = match core.world().node(name.as_str()) {
+            Some(_) => "the drain was called off",
+            None => "the node is gone",
+        };
+        DrainProgress { state: ProgressState::Cancelled, message: message.to_owned(), pods: Vec::new() }
+    })
+}
+
+fn told(progress: DrainProgress) -> pb::DrainNodeResponse {
+    let pods = progress.pods.into_iter().map(|pod| pb::DrainPod {
+        namespace: pod.key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+        name: pod.key.name.to_string(),
+        uid: pod.uid.to_string(),
+        action: pod.action.to_string(),
+        state: pod.state.to_string(),
+        reason: pod.reason,
+    });
+    pb::DrainNodeResponse {
+        state: progress.state.to_string(),
+        message: progress.message,
+        pods: pods.collect(),
+    }
+}
+
+/// What the store answered, for who asked us.
+fn status(name: &Name, error: ClientError) -> Status {
+    match error {
+        ClientError::NotFound(_) => not_found(name),
+        ClientError::Denied(message) => Status::permission_denied(message),
+        ClientError::Invalid(invalid) => Status::invalid_argument(invalid.to_string()),
+        error if error.is_retryable() => Status::unavailable(error.to_string()),
+        error => Status::internal(error.to_string()),
+    }
+}

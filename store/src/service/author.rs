@@ -1,0 +1,46 @@
+//! Who writes: the caller, and the lease by which they claim to.
+
+use muster_proto::fence::{FENCE_KEY, Fence, FenceError};
+use muster_proto::invalid::Invalid;
+use muster_proto::name::Namespace;
+use muster_proto::record::Kind;
+use muster_rpc::identity::Caller;
+use tonic::Request;
+
+use super::{allow, caller};
+use crate::authz::{Call, Content, Verb, authorize};
+use crate::error::StoreError;
+use crate::rules;
+
+/// Who writes, and by which lease they do so, if they say.
+pub(super) struct Author {
+    pub(super) caller: Caller,
+    pub(super) fence: Option<Fence>,
+}
+
+/// Who writes, from a request.
+///
+/// # Errors
+/// When the fence is none, or is about a lease that the caller may not read.
+pub(super) fn author<T>(request: &Request<T>) -> Result<Author, StoreError> {
+    let caller = caller(request);
+    let mut said = request.metadata().get_all(FENCE_KEY).iter();
+    let Some(fence) = said.next() else { return Ok(Author { caller, fence: None }) };
+    let malformed = |reason: String| Invalid::of(FENCE_KEY, reason);
+    if said.next().is_some() {
+        return Err(malformed("must be given once".to_owned()).into());
+    }
+    let fence = fence.to_str().map_err(|_| FenceError::Form).and_then(str::parse::<Fence>);
+    let fence = fence.map_err(|e| malformed(e.to_string()))?;
+    // A refusal says who holds the lease, so only those may name one who may read it.
+    let lease = rules::fenced_lease(&fence);
+    let call = Call {
+        verb: Verb::Get,
+        kind: Kind::Lease,
+        namespace: lease.namespace.as_ref().map(Namespace::as_str),
+        name: Some(lease.name.as_str()),
+        field_selector: None,
+    };
+    allow(authorize(&caller, &call, &Content::None))?;
+    Ok(Author { caller, fence: Some(fence) })
+}

@@ -1,0 +1,242 @@
+//! A leader that was deposed, and does not know it yet, writes nothing any more.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::fmt::Debug;
+use std::future::Future;
+
+use muster_proto::budget::DisruptionBudget;
+use muster_proto::event::Event;
+use muster_proto::fence::{FENCE_KEY, Fence};
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use muster_proto::pod::Pod;
+use muster_proto::record::Record;
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use muster_tests::fixtures::*;
+use muster_tests::{Api, Refusal, TestStore, patiently};
+use tonic::{Code, Request};
+
+/// The lease that leaders hold.
+const LEASE: (&str, &str) = ("kube-system", "ctl");
+
+fn checked<R: Record>(record: R::Pb) -> R {
+    R::try_from(record).unwrap()
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("default".parse().unwrap(), name.parse().unwrap())
+}
+
+fn node_key(name: &str) -> Key {
+    Key::node(name.parse().unwrap())
+}
+
+/// Makes that one the holder of the lease, for that term.
+async fn elect(client: &StoreClient, holder: &str, transitions: i32) -> Lease {
+    let key = Key::namespaced(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap());
+    let held = client.get::<Lease>(&key).await;
+    let mut wanted = match held {
+        Ok(lease) => lease,
+        Err(_) => checked(lease(LEASE.1).in_namespace(LEASE.0)),
+    };
+    wanted.spec.holder_identity = holder.to_owned();
+    wanted.spec.lease_transitions = transitions;
+    client.update(wanted).await.unwrap()
+}
+
+fn fence(holder: &str, transitions: i32) -> Fence {
+    Fence::new(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap(), holder, transitions).unwrap()
+}
+
+/// Checks that a write is refused because of who holds the lease, and has moved nothing.
+async fn is_fenced<T: Debug>(api: &Api, what: &str, write: impl Future<Output = Result<T, ClientError>>) {
+    let before = api.head().await;
+    match write.await {
+        Err(ClientError::Fenced(message)) => {
+            assert!(message.contains("Lease kube-system/ctl is held by \"b\""), "{what}: {message}");
+        }
+        other => panic!("{what} was not fenced: {other:?}"),
+    }
+    assert_eq!(api.head().await, before, "{what} moved the store's version");
+}
+
+#[tokio::test]
+async fn no_write_of_a_deposed_leader_takes_effect() {
+    let store = TestStore::start().await;
+    let (api, client) = (store.api(), store.client());
+    let node: Node = client.create(checked(node("n"))).await.unwrap();
+    let bound: Pod = client.create(checked(pod("bound").on("n"))).await.unwrap();
+    let pending: Pod = client.create(checked(pod("pending"))).await.unwrap();
+    let budget: DisruptionBudget = client.create(checked(budget("b", ("app", "web"), "1"))).await.unwrap();
+    let other: Lease = client.create(checked(lease("n"))).await.unwrap();
+    elect(&client, "a", 0).await;
+    let leader = client.with_fence(Some(&fence("a", 0)));
+    elect(&client, "b", 1).await;
+
+    let mut changed = node.clone();
+    changed.spec.unschedulable = true;
+    changed.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    let new_node: Node = checked(muster_tests::fixtures::node("new"));
+    let new_budget: DisruptionBudget = checked(muster_tests::fixtures::budget("new", ("app", "web"), "1"));
+    let mut changed_budget = budget.clone();
+    changed_budget.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    let mut changed_pod = bound.clone();
+    changed_pod.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    let mut changed_lease = other.clone();
+    changed_lease.spec.holder_identity = "a".to_owned();
+    let happened: Event = checked(event("n", "Happened", "what").in_namespace("default"));
+    let (lease_key, dry_run) = (Key::of(&other), EvictOptions { dry_run: true, ..EvictOptions::default() });
+    let anyhow = DeleteOptions::default();
+
+    is_fenced(&api, "CreateNode", leader.create(new_node)).await;
+    is_fenced(&api, "UpdateNode", leader.update(changed.clone())).await;
+    is_fenced(&api, "UpdateNode without a change", leader.update(node.clone())).await;
+    is_fenced(&api, "UpdateNodeStatus", leader.update_status(changed)).await;
+    is_fenced(&api, "DeleteNode", leader.delete::<Node>(&node_key("n"), anyhow)).await;
+    is_fenced(&api, "CreatePod", leader.create(checked::<Pod>(pod("new")))).await;
+    is_fenced(&api, "UpdatePod", leader.update(changed_pod.clone())).await;
+    is_fenced(&api, "UpdatePodStatus", leader.update_status(changed_pod)).await;
+    let still = Preconditions::default();
+    is_fenced(&api, "BindPod", leader.bind(&key("pending"), &"n".parse().unwrap(), still)).await;
+    is_fenced(&api, "EvictPod", leader.evict(&key("bound"), EvictOptions::default())).await;
+    is_fenced(&api, "EvictPod without effect", leader.evict(&key("bound"), dry_run)).await;
+    is_fenced(&api, "DeletePod", leader.delete::<Pod>(&key("bound"), anyhow)).await;
+    is_fenced(&api, "CreateDisruptionBudget", leader.create(new_budget)).await;
+    is_fenced(&api, "UpdateDisruptionBudget", leader.update(changed_budget)).await;
+    is_fenced(&api, "DeleteDisruptionBudget", leader.delete::<DisruptionBudget>(&key("b"), anyhow)).await;
+    is_fenced(&api, "CreateLease", leader.create(checked::<Lease>(lease("new")))).await;
+    is_fenced(&api, "UpdateLease", leader.update(changed_lease)).await;
+    is_fenced(&api, "RenewLease of one that nobody holds", leader.renew(&lease_key, "x")).await;
+    client.renew(&lease_key, "x").await.unwrap();
+    is_fenced(&api, "RenewLease", leader.renew(&lease_key, "x")).await;
+    is_fenced(&api, "DeleteLease", leader.delete::<Lease>(&lease_key, anyhow)).await;
+    is_fenced(&api, "RecordEvent", leader.record_event(happened)).await;
+
+    assert_eq!(leader.get::<Node>(&node_key("n")).await.unwrap(), node, "reading is not writing");
+    assert_eq!(client.get::<Pod>(&key("bound")).await.unwrap(), bound);
+    assert_eq!(client.get::<Pod>(&key("pending")).await.unwrap(), pending);
+    assert_eq!(client.get::<DisruptionBudget>(&key("b")).await.unwrap(), budget);
+}
+
+#[tokio::test]
+async fn the_leader_writes_until_the_lease_is_not_its_own_any_more() {
+    let store = TestStore::start().await;
+    let client = store.client();
+    client.create(checked::<Node>(node("n"))).await.unwrap();
+    let leader = client.with_fence(Some(&fence("a", 3)));
+    let touch = async |client: &StoreClient, value: &str| {
+        let mut node: Node = client.get(&node_key("n")).await.unwrap();
+        node.meta.labels.insert("touched".to_owned(), value.to_owned());
+        client.update(node).await.map(|node| node.meta.labels["touched"].clone())
+    };
+    let refused = async |what: &str| match touch(&leader, "late").await {
+        Err(ClientError::Fenced(message)) => message,
+        other => panic!("{what}: {other:?}"),
+    };
+    assert!(refused("no lease").await.contains("does not exist"));
+    elect(&client, "a", 3).await;
+    assert_eq!(touch(&leader, "1").await.unwrap(), "1");
+    // A renewal changes the lease's version and nothing about whose it is.
+    let lease = Key::namespaced(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap());
+    client.renew(&lease, "a").await.unwrap();
+    assert_eq!(touch(&leader, "2").await.unwrap(), "2");
+    elect(&client, "a", 5).await;
+    assert!(
+        refused("a later term")
+            .await
+            .contains("is held by \"a\" at transition 5, not by \"a\" at transition 3")
+    );
+    elect(&client, "", 3).await;
+    assert!(refused("released").await.contains("is held by nobody"));
+    elect(&client, "a", 3).await;
+    client.delete::<Lease>(&lease, DeleteOptions::default()).await.unwrap();
+    assert!(refused("deleted").await.contains("does not exist"));
+    assert_eq!(touch(&client, "3").await.unwrap(), "3", "who names no fence is not held by one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
+    let store = TestStore::start().await;
+    let client = store.client();
+    elect(&client, "a", 0).await;
+    let leader = client.with_fence(Some(&fence("a", 0)));
+    let mut writers = Vec::new();
+    for i in 0..8 {
+        let name = format!("n{i}");
+        client.create(checked::<Node>(node(&name))).await.unwrap();
+        let leader = leader.clone();
+        writers.push(tokio::spawn(async move {
+            let mut last = 0;
+            for round in 0u64.. {
+                let written =
+                    leader.update(checked::<Node>(node(&name).label("round", &round.to_string()))).await;
+                match written {
+                    Ok(node) => last = node.meta.resource_version,
+                    Err(ClientError::Fenced(_)) => return last,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            last
+        }));
+    }
+    // They are all at it by now, or soon; either way some write is decided in the neighbourhood of this one.
+    patiently("some writes of the old leader", async {
+        while client.get::<Node>(&node_key("n7")).await.unwrap().meta.labels.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let taken = elect(&client, "b", 1).await.meta.resource_version;
+    for writer in writers {
+        let last = patiently("the end of a writer", writer).await.unwrap();
+        assert!(last < taken, "written at {last}, and the lease was taken at {taken}");
+    }
+}
+
+/// UpdateNode with these fences, as a client sends it that is not ours.
+async fn update_with(api: &Api, fences: &[&[u8]]) -> Refusal {
+    let mut request = Request::new(pb::UpdateNodeRequest { node: Some(node("n").cordoned()) });
+    for fence in fences {
+        let value = tonic::metadata::AsciiMetadataValue::try_from(*fence).unwrap();
+        request.metadata_mut().append(FENCE_KEY, value);
+    }
+    let mut nodes = NodeServiceClient::new(api.channel());
+    api.refused(async { nodes.update_node(request).await }).await
+}
+
+#[tokio::test]
+async fn a_fence_that_cannot_be_read_is_refused_by_name() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    api.create(node("n")).await.unwrap();
+    for (text, says) in [
+        ("nonsense", "must read namespace/name;transitions=N;holder=TEXT"),
+        ("kube-system/ctl;transitions=x;holder=a", "counts no transitions"),
+        ("kube-system/CTL;transitions=1;holder=a", "names no lease"),
+        ("kube-system/ctl;transitions=1;holder=", "names no holder"),
+    ] {
+        update_with(&api, &[text.as_bytes()]).await.is_invalid(&[FENCE_KEY]).says(says);
+    }
+    update_with(&api, &[b"\xff"]).await.is_invalid(&[FENCE_KEY]);
+    let good = b"kube-system/ctl;transitions=1;holder=a".as_slice();
+    update_with(&api, &[good, good]).await.is_invalid(&[FENCE_KEY]).says("must be given once");
+    let refusal = update_with(&api, &[good]).await;
+    refusal.is(Code::Aborted, "FENCED");
+    assert_eq!(
+        (refusal.about.as_str(), &refusal.unmet[..]),
+        ("Lease kube-system/ctl", &["FENCE".to_owned()][..])
+    );
+}
+
+#[tokio::test]
+async fn a_fence_tells_nobody_about_a_lease_they_may_not_read() {
+    let store = TestStore::secure().await;
+    let (admin, agent) = (store.api(), store.api_as_node("n"));
+    admin.create(node("n")).await.unwrap();
+    admin.create(lease(LEASE.1).in_namespace(LEASE.0)).await.unwrap();
+    let refusal = update_with(&agent, &[b"kube-system/ctl;transitions=0;holder=x"]).await;
+    refusal.is_denied().says("node:n may not get Lease kube-system/ctl");
+}
