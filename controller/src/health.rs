@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::condition::types;
-use muster_proto::name::{Name, Uid};
+use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_rpc::clock::Mono;
 
-use crate::plan::uid;
 use crate::policy::Policy;
 use crate::time::Now;
 use crate::world::Change;
@@ -33,7 +32,6 @@ pub struct Health {
 
 #[derive(Clone, Debug)]
 struct Memory {
-    uid: Uid,
     heard_at: Mono,
     heard_by: Sign,
     /// The heartbeat time of Ready as last seen; `None` without the condition.
@@ -73,6 +71,34 @@ pub enum Heard {
 }
 
 impl Memory {
+    fn silence(&self, fresh_since: Mono, policy: &Policy) -> Silence {
+        let (heard_at, heard_by) = if self.heard_at >= fresh_since {
+            (self.heard_at, Some(self.heard_by))
+        } else {
+            (fresh_since, None)
+        };
+        let grace = if self.heartbeat.is_some() { policy.grace } else { policy.startup_grace };
+        Silence { heard_at, heard_by, grace, deadline: heard_at + grace }
+    }
+
+    /// Puts its deadline in its place, unless an earlier one stands there: that one is moved when it comes up.
+    fn await_deadline(
+        &mut self,
+        name: &Name,
+        fresh_since: Mono,
+        policy: &Policy,
+        deadlines: &mut BTreeSet<(Mono, Name)>,
+    ) {
+        let deadline = self.silence(fresh_since, policy).deadline;
+        match self.due {
+            Some(due) if due <= deadline => return,
+            Some(due) => drop(deadlines.remove(&(due, name.clone()))),
+            None => {}
+        }
+        self.due = Some(deadline);
+        deadlines.insert((deadline, name.clone()));
+    }
+
     /// Whether it gave a sign of life since that moment.
     fn has_spoken(&self, since: Mono) -> bool {
         matches!(self.heard_by, Sign::Lease | Sign::Status) && self.heard_at >= since
@@ -128,9 +154,9 @@ impl Health {
         } else {
             (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), Sign::Created)
         };
-        let memory = Memory { uid: uid(&node.meta), heard_at, heard_by, heartbeat, renewal, due: None };
-        self.nodes.insert(name.clone(), memory);
-        self.await_deadline(&name, policy);
+        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None };
+        memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
+        self.nodes.insert(name, memory);
     }
 
     fn forget(&mut self, name: &Name) {
@@ -143,13 +169,11 @@ impl Health {
 
     /// A lease was renewed, at this time by the clock of whoever renewed it: what counts is that it is another time.
     pub fn observe_renewal(&mut self, name: &Name, renewed: Timestamp, policy: &Policy, now: Mono) -> Heard {
-        match self.nodes.get_mut(name) {
-            Some(memory) if memory.renewal != Some(renewed) => {
-                memory.renewal = Some(renewed);
-                self.hear(name, Sign::Lease, policy, now)
-            }
-            _ => Heard::No,
-        }
+        let Some(memory) = self.nodes.get_mut(name).filter(|memory| memory.renewal != Some(renewed)) else {
+            return Heard::No;
+        };
+        memory.renewal = Some(renewed);
+        self.hear(name, Sign::Lease, policy, now)
     }
 
     pub fn forget_lease(&mut self, name: &Name) {
@@ -164,21 +188,8 @@ impl Health {
         memory.heard_at = now;
         memory.heard_by = sign;
         let was_silent = memory.due.is_none();
-        self.await_deadline(name, policy);
+        memory.await_deadline(name, self.fresh_since, policy, &mut self.deadlines);
         if was_silent { Heard::Again } else { Heard::No }
-    }
-
-    /// Puts a node's deadline in its place, unless an earlier one stands there: that one is moved when it comes up.
-    fn await_deadline(&mut self, name: &Name, policy: &Policy) {
-        let deadline = self.silence(name, policy).expect("the node is known").deadline;
-        let memory = self.nodes.get_mut(name).expect("the node is known");
-        match memory.due {
-            Some(due) if due <= deadline => return,
-            Some(due) => drop(self.deadlines.remove(&(due, name.clone()))),
-            None => {}
-        }
-        memory.due = Some(deadline);
-        self.deadlines.insert((deadline, name.clone()));
     }
 
     /// The nodes whose grace has passed since they were last asked for. Each is told once, until it is heard again.
@@ -188,11 +199,12 @@ impl Health {
             && *due < now
         {
             let (_, name) = self.deadlines.pop_first().expect("there is a first");
-            self.nodes.get_mut(&name).expect("a deadline is of a known node").due = None;
-            if self.silence(&name, policy).expect("the node is known").deadline < now {
+            let memory = self.nodes.get_mut(&name).expect("a deadline is of a known node");
+            memory.due = None;
+            if memory.silence(self.fresh_since, policy).deadline < now {
                 silent.push(name);
             } else {
-                self.await_deadline(&name, policy);
+                memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
             }
         }
         silent
@@ -221,18 +233,6 @@ impl Health {
 
     /// How a node's silence stands.
     pub fn silence(&self, name: &Name, policy: &Policy) -> Option<Silence> {
-        let memory = self.nodes.get(name)?;
-        let (heard_at, heard_by) = if memory.heard_at >= self.fresh_since {
-            (memory.heard_at, Some(memory.heard_by))
-        } else {
-            (self.fresh_since, None)
-        };
-        let grace = if memory.heartbeat.is_some() { policy.grace } else { policy.startup_grace };
-        Some(Silence { heard_at, heard_by, grace, deadline: heard_at + grace })
-    }
-
-    /// Which bearer of the name is known.
-    pub fn uid(&self, name: &Name) -> Option<Uid> {
-        self.nodes.get(name).map(|memory| memory.uid)
+        self.nodes.get(name).map(|memory| memory.silence(self.fresh_since, policy))
     }
 }

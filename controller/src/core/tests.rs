@@ -1,5 +1,6 @@
 //! Scenarios of the whole judgement on virtual time.
 
+mod accounts;
 mod evictions;
 mod health;
 mod promises;

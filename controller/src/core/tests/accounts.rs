@@ -1,0 +1,194 @@
+//! What the controller says of itself at each turn.
+
+use std::time::Duration;
+
+use muster_proto::condition::ConditionStatus::{True, Unknown};
+use muster_proto::pb;
+
+use super::stage::{Stage, scenario_policy};
+use crate::account;
+use crate::policy::Policy;
+use crate::samples::{EPOCH, for_unreachable, node, pod};
+
+fn explain(stage: &Stage, name: &str) -> pb::ExplainNodeResponse {
+    account::node::explain(&stage.core, &name.parse().unwrap(), stage.now()).unwrap()
+}
+
+fn fleet(stage: &Stage) -> pb::Fleet {
+    account::fleet(&stage.core, stage.now())
+}
+
+/// An explanation in few words: its state and, in seconds since the beginning, its earliest time.
+fn told(account: &pb::ExplainNodeResponse, action: &str) -> (String, Option<f64>) {
+    let told = account.explanations.iter().find(|told| told.action == action).unwrap();
+    (told.state.clone(), told.earliest.as_ref().map(seconds))
+}
+
+fn seconds(stamp: &prost_types::Timestamp) -> f64 {
+    (stamp.seconds - EPOCH) as f64 + f64::from(stamp.nanos) / 1e9
+}
+
+fn reason<'a>(account: &'a pb::ExplainNodeResponse, action: &str) -> &'a str {
+    &account.explanations.iter().find(|told| told.action == action).unwrap().reason
+}
+
+/// Five nodes of one zone; so many are dead from the start.
+fn five(dead: usize) -> Stage {
+    let mut stage = Stage::new();
+    for i in 0..5 {
+        let name = format!("n{i}");
+        if i < dead { stage.dead(&name, "z") } else { stage.living(&name, "z") }
+    }
+    stage.start();
+    stage
+}
+
+#[test]
+fn a_node_that_is_well_knows_until_when() {
+    let mut stage = five(0);
+    stage.run_until(13.0);
+    let account = explain(&stage, "n0");
+    assert_eq!(account.summary, "n0 is Ready.");
+    assert_eq!(told(&account, "MarkUnknown"), ("Waiting".to_owned(), Some(60.0)), "heard at 10, grace 50");
+    assert_eq!(told(&account, "Taint"), ("None".to_owned(), None));
+    let silence = account.silence.unwrap();
+    assert_eq!((silence.heard_by.as_str(), silence.silent_for.unwrap().seconds), ("Lease", 3));
+}
+
+#[test]
+fn a_queue_is_told_place_by_place_and_holds() {
+    let mut stage = five(2);
+    stage.run_until(1.0);
+    let given_up = explain(&stage, "n0");
+    assert_eq!(told(&given_up, "Taint"), ("Done".to_owned(), None));
+    let waits = explain(&stage, "n1");
+    assert_eq!((told(&waits, "Taint"), waits.queue_position), (("Queued".to_owned(), Some(10.0)), 1));
+    stage.run_until(30.0);
+    assert_eq!(stage.given_up().last().unwrap(), &(10.0, "n1".to_owned()), "as was said");
+}
+
+#[test]
+fn a_zone_that_is_paused_says_why() {
+    let mut stage = five(3);
+    stage.run_until(20.0);
+    let account = explain(&stage, "n0");
+    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), None));
+    assert_eq!(
+        reason(&account, "Taint"),
+        "3 of 5 nodes are not Ready, which is 55 % or more: in a zone of 50 nodes or fewer nobody is given up then."
+    );
+    let zone = account.zone.unwrap();
+    assert_eq!((zone.state.as_str(), zone.rate, zone.health_percent), ("PartialDisruption", 0.0, 40.0));
+    assert_eq!(zone.next_taint_at, None);
+}
+
+#[test]
+fn a_large_zone_is_slowed_and_says_so() {
+    let mut stage = Stage::new();
+    for i in 0..60 {
+        let name = format!("n{i:02}");
+        if i < 40 { stage.dead(&name, "z") } else { stage.living(&name, "z") }
+    }
+    stage.start().run_until(1.0);
+    let account = explain(&stage, "n02");
+    assert_eq!((told(&account, "Taint"), account.queue_position), (("Slowed".to_owned(), Some(200.0)), 2));
+}
+
+#[test]
+fn when_all_is_lost_everybody_is_told_that_nothing_moves() {
+    let mut stage = five(5);
+    stage.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
+    stage.run_until(10.0);
+    assert_eq!(fleet(&stage).state, "FullDisruption");
+    let account = explain(&stage, "n0");
+    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), None));
+    assert!(reason(&account, "Taint").contains("All zones"), "{}", reason(&account, "Taint"));
+    let p = &account.pods[0];
+    assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref()), ("Stays", None));
+    assert!(
+        p.reason.contains("tolerates node.kubernetes.io/unreachable:NoExecute for 5 min 0 s"),
+        "{}",
+        p.reason
+    );
+}
+
+#[test]
+fn a_hold_counts_down_and_says_who_was_heard() {
+    let mut stage = Stage::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
+    stage.dead("a", "");
+    stage.living("b", "");
+    stage.living("c", "");
+    stage.put_pod(pod("p").on("a").tolerates(for_unreachable(30)));
+    stage.start().run_until(12.0);
+    let told_fleet = fleet(&stage);
+    let hold = told_fleet.hold.unwrap();
+    assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
+    assert_eq!(told_fleet.state, "Holding");
+    assert!(hold.reason.contains("2 of 3 nodes were heard so far"), "{}", hold.reason);
+    let account = explain(&stage, "a");
+    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), Some(50.0)));
+    let p = &account.pods[0];
+    assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref().map(seconds)), ("Leaves", Some(80.0)));
+    stage.run_until(100.0);
+    assert_eq!((stage.given_up()[0].0, stage.times("evict p")), (50.0, vec![80.0]), "as was said");
+    assert_eq!(fleet(&stage).hold, None);
+}
+
+#[test]
+fn each_pod_knows_what_decides_and_when() {
+    let mut stage = five(1);
+    stage.put_pod(pod("bound").on("n0").tolerates(for_unreachable(300)));
+    stage.put_pod(pod("deaf").on("n0"));
+    stage.put_pod(
+        pod("ever")
+            .on("n0")
+            .tolerates(muster_proto::taint::Toleration { toleration_seconds: None, ..for_unreachable(1) }),
+    );
+    stage.run_until(1.0);
+    let account = explain(&stage, "n0");
+    let of = |name: &str| account.pods.iter().find(|pod| pod.name == name).unwrap();
+    let bound = of("bound");
+    assert_eq!(
+        (bound.decision.as_str(), bound.earliest_eviction.as_ref().map(seconds)),
+        ("Leaves", Some(300.0))
+    );
+    assert_eq!(bound.taint.as_ref().unwrap().key, "node.kubernetes.io/unreachable");
+    assert_eq!(bound.toleration.as_ref().unwrap().toleration_seconds, Some(300));
+    assert_eq!(of("ever").decision, "Stays");
+    assert_eq!(of("deaf").decision, "Leaving", "it had no reason to wait");
+}
+
+#[test]
+fn a_controller_that_does_not_act_says_so() {
+    let mut stage = five(1);
+    stage.run_until(1.0).lose_the_store();
+    assert_eq!(fleet(&stage).state, "Blind");
+    let now = stage.now();
+    stage.core.observe(crate::core::News::Leading(false), now);
+    assert_eq!(fleet(&stage).state, "Standby");
+    assert!(explain(&stage, "n0").summary.contains("judges nobody"), "{}", explain(&stage, "n0").summary);
+    assert_eq!(account::node::explain(&stage.core, &"nobody".parse().unwrap(), now), None);
+}
+
+#[test]
+fn a_node_that_never_reported_is_told_from_its_creation() {
+    let mut stage = five(0);
+    stage.put_node(node("new"));
+    stage.run_until(20.0);
+    let account = explain(&stage, "new");
+    assert_eq!(told(&account, "MarkUnknown"), ("Waiting".to_owned(), Some(60.0)));
+    assert_eq!(account.silence.unwrap().heard_by, "Created");
+    assert_eq!(account.ready, "");
+}
+
+#[test]
+fn the_fleet_is_counted() {
+    let mut stage = five(2);
+    stage.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
+    stage.run_until(1.0);
+    let fleet = fleet(&stage);
+    let nodes = (fleet.nodes, fleet.ready_nodes, fleet.not_ready_nodes, fleet.unknown_nodes);
+    assert_eq!((nodes, fleet.pods, fleet.armed_evictions), ((5, 3, 0, 2), 1, 1));
+    assert_eq!(fleet.zones[0].queue, ["n1"]);
+    assert_eq!((stage.ready("n0"), stage.ready("n4")), (Unknown, True));
+}
