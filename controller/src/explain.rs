@@ -1,0 +1,20 @@
+//! Why something is done, waits or is refused, as the room that decides it would say.
+
+use std::collections::BTreeMap;
+
+use muster_rpc::clock::Mono;
+
+/// One thing that is done, waits or is refused for a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// What: `AssignCidr`, `DeleteNode` and so on, as the schema lists them.
+    pub action: &'static str,
+    /// Done, Due, Waiting, Queued, Slowed, Paused, Refused or None.
+    pub state: &'static str,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// What the decision was made from, by name.
+    pub inputs: BTreeMap<String, String>,
+    /// The earliest time it can happen; `None` when it will not by itself.
+    pub earliest: Option<Mono>,
+}
