@@ -14,6 +14,8 @@
 //! All that the rooms want of one node's record is put together into one write, so that they do not get in each other's
 //! way.
 
+pub mod cidr;
+pub mod explain;
 pub mod plan;
 pub mod time;
 pub mod world;
