@@ -15,6 +15,7 @@
 //! way.
 
 pub mod cidr;
+pub mod cloud;
 pub mod explain;
 pub mod plan;
 pub mod time;
