@@ -15,6 +15,8 @@
 //! way.
 
 pub mod account;
+pub mod cidr;
+pub mod cloud;
 pub mod conditions;
 pub mod config;
 pub mod core;

@@ -13,7 +13,7 @@ use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_proto::record::Record;
+use muster_proto::record::{Kind, Record};
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
@@ -224,4 +224,10 @@ pub fn uid(meta: &Metadata) -> Uid {
 /// Something that happened to a record.
 pub fn event<R: Record>(record: &R, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
     Event::about(ObjectReference::to(record), kind, reason, message, COMPONENT)
+}
+
+/// Something that happened to a node of which only the name is left.
+pub fn node_event(name: &Name, uid: Uid, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
+    let involved = ObjectReference { kind: Kind::Node, namespace: None, name: name.clone(), uid: Some(uid) };
+    Event::about(involved, kind, reason, message, COMPONENT)
 }
