@@ -1,6 +1,6 @@
 //! A piece of work for one node: what is to run, and what became of it.
 //!
-//! Its classes of service are worked out in `pod/qos.rs`.
+//! Its classes of service are worked out in `pod/qos.rs`, what it asks a node for in [`requests`] and [`ports`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,8 +17,10 @@ use crate::quantity::Resources;
 use crate::taint::Toleration;
 use crate::wellknown::annotation;
 
+pub mod ports;
 mod qos;
 mod references;
+pub mod requests;
 
 pub use qos::{QosClass, QosClassError};
 pub use references::References;

@@ -1,7 +1,7 @@
 //! Ports of the node: no two pods may want the same one.
 
-use muster_proto::pb;
-use muster_proto::pod::Pod;
+use super::Pod;
+use crate::pb;
 
 struct HostPort<'a> {
     port: i32,
@@ -10,7 +10,7 @@ struct HostPort<'a> {
 }
 
 /// The first port that the pod wants and another one holds.
-pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> Option<i32> {
+pub fn conflict(pod: &Pod, others: &[&Pod]) -> Option<i32> {
     let taken: Vec<HostPort<'_>> = others.iter().flat_map(|other| wanted(other)).collect();
     wanted(pod).find(|port| taken.iter().any(|held| held.collides(port))).map(|port| port.port)
 }

@@ -3,8 +3,8 @@
 //! Ordinary init containers run one after the other and before the rest, so of them only the largest
 //! counts; a sidecar stays once it is started, so it counts beside everything that comes after it.
 
-use muster_proto::pod::{Container, Pod, PodSpec};
-use muster_proto::quantity::{Quantity, Resources};
+use super::{Container, Pod, PodSpec};
+use crate::quantity::{Quantity, Resources};
 
 /// What the pod needs of each resource at its neediest moment, overhead included.
 pub fn of(spec: &PodSpec) -> Resources {
@@ -67,13 +67,23 @@ fn raise(total: &mut Resources, floor: &Resources) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{ContainerWords, amounts, container, pod};
+
+    /// Amounts out of `cpu=1 memory=1Gi`.
+    fn amounts(text: &str) -> Resources {
+        let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).collect()
+    }
+
+    fn container(requests: &str) -> Container {
+        let mut container = Container::default();
+        container.resources.requests = amounts(requests);
+        container
+    }
 
     #[test]
     fn a_pod_needs_what_its_neediest_moment_needs() {
-        let main = |text: &str| container("main").requests(text);
-        let init = |text: &str| container("init").requests(text);
-        let sidecar = |text: &str| container("side").requests(text).sidecar();
+        let (main, init) = (container, container);
+        let sidecar = |text: &str| Container { sidecar: true, ..container(text) };
         for (inits, mains, overhead, expected) in [
             (vec![], vec![main("cpu=1"), main("cpu=500m memory=1Gi")], "", "cpu=1500m memory=1Gi"),
             (
@@ -88,15 +98,16 @@ mod tests {
             (vec![init("cpu=4")], vec![main("cpu=2")], "cpu=250m memory=1Mi", "cpu=4250m memory=1Mi"),
             (vec![], vec![main("")], "", ""),
         ] {
-            let built = pod("a").inits(inits).containers(mains).overhead(overhead).build();
-            assert_eq!(of(&built.spec), amounts(expected), "{expected}");
+            let overhead = amounts(overhead);
+            let spec = PodSpec { init_containers: inits, containers: mains, overhead, ..PodSpec::default() };
+            assert_eq!(of(&spec), amounts(expected), "{expected}");
         }
     }
 
     #[test]
     fn amounts_beyond_counting_still_fit_nowhere() {
         let huge = "memory=99999999999E";
-        let built = pod("a").containers(vec![container("x").requests(huge); 4]).build();
-        assert!(amount(&of(&built.spec), "memory") >= amount(&amounts(huge), "memory"));
+        let spec = PodSpec { containers: vec![container(huge); 4], ..PodSpec::default() };
+        assert!(amount(&of(&spec), "memory") >= amount(&amounts(huge), "memory"));
     }
 }
