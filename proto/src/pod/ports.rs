@@ -1,40 +1,41 @@
 //! Ports of the node: no two pods may want the same one.
 
-use super::Pod;
+use super::{Pod, PodSpec};
 use crate::pb;
 
-struct HostPort<'a> {
+/// A port of the node that a pod holds as long as it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPort {
     port: i32,
-    protocol: &'a str,
-    ip: &'a str,
+    protocol: String,
+    ip: String,
 }
 
 /// The first port that the pod wants and another one holds.
 pub fn conflict(pod: &Pod, others: &[&Pod]) -> Option<i32> {
-    let taken: Vec<HostPort<'_>> = others.iter().flat_map(|other| wanted(other)).collect();
-    wanted(pod).find(|port| taken.iter().any(|held| held.collides(port))).map(|port| port.port)
+    let taken: Vec<HostPort> = others.iter().flat_map(|other| wanted(&other.spec)).collect();
+    wanted(&pod.spec).find(|port| taken.iter().any(|held| held.collides(port))).map(|port| port.port)
 }
 
 /// The ports that are held as long as the pod runs: those of ordinary init containers are free again by then.
-fn wanted(pod: &Pod) -> impl Iterator<Item = HostPort<'_>> {
-    let sidecars = pod.spec.init_containers.iter().filter(|init| init.sidecar);
-    let lasting = sidecars.chain(&pod.spec.containers);
-    lasting
-        .flat_map(|container| &container.ports)
-        .filter_map(|port| HostPort::of(pod.spec.host_network, port))
+pub fn wanted(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
+    let sidecars = spec.init_containers.iter().filter(|init| init.sidecar);
+    let lasting = sidecars.chain(&spec.containers);
+    lasting.flat_map(|container| &container.ports).filter_map(|port| HostPort::of(spec.host_network, port))
 }
 
-impl<'a> HostPort<'a> {
-    fn of(host_network: bool, port: &'a pb::ContainerPort) -> Option<Self> {
+impl HostPort {
+    fn of(host_network: bool, port: &pb::ContainerPort) -> Option<Self> {
         // On the node's own network the port inside is the port outside.
         let number = if port.host_port == 0 && host_network { port.container_port } else { port.host_port };
-        let named = |text: &'a str, default| if text.is_empty() { default } else { text };
+        let named = |text: &str, default: &str| if text.is_empty() { default } else { text }.to_owned();
         let (protocol, ip) = (named(&port.protocol, "TCP"), named(&port.host_ip, EVERYWHERE));
         (number > 0).then_some(Self { port: number, protocol, ip })
     }
 
-    fn collides(&self, other: &HostPort<'_>) -> bool {
-        let same_place = self.ip == other.ip || is_everywhere(self.ip) || is_everywhere(other.ip);
+    /// Whether the two cannot be held at the same time.
+    pub fn collides(&self, other: &HostPort) -> bool {
+        let same_place = self.ip == other.ip || is_everywhere(&self.ip) || is_everywhere(&other.ip);
         self.port == other.port && self.protocol == other.protocol && same_place
     }
 }

@@ -3,25 +3,33 @@
 //! Ordinary init containers run one after the other and before the rest, so of them only the largest
 //! counts; a sidecar stays once it is started, so it counts beside everything that comes after it.
 
+use std::borrow::Cow;
+
 use super::{Container, Pod, PodSpec};
 use crate::quantity::{Quantity, Resources};
 
 /// What the pod needs of each resource at its neediest moment, overhead included.
 pub fn of(spec: &PodSpec) -> Resources {
+    of_or(spec, &Resources::new())
+}
+
+/// As [`of`], where a container that does not name one of the resources in `missing` counts with the amount there.
+pub fn of_or(spec: &PodSpec, missing: &Resources) -> Resources {
+    let asked = |container| asked(container, missing);
     let mut sidecars = Resources::new();
     let mut neediest_start = Resources::new();
     for init in &spec.init_containers {
         if init.sidecar {
-            add(&mut sidecars, asked(init));
+            add(&mut sidecars, &asked(init));
         } else {
             let mut moment = sidecars.clone();
-            add(&mut moment, asked(init));
+            add(&mut moment, &asked(init));
             raise(&mut neediest_start, &moment);
         }
     }
     let mut total = sidecars;
     for container in &spec.containers {
-        add(&mut total, asked(container));
+        add(&mut total, &asked(container));
     }
     raise(&mut total, &neediest_start);
     add(&mut total, &spec.overhead);
@@ -43,8 +51,14 @@ pub fn amount(resources: &Resources, name: &str) -> Quantity {
 }
 
 // A limit without a request became a request when the store took the pod in.
-fn asked(container: &Container) -> &Resources {
-    &container.resources.requests
+fn asked<'a>(container: &'a Container, missing: &Resources) -> Cow<'a, Resources> {
+    let requests = &container.resources.requests;
+    if missing.keys().all(|name| requests.contains_key(name)) {
+        return Cow::Borrowed(requests);
+    }
+    let mut filled = missing.clone();
+    filled.extend(requests.iter().map(|(name, amount)| (name.clone(), *amount)));
+    Cow::Owned(filled)
 }
 
 fn add(total: &mut Resources, more: &Resources) {
@@ -101,6 +115,22 @@ mod tests {
             let overhead = amounts(overhead);
             let spec = PodSpec { init_containers: inits, containers: mains, overhead, ..PodSpec::default() };
             assert_eq!(of(&spec), amounts(expected), "{expected}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_does_not_name_can_be_filled_in() {
+        let missing = amounts("cpu=100m memory=200Mi");
+        for (containers, expected) in [
+            (&[""][..], "cpu=100m memory=200Mi"),
+            (&["", ""], "cpu=200m memory=400Mi"),
+            (&["cpu=1", "memory=1Gi"], "cpu=1100m memory=1224Mi"),
+            (&["cpu=0 memory=0"], "cpu=0 memory=0"),
+            (&["example.com/gpu=1"], "cpu=100m memory=200Mi example.com/gpu=1"),
+        ] {
+            let containers = containers.iter().map(|text| container(text)).collect();
+            let spec = PodSpec { containers, ..PodSpec::default() };
+            assert_eq!(of_or(&spec, &missing), amounts(expected), "{expected}");
         }
     }
 
