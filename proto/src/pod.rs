@@ -197,6 +197,20 @@ impl PodStatus {
     pub fn pod_ip(&self) -> Option<IpAddr> {
         self.pod_ips.first().copied()
     }
+
+    /// Puts a condition in the place of the first of its type. Its transition keeps the old time while the
+    /// status is the same.
+    pub fn set_condition(&mut self, mut condition: PodCondition) {
+        match self.conditions.iter_mut().find(|held| held.kind == condition.kind) {
+            Some(held) => {
+                if held.status == condition.status {
+                    condition.last_transition_time = held.last_transition_time;
+                }
+                *held = condition;
+            }
+            None => self.conditions.push(condition),
+        }
+    }
 }
 
 impl FromStr for RestartPolicy {
