@@ -5,17 +5,17 @@
 
 use std::fmt;
 
+use muster_proto::affinity;
 use muster_proto::label::Labels;
 use muster_proto::name::Name;
-use muster_proto::pod::{Pod, QosClass};
+use muster_proto::pod::{Pod, QosClass, ports, requests};
 use muster_proto::quantity::Resources;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint as keys;
 
 use crate::pressure::Shortages;
-use crate::{affinity, priority, requests};
+use crate::priority;
 
-mod ports;
 #[cfg(test)]
 mod tests;
 

@@ -7,13 +7,13 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use muster_proto::name::Uid;
-use muster_proto::pod::Pod;
+use muster_proto::pod::{Pod, requests};
 use muster_proto::quantity::Quantity;
 use muster_rpc::clock::Mono;
 
 use crate::lifecycle::Ending;
 use crate::pressure::{Scarce, Standing, Threshold};
-use crate::{priority, requests};
+use crate::priority;
 
 #[cfg(test)]
 mod tests;

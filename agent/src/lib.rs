@@ -7,7 +7,6 @@
 //! outlive the agent.
 
 pub mod admission;
-pub mod affinity;
 pub mod board;
 pub mod cadence;
 pub mod config;
@@ -24,7 +23,6 @@ pub mod priority;
 pub mod pulse;
 pub mod registration;
 pub mod report;
-pub mod requests;
 pub mod run;
 pub mod runtime;
 pub mod service;

@@ -128,10 +128,6 @@ impl PodWords {
         self.with(|pod| pod.spec.containers = vec![container("main").requests(text)])
     }
 
-    pub(crate) fn overhead(self, text: &str) -> Self {
-        self.with(|pod| pod.spec.overhead = amounts(text))
-    }
-
     pub(crate) fn priority(self, priority: i32) -> Self {
         self.with(|pod| pod.spec.priority = Some(priority))
     }

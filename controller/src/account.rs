@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use muster_proto::name::Name;
 use muster_proto::pb;
 use muster_rpc::clock::Mono;
 
+use crate::cidr::Cidrs;
+use crate::cloud::Cloud;
 use crate::core::{Core, Stance};
 use crate::explain::Explanation;
 use crate::policy::Policy;
@@ -38,9 +41,49 @@ pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
         not_ready_nodes: count(tally.not_ready),
         unknown_nodes: count(tally.unknown),
         pods: count(world.pod_count()),
+        pending_pods: rooms.map_or(0, |rooms| count(rooms.placement.pending())),
         armed_evictions: rooms.map_or(0, |rooms| count(rooms.evictions.count())),
+        cidr_pools: rooms.and_then(|rooms| rooms.cidrs.as_ref()).map_or_else(Vec::new, pools),
+        cidr_failure: rooms.and_then(|rooms| rooms.cidrs.as_ref()?.failure()).unwrap_or_default(),
+        drains: rooms.map_or_else(Vec::new, |rooms| drains(core, rooms, now)),
+        cloud: rooms.and_then(|rooms| rooms.cloud.as_ref()).map(|cloud| brake(cloud, now)),
         zones: reports.map(|(zones, report)| zone(zones, &report, core.policy(), now)).collect(),
         ..pb::Fleet::default()
+    }
+}
+
+fn pools(cidrs: &Cidrs) -> Vec<pb::CidrPool> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let pools = cidrs.pools().into_iter().map(|pool| pb::CidrPool {
+        cidr: pool.cidr.to_string(),
+        node_mask: i32::from(pool.node_mask),
+        blocks: number(pool.blocks),
+        used: number(pool.used),
+        reserved: number(pool.reserved),
+        waiting: number(pool.waiting),
+        conflicts: number(pool.conflicts),
+    });
+    pools.collect()
+}
+
+fn drains(core: &Core, rooms: &Rooms, now: Now) -> Vec<pb::FleetDrain> {
+    let drain = |name: &Name| pb::FleetDrain {
+        node_name: name.to_string(),
+        drain: core.world().node(name.as_str()).and_then(|node| node.spec.drain.clone()).map(Into::into),
+        remaining: count(rooms.drains.remaining(core.world(), name.as_str(), now)),
+    };
+    rooms.drains.under_way().map(drain).collect()
+}
+
+fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
+    let brake = cloud.brake(now);
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    pb::CloudBrake {
+        confirmations: i32::try_from(brake.confirmations).unwrap_or(i32::MAX),
+        limit: i32::try_from(brake.limit).unwrap_or(i32::MAX),
+        period: Some(span(brake.period)),
+        used: number(brake.used),
+        held_back: count(brake.held_back),
     }
 }
 

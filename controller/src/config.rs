@@ -1,15 +1,18 @@
 //! The controller's flags, under the names that Kubernetes gives them, and the checked settings they become.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::BoolishValueParser;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
 use crate::policy::Policy;
+use crate::{cidr, cloud, placement};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
 #[derive(Clone, Debug, Parser)]
@@ -29,6 +32,12 @@ pub struct Flags {
 
     #[command(flatten)]
     pub health: HealthFlags,
+
+    #[command(flatten)]
+    pub addresses: AddressFlags,
+
+    #[command(flatten)]
+    pub cloud: CloudFlags,
 
     #[command(flatten)]
     pub tls: TlsFlags,
@@ -77,6 +86,57 @@ pub struct HealthFlags {
     pub eviction_hold: Option<Duration>,
 }
 
+/// What address blocks nodes are given.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Address blocks")]
+pub struct AddressFlags {
+    /// Give each node address blocks for its pods
+    #[arg(long, env = "MUSTER_ALLOCATE_NODE_CIDRS", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          default_value = "false", default_missing_value = "true", require_equals = true)]
+    pub allocate_node_cidrs: bool,
+
+    /// Networks that blocks are cut from, at most one for each IP family
+    #[arg(long, env = "MUSTER_CLUSTER_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<String>,
+
+    /// Prefix length of a block, with one network [default: 24 for IPv4, 64 for IPv6]
+    #[arg(long, env = "MUSTER_NODE_CIDR_MASK_SIZE", value_name = "BITS")]
+    pub node_cidr_mask_size: Option<u8>,
+
+    /// Prefix length of an IPv4 block
+    #[arg(long, env = "MUSTER_NODE_CIDR_MASK_SIZE_IPV4", value_name = "BITS")]
+    pub node_cidr_mask_size_ipv4: Option<u8>,
+
+    /// Prefix length of an IPv6 block
+    #[arg(long, env = "MUSTER_NODE_CIDR_MASK_SIZE_IPV6", value_name = "BITS")]
+    pub node_cidr_mask_size_ipv6: Option<u8>,
+
+    /// Networks of services, whose blocks are not given to nodes
+    #[arg(long, env = "MUSTER_SERVICE_CLUSTER_IP_RANGE", value_name = "CIDR", value_delimiter = ',')]
+    pub service_cluster_ip_range: Vec<String>,
+}
+
+/// Which cloud is asked about machines, and how far it is believed.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cloud")]
+pub struct CloudFlags {
+    /// A plug-in that answers CloudProviderService; without one no cloud is asked
+    #[arg(long, env = "MUSTER_CLOUD_PROVIDER", value_name = "URL")]
+    pub cloud_provider: Option<String>,
+
+    /// Answers in a row that a machine does not exist before its node is deleted
+    #[arg(long, env = "MUSTER_CLOUD_DELETE_CONFIRMATIONS", default_value = "3")]
+    pub cloud_delete_confirmations: NonZeroU32,
+
+    /// Nodes that may be deleted on the cloud's word within --cloud-delete-period
+    #[arg(long, env = "MUSTER_CLOUD_DELETE_LIMIT", default_value_t = 10)]
+    pub cloud_delete_limit: u32,
+
+    /// The time that --cloud-delete-limit is for
+    #[arg(long, env = "MUSTER_CLOUD_DELETE_PERIOD", default_value = "1h", value_parser = parse_duration)]
+    pub cloud_delete_period: Duration,
+}
+
 /// Settings that were checked.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -84,6 +144,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
     pub policy: Policy,
+    /// The cloud plug-in's address.
+    pub cloud_provider: Option<String>,
     pub security: Security,
     pub client_tls: Option<ClientTls>,
     pub server: ServerConfig,
@@ -94,6 +156,8 @@ pub struct Config {
 pub enum ConfigError {
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Addresses(#[from] cidr::FlagError),
     #[error("--{flag} must be more than 0")]
     Zero { flag: &'static str },
     #[error("--{flag} must be a number that is not negative, not {value}")]
@@ -110,7 +174,8 @@ impl TryFrom<&Flags> for Config {
             stores: flags.store.clone(),
             listen: flags.listen,
             http_listen: flags.http_listen,
-            policy: Policy::try_from(&flags.health)?,
+            policy: policy(flags)?,
+            cloud_provider: flags.cloud.cloud_provider.clone(),
             security: flags.tls.security(flags.listen)?,
             client_tls: flags.tls.client()?,
             server: flags.server.clone(),
@@ -118,42 +183,60 @@ impl TryFrom<&Flags> for Config {
     }
 }
 
-impl TryFrom<&HealthFlags> for Policy {
-    type Error = ConfigError;
-
-    fn try_from(flags: &HealthFlags) -> Result<Policy, ConfigError> {
-        for (flag, time) in [
-            ("node-monitor-period", flags.node_monitor_period),
-            ("node-monitor-grace-period", flags.node_monitor_grace_period),
-            ("node-startup-grace-period", flags.node_startup_grace_period),
-        ] {
-            if time.is_zero() {
-                return Err(ConfigError::Zero { flag });
-            }
+fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
+    let health = &flags.health;
+    for (flag, time) in [
+        ("node-monitor-period", health.node_monitor_period),
+        ("node-monitor-grace-period", health.node_monitor_grace_period),
+        ("node-startup-grace-period", health.node_startup_grace_period),
+    ] {
+        if time.is_zero() {
+            return Err(ConfigError::Zero { flag });
         }
-        for (flag, value) in [
-            ("node-eviction-rate", flags.node_eviction_rate),
-            ("secondary-node-eviction-rate", flags.secondary_node_eviction_rate),
-        ] {
-            if !value.is_finite() || value < 0.0 {
-                return Err(ConfigError::Rate { flag, value });
-            }
-        }
-        let value = flags.unhealthy_zone_threshold;
-        if !(value > 0.0 && value <= 1.0) {
-            return Err(ConfigError::Threshold { value });
-        }
-        Ok(Policy {
-            monitor_period: flags.node_monitor_period,
-            grace: flags.node_monitor_grace_period,
-            startup_grace: flags.node_startup_grace_period,
-            eviction_rate: flags.node_eviction_rate,
-            secondary_eviction_rate: flags.secondary_node_eviction_rate,
-            unhealthy_zone_threshold: value,
-            large_zone_size: flags.large_cluster_size_threshold,
-            hold: flags.eviction_hold.unwrap_or(flags.node_monitor_grace_period),
-        })
     }
+    for (flag, value) in [
+        ("node-eviction-rate", health.node_eviction_rate),
+        ("secondary-node-eviction-rate", health.secondary_node_eviction_rate),
+    ] {
+        if !value.is_finite() || value < 0.0 {
+            return Err(ConfigError::Rate { flag, value });
+        }
+    }
+    let value = health.unhealthy_zone_threshold;
+    if !(value > 0.0 && value <= 1.0) {
+        return Err(ConfigError::Threshold { value });
+    }
+    Ok(Policy {
+        monitor_period: health.node_monitor_period,
+        grace: health.node_monitor_grace_period,
+        startup_grace: health.node_startup_grace_period,
+        eviction_rate: health.node_eviction_rate,
+        secondary_eviction_rate: health.secondary_node_eviction_rate,
+        unhealthy_zone_threshold: value,
+        large_zone_size: health.large_cluster_size_threshold,
+        hold: health.eviction_hold.unwrap_or(health.node_monitor_grace_period),
+        cidrs: cidrs(&flags.addresses)?,
+        cloud: flags.cloud.cloud_provider.as_ref().map(|_| cloud::Settings {
+            period: health.node_monitor_period,
+            confirmations: flags.cloud.cloud_delete_confirmations,
+            delete_limit: flags.cloud.cloud_delete_limit,
+            delete_period: flags.cloud.cloud_delete_period,
+        }),
+        placement: placement::Settings::default(),
+    })
+}
+
+fn cidrs(flags: &AddressFlags) -> Result<Option<cidr::Settings>, cidr::FlagError> {
+    let wanted = flags.allocate_node_cidrs.then(|| {
+        cidr::Settings::check(&cidr::Flags {
+            cluster_cidr: &flags.cluster_cidr,
+            node_cidr_mask_size: flags.node_cidr_mask_size,
+            node_cidr_mask_size_ipv4: flags.node_cidr_mask_size_ipv4,
+            node_cidr_mask_size_ipv6: flags.node_cidr_mask_size_ipv6,
+            service_cluster_ip_range: &flags.service_cluster_ip_range,
+        })
+    });
+    wanted.transpose()
 }
 
 #[cfg(test)]
@@ -194,6 +277,7 @@ mod tests {
                 "--unhealthy-zone-threshold=1.5",
                 "--unhealthy-zone-threshold must be more than 0 and at most 1, not 1.5",
             ),
+            ("--allocate-node-cidrs", "--cluster-cidr: "),
             ("--listen=0.0.0.0:0", "0.0.0.0:0 can be reached by other machines and there is no TLS"),
         ] {
             let error = policy(&[arg]).unwrap_err();

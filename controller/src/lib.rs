@@ -30,6 +30,7 @@ pub mod limiter;
 pub mod marks;
 pub mod metrics;
 pub mod perform;
+pub mod placement;
 pub mod plan;
 pub mod policy;
 pub mod rooms;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{cidr, cloud, placement};
+
 /// How long silence is borne, and how fast nodes may be given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
@@ -21,6 +23,11 @@ pub struct Policy {
     pub large_zone_size: usize,
     /// How long the fleet must have been heard before anybody is evicted.
     pub hold: Duration,
+    /// Where nodes get their address blocks from; `None` if they are not given any.
+    pub cidrs: Option<cidr::Settings>,
+    /// How far a cloud is believed; `None` if there is none to ask.
+    pub cloud: Option<cloud::Settings>,
+    pub placement: placement::Settings,
 }
 
 impl Default for Policy {
@@ -35,6 +42,9 @@ impl Default for Policy {
             unhealthy_zone_threshold: 0.55,
             large_zone_size: 50,
             hold: grace,
+            cidrs: None,
+            cloud: None,
+            placement: placement::Settings::default(),
         }
     }
 }

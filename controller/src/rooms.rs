@@ -9,12 +9,15 @@ use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_rpc::clock::Mono;
 
+use crate::cidr::Cidrs;
+use crate::cloud::Cloud;
 use crate::conditions;
 use crate::docket::Docket;
 use crate::drain::Drains;
 use crate::eviction::Evictions;
 use crate::health::{Health, Heard, unknown};
 use crate::marks::Marks;
+use crate::placement::Placement;
 use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
@@ -27,6 +30,9 @@ pub struct Rooms {
     pub(crate) zones: Zones,
     pub(crate) evictions: Evictions,
     pub(crate) drains: Drains,
+    pub(crate) cidrs: Option<Cidrs>,
+    pub(crate) cloud: Option<Cloud>,
+    pub(crate) placement: Placement,
     marks: Marks,
     /// Nodes that are silent and whose record may not say so.
     silent: Docket<Name>,
@@ -65,6 +71,9 @@ impl Rooms {
             zones: Zones::new(),
             evictions: Evictions::new(),
             drains: Drains::new(),
+            cidrs: policy.cidrs.as_ref().map(Cidrs::new),
+            cloud: policy.cloud.map(Cloud::new),
+            placement: Placement::new(policy.placement.clone()),
             marks: Marks::default(),
             silent: Docket::default(),
             losing: BTreeSet::new(),
@@ -83,6 +92,9 @@ impl Rooms {
         }
         // That a node was there before us is no event.
         rooms.events.clear();
+        if let Some(cidrs) = &mut rooms.cidrs {
+            cidrs.start(world);
+        }
         rooms
     }
 
@@ -99,6 +111,13 @@ impl Rooms {
         }
         self.evictions.observe(delta, world, now);
         self.drains.observe(delta, world, now);
+        self.placement.observe(delta, world, now);
+        if let Some(cidrs) = &mut self.cidrs {
+            cidrs.observe(delta, world, now);
+        }
+        if let Some(cloud) = &mut self.cloud {
+            cloud.observe(delta, world, now);
+        }
     }
 
     fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
@@ -155,9 +174,18 @@ impl Rooms {
             (Room::Health, Subject::Pod(key, _)) => self.marks.settle(key, outcome, now.mono),
             (Room::Nodes, Subject::Node(name, _)) => {
                 self.records.settle(name, &outcome.result, now.mono);
+                if let (Some(cidrs), Err(failure)) = (&mut self.cidrs, &outcome.result) {
+                    cidrs.assignment_failed(&outcome.subject, failure, now);
+                }
             }
             (Room::Eviction, _) => self.evictions.settle(outcome, now),
             (Room::Drain, _) => self.drains.settle(outcome, world, now),
+            (Room::Placement, _) => self.placement.settle(outcome, world, now),
+            (Room::Cloud, _) => {
+                if let Some(cloud) = &mut self.cloud {
+                    cloud.settle(outcome, world, now);
+                }
+            }
             _ => {}
         }
     }
@@ -174,6 +202,13 @@ impl Rooms {
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
         self.drains.decide(world, now, &mut plan);
+        if let Some(cidrs) = &mut self.cidrs {
+            cidrs.decide(world, now, &mut plan);
+        }
+        if let Some(cloud) = &mut self.cloud {
+            cloud.decide(world, now, &mut plan);
+        }
+        self.placement.decide(world, now, &mut plan);
         // Last, when every room has made up its mind about the nodes' records.
         self.write_records(world, now, &mut plan);
         plan.events.append(&mut self.events);
@@ -225,9 +260,18 @@ impl Rooms {
         }
     }
 
+    /// Nodes about whose record a room has changed its mind.
+    fn take_touched(&mut self) -> Vec<Name> {
+        let mut touched = self.zones.take_touched();
+        touched.extend(self.drains.take_touched());
+        touched.extend(self.cidrs.iter_mut().flat_map(Cidrs::take_touched));
+        touched.extend(self.cloud.iter_mut().flat_map(Cloud::take_touched));
+        touched
+    }
+
     /// Puts together what the rooms want of each node's record.
     fn write_records(&mut self, world: &World, now: Now, plan: &mut Plan) {
-        for name in self.zones.take_touched().into_iter().chain(self.drains.take_touched()) {
+        for name in self.take_touched() {
             self.records.add(name);
         }
         for name in self.records.take(now.mono) {
@@ -236,6 +280,12 @@ impl Rooms {
             conditions::shape(&mut next, now);
             self.zones.shape(&mut next, now);
             self.drains.shape(&mut next, now);
+            if let Some(cidrs) = &self.cidrs {
+                cidrs.shape(&mut next, now);
+            }
+            if let Some(cloud) = &self.cloud {
+                cloud.shape(&mut next, now);
+            }
             if next == **node {
                 self.records.forget(&name);
                 continue;

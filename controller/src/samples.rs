@@ -171,6 +171,25 @@ pub(crate) fn drain(requested_at: u64) -> Drain {
     }
 }
 
+/// A wish about labels or the name, such as `zone In a,b`.
+pub(crate) fn wish(text: &str) -> pb::LabelSelectorRequirement {
+    let mut parts = text.split(' ').map(str::to_owned);
+    let mut next = || parts.next().unwrap_or_default();
+    let (key, operator, values) = (next(), next(), next());
+    let values = values.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect();
+    pb::LabelSelectorRequirement { key, operator, values }
+}
+
+fn term(wishes: &[pb::LabelSelectorRequirement]) -> pb::NodeSelectorTerm {
+    let (match_fields, match_expressions) =
+        wishes.iter().cloned().partition(|wish| wish.key == "metadata.name");
+    pb::NodeSelectorTerm { match_expressions, match_fields }
+}
+
+fn node_affinity(pod: &mut Pod) -> &mut pb::NodeAffinity {
+    pod.spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default()
+}
+
 pub(crate) struct PodSample(pub(crate) Pod);
 
 /// A pending pod of one container in `default`, created at the beginning.
@@ -225,6 +244,31 @@ impl PodSample {
 
     pub(crate) fn requests(self, text: &str) -> Self {
         self.with(|pod| pod.spec.containers[0].resources.requests = amounts(text))
+    }
+
+    /// One of these terms must hold, each of them all of its wishes; a wish about `metadata.name` is one about the field.
+    pub(crate) fn requires(self, terms: &[&[pb::LabelSelectorRequirement]]) -> Self {
+        let terms: Vec<_> = terms.iter().map(|wishes| term(wishes)).collect();
+        let required = (!terms.is_empty()).then_some(pb::NodeSelector { node_selector_terms: terms });
+        self.with(|pod| {
+            node_affinity(pod).required_during_scheduling_ignored_during_execution = required;
+        })
+    }
+
+    /// Would rather be where the wish holds.
+    pub(crate) fn prefers(self, weight: i32, wish: pb::LabelSelectorRequirement) -> Self {
+        let wish = pb::PreferredSchedulingTerm { weight, preference: Some(term(&[wish])) };
+        self.with(|pod| node_affinity(pod).preferred_during_scheduling_ignored_during_execution.push(wish))
+    }
+
+    pub(crate) fn selects(self, key: &str, value: &str) -> Self {
+        self.with(|pod| drop(pod.spec.node_selector.insert(key.to_owned(), value.to_owned())))
+    }
+
+    /// Its container wants that port of the node.
+    pub(crate) fn port(self, host_port: i32) -> Self {
+        let port = pb::ContainerPort { container_port: 80, host_port, ..Default::default() };
+        self.with(|pod| pod.spec.containers[0].ports.push(port))
     }
 
     pub(crate) fn priority(self, priority: i32) -> Self {

@@ -3,6 +3,7 @@
 //! [`pb`] is the `muster.v1` schema as prost and tonic generate it; the other
 //! modules are the domain types checked out of it.
 
+pub mod affinity;
 pub mod budget;
 pub mod cidr;
 pub mod codec;

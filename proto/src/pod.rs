@@ -1,6 +1,6 @@
 //! A piece of work for one node: what is to run, and what became of it.
 //!
-//! Its classes of service are worked out in `pod/qos.rs`.
+//! Its classes of service are worked out in `pod/qos.rs`, what it asks a node for in [`requests`] and [`ports`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,8 +17,10 @@ use crate::quantity::Resources;
 use crate::taint::Toleration;
 use crate::wellknown::annotation;
 
+pub mod ports;
 mod qos;
 mod references;
+pub mod requests;
 
 pub use qos::{QosClass, QosClassError};
 pub use references::References;
@@ -194,6 +196,20 @@ impl PodStatus {
     /// The first of the pod's addresses.
     pub fn pod_ip(&self) -> Option<IpAddr> {
         self.pod_ips.first().copied()
+    }
+
+    /// Puts a condition in the place of the first of its type. Its transition keeps the old time while the
+    /// status is the same.
+    pub fn set_condition(&mut self, mut condition: PodCondition) {
+        match self.conditions.iter_mut().find(|held| held.kind == condition.kind) {
+            Some(held) => {
+                if held.status == condition.status {
+                    condition.last_transition_time = held.last_transition_time;
+                }
+                *held = condition;
+            }
+            None => self.conditions.push(condition),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use muster_store_client::Key;
 
 use super::{count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason};
 use crate::core::Core;
+use crate::drain::progress::ProgressState;
 use crate::eviction::stay::{Stay, judge};
 use crate::explain::Explanation;
 use crate::health::{Sign, Silence};
@@ -47,7 +48,9 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
     account.excluded = !view.place.counted;
     account.queue_position = view.place.position.map_or(0, count);
     account.pods = core.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
-    account.explanations = [marking, taint].into_iter().map(|told| explanation(told, now)).collect();
+    let others = view.others();
+    account.explanations =
+        [marking, taint].into_iter().chain(others).map(|told| explanation(told, now)).collect();
     Some(account)
 }
 
@@ -152,6 +155,54 @@ impl View<'_> {
             }
             None => told("Waiting", "It joins its zone's queue at the next assessment.".to_owned()),
         }
+    }
+
+    /// What the other rooms say of the node.
+    fn others(&self) -> Vec<Explanation> {
+        let mut told = vec![self.schedule()];
+        told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
+        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, self.now)));
+        told.extend(self.drain());
+        told
+    }
+
+    /// Whether new pods come.
+    fn schedule(&self) -> Explanation {
+        let keeps_away = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule;
+        let taints: Vec<String> =
+            self.node.spec.taints.iter().filter(keeps_away).map(ToString::to_string).collect();
+        let told = match &self.node.spec.cordon {
+            Some(cordon) if self.node.spec.unschedulable => Explanation::new(
+                "Schedule",
+                "Refused",
+                format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason),
+            ),
+            _ if self.node.spec.unschedulable => {
+                Explanation::new("Schedule", "Refused", "The node is cordoned; nobody said why.")
+            }
+            _ if taints.is_empty() => Explanation::new("Schedule", "Done", "New pods may come."),
+            _ => Explanation::new("Schedule", "Refused", "Only pods that tolerate its taints may come."),
+        };
+        if taints.is_empty() { told } else { told.input("taints", taints.join(" ")) }
+    }
+
+    /// How its drain stands, if it has one.
+    fn drain(&self) -> Option<Explanation> {
+        let drain = self.node.spec.drain.as_ref()?;
+        let world = self.core.world();
+        let progress = self.rooms.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
+        let state = match progress.state {
+            ProgressState::Complete => "Done",
+            ProgressState::Draining => "Waiting",
+            _ => "Refused",
+        };
+        let told = Explanation::new("Drain", state, progress.message)
+            .input("requestedBy", &drain.requested_by)
+            .input("reason", &drain.reason);
+        Some(match drain.deadline {
+            Some(deadline) => told.input("deadline", deadline),
+            None => told,
+        })
     }
 
     /// When the node can be tainted if nothing changes; `None` if never.

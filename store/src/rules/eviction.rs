@@ -9,7 +9,7 @@ use muster_proto::pod::{Pod, PodCondition, PodPhase};
 
 use super::budget::guards;
 use super::common::{check_preconditions, existing};
-use super::pod::{end, set_condition};
+use super::pod::end;
 use super::{Context, Key, Outcome, PodDeletion, Refusal};
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ pub fn evict<'a>(
         last_probe_time: None,
         last_transition_time: Some(cx.now),
     };
-    set_condition(&mut marked, target);
+    marked.status.set_condition(target);
     match end(marked, deletion.grace_period_seconds, cx) {
         // A pod that was ending anyway still gets its mark.
         Outcome::Unchanged(marked) if marked != *pod => Ok(Outcome::Store(marked)),

@@ -149,31 +149,13 @@ pub fn bind(
     let mut next = current.clone();
     // No new generation: a place to run is not a change of what is to run.
     next.spec.node_name = Some(node);
-    set_condition(
-        &mut next,
-        PodCondition {
-            kind: types::POD_SCHEDULED.to_owned(),
-            status: ConditionStatus::True,
-            reason: String::new(),
-            message: String::new(),
-            last_probe_time: None,
-            last_transition_time: Some(cx.now),
-        },
-    );
+    next.status.set_condition(PodCondition {
+        kind: types::POD_SCHEDULED.to_owned(),
+        status: ConditionStatus::True,
+        reason: String::new(),
+        message: String::new(),
+        last_probe_time: None,
+        last_transition_time: Some(cx.now),
+    });
     Ok(Outcome::Store(next))
-}
-
-/// Puts a condition in the place of the first of its type. Its transition keeps the old time while the
-/// status is the same.
-pub(super) fn set_condition(pod: &mut Pod, mut condition: PodCondition) {
-    let conditions = &mut pod.status.conditions;
-    match conditions.iter_mut().find(|held| held.kind == condition.kind) {
-        Some(held) => {
-            if held.status == condition.status {
-                condition.last_transition_time = held.last_transition_time;
-            }
-            *held = condition;
-        }
-        None => conditions.push(condition),
-    }
 }

@@ -3,25 +3,33 @@
 //! Ordinary init containers run one after the other and before the rest, so of them only the largest
 //! counts; a sidecar stays once it is started, so it counts beside everything that comes after it.
 
-use muster_proto::pod::{Container, Pod, PodSpec};
-use muster_proto::quantity::{Quantity, Resources};
+use std::borrow::Cow;
+
+use super::{Container, Pod, PodSpec};
+use crate::quantity::{Quantity, Resources};
 
 /// What the pod needs of each resource at its neediest moment, overhead included.
 pub fn of(spec: &PodSpec) -> Resources {
+    of_or(spec, &Resources::new())
+}
+
+/// As [`of`], where a container that does not name one of the resources in `missing` counts with the amount there.
+pub fn of_or(spec: &PodSpec, missing: &Resources) -> Resources {
+    let asked = |container| asked(container, missing);
     let mut sidecars = Resources::new();
     let mut neediest_start = Resources::new();
     for init in &spec.init_containers {
         if init.sidecar {
-            add(&mut sidecars, asked(init));
+            add(&mut sidecars, &asked(init));
         } else {
             let mut moment = sidecars.clone();
-            add(&mut moment, asked(init));
+            add(&mut moment, &asked(init));
             raise(&mut neediest_start, &moment);
         }
     }
     let mut total = sidecars;
     for container in &spec.containers {
-        add(&mut total, asked(container));
+        add(&mut total, &asked(container));
     }
     raise(&mut total, &neediest_start);
     add(&mut total, &spec.overhead);
@@ -43,8 +51,14 @@ pub fn amount(resources: &Resources, name: &str) -> Quantity {
 }
 
 // A limit without a request became a request when the store took the pod in.
-fn asked(container: &Container) -> &Resources {
-    &container.resources.requests
+fn asked<'a>(container: &'a Container, missing: &Resources) -> Cow<'a, Resources> {
+    let requests = &container.resources.requests;
+    if missing.keys().all(|name| requests.contains_key(name)) {
+        return Cow::Borrowed(requests);
+    }
+    let mut filled = missing.clone();
+    filled.extend(requests.iter().map(|(name, amount)| (name.clone(), *amount)));
+    Cow::Owned(filled)
 }
 
 fn add(total: &mut Resources, more: &Resources) {
@@ -67,13 +81,23 @@ fn raise(total: &mut Resources, floor: &Resources) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{ContainerWords, amounts, container, pod};
+
+    /// Amounts out of `cpu=1 memory=1Gi`.
+    fn amounts(text: &str) -> Resources {
+        let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).collect()
+    }
+
+    fn container(requests: &str) -> Container {
+        let mut container = Container::default();
+        container.resources.requests = amounts(requests);
+        container
+    }
 
     #[test]
     fn a_pod_needs_what_its_neediest_moment_needs() {
-        let main = |text: &str| container("main").requests(text);
-        let init = |text: &str| container("init").requests(text);
-        let sidecar = |text: &str| container("side").requests(text).sidecar();
+        let (main, init) = (container, container);
+        let sidecar = |text: &str| Container { sidecar: true, ..container(text) };
         for (inits, mains, overhead, expected) in [
             (vec![], vec![main("cpu=1"), main("cpu=500m memory=1Gi")], "", "cpu=1500m memory=1Gi"),
             (
@@ -88,15 +112,32 @@ mod tests {
             (vec![init("cpu=4")], vec![main("cpu=2")], "cpu=250m memory=1Mi", "cpu=4250m memory=1Mi"),
             (vec![], vec![main("")], "", ""),
         ] {
-            let built = pod("a").inits(inits).containers(mains).overhead(overhead).build();
-            assert_eq!(of(&built.spec), amounts(expected), "{expected}");
+            let overhead = amounts(overhead);
+            let spec = PodSpec { init_containers: inits, containers: mains, overhead, ..PodSpec::default() };
+            assert_eq!(of(&spec), amounts(expected), "{expected}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_does_not_name_can_be_filled_in() {
+        let missing = amounts("cpu=100m memory=200Mi");
+        for (containers, expected) in [
+            (&[""][..], "cpu=100m memory=200Mi"),
+            (&["", ""], "cpu=200m memory=400Mi"),
+            (&["cpu=1", "memory=1Gi"], "cpu=1100m memory=1224Mi"),
+            (&["cpu=0 memory=0"], "cpu=0 memory=0"),
+            (&["example.com/gpu=1"], "cpu=100m memory=200Mi example.com/gpu=1"),
+        ] {
+            let containers = containers.iter().map(|text| container(text)).collect();
+            let spec = PodSpec { containers, ..PodSpec::default() };
+            assert_eq!(of_or(&spec, &missing), amounts(expected), "{expected}");
         }
     }
 
     #[test]
     fn amounts_beyond_counting_still_fit_nowhere() {
         let huge = "memory=99999999999E";
-        let built = pod("a").containers(vec![container("x").requests(huge); 4]).build();
-        assert!(amount(&of(&built.spec), "memory") >= amount(&amounts(huge), "memory"));
+        let spec = PodSpec { containers: vec![container(huge); 4], ..PodSpec::default() };
+        assert!(amount(&of(&spec), "memory") >= amount(&amounts(huge), "memory"));
     }
 }

@@ -1,9 +1,9 @@
 //! Wishes about the node: does this node have the labels and the name that a pod asks for?
 
-use muster_proto::label::Labels;
-use muster_proto::name::Name;
-use muster_proto::pb;
-use muster_proto::pod::PodSpec;
+use crate::label::Labels;
+use crate::name::Name;
+use crate::pb;
+use crate::pod::PodSpec;
 
 /// Whether a node of that name and those labels is one the pod may run on.
 ///
@@ -60,7 +60,12 @@ fn numbers(wish: &pb::LabelSelectorRequirement, value: Option<&str>) -> Option<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{labels, pod};
+
+    /// Labels out of `zone=a disk=ssd`.
+    fn labels(text: &str) -> Labels {
+        let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
 
     /// A wish such as `zone In a,b`.
     fn wish(text: &str) -> pb::LabelSelectorRequirement {
@@ -127,8 +132,7 @@ mod tests {
             ("zone=a", vec![term(&["disk In hdd"], &[])], false),
             ("zone=a", vec![term(&[], &[])], false),
         ] {
-            let mut spec = pod("a").build().spec;
-            spec.node_selector = labels(selector);
+            let mut spec = PodSpec { node_selector: labels(selector), ..PodSpec::default() };
             if !terms.is_empty() {
                 let required = Some(pb::NodeSelector { node_selector_terms: terms.clone() });
                 let node_affinity = Some(pb::NodeAffinity {
