@@ -8,12 +8,15 @@ use muster_proto::pod::{Pod, PodCondition, PodPhase};
 use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
 
+use crate::cloud::client::CloudClient;
 use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Proposal, Subject};
 
 /// What deeds are done with.
 #[derive(Clone)]
 pub struct Hands {
     pub client: StoreClient,
+    /// `None` where no cloud is asked.
+    pub cloud: Option<CloudClient>,
     pub clock: SharedClock,
 }
 
@@ -38,8 +41,9 @@ impl Hands {
             (Action::UpdateNode(node), _) => Ok(answer_node(self.client.update(*node).await?)),
             (Action::UpdateNodeStatus(node), _) => Ok(answer_node(self.client.update_status(*node).await?)),
             (Action::UpdatePodStatus(pod), _) => Ok(answer_pod(self.client.update_status(*pod).await?)),
-            (Action::DeleteNode, Subject::Node(name, _)) => {
-                let options = DeleteOptions { preconditions: meant(subject), ..DeleteOptions::default() };
+            (Action::DeleteNode { version }, Subject::Node(name, _)) => {
+                let preconditions = Preconditions { resource_version: Some(version), ..meant(subject) };
+                let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
                 Ok(answer_node(self.client.delete::<Node>(&Key::node(name.clone()), options).await?))
             }
             (Action::ReadNode, Subject::Node(name, _)) => {
@@ -56,6 +60,10 @@ impl Hands {
                 let delete = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
                 Ok(answer_pod(self.client.evict(key, EvictOptions { delete, dry_run: false }).await?))
             }
+            (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => match &self.cloud {
+                Some(cloud) => cloud.ask(question, name, &provider_id).await,
+                None => Err(Failure::Refused("there is no cloud to ask".to_owned())),
+            },
             (Action::BindPod { node }, Subject::Pod(key, _)) => {
                 Ok(answer_pod(self.client.bind(key, &node, meant(subject)).await?))
             }
@@ -118,7 +126,7 @@ fn name(action: &Action) -> &'static str {
     match action {
         Action::UpdateNode(_) => "update the node",
         Action::UpdateNodeStatus(_) => "update the node's status",
-        Action::DeleteNode => "delete the node",
+        Action::DeleteNode { .. } => "delete the node",
         Action::UpdatePodStatus(_) => "update the pod's status",
         Action::EndPod { .. } => "delete the pod",
         Action::EvictPod { .. } => "evict the pod",

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
@@ -14,18 +15,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
+use crate::cloud::client::{CloudClient, CloudEndpoint};
 use crate::config::{Config, ConfigError, Flags};
 use crate::core::Core;
 use crate::drive::{Drive, Shared};
-use crate::metrics;
 use crate::perform::Hands;
 use crate::service::{Intents, NAMES, Service};
+use crate::{cloud, metrics};
 
 /// Why the controller could not start or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("--cloud-provider: {0}")]
+    Cloud(#[from] cloud::client::EndpointError),
     #[error("--store: {0}")]
     Store(#[from] EndpointError),
     #[error(transparent)]
@@ -37,6 +41,9 @@ pub enum RunError {
     #[error("{0}")]
     Process(#[from] std::io::Error),
 }
+
+/// How long a cloud may take to answer, at least: it has to ask others.
+const CLOUD_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A controller that serves.
 pub struct Running {
@@ -58,6 +65,17 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let clock = SystemClock::shared();
     let endpoints = StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone());
     let client = StoreClient::connect(endpoints)?;
+    for warning in config.policy.cidrs.iter().flat_map(|settings| &settings.warnings) {
+        tracing::warn!("{warning}");
+    }
+    let cloud = config.cloud_provider.as_ref().map(|url| {
+        CloudClient::connect(&CloudEndpoint {
+            url: url.clone(),
+            tls: config.client_tls.clone(),
+            deadline: config.policy.monitor_period.max(CLOUD_DEADLINE),
+        })
+    });
+    let cloud = cloud.transpose()?;
     let shared = Shared::new(Core::new(config.policy), clock.clone());
     let identity = format!("muster-controller@{address}");
     let (leads, leading) = watch::channel(true);
@@ -74,8 +92,13 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let server = Server::new(config.server, config.security, shutdown.clone());
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
-    let drive =
-        Drive { shared, hands: Arc::new(Hands { client: client.clone(), clock }), client, leading, shutdown };
+    let drive = Drive {
+        shared,
+        hands: Arc::new(Hands { client: client.clone(), cloud, clock }),
+        client,
+        leading,
+        shutdown,
+    };
     let loops = vec![tokio::spawn(drive.run())];
     tracing::info!("muster-controller is ready");
     Ok(Running { address, http_address, serving, loops })

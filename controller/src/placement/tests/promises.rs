@@ -18,7 +18,7 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 /// The stream is never further behind than this, or nobody decides.
 const LAG_MS: u64 = 10_000;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Node {
         node: usize,
