@@ -180,6 +180,7 @@ impl Link {
         let mut stream: Option<Heartbeat> = None;
         let mut latest: Option<Latest> = None;
         let mut compute_at = self.clock.mono();
+        let mut course = self.leave.course();
         loop {
             let now = self.clock.mono();
             if let Some(known) = &node
@@ -206,8 +207,10 @@ impl Link {
             let wake = if node.is_some() { wait_until.min(compute_at) } else { wait_until };
             let is_farewell = latest.as_ref().is_some_and(|latest| latest.is_farewell);
             tokio::select! {
-                () = self.leave.shutting_down(), if node.is_some() && !is_farewell => {
-                    compute_at = self.clock.mono();
+                _ = course.changed() => {
+                    if course.borrow_and_update().since.is_some() != is_farewell {
+                        compute_at = self.clock.mono();
+                    }
                 }
                 event = watch.next() => match event {
                     Some(Event::Applied { record, .. }) => {

@@ -146,8 +146,13 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         clock: Arc::clone(&clock),
         leave: leave.clone(),
     };
-    let service =
-        Service { board: Arc::clone(&board), identity: identity.clone(), limitations: limitations.clone() };
+    let service = Service {
+        board: Arc::clone(&board),
+        identity: identity.clone(),
+        limitations: limitations.clone(),
+        leave: leave.clone(),
+        clock: Arc::clone(&clock),
+    };
     let security = config.security.clone();
     let server = Server::new(config.server.clone(), security, over.clone());
     let link = Link {
@@ -163,7 +168,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         state,
         identity,
         board,
-        clock,
+        clock: Arc::clone(&clock),
         leave: leave.clone(),
     };
     let routes =
@@ -175,7 +180,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         tokio::spawn(watchful.run()),
         tokio::spawn(supervisor.run()),
         tokio::spawn(link.run()),
-        tokio::spawn(leave.bound()),
+        tokio::spawn(leave.obey(clock)),
     ];
     tracing::info!("muster-agent is ready");
     Ok(Running { address, http_address, serving, loops })

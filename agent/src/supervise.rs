@@ -60,11 +60,15 @@ impl Supervisor {
         let mut containers = self.hands.runtime.changes();
         let (mut node, mut standing) = (self.board.node(), self.board.standing());
         let mut is_fresh_look = false;
+        let mut course = self.leave.course();
         let mut departure: Option<Departure> = None;
         ledger.see_containers(self.reports(), self.now());
         loop {
-            // Before the node is seen to shut down: whoever is not among these is rejected from then on.
-            departure = departure.or_else(|| self.leave.departure(&ledger));
+            let heading = *course.borrow_and_update();
+            // Before the node is seen to shut down: whoever is not among these is rejected from then on. Should the
+            // machine stay up after all, those whose turn had come end all the same.
+            departure =
+                departure.filter(|_| heading.since.is_some()).or_else(|| self.leave.departure(&ledger));
             let looked = standing.borrow_and_update().clone();
             self.see_node(&mut ledger, node.borrow_and_update().as_deref(), looked.shortages);
             // A machine that goes down ends its pods anyway.
@@ -80,11 +84,13 @@ impl Supervisor {
                 match departure.step(&mut ledger, self.now()) {
                     Next::Act => continue,
                     Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
-                    Next::Over => return self.leave.finish().await,
+                    Next::Over if heading.is_last => return self.leave.finish().await,
+                    // The rest is the platform's: it takes the power, or thinks better of it.
+                    Next::Over => {}
                 }
             }
             tokio::select! {
-                () = self.leave.shutting_down(), if departure.is_none() && ledger.is_complete() => {}
+                _ = course.changed() => {}
                 event = pods.next() => {
                     let Some(event) = event else { return };
                     // While cut off from the store what is missing says nothing.
