@@ -35,7 +35,7 @@ use crate::topology::cpus::Layout;
 use crate::topology::grants::Grants;
 use crate::topology::{Policy, TooManyNodes};
 use crate::watchful::Watchful;
-use crate::{config, pressure};
+use crate::{cadence, config, pressure};
 
 /// Why the agent could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -105,9 +105,10 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     for limitation in &limitations {
         tracing::warn!("{limitation}");
     }
-    let client = StoreClient::connect(
-        StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone()),
-    )?;
+    let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
+        .with_tls(config.client_tls.clone())
+        .with_keepalive(cadence::keepalive(config.lease_duration));
+    let client = StoreClient::connect(endpoints)?;
     let board = Arc::new(Board::default());
     let mut registry = Registry::default();
     board.metrics.register(&mut registry);

@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
+pub mod gate;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
