@@ -1,45 +1,41 @@
-//! One action of a plan, one deed, one outcome.
+//! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in [`call`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_proto::node::Node;
+use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod};
 use muster_proto::quantity::Resources;
-use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, StoreClient};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::lifecycle::{Action, Ledger, Outcome};
+use crate::lifecycle::{Action, Outcome};
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, Signal, Usage, Workload};
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
 
+pub mod call;
+
 /// A stop hook that ended.
-pub type HookEnded = (muster_proto::name::Uid, String);
+pub type HookEnded = (Uid, String);
 
 /// What deeds are done with.
 pub struct Hands {
-    pub client: StoreClient,
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapSite,
     pub grants: Mutex<Grants>,
-    pub node: Key,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
 
 impl Hands {
-    /// The node, read afresh.
-    pub async fn read_node(&self) -> Result<Node, ClientError> {
-        self.client.get(&self.node).await
-    }
-
-    /// Does what an action says; `ReadNode` is the caller's, who has the ledger.
-    pub async fn perform(&self, action: &Action, ledger: &Ledger) -> Outcome {
+    /// Does what an action says, but for those that take the store.
+    pub async fn perform(&self, action: &Action) -> Outcome {
         match action {
-            Action::ReadNode { .. } => Outcome::Done,
+            Action::ReadNode { .. } | Action::Report { .. } | Action::Delete { .. } => {
+                Outcome::Failed { message: "this takes the store".to_owned() }
+            }
             Action::Start { pod, container, attempt } => self.start(pod, container, *attempt).await,
             Action::RunPreStop { pod, container, within } => self.run_hook(pod, container, *within),
             Action::Term { uid, container } => {
@@ -47,26 +43,6 @@ impl Hands {
             }
             Action::Kill { uid, container } => self.at_newest(*uid, container, ProcessRuntime::kill).await,
             Action::Release { uid } => self.release(*uid).await,
-            Action::Report { uid, if_version, status, .. } => {
-                let Some(pod) = ledger.pod(*uid) else { return Outcome::Gone };
-                let mut wanted = Pod::clone(pod);
-                wanted.meta.resource_version = *if_version;
-                wanted.status = (**status).clone();
-                match self.client.update_status(wanted).await {
-                    Ok(stored) => Outcome::Stored(Box::new(stored)),
-                    Err(error) => refused(error),
-                }
-            }
-            Action::Delete { key, uid } => {
-                let preconditions = Preconditions { uid: Some(*uid), resource_version: None };
-                let at_once = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
-                match self.client.delete::<Pod>(key, at_once).await {
-                    Ok(left) if left.meta.finalizers.is_empty() => Outcome::Gone,
-                    Ok(_) => Outcome::Done,
-                    Err(ClientError::Conflict(_)) => Outcome::Gone,
-                    Err(error) => refused(error),
-                }
-            }
         }
     }
 
@@ -116,7 +92,7 @@ impl Hands {
 
     async fn at_newest(
         &self,
-        pod: muster_proto::name::Uid,
+        pod: Uid,
         container: &str,
         deed: impl FnOnce(&ProcessRuntime, &ContainerId) -> Result<(), RuntimeError> + Send + 'static,
     ) -> Outcome {
@@ -132,7 +108,7 @@ impl Hands {
         }
     }
 
-    async fn release(&self, pod: muster_proto::name::Uid) -> Outcome {
+    async fn release(&self, pod: Uid) -> Outcome {
         let runtime = Arc::clone(&self.runtime);
         let released = spawn_blocking(move || {
             let of_pod = runtime.list().into_iter().filter(|workload| workload.id.pod == pod);
@@ -185,17 +161,9 @@ fn outlived(listed: &[Workload]) -> Vec<ContainerId> {
 }
 
 /// The newest attempt of a container.
-fn newest(runtime: &ProcessRuntime, pod: muster_proto::name::Uid, container: &str) -> Option<ContainerId> {
+fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<ContainerId> {
     let attempts = runtime.list().into_iter().map(|workload| workload.id);
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
-}
-
-fn refused(error: ClientError) -> Outcome {
-    match error {
-        ClientError::NotFound(_) => Outcome::Gone,
-        ClientError::Conflict(_) => Outcome::Conflict,
-        other => Outcome::Failed { message: other.to_string() },
-    }
 }
 
 fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {

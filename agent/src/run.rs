@@ -8,7 +8,7 @@ use muster_rpc::http::{Readiness, serve_http};
 use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
-use muster_store_client::{EndpointError, Key, StoreClient, StoreEndpoints};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -132,13 +132,11 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     };
     let supervisor = Supervisor {
         client: client.clone(),
-        name: name.clone(),
+        name,
         hands: Hands {
-            client: client.clone(),
             runtime: Arc::clone(&runtime),
             swap,
             grants: Mutex::new(grants(&config, &*machine, &*runtime)?),
-            node: Key::node(name),
             hooks: hook_ended,
         },
         hooks,
