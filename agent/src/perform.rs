@@ -12,7 +12,9 @@ use tokio::task::spawn_blocking;
 
 use crate::lifecycle::{Action, Outcome};
 use crate::runtime::process::ProcessRuntime;
-use crate::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, Signal, Usage, Workload};
+use crate::runtime::{
+    ContainerId, ContainerSpec, DiskUsage, Limits, Runtime, RuntimeError, Signal, Usage, Workload,
+};
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
 
@@ -50,9 +52,12 @@ impl Hands {
         let container = pod.spec.all_containers().find(|container| container.name == name);
         let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
         let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
-        let cpus = match self.grants().claim(pod, name) {
-            Ok(cpus) => cpus,
-            Err(rejection) => return Outcome::Refused(rejection),
+        let (cpus, shared) = {
+            let mut grants = self.grants();
+            match grants.claim(pod, name) {
+                Ok(cpus) => (cpus, grants.shared()),
+                Err(rejection) => return Outcome::Refused(rejection),
+            }
         };
         let spec = ContainerSpec {
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
@@ -65,7 +70,12 @@ impl Hands {
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
         };
         let runtime = Arc::clone(&self.runtime);
-        match spawn_blocking(move || runtime.start(&spec)).await {
+        // Whoever runs on the container's own CPUs leaves before it comes.
+        let started = spawn_blocking(move || {
+            share(&*runtime, &shared);
+            runtime.start(&spec)
+        });
+        match started.await {
             Ok(Ok(started)) => Outcome::Started { pid: started.pid.unsigned_abs(), at: started.started_at },
             Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
             Err(error) => Outcome::Failed { message: error.to_string() },
@@ -116,8 +126,16 @@ impl Hands {
         });
         match released.await {
             Ok(Ok(_)) => {
-                self.grants().release(pod);
-                Outcome::Done
+                let shared = {
+                    let mut grants = self.grants();
+                    grants.release(pod);
+                    grants.shared()
+                };
+                let runtime = Arc::clone(&self.runtime);
+                match spawn_blocking(move || share(&*runtime, &shared)).await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::Failed { message: error.to_string() },
+                }
             }
             Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
             Err(error) => Outcome::Failed { message: error.to_string() },
@@ -136,6 +154,12 @@ impl Hands {
         spawn_blocking(move || runtime.usages()).await.unwrap_or_default()
     }
 
+    /// What each pod has on the disk; nothing if that cannot be found out.
+    pub async fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
+        let runtime = Arc::clone(&self.runtime);
+        spawn_blocking(move || runtime.disk_usages()).await.unwrap_or_default()
+    }
+
     /// Removes what earlier attempts at containers left behind; says of how many.
     pub async fn sweep(&self) -> usize {
         let runtime = Arc::clone(&self.runtime);
@@ -144,6 +168,13 @@ impl Hands {
             dead.iter().filter(|id| runtime.remove(id).is_ok()).count()
         });
         swept.await.unwrap_or_default()
+    }
+}
+
+/// Keeps containers without CPUs of their own to these. One that cannot be moved runs on all the same.
+pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
+    if let Err(error) = runtime.share(cpus) {
+        tracing::warn!(%error, "containers run on CPUs that others have for themselves");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Starts the agent, serves, and stops it. What it runs goes on running.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use muster_rpc::clock::SystemClock;
@@ -21,7 +22,7 @@ use crate::identity::{IdentityError, StateDir};
 use crate::leave::Leave;
 use crate::link::{Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
-use crate::perform::Hands;
+use crate::perform::{Hands, share};
 use crate::pressure::{Amount, FlagError, Signal, Threshold};
 use crate::pulse::Pulse;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
@@ -72,10 +73,25 @@ pub struct Running {
     loops: Vec<JoinHandle<()>>,
 }
 
+/// What an agent stands on.
+pub struct Ground {
+    pub machine: Arc<dyn Machine>,
+    /// The program that becomes the shim of each container.
+    pub shim: PathBuf,
+}
+
+impl Ground {
+    /// This machine, and this program as its own shim.
+    pub fn real() -> Ground {
+        // Not the program's path: that may lead to another version by now, or to nothing.
+        Ground { machine: Arc::new(LinuxMachine::new()), shim: PathBuf::from("/proc/self/exe") }
+    }
+}
+
 /// Checks the machine against the settings and starts everything.
-pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
+pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result<Running, RunError> {
     let clock = SystemClock::shared();
-    let machine: Arc<dyn Machine> = Arc::new(LinuxMachine::new());
+    let machine = ground.machine;
     let thresholds = thresholds(&config)?;
     let reserve = reserve(&thresholds);
     let hardware = machine.hardware()?;
@@ -99,8 +115,10 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let max_pids = machine.pids().ok().map(|pids| pids.max);
     capacity::check_reservations(&has, max_pids, &config.capacity, &reserve)?;
 
-    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"));
+    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), ground.shim);
     let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
+    let grants = grants(&config, &*machine, &*runtime)?;
+    share(&*runtime, &grants.shared());
     let limitations = runtime.limitations();
     for limitation in &limitations {
         tracing::warn!("{limitation}");
@@ -133,12 +151,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let supervisor = Supervisor {
         client: client.clone(),
         name,
-        hands: Hands {
-            runtime: Arc::clone(&runtime),
-            swap,
-            grants: Mutex::new(grants(&config, &*machine, &*runtime)?),
-            hooks: hook_ended,
-        },
+        hands: Hands { runtime: Arc::clone(&runtime), swap, grants: Mutex::new(grants), hooks: hook_ended },
         hooks,
         evictor: Evictor::new(config.eviction.max_pod_grace_period),
         board: Arc::clone(&board),
@@ -199,7 +212,7 @@ impl Running {
 
 /// Runs an agent until the shutdown is asked for.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    start(config, shutdown).await?.stopped().await
+    start(config, Ground::real(), shutdown).await?.stopped().await
 }
 
 /// The whole life of the `muster-agent` process.

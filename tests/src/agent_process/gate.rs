@@ -127,11 +127,12 @@ impl HeartbeatService for Gate {
         tokio::spawn(async move {
             while let Some(Ok(request)) = said.next().await {
                 let judged = gate.orders().judge(request.message.as_ref());
-                let is_over = match judged {
-                    Ok(()) => passed_on.send(request).is_err(),
-                    Err(status) => refused.send(Err(status)).is_err() || true,
-                };
-                if is_over {
+                // Nobody listens any more when the stream is over.
+                if let Err(status) = judged {
+                    let _ = refused.send(Err(status));
+                    return;
+                }
+                if passed_on.send(request).is_err() {
                     return;
                 }
             }
