@@ -18,6 +18,8 @@ use crate::config::ShutdownConfig;
 use crate::lifecycle::{Ledger, Now};
 use crate::shutdown_order::{Schedule, Shutdown as Order, Turn};
 
+/// How long the first group waits for the store to know that the node is not ready: who hears it sends no more work.
+const FIRST_WORDS: Duration = Duration::from_secs(1);
 /// How long after the last group's time the ends of its pods are waited for: who is killed at the last
 /// moment is not gone at that moment, and its status still has to be said.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -32,7 +34,7 @@ pub struct Course {
     /// The agent ends with it.
     pub is_last: bool,
     /// The store knows.
-    is_announced: bool,
+    pub is_announced: bool,
 }
 
 /// Why a shutdown is not begun or taken back.
@@ -180,17 +182,24 @@ pub enum Next {
 pub struct Departure {
     order: Order,
     pods: Vec<Uid>,
+    /// When the pods' time begins, whether or not the store knows.
+    begin_by: Option<Mono>,
     give_up_at: Option<Mono>,
 }
 
 impl Departure {
     fn new(schedule: &Schedule, ledger: &Ledger) -> Departure {
         let pods = ledger.active().filter_map(|pod| pod.meta.uid).collect();
-        Departure { order: Order::new(schedule, ledger.active().map(AsRef::as_ref)), pods, give_up_at: None }
+        let order = Order::new(schedule, ledger.active().map(AsRef::as_ref));
+        Departure { order, pods, begin_by: None, give_up_at: None }
     }
 
-    /// Ends the pods whose turn it is.
-    pub fn step(&mut self, ledger: &mut Ledger, now: Now) -> Next {
+    /// Ends the pods whose turn it is, once the store knows or was given the time to.
+    pub fn step(&mut self, ledger: &mut Ledger, is_announced: bool, now: Now) -> Next {
+        let until = *self.begin_by.get_or_insert(now.mono + FIRST_WORDS);
+        if !is_announced && now.mono < until {
+            return Next::Wait { until };
+        }
         self.order.observe(|uid| ledger.is_present(uid), now.mono);
         match self.order.decide() {
             Turn::Stop(endings) => {

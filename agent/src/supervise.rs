@@ -85,7 +85,7 @@ impl Supervisor {
             self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
             self.board.beliefs().workloads = shown;
             if let Some(departure) = &mut departure {
-                match departure.step(&mut ledger, self.now()) {
+                match departure.step(&mut ledger, heading.is_announced, self.now()) {
                     Next::Act => continue,
                     Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
                     Next::Over if heading.is_last => return self.leave.finish().await,

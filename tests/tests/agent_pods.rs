@@ -160,7 +160,7 @@ async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_
         assert_eq!(event.kind, "MODIFIED");
     }
     let took = asked.elapsed();
-    assert!((3..10).contains(&took.as_secs()), "{took:?}");
+    assert!((3..30).contains(&took.as_secs()), "{took:?}: its own grace is the 30 s of everybody");
     assert!(!runs(pid), "the record went before the process");
     let ended = ended.expect("its end is posted before the record goes");
     assert_eq!((ended.exit_code, ended.signal), (137, 9), "{ended:?}");

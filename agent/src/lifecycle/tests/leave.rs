@@ -40,11 +40,11 @@ async fn s069_s072_groups_end_one_after_the_other_and_newcomers_are_turned_away(
     bench.look();
 
     let now = bench.now();
-    assert_eq!(departure.step(&mut bench.ledger, now), Next::Act);
+    assert_eq!(departure.step(&mut bench.ledger, true, now), Next::Act);
     bench.settle();
     assert_eq!(bench.stored("late").status.reason, "NodeShutdown");
     let until = now.mono + Duration::from_secs(20);
-    assert_eq!(departure.step(&mut bench.ledger, now), Next::Wait { until });
+    assert_eq!(departure.step(&mut bench.ledger, true, now), Next::Wait { until });
 
     bench.exits("normal", "main", 143);
     bench.look();
@@ -52,17 +52,41 @@ async fn s069_s072_groups_end_one_after_the_other_and_newcomers_are_turned_away(
     let status = &bench.stored("normal").status;
     assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Terminated"));
     assert_eq!(bench.stored("critical").status.phase, PodPhase::Running, "its turn comes later");
-    assert_eq!(departure.step(&mut bench.ledger, now), Next::Act);
+    assert_eq!(departure.step(&mut bench.ledger, true, now), Next::Act);
     bench.settle();
 
     // It does not go by itself: it is killed when its time is over, and its end is still waited for.
     bench.advance(10);
     let now = bench.now();
-    let waits = departure.step(&mut bench.ledger, now);
+    let waits = departure.step(&mut bench.ledger, true, now);
     assert!(matches!(waits, Next::Wait { until } if until > now.mono), "{waits:?}");
     bench.settle();
-    assert_eq!(departure.step(&mut bench.ledger, now), Next::Over);
+    assert_eq!(departure.step(&mut bench.ledger, true, now), Next::Over);
     assert_eq!(bench.stored("critical").status.reason, "Terminated");
+}
+
+#[test]
+fn s069_the_node_is_said_not_to_be_ready_before_its_pods_are_told_to_end() {
+    let mut bench = Bench::with([pod("a")]);
+    bench.settle();
+    let leave = Leave::new(Shutdown::new(), &config(30, 10, false));
+    let now = bench.now();
+    leave.begin(now.wall).unwrap();
+    let departure = leave.departure(&bench.ledger).unwrap();
+    let until = now.mono + Duration::from_secs(1);
+    let mut told = departure.clone();
+    assert_eq!(told.step(&mut bench.ledger, false, now), Next::Wait { until });
+    assert_eq!(told.step(&mut bench.ledger, true, now), Next::Act);
+
+    let mut unheard = departure;
+    assert_eq!(unheard.step(&mut bench.ledger, false, now), Next::Wait { until });
+    bench.advance(1);
+    let now = bench.now();
+    assert_eq!(
+        unheard.step(&mut bench.ledger, false, now),
+        Next::Act,
+        "a store that is away is not waited for"
+    );
 }
 
 #[tokio::test]
@@ -88,7 +112,7 @@ fn a_shutdown_that_is_cancelled_ends_nobody_whose_turn_had_not_come() {
     bench.advance(1);
     assert_eq!(leave.begin(bench.now().wall), Ok((now.wall, Duration::from_secs(30))), "it is under way");
     let mut departure = leave.departure(&bench.ledger).unwrap();
-    assert_eq!(departure.step(&mut bench.ledger, now), Next::Act);
+    assert_eq!(departure.step(&mut bench.ledger, true, now), Next::Act);
     bench.settle();
 
     assert_eq!(leave.cancel(), Ok(Some(now.wall)));
