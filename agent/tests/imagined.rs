@@ -34,6 +34,9 @@ struct Facts {
     memory_available: u64,
     disk: Filesystem,
     network: Network,
+    /// Whether the disk cannot be read, but for the once that an agent cannot start without.
+    is_disk_away: bool,
+    disk_reads: u64,
 }
 
 /// A machine whose facts can be changed under its agent.
@@ -55,6 +58,8 @@ impl Imagined {
                 inodes_free: 900_000,
             },
             network: Network { local: vec![address], default_route: vec![address] },
+            is_disk_away: false,
+            disk_reads: 0,
         };
         Arc::new(Imagined { facts: Mutex::new(facts) })
     }
@@ -88,7 +93,10 @@ impl Machine for Imagined {
         Ok(self.facts().memory_available)
     }
     fn filesystem(&self, _: &Path) -> io::Result<Filesystem> {
-        Ok(self.facts().disk)
+        let mut facts = self.facts.lock().unwrap();
+        facts.disk_reads += 1;
+        let is_away = facts.is_disk_away && facts.disk_reads > 1;
+        if is_away { Err(io::ErrorKind::NotFound.into()) } else { Ok(facts.disk) }
     }
     fn pids(&self) -> io::Result<Pids> {
         Ok(Pids { max: 100_000, used: 100 })
@@ -244,6 +252,20 @@ async fn s046_another_capacity_is_posted_within_an_interval_and_is_no_transition
         condition(&before, "Ready").last_heartbeat_time < condition(&after, "Ready").last_heartbeat_time,
         "a heartbeat of its own"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
+    let world = World::new().await;
+    world.machine.change(|facts| facts.is_disk_away = true);
+    // Its next look by the clock is long after the test.
+    world.start(&[NO_THRESHOLDS, "--node-status-update-frequency=10m"]).await.unwrap();
+    let node = world.node_that("it is there", |node| !node.status.conditions.is_empty()).await;
+    let ready = condition(&node, "Ready");
+    assert_eq!(ready.status, ConditionStatus::False);
+    assert!(ready.message.contains("ephemeral-storage"), "{ready:?}");
+    world.machine.change(|facts| facts.is_disk_away = false);
+    world.node_that("it is ready", |node| holds(node, "Ready")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,17 +18,22 @@ use super::{Link, draw};
 use crate::cadence::{self, Cadence, Doubt, Step};
 use crate::registration;
 use crate::report::{Decision, Reporter, View, Why, digest};
-use crate::status::{Computed, Told};
+use crate::status::{Computed, Told, ready};
 use crate::stream::Heartbeat;
 
 /// A status that others wrote over is put right at most this often.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// A node that is not ready when its agent starts is looked at this often, for this long: what it lacks comes soon, and
+/// pods wait for it.
+const EAGER_EVERY: Duration = Duration::from_millis(100);
+const EAGER_FOR: Duration = Duration::from_secs(120);
 
 /// The last status that was computed.
 struct Latest {
     computed: Computed,
     digest: u64,
     at: Mono,
+    is_ready: bool,
     /// Whether it says that the node is shutting down.
     is_farewell: bool,
 }
@@ -47,6 +52,8 @@ pub(super) struct Beat<'a> {
     stream: Option<Heartbeat>,
     latest: Option<Latest>,
     compute_at: Mono,
+    /// Until when a node that was not ready yet is looked at more often.
+    eager_until: Mono,
     /// How long an answer may take.
     patience: Duration,
 }
@@ -64,6 +71,7 @@ impl<'a> Beat<'a> {
             stream: None,
             latest: None,
             compute_at: now,
+            eager_until: now + EAGER_FOR,
             patience: cadence::answer_deadline(config.status.update_frequency, config.lease_duration),
             link,
         }
@@ -104,6 +112,13 @@ impl<'a> Beat<'a> {
     }
 
     fn see(&mut self, record: Node) {
+        // What was read anew may be newer than the watch is.
+        let is_newer = |known: &Node| {
+            known.meta.uid == record.meta.uid && known.meta.resource_version > record.meta.resource_version
+        };
+        if self.node.as_ref().is_some_and(is_newer) {
+            return;
+        }
         // Somebody wrote over our status: it is put right at once, not at the next turn.
         let differs = self.latest.as_ref().is_some_and(|latest| digest(&record.status) != latest.digest);
         let assigned = self.node.as_ref().is_some_and(|node| node.spec.pod_cidrs != record.spec.pod_cidrs);
@@ -164,13 +179,17 @@ impl Beat<'_> {
                 }
             }
             Step::Renew => {
+                let was_open = self.stream.is_some();
                 let renewed = self.renew().await;
                 self.judge(&renewed);
                 match renewed {
                     Ok(answer) => self.observe_renewed(answer),
                     Err(error) => {
-                        tracing::warn!(%error, "the heartbeat stream was lost");
-                        self.stream = None;
+                        if was_open {
+                            tracing::warn!(%error, "the heartbeat stream was lost");
+                        } else {
+                            tracing::debug!(%error, "no heartbeat stream yet");
+                        }
                         self.cadence.observe_renew_failed(draw());
                     }
                 }
@@ -232,6 +251,11 @@ impl Beat<'_> {
         let Some(node) = self.node.clone() else { return };
         let told = self.told;
         let latest = self.look(&node).await;
+        if latest.is_ready {
+            self.eager_until = Mono::ZERO;
+        } else if self.now() < self.eager_until {
+            self.compute_at = self.compute_at.min(self.now() + EAGER_EVERY);
+        }
         if let Err(error) = self.post(&node, latest).await {
             // What was not said is still to be told.
             self.told = told;
@@ -240,9 +264,11 @@ impl Beat<'_> {
     }
 
     fn observe_failed(&mut self, error: &ClientError) {
-        tracing::warn!(%error, "the status could not be posted");
         if self.reporter.observe_failed() {
+            tracing::debug!(%error, "the status could not be posted; once more");
             (self.is_stale, self.compute_at) = (true, self.now());
+        } else {
+            tracing::warn!(%error, "the status could not be posted");
         }
     }
 
@@ -264,7 +290,8 @@ impl Beat<'_> {
         for problem in computed.problems.iter().filter(|problem| !before.contains(problem)) {
             tracing::warn!(problem, "the status is incomplete");
         }
-        Latest { digest: digest(&computed.status), computed, at: self.now(), is_farewell }
+        let is_ready = ready::is_ready(&computed.status);
+        Latest { digest: digest(&computed.status), computed, at: self.now(), is_ready, is_farewell }
     }
 
     async fn post(&mut self, node: &Node, latest: Latest) -> Result<(), ClientError> {
