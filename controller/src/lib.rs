@@ -26,6 +26,7 @@ pub mod drive;
 pub mod eviction;
 pub mod explain;
 pub mod health;
+pub mod leader;
 pub mod limiter;
 pub mod marks;
 pub mod metrics;
