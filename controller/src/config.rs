@@ -11,6 +11,7 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
+use crate::leader::{ElectionSettings, SettingsError};
 use crate::policy::Policy;
 use crate::{cidr, cloud, placement};
 
@@ -32,6 +33,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub health: HealthFlags,
+
+    #[command(flatten)]
+    pub leader: LeaderFlags,
 
     #[command(flatten)]
     pub addresses: AddressFlags,
@@ -84,6 +88,28 @@ pub struct HealthFlags {
     /// How long the fleet must have been heard after a start before anybody is evicted [default: the grace period]
     #[arg(long, env = "MUSTER_EVICTION_HOLD", value_parser = parse_duration)]
     pub eviction_hold: Option<Duration>,
+}
+
+/// How several controllers agree on the one that acts.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+pub struct LeaderFlags {
+    /// Act only while holding the lease kube-system/muster-controller; without it there must be no other controller
+    #[arg(long, env = "MUSTER_LEADER_ELECT", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          default_value = "true", default_missing_value = "true", require_equals = true)]
+    pub leader_elect: bool,
+
+    /// How long a leader that is silent is not replaced
+    #[arg(long, env = "MUSTER_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = parse_duration)]
+    pub leader_elect_lease_duration: Duration,
+
+    /// How long a leader acts without a renewal
+    #[arg(long, env = "MUSTER_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = parse_duration)]
+    pub leader_elect_renew_deadline: Duration,
+
+    /// How often a leader renews and the others look
+    #[arg(long, env = "MUSTER_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
+    pub leader_elect_retry_period: Duration,
 }
 
 /// What address blocks nodes are given.
@@ -144,6 +170,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
     pub policy: Policy,
+    /// `None` where no other controller is to be expected.
+    pub election: Option<ElectionSettings>,
     /// The cloud plug-in's address.
     pub cloud_provider: Option<String>,
     pub security: Security,
@@ -156,6 +184,8 @@ pub struct Config {
 pub enum ConfigError {
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Leader(#[from] SettingsError),
     #[error(transparent)]
     Addresses(#[from] cidr::FlagError),
     #[error("--{flag} must be more than 0")]
@@ -175,6 +205,7 @@ impl TryFrom<&Flags> for Config {
             listen: flags.listen,
             http_listen: flags.http_listen,
             policy: policy(flags)?,
+            election: election(&flags.leader)?,
             cloud_provider: flags.cloud.cloud_provider.clone(),
             security: flags.tls.security(flags.listen)?,
             client_tls: flags.tls.client()?,
@@ -224,6 +255,26 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         }),
         placement: placement::Settings::default(),
     })
+}
+
+fn election(flags: &LeaderFlags) -> Result<Option<ElectionSettings>, SettingsError> {
+    let settings = flags.leader_elect.then(|| ElectionSettings {
+        lease_duration: flags.leader_elect_lease_duration,
+        renew_deadline: flags.leader_elect_renew_deadline,
+        retry_period: flags.leader_elect_retry_period,
+        ..ElectionSettings::new(identity())
+    });
+    if let Some(settings) = &settings {
+        settings.check()?;
+    }
+    Ok(settings)
+}
+
+/// A name that no other process has, in which an operator recognises the machine.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(char::is_ascii_graphic).take(63).collect();
+    format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
 fn cidrs(flags: &AddressFlags) -> Result<Option<cidr::Settings>, cidr::FlagError> {
@@ -277,6 +328,7 @@ mod tests {
                 "--unhealthy-zone-threshold=1.5",
                 "--unhealthy-zone-threshold must be more than 0 and at most 1, not 1.5",
             ),
+            ("--leader-elect-retry-period=11s", "--leader-elect-renew-deadline must be longer than"),
             ("--allocate-node-cidrs", "--cluster-cidr: "),
             ("--listen=0.0.0.0:0", "0.0.0.0:0 can be reached by other machines and there is no TLS"),
         ] {

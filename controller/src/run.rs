@@ -11,7 +11,6 @@ use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
@@ -19,7 +18,8 @@ use crate::cloud::client::{CloudClient, CloudEndpoint};
 use crate::config::{Config, ConfigError, Flags};
 use crate::core::Core;
 use crate::drive::{Drive, Shared};
-use crate::perform::Hands;
+use crate::leader::SettingsError;
+use crate::office::Office;
 use crate::service::{Intents, NAMES, Service};
 use crate::{cloud, metrics};
 
@@ -28,6 +28,8 @@ use crate::{cloud, metrics};
 pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Leader(#[from] SettingsError),
     #[error("--cloud-provider: {0}")]
     Cloud(#[from] cloud::client::EndpointError),
     #[error("--store: {0}")]
@@ -50,7 +52,8 @@ pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     serving: JoinHandle<Result<Stopped, ServeError>>,
-    loops: Vec<JoinHandle<()>>,
+    driving: JoinHandle<()>,
+    office: Office,
 }
 
 /// Starts everything.
@@ -77,15 +80,18 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     });
     let cloud = cloud.transpose()?;
     let shared = Shared::new(Core::new(config.policy), clock.clone());
-    let identity = format!("muster-controller@{address}");
-    let (leads, leading) = watch::channel(true);
-    let (_, leader) = watch::channel(identity.clone());
-    std::mem::forget(leads);
+    let office = Office::seek(config.election, &client, &clock)?;
 
     let mut registry = Registry::default();
     metrics::register(&mut registry, shared.clone());
     let intents = Intents { client: client.clone(), shared: shared.clone() };
-    let service = Service { shared: shared.clone(), intents, identity, leader, shutdown: shutdown.clone() };
+    let service = Service {
+        shared: shared.clone(),
+        intents,
+        identity: office.identity.clone(),
+        leadership: office.leadership.clone(),
+        shutdown: shutdown.clone(),
+    };
     let routes =
         Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
@@ -94,23 +100,23 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
     let drive = Drive {
         shared,
-        hands: Arc::new(Hands { client: client.clone(), cloud, clock }),
         client,
-        leading,
+        cloud,
+        leadership: office.leadership.clone(),
+        refusals: office.refusals.clone(),
         shutdown,
     };
-    let loops = vec![tokio::spawn(drive.run())];
+    let driving = tokio::spawn(drive.run());
     tracing::info!("muster-controller is ready");
-    Ok(Running { address, http_address, serving, loops })
+    Ok(Running { address, http_address, serving, driving, office })
 }
 
 impl Running {
     /// Returns when the controller has stopped.
     pub async fn stopped(self) -> Result<(), RunError> {
         self.serving.await.map_err(std::io::Error::other)??;
-        for task in self.loops {
-            task.await.map_err(std::io::Error::other)?;
-        }
+        self.driving.await.map_err(std::io::Error::other)?;
+        self.office.leave().await.map_err(std::io::Error::other)?;
         tracing::info!("muster-controller has stopped");
         Ok(())
     }
