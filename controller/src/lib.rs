@@ -14,6 +14,7 @@
 //! All that the rooms want of one node's record is put together into one write, so that they do not get in each other's
 //! way.
 
+pub mod collection;
 pub mod placement;
 pub mod plan;
 pub mod time;
