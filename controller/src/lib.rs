@@ -17,6 +17,7 @@
 pub mod account;
 pub mod cidr;
 pub mod cloud;
+pub mod collection;
 pub mod conditions;
 pub mod config;
 pub mod core;
