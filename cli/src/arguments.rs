@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::failure::EXIT_CODES;
-use crate::{apply, config, create, delete, describe, get, label, taint, up};
+use crate::{
+    apply, config, cordon, create, delete, describe, drain, explain, fleet, get, label, taint, top, up,
+};
 
 /// Keeps the roll of a fleet of machines
 #[derive(Debug, Parser)]
@@ -23,6 +25,12 @@ pub(crate) enum Command {
     Delete(delete::Flags),
     Label(label::Flags),
     Taint(taint::Flags),
+    Cordon(cordon::CordonFlags),
+    Uncordon(cordon::UncordonFlags),
+    Drain(drain::Flags),
+    Explain(explain::Flags),
+    Fleet(fleet::Flags),
+    Top(top::Flags),
     Config(config::Flags),
 }
 
@@ -38,6 +46,12 @@ impl Command {
             Command::Delete(_) => "delete",
             Command::Label(_) => "label",
             Command::Taint(_) => "taint",
+            Command::Cordon(_) => "cordon",
+            Command::Uncordon(_) => "uncordon",
+            Command::Drain(_) => "drain",
+            Command::Explain(_) => "explain",
+            Command::Fleet(_) => "fleet",
+            Command::Top(_) => "top",
             Command::Config(_) => "config",
         }
     }

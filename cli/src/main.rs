@@ -7,10 +7,14 @@ mod apply;
 mod arguments;
 mod config;
 mod connection;
+mod cordon;
 mod create;
 mod delete;
 mod describe;
+mod drain;
+mod explain;
 mod failure;
+mod fleet;
 mod get;
 mod kind;
 mod label;
@@ -21,6 +25,7 @@ mod schema;
 mod taint;
 mod targets;
 mod terminal;
+mod top;
 mod up;
 
 #[cfg(test)]
@@ -58,6 +63,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Delete(flags) => asking(delete::run(flags)),
         Command::Label(flags) => asking(label::run(flags)),
         Command::Taint(flags) => asking(taint::run(flags)),
+        Command::Cordon(flags) => asking(cordon::cordon(flags)),
+        Command::Uncordon(flags) => asking(cordon::uncordon(flags)),
+        Command::Drain(flags) => asking(drain::run(flags)),
+        Command::Explain(flags) => asking(explain::run(flags)),
+        Command::Fleet(flags) => asking(fleet::run(flags)),
+        Command::Top(flags) => asking(top::run(flags)),
         Command::Config(flags) => config::run(flags),
     }
 }

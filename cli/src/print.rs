@@ -5,6 +5,9 @@
 pub(crate) mod age;
 pub(crate) mod describe;
 pub(crate) mod document;
+pub(crate) mod drain;
+pub(crate) mod explain;
+pub(crate) mod fleet;
 pub(crate) mod rows;
 pub(crate) mod table;
 
