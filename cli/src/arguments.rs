@@ -4,7 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::EXIT_CODES;
 use crate::{
-    apply, config, cordon, create, delete, describe, drain, explain, fleet, get, label, taint, top, up,
+    apply, certs, completion, config, cordon, create, delete, describe, doctor, drain, explain, fleet, get,
+    label, manual, taint, top, up,
 };
 
 /// Keeps the roll of a fleet of machines
@@ -31,7 +32,11 @@ pub(crate) enum Command {
     Explain(explain::Flags),
     Fleet(fleet::Flags),
     Top(top::Flags),
+    Certs(certs::Flags),
+    Doctor(doctor::Flags),
     Config(config::Flags),
+    Completion(completion::Flags),
+    Manual(manual::Flags),
 }
 
 impl Command {
@@ -52,7 +57,11 @@ impl Command {
             Command::Explain(_) => "explain",
             Command::Fleet(_) => "fleet",
             Command::Top(_) => "top",
+            Command::Certs(_) => "certs",
+            Command::Doctor(_) => "doctor",
             Command::Config(_) => "config",
+            Command::Completion(_) => "completion",
+            Command::Manual(_) => "manual",
         }
     }
 }

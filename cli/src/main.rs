@@ -5,12 +5,15 @@
 
 mod apply;
 mod arguments;
+mod certs;
+mod completion;
 mod config;
 mod connection;
 mod cordon;
 mod create;
 mod delete;
 mod describe;
+mod doctor;
 mod drain;
 mod explain;
 mod failure;
@@ -19,6 +22,7 @@ mod get;
 mod kind;
 mod label;
 mod manifest;
+mod manual;
 mod print;
 mod records;
 mod schema;
@@ -69,7 +73,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(flags) => asking(explain::run(flags)),
         Command::Fleet(flags) => asking(fleet::run(flags)),
         Command::Top(flags) => asking(top::run(flags)),
+        Command::Certs(flags) => certs::run(&flags),
+        Command::Doctor(flags) => doctor::run(&flags),
         Command::Config(flags) => config::run(flags),
+        Command::Completion(flags) => completion::run(&flags),
+        Command::Manual(flags) => manual::run(&flags),
     }
 }
 
