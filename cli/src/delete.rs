@@ -105,7 +105,7 @@ async fn delete<R: Stored>(store: &Store, key: &Key, flags: &Flags) -> Result<St
     let options = DeleteOptions { preconditions: Preconditions::default(), grace_period_seconds };
     let what = spoken(R::KIND, key);
     match store.client.delete::<R>(key, options).await {
-        Ok(left) => Ok(format!("{what} {}\n", outcome(&left))),
+        Ok(left) => Ok(format!("{what} {}\n", outcome(&left, grace_period_seconds))),
         Err(ClientError::NotFound(_)) if flags.ignore_not_found => Ok(String::new()),
         Err(ClientError::NotFound(message)) => {
             Err(Failure::new(Exit::NotFound, message).hint("--ignore-not-found takes that for done"))
@@ -115,13 +115,13 @@ async fn delete<R: Stored>(store: &Store, key: &Key, flags: &Flags) -> Result<St
 }
 
 /// What became of the record: the answer to a deletion is its last content, or the record on its way.
-fn outcome<R: Stored>(left: &R) -> String {
+fn outcome<R: Stored>(left: &R, asked: Option<i64>) -> String {
     let meta = left.meta();
-    match (meta.is_deleting(), meta.deletion_grace_period_seconds, meta.finalizers.as_slice()) {
-        (true, Some(grace), _) if grace > 0 => format!("ends within {grace}s"),
-        (true, _, finalizers) if !finalizers.is_empty() => {
-            format!("goes when {} let it", finalizers.join(", "))
+    match meta.deletion_grace_period_seconds {
+        _ if meta.is_deleting() && !meta.finalizers.is_empty() => {
+            format!("goes when {} let it", meta.finalizers.join(", "))
         }
+        Some(grace) if meta.is_deleting() && grace > 0 && asked != Some(0) => format!("ends within {grace}s"),
         _ => "deleted".to_owned(),
     }
 }

@@ -89,11 +89,17 @@ impl Failure {
 
     fn write<'a>(&'a self, command: &str, report: &mut String, last: &mut Option<&'a str>) {
         match self {
-            Failure::One { message, hint, .. } => {
+            Failure::One { exit, message, hint } => {
                 report.push_str(&format!("muster {command}: {message}\n"));
-                if let Some(hint) = hint.as_deref().filter(|hint| *last != Some(hint)) {
-                    report.push_str(&format!("hint: {hint}\n"));
-                    *last = Some(hint);
+                match hint.as_deref() {
+                    Some(hint) if *last != Some(hint) => {
+                        report.push_str(&format!("hint: {hint}\n"));
+                        *last = Some(hint);
+                    }
+                    None if *exit == Exit::Usage => {
+                        report.push_str(&format!("hint: `muster {command} --help` says how\n"));
+                    }
+                    _ => {}
                 }
             }
             Failure::Several(failures) => {

@@ -56,14 +56,14 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
 /// The manifests of a text. A `List` stands for its items.
 pub(crate) fn read(place: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
     let documents = documents::parse(text).map_err(|problem| problem.at(place))?;
+    if documents.is_empty() {
+        return Err(Problem::Empty.at(place));
+    }
     let several = documents.len() > 1;
     let mut manifests = Vec::new();
     for (i, document) in documents.into_iter().enumerate() {
         let place = if several { format!("{place}, document {}", i + 1) } else { place.to_owned() };
         collect(place, document, &mut manifests)?;
-    }
-    if manifests.is_empty() {
-        return Err(Problem::Empty.at(place));
     }
     Ok(manifests)
 }
@@ -88,7 +88,9 @@ impl Manifest {
         let kind = heading(&mut fields).map_err(|problem| problem.at(&place))?;
         let spelled = spelling::spell(&schema::descriptor(kind), fields);
         let fields = spelled.map_err(|problem| problem.at(format_args!("{place} ({kind})")))?;
-        Ok(Manifest { place, kind, fields })
+        let manifest = Manifest { place, kind, fields };
+        manifest.in_the_schema(without_nulls(&manifest.fields))?;
+        Ok(manifest)
     }
 
     fn metadata(&self, field: &str) -> Option<&str> {
@@ -148,7 +150,7 @@ impl Manifest {
 
     /// The record as it stands here and nowhere else, without what only the store can have written.
     pub(crate) fn record<R: Record>(&self) -> Result<R, ManifestError> {
-        let mut fields = self.fields.clone();
+        let mut fields = without_nulls(&self.fields);
         forget_the_store(&mut fields);
         self.check(fields)
     }
@@ -178,19 +180,28 @@ impl Manifest {
         Ok(wanted)
     }
 
-    /// Reads the fields into the schema, and the schema into a record.
     fn check<R: Record>(&self, fields: Map<String, Value>) -> Result<R, ManifestError> {
-        let mut track = serde_path_to_error::Track::new();
-        let value = Value::Object(fields);
-        let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
-        let message = DynamicMessage::deserialize(schema::descriptor(self.kind), deserializer);
-        let message = message.map_err(|error: serde_json::Error| {
-            let (path, reason) = (track.path().to_string(), error.to_string());
-            self.problem(Problem::Type { path, reason })
-        })?;
-        let message: R::Pb = schema::from_message::<R>(&message);
+        let message: R::Pb = schema::from_message::<R>(&self.in_the_schema(fields)?);
         R::try_from(message).map_err(|invalid| self.problem(Problem::Invalid(invalid)))
     }
+
+    /// The fields as a message of the schema, each of its type.
+    fn in_the_schema(&self, fields: Map<String, Value>) -> Result<DynamicMessage, ManifestError> {
+        let mut track = serde_path_to_error::Track::new();
+        let deserializer = serde_path_to_error::Deserializer::new(Value::Object(fields), &mut track);
+        let message = DynamicMessage::deserialize(schema::descriptor(self.kind), deserializer);
+        message.map_err(|error: serde_json::Error| {
+            let (path, reason) = (track.path().to_string(), error.to_string());
+            self.problem(Problem::Type { path, reason })
+        })
+    }
+}
+
+/// Laid over nothing, `null` has nothing to remove.
+fn without_nulls(fields: &Map<String, Value>) -> Map<String, Value> {
+    let mut left = Map::new();
+    merge::lay_over(&mut left, fields.clone());
+    left
 }
 
 /// Takes `apiVersion` and `kind` off a document; they say what it is.

@@ -175,6 +175,7 @@ fn kubernetes_names_of_kinds_and_versions_are_understood() {
 fn what_is_wrong_is_named_with_its_place() {
     for (text, said) in [
         ("", "test.yaml: holds no record"),
+        ("# nothing", "test.yaml: holds no record"),
         ("- a\n", "test.yaml: is no record"),
         ("a: [", "test.yaml: is neither YAML nor JSON"),
         ("metadata: {name: a}", "test.yaml: has no kind"),

@@ -135,8 +135,9 @@ fn is_same(zone: &pb::FleetZone, name: &str) -> bool {
 fn headline(nodes: &[NodeRow], controller: &Controller) -> String {
     let count = |wanted: &[Health]| nodes.iter().filter(|node| wanted.contains(&node.health)).count();
     let counts = format!(
-        "{} nodes: {} ready, {} not ready, {} unknown",
+        "{} {}: {} ready, {} not ready, {} unknown",
         nodes.len(),
+        if nodes.len() == 1 { "node" } else { "nodes" },
         count(&[Health::Ready, Health::Cordoned]),
         count(&[Health::NotReady]),
         count(&[Health::Unknown])
