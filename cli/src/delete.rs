@@ -38,8 +38,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
     grace_period: i64,
 
-    /// Remove pods at once, without waiting for anybody to confirm that they have ended
-    #[arg(long, conflicts_with = "grace_period")]
+    /// Remove pods at once, without waiting for anybody to confirm that they have ended; like --grace-period 0
+    #[arg(long)]
     force: bool,
 
     /// Do not mind records that do not exist
@@ -70,6 +70,11 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     {
         let failure = Failure::usage(format!("{} are not given time to end: only pods are", plural(*kind)));
         return Err(failure.hint("leave --force and --grace-period out"));
+    }
+    if flags.force && flags.grace_period > 0 {
+        return Err(
+            Failure::usage("--force leaves no time to end in, --grace-period does").hint("leave one out")
+        );
     }
     let mut failures = Failures::default();
     for (kind, key) in &doomed {

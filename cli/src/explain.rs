@@ -7,7 +7,9 @@ use crate::connection::{At, ConnectionFlags};
 use crate::cordon::timed;
 use crate::failure::{Failure, Failures};
 use crate::kind::{Target, plural};
+use crate::print::document::{Language, document};
 use crate::print::explain::explanation;
+use crate::schema::message_to_json;
 use crate::targets::strip_kind;
 use crate::terminal::Terminal;
 
@@ -21,6 +23,10 @@ pub(crate) struct Flags {
     /// Names of nodes
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+
+    /// Show all of it as a document instead
+    #[arg(short, long, value_enum)]
+    output: Option<Language>,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -43,8 +49,12 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
         let request = timed(&controller, pb::ExplainNodeRequest { name });
         let answer = controller.client.clone().explain_node(request).await.at(&controller.peer);
         if let Some(answer) = failures.keep(answer)? {
-            let page = explanation(answer.get_ref(), terminal.paint);
-            terminal.say(&format!("{}{page}", if follows { "\n\n" } else { "" }))?;
+            let told = answer.get_ref();
+            terminal.say(&match flags.output {
+                Some(language) => document(&message_to_json("ExplainNodeResponse", told), language, follows),
+                None if follows => format!("\n\n{}", explanation(told, terminal.paint)),
+                None => explanation(told, terminal.paint),
+            })?;
             follows = true;
         }
     }

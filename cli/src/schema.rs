@@ -14,17 +14,20 @@ pub(crate) const API_VERSION: &str = "v1";
 
 /// The schema's description of a kind.
 pub(crate) fn descriptor(kind: Kind) -> MessageDescriptor {
+    message(&kind.to_string())
+}
+
+fn message(name: &str) -> MessageDescriptor {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
         DescriptorPool::decode(muster_proto::DESCRIPTORS).expect("our own descriptors are readable")
     });
-    pool.get_message_by_name(&format!("muster.v1.{kind}")).expect("every kind is a message of the schema")
+    pool.get_message_by_name(&format!("muster.v1.{name}")).expect("a message of the schema")
 }
 
 /// A record for programs to read.
 pub(crate) fn to_json<R: Record>(record: R) -> Value {
-    let message = in_the_schemas_words(record);
-    let value = serde_json::to_value(message).expect("a message is valid JSON");
+    let value = message_to_json(&R::KIND.to_string(), &record.into());
     let Value::Object(fields) = value else { unreachable!("a message is a JSON object") };
     let mut headed = Map::new();
     headed.insert("apiVersion".to_owned(), API_VERSION.into());
@@ -40,9 +43,12 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
     Value::Object(fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect())
 }
 
-fn in_the_schemas_words<R: Record>(record: R) -> DynamicMessage {
-    let encoded = record.into().encode_to_vec();
-    DynamicMessage::decode(descriptor(R::KIND), encoded.as_slice()).expect("what we encode we can decode")
+/// Any message of the schema, by its name, for programs to read.
+pub(crate) fn message_to_json(name: &str, content: &impl Message) -> Value {
+    let encoded = content.encode_to_vec();
+    let message =
+        DynamicMessage::decode(message(name), encoded.as_slice()).expect("what we encode we can decode");
+    serde_json::to_value(message).expect("a message is valid JSON")
 }
 
 /// A message of the schema as the record it stands for.

@@ -14,7 +14,7 @@ use muster_store_client::{Cache, Event, ListOptions, WatchOptions};
 use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::sync::{mpsc, watch};
 
-use self::model::{Controller, Model};
+use self::model::{Controller, Model, Store as StoreSeen};
 use crate::connection::{At, ConnectionFlags, Controller as ControllerClient, Store};
 use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
@@ -60,7 +60,7 @@ async fn once(
     let options = ListOptions { label_selector: selector, ..ListOptions::default() };
     let (nodes, fleet) = tokio::join!(store.client.list::<Node>(options), ask(controller));
     let nodes = nodes.at(&store.peer)?.records;
-    let model = Model::of(nodes.iter(), &fleet, SystemClock::new().now());
+    let model = Model::of(nodes.iter(), StoreSeen::Heard, &fleet, SystemClock::new().now());
     terminal.say(&draw::text(&model))
 }
 
@@ -108,7 +108,8 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
     let mut screen = ratatui::init();
     let mut scroll = 0;
     let outcome = loop {
-        let model = Model::of(nodes.iter(), &fleet.borrow_and_update(), clock.now());
+        let seen = if nodes.is_synced() { StoreSeen::Heard } else { StoreSeen::Silent };
+        let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.now());
         scroll = model.scrolled(scroll);
         if let Err(error) = screen.draw(|frame| draw::draw(&model, scroll, frame)) {
             break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}")));

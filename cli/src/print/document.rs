@@ -3,9 +3,11 @@
 use serde_json::Value;
 
 /// A language for documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Language {
+    /// For programs
     Json,
+    /// For programs and people
     Yaml,
 }
 

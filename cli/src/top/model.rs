@@ -11,6 +11,14 @@ use crate::print::age;
 use crate::print::fleet::rate;
 use crate::print::rows::{node_zone, or_none};
 
+/// What is known from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    Heard,
+    /// What is shown is what was last heard.
+    Silent,
+}
+
 /// What is known from the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Controller {
@@ -62,6 +70,7 @@ pub(super) struct NodeRow {
 impl Model {
     pub(super) fn of<'a>(
         nodes: impl Iterator<Item = &'a Node>,
+        store: Store,
         controller: &Controller,
         now: Timestamp,
     ) -> Model {
@@ -72,7 +81,7 @@ impl Model {
             by_zone.entry(node.zone.clone()).or_default().push(node.health);
         }
         let zones = by_zone.into_iter().map(|(name, health)| ZoneRow::of(name, health, controller)).collect();
-        Model { headline: headline(&nodes, controller), zones, nodes }
+        Model { headline: headline(&nodes, store, controller), zones, nodes }
     }
 
     /// A place to scroll to that exists.
@@ -132,7 +141,7 @@ fn is_same(zone: &pb::FleetZone, name: &str) -> bool {
     or_none(&own) == name
 }
 
-fn headline(nodes: &[NodeRow], controller: &Controller) -> String {
+fn headline(nodes: &[NodeRow], store: Store, controller: &Controller) -> String {
     let count = |wanted: &[Health]| nodes.iter().filter(|node| wanted.contains(&node.health)).count();
     let counts = format!(
         "{} {}: {} ready, {} not ready, {} unknown",
@@ -142,6 +151,7 @@ fn headline(nodes: &[NodeRow], controller: &Controller) -> String {
         count(&[Health::NotReady]),
         count(&[Health::Unknown])
     );
+    let counts = if store == Store::Silent { format!("{counts}; the store is not heard") } else { counts };
     match controller {
         Controller::Silent => format!("{counts}; the controller is not heard"),
         Controller::Heard(fleet) => {

@@ -35,6 +35,11 @@ async fn the_fleet_is_shown_once_or_again_and_again() {
     assert!(shown.starts_with("State    Judging\n") && shown.contains("eu/eu-1   Normal"), "{shown}");
     assert_eq!(controller.asked(), [Asked::Fleet]);
 
+    let document: serde_json::Value =
+        serde_json::from_str(&stage.muster("fleet -o json").await.ok()).unwrap();
+    assert_eq!(document["zones"][0]["name"], "eu/eu-1");
+    assert_eq!(controller.asked(), [Asked::Fleet]);
+
     let watched = stage.muster("fleet -w --interval 250ms").await;
     assert!(
         watched.out.contains("State    Judging\n") && watched.out.contains("\n\nState    Later\n"),
@@ -61,6 +66,9 @@ async fn a_node_is_explained() {
         assert!(shown.starts_with("worker-1 is fine.\n\nNode    worker-1\nReady   True\n"), "{shown}");
         assert_eq!(controller.asked(), [Asked::Explain("worker-1".to_owned())]);
     }
+    assert!(
+        stage.muster("explain node worker-1 -o yaml").await.ok().contains("summary: worker-1 is fine.\n")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ mod controller;
 mod fleet;
 mod manifests;
 mod records;
+mod screen;
 mod stage;
 mod tools;
 mod watching;

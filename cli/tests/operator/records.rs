@@ -1,8 +1,10 @@
 //! Looking at records and changing single things of them.
 
+use futures_util::StreamExt;
 use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::meta::Metadata;
 use muster_proto::node::Node;
+use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_store_client::Key;
 
@@ -151,6 +153,7 @@ async fn wrong_questions_are_refused_with_a_way_out() {
         ("taint node worker-1 nix-", 3, "it bears no taint nix"),
         ("taint pod web-1 a:NoSchedule", 2, "pods bear no taints"),
         ("delete node worker-1 --force", 2, "nodes are not given time to end"),
+        ("delete pod web-1 -n shop --force --grace-period 5", 2, "--force leaves no time"),
         ("delete node nix", 3, "nix does not exist"),
         ("delete node", 2, "no nodes are named"),
         ("explain pod web-1", 2, "pods are not explained"),
@@ -224,7 +227,10 @@ async fn records_are_deleted_pods_with_the_time_they_need() {
         "pod/web-1 ends within 5s\n"
     );
     assert!(stage.muster("get pods -n shop").await.ok().contains("Terminating"));
-    assert_eq!(stage.muster("delete pod web-1 -n shop --force").await.ok(), "pod/web-1 deleted\n");
+    assert_eq!(
+        stage.muster("delete pod web-1 -n shop --force --grace-period=0").await.ok(),
+        "pod/web-1 deleted\n"
+    );
     assert_eq!(stage.muster("get pods -A -o name").await.ok_or_nothing(), "");
     assert_eq!(stage.muster("delete pod web-1 -n shop --ignore-not-found").await.ok(), "");
     assert_eq!(stage.piped("delete -f -", &sample("budget.yaml")).await.ok(), "budget/web deleted\n");
@@ -237,4 +243,24 @@ impl crate::stage::Said {
         assert_eq!(self.code, 0, "{}", self.err);
         self.out
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_many_pages_is_shown_as_one() {
+    const NODES: usize = 1_100;
+    let stage = Stage::with_store().await;
+    let client = stage.client();
+    let create = |i: usize| {
+        let client = client.clone();
+        async move {
+            let metadata = pb::Metadata { name: format!("n-{i:04}"), ..Default::default() };
+            let node = pb::Node { metadata: Some(metadata), spec: None, status: None };
+            client.create(Node::try_from(node).unwrap()).await.unwrap();
+        }
+    };
+    futures_util::stream::iter((0..NODES).map(create)).buffer_unordered(64).collect::<()>().await;
+    let names = stage.muster("get nodes -o name").await.ok();
+    let expected: String = (0..NODES).map(|i| format!("node/n-{i:04}\n")).collect();
+    assert!(names == expected, "{} lines", names.lines().count());
+    assert_eq!(stage.muster("get nodes").await.ok().lines().count(), NODES + 1);
 }

@@ -98,7 +98,7 @@ impl Stage {
         StoreClient::connect(StoreEndpoints::new([format!("http://{address}")])).unwrap()
     }
 
-    fn command(&self, arguments: &str) -> Command {
+    pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
         // The tester's own settings are not the test's.
         for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-use super::super::model::Controller;
+use super::super::model::{Controller, Store};
 use super::*;
 use crate::samples::{self, now};
 use muster_proto::condition::ConditionStatus;
@@ -49,13 +49,13 @@ fn fleet() -> Controller {
 fn the_picture_as_it_is_printed() {
     let nodes = nodes();
     let nodes = nodes[58..].iter();
-    insta::assert_snapshot!(text(&Model::of(nodes, &fleet(), now())));
+    insta::assert_snapshot!(text(&Model::of(nodes, Store::Heard, &fleet(), now())));
 }
 
 #[test]
 fn the_picture_on_a_small_screen() {
     let nodes = nodes();
-    let model = Model::of(nodes.iter(), &Controller::Silent, now());
+    let model = Model::of(nodes.iter(), Store::Silent, &Controller::Silent, now());
     let mut terminal = Terminal::new(TestBackend::new(100, 14)).unwrap();
     terminal.draw(|frame| draw(&model, 61, frame)).unwrap();
     insta::assert_snapshot!(lines(terminal.backend().buffer()).join("\n"));
@@ -63,10 +63,10 @@ fn the_picture_on_a_small_screen() {
 
 #[test]
 fn an_empty_fleet_and_a_tiny_screen_do_no_harm() {
-    let model = Model::of([].into_iter(), &Controller::Silent, now());
+    let model = Model::of([].into_iter(), Store::Heard, &Controller::Silent, now());
     assert!(text(&model).starts_with("0 nodes"), "{}", text(&model));
     let nodes = nodes();
-    let model = Model::of(nodes.iter(), &fleet(), now());
+    let model = Model::of(nodes.iter(), Store::Heard, &fleet(), now());
     for (width, height) in [(1, 1), (3, 2), (20, 5)] {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(&model, model.scrolled(usize::MAX), frame)).unwrap();
