@@ -13,7 +13,7 @@ use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
 use crate::leader::{ElectionSettings, SettingsError};
 use crate::policy::Policy;
-use crate::{cidr, cloud, placement};
+use crate::{cidr, cloud, collection, placement};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
 #[derive(Clone, Debug, Parser)]
@@ -36,6 +36,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub leader: LeaderFlags,
+
+    #[command(flatten)]
+    pub collection: CollectionFlags,
 
     #[command(flatten)]
     pub addresses: AddressFlags,
@@ -110,6 +113,23 @@ pub struct LeaderFlags {
     /// How often a leader renews and the others look
     #[arg(long, env = "MUSTER_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
     pub leader_elect_retry_period: Duration,
+}
+
+/// When pods are removed that nobody else will ever remove.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Pod collection")]
+pub struct CollectionFlags {
+    /// Between two looks
+    #[arg(long, env = "MUSTER_POD_GC_PERIOD", default_value = "20s", value_parser = parse_duration)]
+    pub pod_gc_period: Duration,
+
+    /// How long a node must have been missing before its pods are removed
+    #[arg(long, env = "MUSTER_POD_GC_QUARANTINE", default_value = "40s", value_parser = parse_duration)]
+    pub pod_gc_quarantine: Duration,
+
+    /// How many pods that have ended are kept; 0 keeps all
+    #[arg(long, env = "MUSTER_TERMINATED_POD_GC_THRESHOLD", default_value_t = 12_500)]
+    pub terminated_pod_gc_threshold: usize,
 }
 
 /// What address blocks nodes are given.
@@ -220,6 +240,7 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         ("node-monitor-period", health.node_monitor_period),
         ("node-monitor-grace-period", health.node_monitor_grace_period),
         ("node-startup-grace-period", health.node_startup_grace_period),
+        ("pod-gc-period", flags.collection.pod_gc_period),
     ] {
         if time.is_zero() {
             return Err(ConfigError::Zero { flag });
@@ -254,6 +275,12 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
             delete_period: flags.cloud.cloud_delete_period,
         }),
         placement: placement::Settings::default(),
+        collection: collection::Settings {
+            period: flags.collection.pod_gc_period,
+            quarantine: flags.collection.pod_gc_quarantine,
+            kept: Some(flags.collection.terminated_pod_gc_threshold).filter(|kept| *kept > 0),
+            ..collection::Settings::default()
+        },
     })
 }
 
