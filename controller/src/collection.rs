@@ -163,22 +163,15 @@ impl Collection {
     fn end_ended(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
         let Some(kept) = self.settings.kept else { return };
         let excess = self.index.ended.len().saturating_sub(kept);
-        let keys: Vec<Key> = self.index.ended.iter().take(excess).map(|rank| rank.key.clone()).collect();
-        self.end_all(
-            keys,
-            world,
-            left,
-            plan,
-            "more pods have ended than are kept",
-            "too many pods have ended",
-        );
+        let keys = self.not_asked(self.index.ended.iter().take(excess).map(|rank| &rank.key), *left);
+        self.end_all(keys, world, left, plan, "too many pods have ended");
     }
 
     /// Pods being deleted on nodes that are off, as somebody vouches.
     fn end_out_of_service(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
         let nodes = self.index.out_of_service.iter();
-        let keys: Vec<Key> = nodes.flat_map(|node| self.index.ending_on(node.as_str())).cloned().collect();
-        self.end_all(keys, world, left, plan, "its node is out of service", "the node is out of service");
+        let keys = self.not_asked(nodes.flat_map(|node| self.index.ending_on(node.as_str())), *left);
+        self.end_all(keys, world, left, plan, "the node is out of service");
     }
 
     /// Nodes that have been missing for long enough: the store itself has the last word.
@@ -201,7 +194,8 @@ impl Collection {
         let names: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
         for name in names {
             let keys: Vec<Key> = world.pods_on(name.as_str()).map(|pod| Key::of(&**pod)).collect();
-            self.end_all(keys, world, left, plan, "its node no longer exists", "node no longer exists");
+            let keys = self.not_asked(keys.iter(), *left);
+            self.end_all(keys, world, left, plan, "node no longer exists");
             if *left == 0 {
                 return; // There may be more of them.
             }
@@ -213,8 +207,13 @@ impl Collection {
 
     /// Pods being deleted that were never bound.
     fn end_unbound(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
-        let keys: Vec<Key> = self.index.ending_unbound.iter().cloned().collect();
-        self.end_all(keys, world, left, plan, "it ends and was never bound", "the pod was never bound");
+        let keys = self.not_asked(self.index.ending_unbound.iter(), *left);
+        self.end_all(keys, world, left, plan, "the pod was never bound");
+    }
+
+    /// The first of them whose end we have not asked for, at most so many.
+    fn not_asked<'a>(&self, keys: impl Iterator<Item = &'a Key>, most: usize) -> Vec<Key> {
+        keys.filter(|key| !self.asked.contains_key(key)).take(most).cloned().collect()
     }
 
     fn end_all(
@@ -224,16 +223,12 @@ impl Collection {
         left: &mut usize,
         plan: &mut Plan,
         why: &'static str,
-        message: &str,
     ) {
         for key in keys {
-            if *left == 0 {
-                return;
-            }
-            let Some(pod) = world.pod(&key).filter(|_| !self.asked.contains_key(&key)) else { continue };
+            let Some(pod) = world.pod(&key) else { continue };
             let mark = (!pod.is_finished()).then(|| EndMark {
                 reason: DELETION_BY_POD_GC.to_owned(),
-                message: format!("PodGC: {message}"),
+                message: format!("PodGC: {why}"),
                 fail: true,
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };

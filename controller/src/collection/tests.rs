@@ -74,6 +74,21 @@ fn s160_a_node_that_comes_back_while_the_store_is_asked_keeps_them_too() {
 }
 
 #[test]
+fn an_old_answer_says_nothing_about_a_node_that_came_and_went_since() {
+    let mut bench = Bench::new();
+    bench.pod(running("a").on("n"));
+    bench.run_until(39);
+    bench.millis = 40_000;
+    let question = bench.decide().proposals.remove(0);
+    bench.node(node("n"));
+    bench.delete_node("n");
+    bench.settle(&question, Err(Failure::Gone));
+    assert_eq!(bench.collection.explain_node("n"), Prospect::Orphaned { until: at(80).mono });
+    assert_eq!(bench.run_until(79), Vec::<String>::new());
+    assert_eq!(bench.run_until(80)[0], "80 n?");
+}
+
+#[test]
 fn quarantine_is_not_extended_by_more_of_the_same() {
     let mut bench = Bench::new();
     bench.pod(running("a").on("n"));

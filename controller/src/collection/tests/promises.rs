@@ -120,7 +120,7 @@ impl Run {
                 assert!(self.may_go(pod), "{} is not to go: {pod:?}", key.name);
             }
             Subject::Node(name, _) => {
-                assert!(self.was_missed_for_long(name.as_str()), "{name} is not missed")
+                assert!(self.was_missed_for_long(name.as_str()), "{name} is not missed");
             }
         }
     }
