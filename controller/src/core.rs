@@ -125,10 +125,16 @@ impl Core {
         }
         // What a write returned is news like any other, only earlier.
         let deltas = match &outcome.result {
-            Ok(Answer::Node(node)) => self.world.apply_node((**node).clone()),
-            Ok(Answer::Pod(pod)) => self.world.apply_pod((**pod).clone()),
+            Ok(Answer::Node(node)) => self.world.learn_node((**node).clone()),
+            Ok(Answer::Pod(pod)) => self.world.learn_pod((**pod).clone()),
             _ => return,
         };
+        self.tell(&deltas, now);
+    }
+
+    /// A node that was just written on somebody's behalf.
+    pub fn learn_node(&mut self, node: Node, now: Now) {
+        let deltas = self.world.learn_node(node);
         self.tell(&deltas, now);
     }
 

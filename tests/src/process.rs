@@ -40,6 +40,11 @@ pub fn binary() -> &'static Path {
 
 /// Builds a package's binary of the same name; returns where it lies.
 pub(crate) fn build(package: &str) -> PathBuf {
+    build_from(package, package)
+}
+
+/// Builds one binary of a package; returns where it lies.
+pub(crate) fn build_from(package: &str, binary: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     // target/<profile>/deps/<test>
     let profile_dir = test.ancestors().nth(2).expect("a test lies in a target directory");
@@ -52,14 +57,14 @@ pub(crate) fn build(package: &str) -> PathBuf {
     without_own_package(&mut cargo);
     let built = cargo
         .args(["build", "--quiet", "--package", "muster-tests", "--package", package])
-        .args(["--bin", package, "--profile", profile])
+        .args(["--bin", binary, "--profile", profile])
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo can be run");
-    assert!(built.success(), "{package} could not be built");
-    profile_dir.join(package)
+    assert!(built.success(), "{binary} could not be built");
+    profile_dir.join(binary)
 }
 
 /// What cargo says about the test's own package would have some build scripts,

@@ -8,12 +8,12 @@ use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{ClientError, Event, Key, StoreClient};
+use muster_store_client::{ClientError, Key, StoreClient};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::not_found;
-use crate::core::{News, Stance};
+use crate::core::Stance;
 use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, ProgressState, preview};
 use crate::drive::Shared;
@@ -133,8 +133,7 @@ impl Intents {
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
-                    let news = Event::Applied { record: written.clone(), traceparent: None };
-                    self.shared.core().observe(News::Node(news), self.shared.now());
+                    self.shared.core().learn_node(written.clone(), self.shared.now());
                     return Ok(written);
                 }
             }
