@@ -16,7 +16,7 @@ pub(crate) struct SelectionFlags {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
 
-    /// All there are in the namespace
+    /// All there are, in the namespace if they have one
     #[arg(long, conflicts_with = "selector")]
     pub(crate) all: bool,
 }
