@@ -1,7 +1,8 @@
 //! VOICE: `muster`, the operator's command.
 //!
-//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in [`mod@print`], which
-//! asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`], and what went wrong in [`failure`].
+//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in
+//! [`mod@print`], which asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`],
+//! and what went wrong in [`failure`].
 
 mod apply;
 mod arguments;
