@@ -11,6 +11,7 @@ pub mod api;
 pub mod authority;
 pub mod cluster;
 pub mod controller_process;
+pub mod cookbook;
 pub mod docker;
 pub mod fixtures;
 pub mod process;
