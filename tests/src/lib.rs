@@ -12,6 +12,7 @@ pub mod authority;
 pub mod cloud_process;
 pub mod cluster;
 pub mod controller_process;
+pub mod cookbook;
 pub mod docker;
 pub mod fixtures;
 pub mod fleet;
