@@ -153,7 +153,7 @@ impl Core {
         let rooms = match &mut self.rooms {
             Some(rooms) => {
                 if std::mem::take(&mut self.interrupted) {
-                    rooms.resume(&self.policy, now);
+                    rooms.resume(&self.world, &self.policy, now);
                 }
                 rooms
             }

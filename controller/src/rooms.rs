@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
@@ -102,9 +103,20 @@ impl Rooms {
     }
 
     /// The store is heard again. Its silence was not the nodes'.
-    pub fn resume(&mut self, policy: &Policy, now: Now) {
-        self.health.refresh(now.mono);
+    pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
+        self.renew_graces(world, policy, now.mono);
         self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
+    }
+
+    /// Everybody gets a new grace who is not marked as lost already.
+    fn renew_graces(&mut self, world: &World, policy: &Policy, now: Mono) {
+        let status =
+            |name: &Name| world.node(name.as_str())?.condition(types::READY).map(|ready| ready.status);
+        let unmarked = |name: &Name| status(name) != Some(ConditionStatus::Unknown);
+        for name in self.health.refresh(policy, now, unmarked) {
+            self.zones.set_silent(&name, false);
+            self.silent.forget(&name);
+        }
     }
 
     pub fn observe(&mut self, delta: &Delta, world: &World, policy: &Policy, now: Now) {
@@ -203,7 +215,7 @@ impl Rooms {
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);
-        self.assess(policy, now);
+        self.assess(world, policy, now);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
         self.drains.decide(world, now, &mut plan);
@@ -253,7 +265,7 @@ impl Rooms {
     }
 
     /// Passes lie on a grid, so that a late one does not put off those after it.
-    fn assess(&mut self, policy: &Policy, now: Now) {
+    fn assess(&mut self, world: &World, policy: &Policy, now: Now) {
         if now.mono < self.next_pass {
             return;
         }
@@ -262,7 +274,7 @@ impl Rooms {
         self.next_pass = pass + policy.monitor_period;
         let held = pass < self.hold.until;
         if self.zones.pass(policy, pass, held) == Turn::Left {
-            self.health.refresh(pass);
+            self.renew_graces(world, policy, pass);
         }
     }
 

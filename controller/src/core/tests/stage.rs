@@ -33,7 +33,7 @@ pub(super) struct Stage {
     leases: HashMap<String, Timestamp>,
     agents: BTreeMap<String, Agent>,
     /// How many of the next writes of this kind fail.
-    failures: Vec<(&'static str, usize)>,
+    pub(super) failures: Vec<(&'static str, usize)>,
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
     heard: bool,
