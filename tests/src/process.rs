@@ -2,11 +2,12 @@
 //!
 //! What a crash leaves behind can only be seen from outside, so these tests run
 //! the binary itself. A [`StoreProcess`] is killed when it is dropped.
-//! [`journal`] are writers that know what was acknowledged to them.
+//! [`journal`] are writers that know what was acknowledged to them, [`tale`] watchers that know what they were told.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 pub mod journal;
+pub mod tale;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

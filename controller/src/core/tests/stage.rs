@@ -37,6 +37,8 @@ pub(super) struct Stage {
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
     heard: bool,
+    /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
+    pub(super) sure_of_itself: bool,
 }
 
 /// What a machine does every ten seconds.
@@ -67,6 +69,7 @@ impl Stage {
             failures: Vec::new(),
             history: Vec::new(),
             heard: false,
+            sure_of_itself: false,
         }
     }
 
@@ -296,6 +299,8 @@ impl Stage {
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             let plan = self.core.decide(self.now());
+            let again = self.core.decide(self.now());
+            assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
             for event in plan.events {
                 let (name, reason) = (event.involved.name, event.reason);
                 let text = match event.message.split_once(" Pod ") {
@@ -355,6 +360,12 @@ impl Stage {
                 let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
                 if held.meta.uid != Some(*uid) {
                     return Err(Failure::Gone);
+                }
+                if self.sure_of_itself {
+                    let rooms = self.rooms();
+                    assert!(!rooms.zones.is_disrupted(), "{} leaves while every zone is lost", key.name);
+                    assert!(rooms.hold.until <= self.now().mono, "{} leaves during a hold", key.name);
+                    assert!(self.heard, "{} leaves while the store is not heard", key.name);
                 }
                 self.note(format!("evict {}", key.name));
                 held.meta.deletion_timestamp = Some(self.now().wall);
