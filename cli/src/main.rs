@@ -27,6 +27,7 @@ mod manual;
 mod print;
 mod records;
 mod schema;
+mod simulation;
 mod taint;
 mod targets;
 mod terminal;
@@ -39,6 +40,7 @@ mod samples;
 use std::process::ExitCode;
 
 use clap::Parser;
+use muster_agent::runtime::shim;
 
 use self::arguments::{Arguments, Command};
 use self::failure::Failure;
@@ -47,6 +49,11 @@ use self::failure::Failure;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    // Before anything else: the agent in `muster up` starts containers through this very program.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == shim::SUBCOMMAND) {
+        return shim::shim_main(arguments);
+    }
     let command = Arguments::parse().command;
     let name = command.name();
     match run(command) {
