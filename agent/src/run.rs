@@ -149,7 +149,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let service =
         Service { board: Arc::clone(&board), identity: identity.clone(), limitations: limitations.clone() };
     let security = config.security.clone();
-    let server = Server::new(config.server.clone(), security, over.clone());
+    let server = Server::new(config.server.clone(), security, over.clone()).metered(&mut registry);
     let link = Link {
         client,
         storage: config.state_dir.clone(),
