@@ -95,7 +95,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let routes =
         Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
-    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
     let drive = Drive {

@@ -318,14 +318,20 @@ impl StoreProcess {
 
     /// One metric of its HTTP port, by its name in the text.
     pub fn metric(&self, name: &str) -> f64 {
+        let text = self.metrics();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+    }
+
+    /// All metrics of its HTTP port.
+    pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.address("http")).expect("the HTTP port is open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("the HTTP port takes requests");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("the HTTP port answers");
-        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-        value.unwrap_or_else(|| panic!("no metric {name} in:\n{answer}"))
+        answer
     }
 
     /// The memory it holds, in bytes.

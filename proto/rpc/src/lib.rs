@@ -5,12 +5,13 @@
 //! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
 //! - [`shutdown`]: a signal becomes a token, a grace, a stop.
 //! - [`config`]: flags, environment and config file. [`telemetry`]: logs and spans. [`http`]: metrics and readiness;
-//!   [`probe`] asks for the latter.
+//!   [`probe`] asks for the latter, and [`exemplar`] leads from a latency to a trace.
 //! - [`clock`] and [`backoff`]: time as an input, and when to try again.
 
 pub mod backoff;
 pub mod clock;
 pub mod config;
+pub mod exemplar;
 pub mod http;
 pub mod identity;
 pub mod layers;
