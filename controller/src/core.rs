@@ -11,7 +11,7 @@ use muster_proto::record::Record;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::Event;
 
-use crate::plan::{Answer, Outcome, Plan};
+use crate::plan::{Answer, Outcome, Plan, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::time::Now;
@@ -163,6 +163,15 @@ impl Core {
             }
         };
         rooms.decide(&self.world, &self.policy, now)
+    }
+
+    /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
+    /// version tells the store so.
+    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+        match &self.rooms {
+            Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, now),
+            _ => Some("nothing is judged now"),
+        }
     }
 
     pub fn stance(&self) -> Stance {

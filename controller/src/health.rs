@@ -28,6 +28,8 @@ pub struct Health {
     silent: BTreeSet<Name>,
     /// Everybody counts as heard at this moment, if not later.
     fresh_since: Mono,
+    /// How often everybody got a new grace.
+    epoch: u64,
     /// Nodes that gave a sign of life since then, or since we began to look.
     heard: usize,
 }
@@ -42,6 +44,8 @@ struct Memory {
     renewal: Option<Timestamp>,
     /// Its place in `deadlines`; `None` when it is silent.
     due: Option<Mono>,
+    /// The epoch in which it last gave a sign of life; `None` if it never did.
+    spoke_in: Option<u64>,
 }
 
 /// What a node was last heard by.
@@ -100,11 +104,6 @@ impl Memory {
         self.due = Some(deadline);
         deadlines.insert((deadline, name.clone()));
     }
-
-    /// Whether it gave a sign of life since that moment.
-    fn has_spoken(&self, since: Mono) -> bool {
-        matches!(self.heard_by, Sign::Lease | Sign::Status) && self.heard_at >= since
-    }
 }
 
 impl Health {
@@ -156,7 +155,7 @@ impl Health {
         } else {
             (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), Sign::Created)
         };
-        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None };
+        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None, spoke_in: None };
         memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
         self.nodes.insert(name, memory);
     }
@@ -166,7 +165,7 @@ impl Health {
         if let Some(due) = memory.due {
             self.deadlines.remove(&(due, name.clone()));
         }
-        self.heard -= usize::from(memory.has_spoken(self.fresh_since));
+        self.heard -= usize::from(memory.spoke_in == Some(self.epoch));
         self.silent.remove(name);
     }
 
@@ -187,7 +186,9 @@ impl Health {
 
     fn hear(&mut self, name: &Name, sign: Sign, policy: &Policy, now: Mono) -> Heard {
         let memory = self.nodes.get_mut(name).expect("only nodes that are known are heard");
-        self.heard += usize::from(!memory.has_spoken(self.fresh_since));
+        if memory.spoke_in.replace(self.epoch) != Some(self.epoch) {
+            self.heard += 1;
+        }
         memory.heard_at = now;
         memory.heard_by = sign;
         let was_silent = memory.due.is_none();
@@ -227,6 +228,7 @@ impl Health {
     /// their silence yet. Returns them; the other silent ones stay so until they speak.
     pub fn refresh(&mut self, policy: &Policy, now: Mono, unmarked: impl Fn(&Name) -> bool) -> Vec<Name> {
         self.fresh_since = now;
+        self.epoch += 1;
         self.heard = 0;
         let forgiven: Vec<Name> = self.silent.iter().filter(|name| unmarked(name)).cloned().collect();
         for name in &forgiven {

@@ -20,7 +20,7 @@ use crate::eviction::Evictions;
 use crate::health::{Health, Heard, unknown};
 use crate::marks::Marks;
 use crate::placement::Placement;
-use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
+use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
 use crate::world::{Change, Delta, World};
@@ -44,11 +44,16 @@ pub struct Rooms {
     /// Nodes whose record may not be as the rooms want it.
     records: Docket<Name>,
     pub(crate) hold: Hold,
+    /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
+    catching_up_until: Mono,
     /// When the zones are assessed next.
     pub(crate) next_pass: Mono,
     /// What happened since the last decision, for people.
     events: Vec<muster_proto::event::Event>,
 }
+
+/// How long a stream that runs again is given to tell what was missed.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Why and until when nobody is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +88,7 @@ impl Rooms {
             losing: BTreeSet::new(),
             records: Docket::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
+            catching_up_until: now.mono,
             next_pass: now.mono,
             events: Vec::new(),
         };
@@ -106,6 +112,7 @@ impl Rooms {
     pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
         self.renew_graces(world, policy, now.mono);
         self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
+        self.catching_up_until = now.mono + CATCH_UP;
     }
 
     /// Everybody gets a new grace who is not marked as lost already.
@@ -153,6 +160,7 @@ impl Rooms {
                 let message = format!("Node {name} event: Removing Node {name} from Controller");
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
                 self.silent.forget(name);
+                self.losing.remove(name);
                 self.records.forget(name);
                 return;
             }
@@ -207,8 +215,27 @@ impl Rooms {
         }
     }
 
+    /// Why a proposal that had to wait does not hold any more, as far as no version of a record tells.
+    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+        match (proposal.room, &proposal.subject) {
+            (Room::Health, Subject::Node(name, _)) if !self.health.is_silent(name) => {
+                Some("the node was heard meanwhile")
+            }
+            (Room::Eviction, Subject::Pod(key, uid)) => {
+                let from = self.health_evictions_from();
+                (!self.evictions.is_due(key, *uid, from, now.mono))
+                    .then_some("nothing drives it off any more")
+            }
+            _ => None,
+        }
+    }
+
     pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
         let mut plan = Plan::default();
+        if now.mono < self.catching_up_until {
+            plan.wake_by(self.catching_up_until);
+            return plan;
+        }
         // Whoever fell silent by now counts before the zones are assessed.
         for name in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
@@ -223,7 +250,12 @@ impl Rooms {
             cidrs.decide(world, now, &mut plan);
         }
         if let Some(cloud) = &mut self.cloud {
-            cloud.decide(world, now, &mut plan);
+            // Nodes are deleted on its word, so it is asked only when we may act on the answer.
+            if now.mono >= self.hold.until {
+                cloud.decide(world, now, &mut plan);
+            } else {
+                plan.wake_by(self.hold.until);
+            }
         }
         self.placement.decide(world, now, &mut plan);
         self.collection.decide(world, now, &mut plan);
@@ -293,7 +325,10 @@ impl Rooms {
             self.records.add(name);
         }
         for name in self.records.take(now.mono) {
-            let Some(node) = world.node(name.as_str()) else { continue };
+            let Some(node) = world.node(name.as_str()) else {
+                self.records.forget(&name);
+                continue;
+            };
             let mut next = Node::clone(node);
             conditions::shape(&mut next, now);
             self.zones.shape(&mut next, now);

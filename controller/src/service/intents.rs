@@ -102,22 +102,23 @@ impl Intents {
                 let next = async {
                     loop {
                         decided.borrow_and_update();
-                        let progress = progress(&shared, &name);
-                        if last.as_ref() != Some(&progress) {
-                            return progress;
-                        }
-                        if decided.changed().await.is_err() {
-                            return progress;
+                        let progress = progress(&shared, &name)?;
+                        if last.as_ref() != Some(&progress) || decided.changed().await.is_err() {
+                            return Ok(progress);
                         }
                     }
                 };
-                let progress = tokio::select! {
-                    () = stop => return Some((Err(Status::unavailable("the controller stops; the drain goes on")), (decided, None, true))),
+                let progress: Result<DrainProgress, Status> = tokio::select! {
+                    () = stop => Err(Status::unavailable("the controller stops; the drain goes on")),
                     progress = next => progress,
                 };
-                let ended = progress.state.is_final();
-                let response = told(progress.clone());
-                Some((Ok(response), (decided, Some(progress), ended)))
+                Some(match progress {
+                    Ok(progress) => {
+                        let ended = progress.state.is_final();
+                        (Ok(told(progress.clone())), (decided, Some(progress), ended))
+                    }
+                    Err(status) => (Err(status), (decided, None, true)),
+                })
             }
         })
     }
@@ -142,17 +143,20 @@ impl Intents {
     }
 }
 
-fn progress(shared: &Shared, name: &Name) -> DrainProgress {
+fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
     let core = shared.core();
-    let progress =
-        core.rooms().and_then(|rooms| rooms.drains.progress(core.world(), name.as_str(), shared.now()));
-    progress.unwrap_or_else(|| {
+    let Some(rooms) = core.rooms() else {
+        return Err(Status::unavailable(
+            "this controller does not lead any more; the drain goes on under another",
+        ));
+    };
+    Ok(rooms.drains.progress(core.world(), name.as_str(), shared.now()).unwrap_or_else(|| {
         let message = match core.world().node(name.as_str()) {
             Some(_) => "the drain was called off",
             None => "the node is gone",
         };
         DrainProgress { state: ProgressState::Cancelled, message: message.to_owned(), pods: Vec::new() }
-    })
+    }))
 }
 
 fn told(progress: DrainProgress) -> pb::DrainNodeResponse {

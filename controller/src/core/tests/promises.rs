@@ -119,8 +119,8 @@ proptest! {
             let mut given_up = stage.given_up();
             given_up.retain(|taint| taint.1.starts_with(zone) && !swaps.contains(taint));
             for pair in given_up.windows(2) {
-                // A write that failed lands late, by at most what two tries take.
-                prop_assert!(pair[1].0 - pair[0].0 >= 10.0 - 0.4, "{given_up:?}");
+                // A pass that was late and a write that failed land late, by less than that.
+                prop_assert!(pair[1].0 - pair[0].0 > 10.0 - 2.0, "{given_up:?}");
             }
         }
     }

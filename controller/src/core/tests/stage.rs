@@ -34,6 +34,9 @@ pub(super) struct Stage {
     agents: BTreeMap<String, Agent>,
     /// How many of the next writes of this kind fail.
     pub(super) failures: Vec<(&'static str, usize)>,
+    /// Proposals with this reason are kept instead of being performed.
+    hold_back: Option<&'static str>,
+    pub(super) held_back: Vec<Proposal>,
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
     heard: bool,
@@ -67,6 +70,8 @@ impl Stage {
             leases: HashMap::new(),
             agents: BTreeMap::new(),
             failures: Vec::new(),
+            hold_back: None,
+            held_back: Vec::new(),
             history: Vec::new(),
             heard: false,
             sure_of_itself: false,
@@ -273,6 +278,20 @@ impl Stage {
         }
     }
 
+    /// Proposals with this reason take long.
+    pub(super) fn hold_back(&mut self, why: &'static str) {
+        self.hold_back = Some(why);
+    }
+
+    /// What took long is done.
+    pub(super) fn let_go(&mut self) {
+        self.hold_back = None;
+        for proposal in std::mem::take(&mut self.held_back) {
+            self.perform(proposal);
+        }
+        self.act();
+    }
+
     /// The next writes whose reason is this fail.
     pub(super) fn fail(&mut self, why: &'static str, times: usize) {
         self.failures.push((why, times));
@@ -322,6 +341,9 @@ impl Stage {
     }
 
     fn perform(&mut self, proposal: Proposal) {
+        if self.hold_back.is_some_and(|why| why == proposal.why) {
+            return self.held_back.push(proposal);
+        }
         let Proposal { room, subject, action, why } = proposal;
         let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
         let result = match failing {
