@@ -13,6 +13,7 @@ mod connection;
 mod cordon;
 mod create;
 mod delete;
+mod demo;
 mod describe;
 mod doctor;
 mod drain;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Up(flags) => up::main(&flags).map_err(Failure::from),
+        Command::Demo(flags) => demo::main(&flags),
         Command::Get(flags) => asking(get::run(flags)),
         Command::Describe(flags) => asking(describe::run(flags)),
         Command::Apply(flags) => asking(apply::run(flags)),

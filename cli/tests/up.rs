@@ -161,7 +161,7 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
 
 /// What the store says of a node's Ready.
 async fn ready(nodes: &NodeServiceClient<Channel>, name: &str) -> String {
-    let request = pb::GetNodeRequest { name: name.to_owned(), ..Default::default() };
+    let request = pb::GetNodeRequest { name: name.to_owned() };
     let node = nodes.clone().get_node(request).await.unwrap().into_inner().node.unwrap();
     let conditions = node.status.unwrap_or_default().conditions;
     conditions.into_iter().find(|found| found.r#type == "Ready").map(|found| found.status).unwrap_or_default()
@@ -191,7 +191,7 @@ async fn create(pods: &PodServiceClient<Channel>, pod: pb::Pod) {
 
 /// The pod, if it is there.
 async fn find(pods: &PodServiceClient<Channel>, name: &str) -> Option<pb::Pod> {
-    let request = pb::GetPodRequest { namespace: "default".into(), name: name.into(), ..Default::default() };
+    let request = pb::GetPodRequest { namespace: "default".into(), name: name.into() };
     match pods.clone().get_pod(request).await {
         Ok(answer) => answer.into_inner().pod,
         Err(status) if status.code() == Code::NotFound => None,
