@@ -152,7 +152,7 @@ impl FleetService for Service {
         let timeout = timeout.map(Duration::try_from).transpose();
         let timeout = timeout.map_err(|_| invalid("timeout", "must not be negative"))?;
         if plan_only {
-            let plan = self.intents.preview(&name, &options)?;
+            let plan = self.intents.preview(&name, &options).await?;
             return Ok(Response::new(Box::pin(stream::iter([Ok(plan)]))));
         }
         self.intents.check_leads(&self.leadership.borrow().holder)?;

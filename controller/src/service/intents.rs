@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt};
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{ClientError, Key, StoreClient};
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::not_found;
 use crate::core::Stance;
+use crate::drain::filters::PodAction;
 use crate::drain::intent;
-use crate::drain::progress::{DrainProgress, ProgressState, preview};
+use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use crate::drive::Shared;
 
+/// Evictions that are tried at once.
+const TRIALS: usize = 16;
 /// How often a record that others write at the same time is read again.
 const TRIES: usize = 10;
 
@@ -36,11 +39,30 @@ impl Intents {
         self.change(name, intent::uncordon).await
     }
 
-    /// What a drain would do, without asking for one.
-    pub fn preview(&self, name: &Name, options: &DrainOptions) -> Result<pb::DrainNodeResponse, Status> {
+    /// What a drain would do, without asking for one. The store says which budgets would be in the way now.
+    pub async fn preview(
+        &self,
+        name: &Name,
+        options: &DrainOptions,
+    ) -> Result<pb::DrainNodeResponse, Status> {
         let now = self.shared.now();
         let plan = preview(self.shared.core().world(), name.as_str(), options, now);
-        plan.map(told).ok_or_else(|| not_found(name))
+        let mut plan = plan.ok_or_else(|| not_found(name))?;
+        let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
+        stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
+        Ok(told(plan))
+    }
+
+    /// Asks for an eviction that does not happen.
+    async fn try_eviction(&self, pod: &mut PodProgress) {
+        let preconditions = Preconditions { uid: Some(pod.uid), resource_version: None };
+        let delete = DeleteOptions { preconditions, grace_period_seconds: None };
+        if let Err(ClientError::BudgetExhausted { message, .. }) =
+            self.client.evict(&pod.key, EvictOptions { delete, dry_run: true }).await
+        {
+            pod.state = PodState::Blocked;
+            pod.reason = message;
+        }
     }
 
     pub async fn request_drain(

@@ -5,8 +5,8 @@
 //! left without an answer: of that one either both sides of it are right.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message as Say;
