@@ -4,7 +4,7 @@
 //!   call: its span, the in-flight cap, its deadline.
 //! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
 //! - [`shutdown`]: a signal becomes a token, a grace, a stop.
-//! - [`config`]: flags, environment and config file. [`telemetry`]: logs and spans. [`http`]: metrics and readiness.
+//! - [`config`]: flags, environment and config file. [`telemetry`]: logs and where spans go; [`trace`]: spans. [`http`]: metrics and readiness.
 //! - [`clock`] and [`backoff`]: time as an input, and when to try again.
 
 pub mod backoff;
@@ -17,6 +17,7 @@ pub mod server;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
+pub mod trace;
 
 /// The domain of every `google.rpc.ErrorInfo` that Muster sends.
 pub const ERROR_DOMAIN: &str = "muster.dev";

@@ -122,7 +122,10 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new(endpoints: &StoreEndpoints) -> Result<Ring, EndpointError> {
-        let connect = |url: &String| Ok(InjectLayer.layer(endpoints.endpoint(url.trim())?.connect_lazy()));
+        let connect = |url: &String| {
+            let endpoint = endpoints.endpoint(url.trim())?;
+            Ok(InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri()))
+        };
         let transports: Vec<Transport> = endpoints.urls.iter().map(connect).collect::<Result<_, _>>()?;
         if transports.is_empty() {
             return Err(EndpointError::None);
