@@ -1,8 +1,8 @@
 //! When to renew, when to try again, and when nobody is listening. Pure.
 //!
 //! A round is one renewal of the node's lease. On the heartbeat stream, to *ensure* the lease is to open a stream
-//! and say hello, which creates the lease where there is none; to *renew* is one small message on it. All
-//! randomness is drawn by the caller, as a number in 0..1.
+//! and say hello, which creates the lease where there is none; to *renew* is one small message on it, or on a new
+//! stream where the last one broke. All randomness is drawn by the caller, as a number in 0..1.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const RENEWALS_PER_LEASE: u32 = 4;
 const JITTER: f64 = 0.04;
 /// Tries of one round, without a pause.
 pub const RENEW_ATTEMPTS: u32 = 5;
-/// Failures in a row after which the connection itself is suspected.
+/// Calls in a row that nobody answered, after which the connection is dropped.
 const REDIAL_AFTER: u32 = 2;
 /// Between attempts to ensure the lease.
 const ENSURE: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(7));
@@ -43,6 +43,17 @@ pub fn answer_deadline(update_frequency: Duration, lease_duration: Duration) -> 
     update_frequency.min(lease_duration / 2)
 }
 
+/// How often a connection is probed, and how long a probe may go unanswered.
+///
+/// The usual settings are made for the usual lease. A shorter one needs quicker probes, or a dead connection would
+/// outlive it; below a second, a machine that is only busy would be taken for dead.
+pub fn keepalive(lease_duration: Duration) -> (Duration, Duration) {
+    let least = Duration::from_secs(1);
+    let [interval, timeout] = [(4, 10), (8, 5)]
+        .map(|(share, most)| (lease_duration / share).clamp(least, Duration::from_secs(most)));
+    (interval, timeout)
+}
+
 /// A draw within its bounds; a bad one must not panic the loop.
 pub(crate) fn unit(draw: f64) -> f64 {
     if draw.is_nan() { 0.0 } else { draw.clamp(0.0, 1.0) }
@@ -60,15 +71,6 @@ pub enum Step {
     Renew,
 }
 
-/// How an attempt to ensure the lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ensured {
-    /// It was there, and is to be renewed in this round.
-    Found,
-    /// It was created just now, which is as good as a renewal.
-    Created,
-}
-
 /// The rounds of one node's lease.
 #[derive(Clone, Debug)]
 pub struct Cadence {
@@ -78,10 +80,6 @@ pub struct Cadence {
     round: Mono,
     /// Attempts to ensure that came to nothing since the last renewal.
     ensure_failures: u32,
-    /// Whether a renewal was acknowledged since the lease was last ensured.
-    settled: bool,
-    failures_in_a_row: u32,
-    last_acknowledged: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,15 +98,7 @@ enum Task {
 impl Cadence {
     /// The first round is due at once.
     pub fn new(lease_duration: Duration, now: Mono) -> Cadence {
-        Cadence {
-            lease_duration,
-            phase: Phase::Ensuring,
-            round: now,
-            ensure_failures: 0,
-            settled: false,
-            failures_in_a_row: 0,
-            last_acknowledged: None,
-        }
+        Cadence { lease_duration, phase: Phase::Ensuring, round: now, ensure_failures: 0 }
     }
 
     /// How often the lease is renewed unless the store wishes otherwise.
@@ -134,42 +124,29 @@ impl Cadence {
         }
     }
 
-    /// The lease is there.
-    pub fn observe_ensured(&mut self, ensured: Ensured, draw: f64, now: Mono) {
-        self.failures_in_a_row = 0;
-        self.settled = false;
+    /// The lease is there, and is renewed in the same round.
+    pub fn observe_ensured(&mut self, now: Mono) {
         // However long it took to get here: the rounds go on from now.
         self.round = now;
-        match ensured {
-            Ensured::Found => self.phase = Phase::Renewing { failures: 0 },
-            Ensured::Created => {
-                self.last_acknowledged = Some(now);
-                self.next_round(Task::Renew, None, draw);
-            }
-        }
+        self.phase = Phase::Renewing { failures: 0 };
     }
 
     /// The lease could not be ensured: it is tried for ever, less and less often.
     pub fn observe_ensure_failed(&mut self, draw: f64, now: Mono) {
-        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
         self.ensure_failures = self.ensure_failures.saturating_add(1);
         let until = now + ENSURE.delay(self.ensure_failures, draw);
         self.phase = Phase::Waiting { until, then: Task::Ensure };
     }
 
     /// The store has the renewal, and may wish for the next one at another time than ours.
-    pub fn observe_renewed(&mut self, wished: Option<Duration>, draw: f64, now: Mono) {
-        self.failures_in_a_row = 0;
+    pub fn observe_renewed(&mut self, wished: Option<Duration>, draw: f64) {
         self.ensure_failures = 0;
-        self.settled = true;
-        self.last_acknowledged = Some(now);
         self.next_round(Task::Renew, wished, draw);
     }
 
     /// A renewal failed, or was not answered in time. The fifth failure ends the round, and the next one does not
     /// take the lease for granted.
     pub fn observe_renew_failed(&mut self, draw: f64) {
-        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
         let failures = match self.phase {
             Phase::Renewing { failures } => failures.saturating_add(1),
             Phase::Waiting { .. } | Phase::Ensuring => 1,
@@ -181,32 +158,6 @@ impl Cadence {
         }
     }
 
-    /// The stream broke: the lease has to be ensured again before it is renewed. At once if the stream had served,
-    /// else after a pause: a store that takes streams only to drop them is not helped by more of them.
-    pub fn observe_disconnected(&mut self, draw: f64, now: Mono) {
-        if self.settled {
-            self.settled = false;
-            self.phase = Phase::Ensuring;
-        } else {
-            self.observe_ensure_failed(draw, now);
-        }
-    }
-
-    /// Whether the connection should be dropped and dialled anew.
-    pub fn must_redial(&self) -> bool {
-        self.failures_in_a_row >= REDIAL_AFTER
-    }
-
-    /// When the store last acknowledged this node.
-    pub fn last_acknowledged(&self) -> Option<Mono> {
-        self.last_acknowledged
-    }
-
-    /// Whether our last sign of life has run out: others may by now believe that this node is gone.
-    pub fn is_cut_off(&self, now: Mono) -> bool {
-        self.last_acknowledged.is_none_or(|at| now - at >= self.lease_duration)
-    }
-
     fn next_round(&mut self, then: Task, wished: Option<Duration>, draw: f64) {
         let wait = match wished {
             // The store has spread its wishes already. One that would let the lease run out, or keep the machine
@@ -215,5 +166,24 @@ impl Cadence {
             None => jittered(self.interval(), draw),
         };
         self.phase = Phase::Waiting { until: self.round + wait, then };
+    }
+}
+
+/// Whether the connection itself is to be doubted: one that is dead may look alive for long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubt {
+    silences: u32,
+}
+
+impl Doubt {
+    /// Somebody answered, be it with a refusal.
+    pub fn observe_answer(&mut self) {
+        self.silences = 0;
+    }
+
+    /// Nobody did. Says whether the connection should be dropped and dialled anew.
+    pub fn observe_silence(&mut self) -> bool {
+        self.silences = self.silences.saturating_add(1);
+        self.silences >= REDIAL_AFTER
     }
 }

@@ -1,5 +1,5 @@
 //! `muster-agent`: flags, then run. Called as `muster-agent shim ...` it is one
-//! container's supervisor instead.
+//! container's supervisor instead, and as `muster-agent health` it asks the agent that runs.
 
 use std::env;
 use std::process::ExitCode;
@@ -15,6 +15,9 @@ fn main() -> ExitCode {
     // Before anything else: a shim must stay as small as it can.
     if args.next().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(args);
+    }
+    if let Some(answered) = muster_rpc::probe::asked::<Flags>(env::args_os()) {
+        return answered;
     }
     let flags: Flags = muster_rpc::config::parse();
     match muster_agent::run::main(&flags) {

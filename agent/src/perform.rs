@@ -1,45 +1,43 @@
-//! One action of a plan, one deed, one outcome.
+//! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in [`call`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_proto::node::Node;
+use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod};
 use muster_proto::quantity::Resources;
-use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, StoreClient};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::lifecycle::{Action, Ledger, Outcome};
+use crate::lifecycle::{Action, Outcome};
 use crate::runtime::process::ProcessRuntime;
-use crate::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, Signal, Usage, Workload};
+use crate::runtime::{
+    ContainerId, ContainerSpec, DiskUsage, Limits, Runtime, RuntimeError, Signal, Usage, Workload,
+};
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
 
+pub mod call;
+
 /// A stop hook that ended.
-pub type HookEnded = (muster_proto::name::Uid, String);
+pub type HookEnded = (Uid, String);
 
 /// What deeds are done with.
 pub struct Hands {
-    pub client: StoreClient,
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapSite,
     pub grants: Mutex<Grants>,
-    pub node: Key,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
 
 impl Hands {
-    /// The node, read afresh.
-    pub async fn read_node(&self) -> Result<Node, ClientError> {
-        self.client.get(&self.node).await
-    }
-
-    /// Does what an action says; `ReadNode` is the caller's, who has the ledger.
-    pub async fn perform(&self, action: &Action, ledger: &Ledger) -> Outcome {
+    /// Does what an action says, but for those that take the store.
+    pub async fn perform(&self, action: &Action) -> Outcome {
         match action {
-            Action::ReadNode { .. } => Outcome::Done,
+            Action::ReadNode { .. } | Action::Report { .. } | Action::Delete { .. } => {
+                Outcome::Failed { message: "this takes the store".to_owned() }
+            }
             Action::Start { pod, container, attempt } => self.start(pod, container, *attempt).await,
             Action::RunPreStop { pod, container, within } => self.run_hook(pod, container, *within),
             Action::Term { uid, container } => {
@@ -47,26 +45,6 @@ impl Hands {
             }
             Action::Kill { uid, container } => self.at_newest(*uid, container, ProcessRuntime::kill).await,
             Action::Release { uid } => self.release(*uid).await,
-            Action::Report { uid, if_version, status, .. } => {
-                let Some(pod) = ledger.pod(*uid) else { return Outcome::Gone };
-                let mut wanted = Pod::clone(pod);
-                wanted.meta.resource_version = *if_version;
-                wanted.status = (**status).clone();
-                match self.client.update_status(wanted).await {
-                    Ok(stored) => Outcome::Stored(Box::new(stored)),
-                    Err(error) => refused(error),
-                }
-            }
-            Action::Delete { key, uid } => {
-                let preconditions = Preconditions { uid: Some(*uid), resource_version: None };
-                let at_once = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
-                match self.client.delete::<Pod>(key, at_once).await {
-                    Ok(left) if left.meta.finalizers.is_empty() => Outcome::Gone,
-                    Ok(_) => Outcome::Done,
-                    Err(ClientError::Conflict(_)) => Outcome::Gone,
-                    Err(error) => refused(error),
-                }
-            }
         }
     }
 
@@ -74,9 +52,12 @@ impl Hands {
         let container = pod.spec.all_containers().find(|container| container.name == name);
         let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
         let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
-        let cpus = match self.grants().claim(pod, name) {
-            Ok(cpus) => cpus,
-            Err(rejection) => return Outcome::Refused(rejection),
+        let (cpus, shared) = {
+            let mut grants = self.grants();
+            match grants.claim(pod, name) {
+                Ok(cpus) => (cpus, grants.shared()),
+                Err(rejection) => return Outcome::Refused(rejection),
+            }
         };
         let spec = ContainerSpec {
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
@@ -89,7 +70,12 @@ impl Hands {
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
         };
         let runtime = Arc::clone(&self.runtime);
-        match spawn_blocking(move || runtime.start(&spec)).await {
+        // Whoever runs on the container's own CPUs leaves before it comes.
+        let started = spawn_blocking(move || {
+            share(&*runtime, &shared);
+            runtime.start(&spec)
+        });
+        match started.await {
             Ok(Ok(started)) => Outcome::Started { pid: started.pid.unsigned_abs(), at: started.started_at },
             Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
             Err(error) => Outcome::Failed { message: error.to_string() },
@@ -116,7 +102,7 @@ impl Hands {
 
     async fn at_newest(
         &self,
-        pod: muster_proto::name::Uid,
+        pod: Uid,
         container: &str,
         deed: impl FnOnce(&ProcessRuntime, &ContainerId) -> Result<(), RuntimeError> + Send + 'static,
     ) -> Outcome {
@@ -132,7 +118,7 @@ impl Hands {
         }
     }
 
-    async fn release(&self, pod: muster_proto::name::Uid) -> Outcome {
+    async fn release(&self, pod: Uid) -> Outcome {
         let runtime = Arc::clone(&self.runtime);
         let released = spawn_blocking(move || {
             let of_pod = runtime.list().into_iter().filter(|workload| workload.id.pod == pod);
@@ -140,8 +126,16 @@ impl Hands {
         });
         match released.await {
             Ok(Ok(_)) => {
-                self.grants().release(pod);
-                Outcome::Done
+                let shared = {
+                    let mut grants = self.grants();
+                    grants.release(pod);
+                    grants.shared()
+                };
+                let runtime = Arc::clone(&self.runtime);
+                match spawn_blocking(move || share(&*runtime, &shared)).await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::Failed { message: error.to_string() },
+                }
             }
             Ok(Err(error)) => Outcome::Failed { message: error.to_string() },
             Err(error) => Outcome::Failed { message: error.to_string() },
@@ -160,6 +154,12 @@ impl Hands {
         spawn_blocking(move || runtime.usages()).await.unwrap_or_default()
     }
 
+    /// What each pod has on the disk; nothing if that cannot be found out.
+    pub async fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
+        let runtime = Arc::clone(&self.runtime);
+        spawn_blocking(move || runtime.disk_usages()).await.unwrap_or_default()
+    }
+
     /// Removes what earlier attempts at containers left behind; says of how many.
     pub async fn sweep(&self) -> usize {
         let runtime = Arc::clone(&self.runtime);
@@ -168,6 +168,13 @@ impl Hands {
             dead.iter().filter(|id| runtime.remove(id).is_ok()).count()
         });
         swept.await.unwrap_or_default()
+    }
+}
+
+/// Keeps containers without CPUs of their own to these. One that cannot be moved runs on all the same.
+pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
+    if let Err(error) = runtime.share(cpus) {
+        tracing::warn!(%error, "containers run on CPUs that others have for themselves");
     }
 }
 
@@ -185,17 +192,9 @@ fn outlived(listed: &[Workload]) -> Vec<ContainerId> {
 }
 
 /// The newest attempt of a container.
-fn newest(runtime: &ProcessRuntime, pod: muster_proto::name::Uid, container: &str) -> Option<ContainerId> {
+fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<ContainerId> {
     let attempts = runtime.list().into_iter().map(|workload| workload.id);
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
-}
-
-fn refused(error: ClientError) -> Outcome {
-    match error {
-        ClientError::NotFound(_) => Outcome::Gone,
-        ClientError::Conflict(_) => Outcome::Conflict,
-        other => Outcome::Failed { message: other.to_string() },
-    }
 }
 
 fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {

@@ -16,6 +16,9 @@ mod tests;
 
 pub use digest::digest;
 
+/// Attempts at one post, without a pause.
+const POST_ATTEMPTS: u32 = 5;
+
 /// Why a status is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -58,6 +61,8 @@ pub struct View<'a> {
 pub struct Reporter {
     frequency: Duration,
     last: Option<Posted>,
+    /// Attempts at the present post that came to nothing.
+    failures: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +74,7 @@ struct Posted {
 impl Reporter {
     /// `frequency` is the age at which an unchanged status is posted again.
     pub fn new(frequency: Duration) -> Reporter {
-        Reporter { frequency, last: None }
+        Reporter { frequency, last: None, failures: 0 }
     }
 
     /// Whether the status is posted now.
@@ -88,7 +93,14 @@ impl Reporter {
         }
     }
 
-    /// Notes that the store has the status. A post that failed is not noted, and so is decided on again.
+    /// Notes that an attempt failed; it is decided on again. Says whether at once, with the node read anew, or at the
+    /// next look.
+    pub fn observe_failed(&mut self) -> bool {
+        self.failures = (self.failures + 1) % POST_ATTEMPTS;
+        self.failures > 0
+    }
+
+    /// Notes that the store has the status.
     ///
     /// `draw` lies in 0..1 and moves the next routine post after a change by up to half the frequency either way.
     pub fn observe_posted(&mut self, why: Why, pod_cidrs: &[Cidr], draw: f64, now: Mono) {
@@ -98,6 +110,7 @@ impl Reporter {
                 self.frequency.mul_f64(0.5 + crate::cadence::unit(draw))
             }
         };
+        self.failures = 0;
         self.last = Some(Posted { due: now + wait, pod_cidrs: pod_cidrs.to_vec() });
     }
 }

@@ -1,6 +1,7 @@
 //! Starts the agent, serves, and stops it. What it runs goes on running.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use muster_rpc::clock::SystemClock;
@@ -8,7 +9,7 @@ use muster_rpc::http::{Readiness, serve_http};
 use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
-use muster_store_client::{EndpointError, Key, StoreClient, StoreEndpoints};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -21,7 +22,7 @@ use crate::identity::{IdentityError, StateDir};
 use crate::leave::Leave;
 use crate::link::{Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
-use crate::perform::Hands;
+use crate::perform::{Hands, share};
 use crate::pressure::{Amount, FlagError, Signal, Threshold};
 use crate::pulse::Pulse;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
@@ -35,7 +36,7 @@ use crate::topology::cpus::Layout;
 use crate::topology::grants::Grants;
 use crate::topology::{Policy, TooManyNodes};
 use crate::watchful::Watchful;
-use crate::{config, pressure};
+use crate::{cadence, config, pressure};
 
 /// Why the agent could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -72,10 +73,25 @@ pub struct Running {
     loops: Vec<JoinHandle<()>>,
 }
 
+/// What an agent stands on.
+pub struct Ground {
+    pub machine: Arc<dyn Machine>,
+    /// The program that becomes the shim of each container.
+    pub shim: PathBuf,
+}
+
+impl Ground {
+    /// This machine, and this program as its own shim.
+    pub fn real() -> Ground {
+        // Not the program's path: that may lead to another version by now, or to nothing.
+        Ground { machine: Arc::new(LinuxMachine::new()), shim: PathBuf::from("/proc/self/exe") }
+    }
+}
+
 /// Checks the machine against the settings and starts everything.
-pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
+pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result<Running, RunError> {
     let clock = SystemClock::shared();
-    let machine: Arc<dyn Machine> = Arc::new(LinuxMachine::new());
+    let machine = ground.machine;
     let thresholds = thresholds(&config)?;
     let reserve = reserve(&thresholds);
     let hardware = machine.hardware()?;
@@ -99,15 +115,18 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let max_pids = machine.pids().ok().map(|pids| pids.max);
     capacity::check_reservations(&has, max_pids, &config.capacity, &reserve)?;
 
-    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"));
+    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), ground.shim);
     let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
+    let grants = grants(&config, &*machine, &*runtime)?;
+    share(&*runtime, &grants.shared());
     let limitations = runtime.limitations();
     for limitation in &limitations {
         tracing::warn!("{limitation}");
     }
-    let client = StoreClient::connect(
-        StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone()),
-    )?;
+    let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
+        .with_tls(config.client_tls.clone())
+        .with_keepalive(cadence::keepalive(config.lease_duration));
+    let client = StoreClient::connect(endpoints)?;
     let board = Arc::new(Board::default());
     let mut registry = Registry::default();
     board.metrics.register(&mut registry);
@@ -131,23 +150,21 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     };
     let supervisor = Supervisor {
         client: client.clone(),
-        name: name.clone(),
-        hands: Hands {
-            client: client.clone(),
-            runtime: Arc::clone(&runtime),
-            swap,
-            grants: Mutex::new(grants(&config, &*machine, &*runtime)?),
-            node: Key::node(name),
-            hooks: hook_ended,
-        },
+        name,
+        hands: Hands { runtime: Arc::clone(&runtime), swap, grants: Mutex::new(grants), hooks: hook_ended },
         hooks,
         evictor: Evictor::new(config.eviction.max_pod_grace_period),
         board: Arc::clone(&board),
         clock: Arc::clone(&clock),
         leave: leave.clone(),
     };
-    let service =
-        Service { board: Arc::clone(&board), identity: identity.clone(), limitations: limitations.clone() };
+    let service = Service {
+        board: Arc::clone(&board),
+        identity: identity.clone(),
+        limitations: limitations.clone(),
+        leave: leave.clone(),
+        clock: Arc::clone(&clock),
+    };
     let security = config.security.clone();
     let server = Server::new(config.server.clone(), security, over.clone());
     let link = Link {
@@ -163,7 +180,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         state,
         identity,
         board,
-        clock,
+        clock: Arc::clone(&clock),
         leave: leave.clone(),
     };
     let routes =
@@ -175,7 +192,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         tokio::spawn(watchful.run()),
         tokio::spawn(supervisor.run()),
         tokio::spawn(link.run()),
-        tokio::spawn(leave.bound()),
+        tokio::spawn(leave.obey(clock)),
     ];
     tracing::info!("muster-agent is ready");
     Ok(Running { address, http_address, serving, loops })
@@ -195,7 +212,7 @@ impl Running {
 
 /// Runs an agent until the shutdown is asked for.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    start(config, shutdown).await?.stopped().await
+    start(config, Ground::real(), shutdown).await?.stopped().await
 }
 
 /// The whole life of the `muster-agent` process.

@@ -14,6 +14,7 @@ use muster_proto::name::{Name, Namespace, Uid};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub mod affinity;
 pub mod cgroup;
 pub mod logs;
 pub mod process;
@@ -53,8 +54,14 @@ pub trait Runtime: Send + Sync {
     /// Everything that runs here or ended and was not removed, in the order of ids.
     fn list(&self) -> Vec<Workload>;
 
+    /// Keeps all containers that have no CPUs of their own to these, those that run and those to come; none means any.
+    fn share(&self, cpus: &[u32]) -> Result<(), RuntimeError>;
+
     /// What each running container takes of the machine now.
     fn usages(&self) -> BTreeMap<ContainerId, Usage>;
+
+    /// What each pod has on the disk: its records and logs. It looks at every file, so it is for when that matters.
+    fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage>;
 
     /// Forgets a container that ended, with its files.
     fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError>;
@@ -194,6 +201,15 @@ pub struct Usage {
     pub cpu: Duration,
     /// Processes, and with cgroups threads too.
     pub pids: u64,
+}
+
+/// What a pod has on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// What its files take, which is not what they hold.
+    pub bytes: u64,
+    /// Files and folders.
+    pub inodes: u64,
 }
 
 /// A signal that a container can be sent.

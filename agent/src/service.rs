@@ -1,23 +1,49 @@
-//! AgentService: what the agent believes and what runs here. Read only.
+//! AgentService: what the agent believes, what runs here, and the machine's shutdown.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_proto::pb;
 use muster_proto::pb::agent_service_server::AgentService;
-use tonic::{Request, Response, Status};
+use muster_rpc::clock::SharedClock;
+use muster_rpc::identity::Caller;
+use tonic::{Extensions, Request, Response, Status};
 
 use crate::board::Board;
 use crate::identity::Identity;
+use crate::leave::{Leave, Refused};
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.AgentService"];
 
-/// Answers from the board.
+/// Answers from the board, and tells the agent's loops where the machine is headed.
 pub struct Service {
     pub board: Arc<Board>,
     pub identity: Identity,
     pub limitations: Vec<String>,
+    pub leave: Leave,
+    pub clock: SharedClock,
+}
+
+impl Service {
+    /// Whether the caller may say whether the machine stays up: what runs on it hangs on that.
+    fn ensure_may_steer(&self, extensions: &Extensions) -> Result<(), Status> {
+        let own = &self.identity.name;
+        match Caller::of(extensions) {
+            Caller::Admin => Ok(()),
+            Caller::Node(name) if name == own.as_str() => Ok(()),
+            other => Err(Status::permission_denied(format!(
+                "{other} may not begin or cancel the shutdown of node {own}: only an administrator or the node \
+                 itself may"
+            ))),
+        }
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        Status::failed_precondition(refused.to_string())
+    }
 }
 
 #[tonic::async_trait]
@@ -49,6 +75,7 @@ impl AgentService for Service {
             acknowledged_renewal_version: renewal_version.unwrap_or_default(),
             store: beliefs.store,
             limitations: self.limitations.clone(),
+            shutting_down_since: self.leave.course().borrow().since.map(timestamp),
         }))
     }
 
@@ -58,6 +85,29 @@ impl AgentService for Service {
     ) -> Result<Response<pb::ListWorkloadsResponse>, Status> {
         let workloads = self.board.beliefs().workloads.clone();
         Ok(Response::new(pb::ListWorkloadsResponse { workloads }))
+    }
+
+    async fn begin_shutdown(
+        &self,
+        request: Request<pb::BeginShutdownRequest>,
+    ) -> Result<Response<pb::BeginShutdownResponse>, Status> {
+        self.ensure_may_steer(request.extensions())?;
+        let (since, longest) = self.leave.begin(self.clock.now())?;
+        tracing::info!(%since, "the machine is about to shut down");
+        let (began_at, longest) = (Some(timestamp(since)), longest.try_into().ok());
+        Ok(Response::new(pb::BeginShutdownResponse { began_at, longest }))
+    }
+
+    async fn cancel_shutdown(
+        &self,
+        request: Request<pb::CancelShutdownRequest>,
+    ) -> Result<Response<pb::CancelShutdownResponse>, Status> {
+        self.ensure_may_steer(request.extensions())?;
+        let began_at = self.leave.cancel()?;
+        if began_at.is_some() {
+            tracing::info!("the machine stays up; pods that were told to end still do");
+        }
+        Ok(Response::new(pb::CancelShutdownResponse { began_at: began_at.map(timestamp) }))
     }
 }
 

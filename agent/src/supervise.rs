@@ -1,4 +1,5 @@
-//! The pods' loop: decide, perform, observe, wait.
+//! The pods' loop: decide, perform, observe, wait. What takes the store is only begun here and goes on beside the loop:
+//! no pod's end waits for a store that does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use muster_proto::node::{AddressType, Node};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_rpc::clock::SharedClock;
-use muster_store_client::{Cache, Event, StoreClient, Watch, WatchOptions};
+use muster_store_client::{Cache, Event, Key, StoreClient, Watch, WatchOptions};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::admission::Site;
@@ -20,6 +22,7 @@ use crate::eviction::Evictor;
 use crate::leave::{Departure, Leave, Next};
 use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, PodReport, decide};
 use crate::metrics::Metrics;
+use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
 use crate::pressure::Shortages;
 use crate::runtime::{Runtime, State};
@@ -59,32 +62,39 @@ impl Supervisor {
         let mut ledger = Ledger::new();
         let mut containers = self.hands.runtime.changes();
         let (mut node, mut standing) = (self.board.node(), self.board.standing());
+        let mut calls = JoinSet::new();
         let mut is_fresh_look = false;
+        let mut course = self.leave.course();
         let mut departure: Option<Departure> = None;
         ledger.see_containers(self.reports(), self.now());
         loop {
-            // Before the node is seen to shut down: whoever is not among these is rejected from then on.
-            departure = departure.or_else(|| self.leave.departure(&ledger));
+            let heading = *course.borrow_and_update();
+            // Before the node is seen to shut down: whoever is not among these is rejected from then on. Should the
+            // machine stay up after all, those whose turn had come end all the same.
+            departure =
+                departure.filter(|_| heading.since.is_some()).or_else(|| self.leave.departure(&ledger));
             let looked = standing.borrow_and_update().clone();
             self.see_node(&mut ledger, node.borrow_and_update().as_deref(), looked.shortages);
             // A machine that goes down ends its pods anyway.
             if std::mem::take(&mut is_fresh_look) && departure.is_none() && ledger.is_complete() {
                 self.relieve(&looked, &mut ledger).await;
             }
-            let mut wake_in = self.act(&mut ledger).await;
+            let mut wake_in = self.act(&mut ledger, &mut calls).await;
             let shown = workloads(&ledger, self.now());
             let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
             self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
             self.board.beliefs().workloads = shown;
             if let Some(departure) = &mut departure {
-                match departure.step(&mut ledger, self.now()) {
+                match departure.step(&mut ledger, heading.is_announced, self.now()) {
                     Next::Act => continue,
                     Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
-                    Next::Over => return self.leave.finish().await,
+                    Next::Over if heading.is_last => return self.leave.finish().await,
+                    // The rest is the platform's: it takes the power, or thinks better of it.
+                    Next::Over => {}
                 }
             }
             tokio::select! {
-                () = self.leave.shutting_down(), if departure.is_none() && ledger.is_complete() => {}
+                _ = course.changed() => {}
                 event = pods.next() => {
                     let Some(event) = event else { return };
                     // While cut off from the store what is missing says nothing.
@@ -93,6 +103,10 @@ impl Supervisor {
                     if complete && cache.is_synced() {
                         ledger.see_pods(cache.iter(), self.now());
                     }
+                }
+                Some(answered) = calls.join_next() => {
+                    // A call that panicked takes the loop along: what is known of its pod would be wrong for ever.
+                    self.take_in(answered.expect("a call does not panic"), &mut ledger);
                 }
                 _ = containers.changed() => ledger.see_containers(self.reports(), self.now()),
                 Some((uid, container)) = self.hooks.recv() => ledger.hook_ended(uid, &container),
@@ -107,8 +121,8 @@ impl Supervisor {
         Now { mono: self.clock.mono(), wall: self.clock.now() }
     }
 
-    /// Performs plans until there is nothing to do; returns how long that will be so.
-    async fn act(&self, ledger: &mut Ledger) -> Duration {
+    /// Performs plans until there is nothing to do but to wait for answers; returns how long that will be so.
+    async fn act(&self, ledger: &mut Ledger, calls: &mut JoinSet<Answered>) -> Duration {
         loop {
             let plan = decide(ledger, self.now());
             if plan.actions.is_empty() {
@@ -116,10 +130,13 @@ impl Supervisor {
                 return wake_at.min(SAFETY_NET);
             }
             for action in plan.actions {
-                let outcome = match &action {
-                    Action::ReadNode { .. } => self.read_node(ledger).await,
-                    action => self.hands.perform(action, ledger).await,
-                };
+                if action.is_call() {
+                    ledger.begin(&action);
+                    let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
+                    calls.spawn(call(self.client.clone(), action, pod, Key::node(self.name.clone())));
+                    continue;
+                }
+                let outcome = self.hands.perform(&action).await;
                 note(&action, &outcome, &self.board.metrics);
                 ledger.observe(&action, outcome, self.now());
             }
@@ -127,15 +144,13 @@ impl Supervisor {
         }
     }
 
-    async fn read_node(&self, ledger: &mut Ledger) -> Outcome {
-        match self.hands.read_node().await {
-            Ok(node) => {
-                let shortages = self.board.standing().borrow().shortages;
-                self.see_node(ledger, Some(&node), shortages);
-                Outcome::Done
-            }
-            Err(error) => Outcome::Failed { message: error.to_string() },
+    fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger) {
+        if let Some(node) = node {
+            let shortages = self.board.standing().borrow().shortages;
+            self.see_node(ledger, Some(&node), shortages);
         }
+        note(&action, &outcome, &self.board.metrics);
+        ledger.observe(&action, outcome, self.now());
     }
 
     fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {
@@ -188,7 +203,7 @@ impl Supervisor {
 /// A deed is logged and counted once, here.
 fn note(action: &Action, outcome: &Outcome, metrics: &Metrics) {
     match (action, outcome) {
-        (_, Outcome::Failed { message }) => tracing::warn!(?action, message, "could not be done yet"),
+        (_, Outcome::Failed { message }) => tracing::warn!(%action, message, "could not be done yet"),
         (Action::Start { pod, container, attempt }, Outcome::Started { pid, .. }) => {
             metrics.started.inc();
             tracing::info!(pod = %pod.meta.name, container, attempt, pid, "started");
@@ -200,7 +215,7 @@ fn note(action: &Action, outcome: &Outcome, metrics: &Metrics) {
             tracing::info!(pod = %uid, container, how, "stopping");
         }
         (Action::Delete { key, .. }, Outcome::Gone) => tracing::info!(pod = %key, "ended and removed"),
-        _ => tracing::debug!(?action, ?outcome, "done"),
+        _ => tracing::debug!(%action, "done"),
     }
 }
 

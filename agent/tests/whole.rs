@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -85,6 +86,18 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, look).await.unwrap()
     }
 
+    /// Deletes a pod and waits until it is gone.
+    async fn delete(&self, name: &str) {
+        let key = Key::namespaced("default".parse().unwrap(), name.parse().unwrap());
+        self.client.delete::<Pod>(&key, muster_store_client::DeleteOptions::default()).await.unwrap();
+        let gone = async {
+            while self.client.get::<Pod>(&key).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    }
+
     /// Ready, as the store has it.
     async fn ready(&self) -> (ConditionStatus, String) {
         let node: Node = self.client.get(&Key::node("n1".parse().unwrap())).await.unwrap();
@@ -130,11 +143,7 @@ async fn s069_a_machine_that_goes_down_says_so_and_ends_its_pods() {
 async fn s069_a_machine_without_pods_says_so_too() {
     let mut fleet = Fleet::start(&["--shutdown-on-sigterm", "--shutdown-grace-period=20s"]).await;
     fleet.run("a").await;
-    let key = Key::namespaced("default".parse().unwrap(), "a".parse().unwrap());
-    fleet.client.delete::<Pod>(&key, muster_store_client::DeleteOptions::default()).await.unwrap();
-    while fleet.client.get::<Pod>(&key).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    fleet.delete("a").await;
     fleet.terminate().await;
     assert_eq!(fleet.ready().await.0, ConditionStatus::False);
 }
@@ -169,26 +178,43 @@ async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
     tokio::time::timeout(PATIENCE, told).await.unwrap();
 }
 
+/// The CPUs that a pod's container may run on, as the kernel writes them.
+async fn allowed(fleet: &Fleet, pod: &Pod) -> BTreeSet<u32> {
+    let status = &pod.status.container_statuses[0];
+    let pid = status.container_id.strip_prefix("process://").unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().unwrap()..=last.parse().unwrap()
+    };
+    assert!(fleet.pod_that(pod.meta.name.as_str(), |_| true).await.status.phase == PodPhase::Running);
+    list.trim().split(',').flat_map(range).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s077_a_guaranteed_pod_gets_a_processor_of_its_own() {
     let fleet = Fleet::start(&["--topology-manager-policy=single-numa-node"]).await;
+    let none = pb::ResourceRequirements::default;
+    let before = fleet.run_with("before", none(), &["sleep", "60"]).await;
+    let all = allowed(&fleet, &before).await;
+
     let whole = [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "64Mi".to_owned())];
     let limits = pb::ResourceRequirements { limits: whole.into(), ..Default::default() };
-    let pod =
-        fleet.run_with("a", limits, &["sh", "-c", "grep Cpus_allowed_list /proc/self/status; sleep 60"]);
-    let uid = pod.await.meta.uid.unwrap();
-    let log = fleet.files.path().join(format!("agent/runtime/pods/{uid}/main/0.log"));
-    let allowed = async {
-        loop {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            if let Some((_, list)) = text.trim().split_once(':') {
-                return list.trim().to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let allowed = tokio::time::timeout(PATIENCE, allowed).await.unwrap();
-    assert!(allowed.parse::<u32>().is_ok(), "one processor, not {allowed:?}");
+    let alone = fleet.run_with("alone", limits, &["sleep", "60"]).await;
+    let own = allowed(&fleet, &alone).await;
+    assert_eq!(own.len(), 1, "one processor, not {own:?}");
+    // On a machine of one processor there is nowhere else to go.
+    let rest: BTreeSet<u32> = &all - &own;
+    let rest = if rest.is_empty() { all.clone() } else { rest };
+    assert_eq!(allowed(&fleet, &before).await, rest, "who runs already is moved off it");
+    let after = fleet.run_with("after", none(), &["sleep", "60"]).await;
+    assert_eq!(allowed(&fleet, &after).await, rest, "who comes later keeps off it");
+
+    fleet.delete("alone").await;
+    for pod in [&before, &after] {
+        assert_eq!(allowed(&fleet, pod).await, all, "what was given back may be used");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

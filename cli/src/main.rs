@@ -1,51 +1,94 @@
 //! VOICE: `muster`, the operator's command.
 //!
-//! One file per command. So far there is `up`, and it starts the store only: the
-//! controller and the agent join it later.
+//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in [`mod@print`], which
+//! asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`], and what went wrong in [`failure`].
 
+mod apply;
+mod arguments;
+mod certs;
+mod completion;
+mod config;
+mod connection;
+mod cordon;
+mod create;
+mod delete;
+mod describe;
+mod doctor;
+mod drain;
+mod explain;
+mod failure;
+mod fleet;
+mod get;
+mod kind;
+mod label;
+mod manifest;
+mod manual;
+mod print;
+mod records;
+mod schema;
+mod taint;
+mod targets;
+mod terminal;
+mod top;
 mod up;
+
+#[cfg(test)]
+mod samples;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
+
+use self::arguments::{Arguments, Command};
+use self::failure::Failure;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Keeps the roll of a fleet of machines
-#[derive(Debug, Parser)]
-#[command(name = "muster", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Up(up::Flags),
-}
-
 fn main() -> ExitCode {
-    let Command::Up(flags) = Arguments::parse().command;
-    match up::main(&flags) {
+    let command = Arguments::parse().command;
+    let name = command.name();
+    match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("muster up: {failure}");
-            if let Some(hint) = failure.hint() {
-                eprintln!("hint: {hint}");
-            }
-            ExitCode::FAILURE
+            eprint!("{}", failure.report(name));
+            failure.code()
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_arguments_are_well_formed() {
-        Arguments::command().debug_assert();
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Up(flags) => up::main(&flags).map_err(Failure::from),
+        Command::Get(flags) => asking(get::run(flags)),
+        Command::Describe(flags) => asking(describe::run(flags)),
+        Command::Apply(flags) => asking(apply::run(flags)),
+        Command::Create(flags) => asking(create::run(flags)),
+        Command::Delete(flags) => asking(delete::run(flags)),
+        Command::Label(flags) => asking(label::run(flags)),
+        Command::Taint(flags) => asking(taint::run(flags)),
+        Command::Cordon(flags) => asking(cordon::cordon(flags)),
+        Command::Uncordon(flags) => asking(cordon::uncordon(flags)),
+        Command::Drain(flags) => asking(drain::run(flags)),
+        Command::Explain(flags) => asking(explain::run(flags)),
+        Command::Fleet(flags) => asking(fleet::run(flags)),
+        Command::Top(flags) => asking(top::run(flags)),
+        Command::Certs(flags) => certs::run(&flags),
+        Command::Doctor(flags) => doctor::run(&flags),
+        Command::Config(flags) => config::run(flags),
+        Command::Completion(flags) => completion::run(&flags),
+        Command::Manual(flags) => manual::run(&flags),
     }
+}
+
+/// Runs a command that asks others. One thread will do: it mostly waits.
+fn asking(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::new(failure::Exit::Failed, format!("this process cannot wait for answers: {error}"))
+    })?;
+    let outcome = runtime.block_on(command);
+    // Whatever is still under way, such as a key that nobody will press, is not waited for.
+    runtime.shutdown_background();
+    outcome
 }

@@ -1,8 +1,10 @@
 //! What a cloud knows of the machines behind nodes, and what follows from it.
 //!
-//! Nodes that are not Ready are asked about ([`suspects`]); those whose machine is gone are deleted, as far as the brake
-//! lets go of them. Nodes that no cloud has described yet are described ([`newcomers`]). A node that is Ready speaks for
+//! Nodes that are not Ready are asked about (`suspects`); those whose machine is gone are deleted, as far as the brake
+//! lets go of them. Nodes that no cloud has described yet are described (`newcomers`). A node that is Ready speaks for
 //! itself: it is never deleted, whatever the cloud says.
+//!
+//! All this is decided here without a cloud in reach. [`client`] is how one is asked, [`inventory`] one that can be.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -20,6 +22,8 @@ use crate::world::{Delta, World};
 
 mod account;
 mod brake;
+pub mod client;
+pub mod inventory;
 mod newcomers;
 mod suspects;
 

@@ -11,12 +11,13 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
+use crate::leader::{ElectionSettings, SettingsError};
 use crate::policy::Policy;
-use crate::{cidr, cloud, placement};
+use crate::{cidr, cloud, collection, placement};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "muster-controller", version)]
+#[command(name = "muster-controller", version, after_help = muster_rpc::probe::HELP)]
 pub struct Flags {
     /// Stores, in order of preference; calls go to the first that can be reached
     #[arg(long, env = "MUSTER_STORE", value_name = "URL", value_delimiter = ',', required = true)]
@@ -32,6 +33,12 @@ pub struct Flags {
 
     #[command(flatten)]
     pub health: HealthFlags,
+
+    #[command(flatten)]
+    pub leader: LeaderFlags,
+
+    #[command(flatten)]
+    pub collection: CollectionFlags,
 
     #[command(flatten)]
     pub addresses: AddressFlags,
@@ -84,6 +91,45 @@ pub struct HealthFlags {
     /// How long the fleet must have been heard after a start before anybody is evicted [default: the grace period]
     #[arg(long, env = "MUSTER_EVICTION_HOLD", value_parser = parse_duration)]
     pub eviction_hold: Option<Duration>,
+}
+
+/// How several controllers agree on the one that acts.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+pub struct LeaderFlags {
+    /// Act only while holding the lease kube-system/muster-controller; without it there must be no other controller
+    #[arg(long, env = "MUSTER_LEADER_ELECT", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          default_value = "true", default_missing_value = "true", require_equals = true)]
+    pub leader_elect: bool,
+
+    /// How long a leader that is silent is not replaced
+    #[arg(long, env = "MUSTER_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = parse_duration)]
+    pub leader_elect_lease_duration: Duration,
+
+    /// How long a leader acts without a renewal
+    #[arg(long, env = "MUSTER_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = parse_duration)]
+    pub leader_elect_renew_deadline: Duration,
+
+    /// How often a leader renews and the others look
+    #[arg(long, env = "MUSTER_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
+    pub leader_elect_retry_period: Duration,
+}
+
+/// When pods are removed that nobody else will ever remove.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Pod collection")]
+pub struct CollectionFlags {
+    /// Between two looks
+    #[arg(long, env = "MUSTER_POD_GC_PERIOD", default_value = "20s", value_parser = parse_duration)]
+    pub pod_gc_period: Duration,
+
+    /// How long a node must have been missing before its pods are removed
+    #[arg(long, env = "MUSTER_POD_GC_QUARANTINE", default_value = "40s", value_parser = parse_duration)]
+    pub pod_gc_quarantine: Duration,
+
+    /// How many pods that have ended are kept; 0 keeps all
+    #[arg(long, env = "MUSTER_TERMINATED_POD_GC_THRESHOLD", default_value_t = 12_500)]
+    pub terminated_pod_gc_threshold: usize,
 }
 
 /// What address blocks nodes are given.
@@ -144,6 +190,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
     pub policy: Policy,
+    /// `None` where no other controller is to be expected.
+    pub election: Option<ElectionSettings>,
     /// The cloud plug-in's address.
     pub cloud_provider: Option<String>,
     pub security: Security,
@@ -156,6 +204,8 @@ pub struct Config {
 pub enum ConfigError {
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Leader(#[from] SettingsError),
     #[error(transparent)]
     Addresses(#[from] cidr::FlagError),
     #[error("--{flag} must be more than 0")]
@@ -175,6 +225,7 @@ impl TryFrom<&Flags> for Config {
             listen: flags.listen,
             http_listen: flags.http_listen,
             policy: policy(flags)?,
+            election: election(&flags.leader)?,
             cloud_provider: flags.cloud.cloud_provider.clone(),
             security: flags.tls.security(flags.listen)?,
             client_tls: flags.tls.client()?,
@@ -189,6 +240,7 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         ("node-monitor-period", health.node_monitor_period),
         ("node-monitor-grace-period", health.node_monitor_grace_period),
         ("node-startup-grace-period", health.node_startup_grace_period),
+        ("pod-gc-period", flags.collection.pod_gc_period),
     ] {
         if time.is_zero() {
             return Err(ConfigError::Zero { flag });
@@ -223,7 +275,33 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
             delete_period: flags.cloud.cloud_delete_period,
         }),
         placement: placement::Settings::default(),
+        collection: collection::Settings {
+            period: flags.collection.pod_gc_period,
+            quarantine: flags.collection.pod_gc_quarantine,
+            kept: Some(flags.collection.terminated_pod_gc_threshold).filter(|kept| *kept > 0),
+            ..collection::Settings::default()
+        },
     })
+}
+
+fn election(flags: &LeaderFlags) -> Result<Option<ElectionSettings>, SettingsError> {
+    let settings = flags.leader_elect.then(|| ElectionSettings {
+        lease_duration: flags.leader_elect_lease_duration,
+        renew_deadline: flags.leader_elect_renew_deadline,
+        retry_period: flags.leader_elect_retry_period,
+        ..ElectionSettings::new(identity())
+    });
+    if let Some(settings) = &settings {
+        settings.check()?;
+    }
+    Ok(settings)
+}
+
+/// A name that no other process has, in which an operator recognises the machine.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(char::is_ascii_graphic).take(63).collect();
+    format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
 fn cidrs(flags: &AddressFlags) -> Result<Option<cidr::Settings>, cidr::FlagError> {
@@ -277,6 +355,7 @@ mod tests {
                 "--unhealthy-zone-threshold=1.5",
                 "--unhealthy-zone-threshold must be more than 0 and at most 1, not 1.5",
             ),
+            ("--leader-elect-retry-period=11s", "--leader-elect-renew-deadline must be longer than"),
             ("--allocate-node-cidrs", "--cluster-cidr: "),
             ("--listen=0.0.0.0:0", "0.0.0.0:0 can be reached by other machines and there is no TLS"),
         ] {

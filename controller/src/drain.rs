@@ -2,7 +2,7 @@
 //!
 //! That a node is to be emptied stands in its record ([`intent`]), and so does what came of it; in between everything
 //! follows from the records of its pods, so another controller simply goes on. [`filters`] says which pods go,
-//! [`standing`] how far each has come, [`progress`] tells both to people. A pod has gone when its record is gone: the
+//! `standing` how far each has come, [`progress`] tells both to people. A pod has gone when its record is gone: the
 //! store keeps that until the agent has confirmed the stop.
 
 pub mod filters;

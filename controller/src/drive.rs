@@ -13,7 +13,9 @@ use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{StoreClient, WatchOptions};
 use tokio::sync::{mpsc, watch};
 
+use crate::cloud::client::CloudClient;
 use crate::core::{Core, News};
+use crate::leader::{Leadership, Refusals};
 use crate::perform::Hands;
 use crate::plan::{Outcome, Plan, Proposal};
 use crate::time::Now;
@@ -60,8 +62,10 @@ impl Shared {
 pub struct Drive {
     pub shared: Shared,
     pub client: StoreClient,
-    pub hands: Arc<Hands>,
-    pub leading: watch::Receiver<bool>,
+    pub cloud: Option<CloudClient>,
+    pub leadership: watch::Receiver<Leadership>,
+    /// Whom to tell that the store refused us; `None` without an election.
+    pub refusals: Option<Refusals>,
     pub shutdown: Shutdown,
 }
 
@@ -72,8 +76,7 @@ impl Drive {
         let mut under_way: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
         let mut waiting: VecDeque<Proposal> = VecDeque::new();
         let events = recorder(self.client.clone());
-        let leading = *self.leading.borrow_and_update();
-        self.observe([News::Leading(leading)]);
+        let mut hands = self.take_office();
         loop {
             let Plan { proposals, events: told, wake_at } = self.decide();
             for event in told {
@@ -84,7 +87,7 @@ impl Drive {
             while under_way.len() < UNDER_WAY
                 && let Some(proposal) = waiting.pop_front()
             {
-                under_way.push(Box::pin(Arc::clone(&self.hands).perform(proposal)));
+                under_way.push(Box::pin(Arc::clone(&hands).perform(proposal)));
             }
             let now = self.shared.now().mono;
             let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
@@ -92,20 +95,26 @@ impl Drive {
                 () = self.shutdown.requested() => return,
                 Some(outcome) = under_way.next() => self.observe([News::Outcome(outcome)]),
                 Some(chunk) = news.next() => self.observe(chunk),
-                changed = self.leading.changed() => {
+                changed = self.leadership.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    let leading = *self.leading.borrow_and_update();
-                    if !leading {
-                        // What we meant to do is another's to decide now.
-                        waiting.clear();
-                    }
-                    self.observe([News::Leading(leading)]);
+                    // What we meant to do is decided anew, by us or by another.
+                    waiting.clear();
+                    hands = self.take_office();
                 }
                 () = tokio::time::sleep(sleep) => {}
             }
         }
+    }
+
+    /// Acts from now on as the leadership stands: each term of office begins anew.
+    fn take_office(&mut self) -> Arc<Hands> {
+        let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
+        self.observe([News::Leading(false), News::Leading(leading)]);
+        let client = self.client.with_fence(fence.as_ref());
+        let fence = fence.zip(self.refusals.clone());
+        Arc::new(Hands { client, fence, cloud: self.cloud.clone(), clock: self.shared.clock.clone() })
     }
 
     fn observe(&self, news: impl IntoIterator<Item = News>) {

@@ -1,6 +1,7 @@
 //! Why something is done, waits or is refused, as the room that decides it would say.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use muster_rpc::clock::Mono;
 
@@ -26,7 +27,7 @@ impl Explanation {
 
     /// With something the decision was made from.
     #[must_use]
-    pub fn input(mut self, name: &str, value: impl ToString) -> Explanation {
+    pub fn input(mut self, name: &str, value: impl fmt::Display) -> Explanation {
         self.inputs.insert(name.to_owned(), value.to_string());
         self
     }

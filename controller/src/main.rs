@@ -1,4 +1,4 @@
-//! `muster-controller`: flags, then run.
+//! `muster-controller`: flags, then run. Called as `muster-controller health` it asks the one that runs.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,9 @@ use muster_controller::config::Flags;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    if let Some(answered) = muster_rpc::probe::asked::<Flags>(std::env::args_os()) {
+        return answered;
+    }
     let flags: Flags = muster_rpc::config::parse();
     match muster_controller::run::main(&flags) {
         Ok(()) => ExitCode::SUCCESS,

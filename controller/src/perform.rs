@@ -3,17 +3,25 @@
 use std::sync::Arc;
 
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::fence::Fence;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodCondition, PodPhase};
 use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
 
+use crate::cloud::client::CloudClient;
+use crate::leader::Refusals;
 use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Proposal, Subject};
 
 /// What deeds are done with.
 #[derive(Clone)]
 pub struct Hands {
+    /// Its writes carry the fence, if there is one.
     pub client: StoreClient,
+    /// What our leadership rests on, and whom to tell when the store says that it is over.
+    pub fence: Option<(Fence, Refusals)>,
+    /// `None` where no cloud is asked.
+    pub cloud: Option<CloudClient>,
     pub clock: SharedClock,
 }
 
@@ -34,47 +42,73 @@ impl Hands {
     }
 
     async fn act(&self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
+        let client = &self.client;
         match (action, subject) {
-            (Action::UpdateNode(node), _) => Ok(answer_node(self.client.update(*node).await?)),
-            (Action::UpdateNodeStatus(node), _) => Ok(answer_node(self.client.update_status(*node).await?)),
-            (Action::UpdatePodStatus(pod), _) => Ok(answer_pod(self.client.update_status(*pod).await?)),
-            (Action::DeleteNode, Subject::Node(name, _)) => {
-                let options = DeleteOptions { preconditions: meant(subject), ..DeleteOptions::default() };
-                Ok(answer_node(self.client.delete::<Node>(&Key::node(name.clone()), options).await?))
-            }
-            (Action::ReadNode, Subject::Node(name, _)) => {
-                Ok(answer_node(self.client.get(&Key::node(name.clone())).await?))
-            }
+            (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => match &self.cloud {
+                Some(cloud) => return cloud.ask(question, name, &provider_id).await,
+                None => return Err(Failure::Refused("there is no cloud to ask".to_owned())),
+            },
             (Action::EndPod { mark, grace_period_seconds }, Subject::Pod(key, _)) => {
                 if let Some(mark) = mark {
                     self.mark(key, subject, &mark).await?;
                 }
                 let options = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
-                Ok(answer_pod(self.client.delete::<Pod>(key, options).await?))
+                client.delete::<Pod>(key, options).await.map(answer_pod)
+            }
+            (Action::UpdateNode(node), _) => client.update(*node).await.map(answer_node),
+            (Action::UpdateNodeStatus(node), _) => client.update_status(*node).await.map(answer_node),
+            (Action::UpdatePodStatus(pod), _) => client.update_status(*pod).await.map(answer_pod),
+            (Action::DeleteNode { version }, Subject::Node(name, _)) => {
+                let preconditions = Preconditions { resource_version: Some(version), ..meant(subject) };
+                let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+                client.delete::<Node>(&Key::node(name.clone()), options).await.map(answer_node)
+            }
+            (Action::ReadNode, Subject::Node(name, _)) => {
+                client.get(&Key::node(name.clone())).await.map(answer_node)
             }
             (Action::EvictPod { grace_period_seconds }, Subject::Pod(key, _)) => {
                 let delete = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
-                Ok(answer_pod(self.client.evict(key, EvictOptions { delete, dry_run: false }).await?))
+                client.evict(key, EvictOptions { delete, dry_run: false }).await.map(answer_pod)
             }
             (Action::BindPod { node }, Subject::Pod(key, _)) => {
-                Ok(answer_pod(self.client.bind(key, &node, meant(subject)).await?))
+                client.bind(key, &node, meant(subject)).await.map(answer_pod)
             }
             (action, subject) => {
-                Err(Failure::Refused(format!("{} cannot be done to {subject}", name(&action))))
+                return Err(Failure::Refused(format!("{} cannot be done to {subject}", name(&action))));
             }
         }
+        .map_err(|error| self.failure(error))
     }
 
     /// Notes in a pod's status why it ends, unless that is there already.
     async fn mark(&self, key: &Key, subject: &Subject, mark: &EndMark) -> Result<(), Failure> {
-        let pod: Pod = self.client.get(key).await?;
+        let pod: Pod = self.client.get(key).await.map_err(|error| self.failure(error))?;
         if &Subject::of_pod(&pod) != subject {
             return Err(Failure::Gone);
         }
         if let Some(marked) = marked(&pod, mark, self.clock.now()) {
-            self.client.update_status(marked).await?;
+            self.client.update_status(marked).await.map_err(|error| self.failure(error))?;
         }
         Ok(())
+    }
+
+    /// What an error means for who proposed the deed.
+    fn failure(&self, error: ClientError) -> Failure {
+        if let (ClientError::Fenced(_), Some((fence, refusals))) = (&error, &self.fence) {
+            refusals.tell(fence);
+        }
+        match error {
+            ClientError::Conflict(_) => Failure::Conflict,
+            ClientError::NotFound(_) => Failure::Gone,
+            ClientError::BudgetExhausted { message, retry_after } => Failure::Budget { message, retry_after },
+            ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {
+                Failure::Unknown(error.to_string())
+            }
+            ClientError::TooBusy { .. } | ClientError::FutureVersion { .. } | ClientError::Fenced(_) => {
+                Failure::Later(error.to_string())
+            }
+            other => Failure::Refused(other.to_string()),
+        }
     }
 }
 
@@ -118,31 +152,13 @@ fn name(action: &Action) -> &'static str {
     match action {
         Action::UpdateNode(_) => "update the node",
         Action::UpdateNodeStatus(_) => "update the node's status",
-        Action::DeleteNode => "delete the node",
+        Action::DeleteNode { .. } => "delete the node",
         Action::UpdatePodStatus(_) => "update the pod's status",
         Action::EndPod { .. } => "delete the pod",
         Action::EvictPod { .. } => "evict the pod",
         Action::BindPod { .. } => "bind the pod",
         Action::ReadNode => "read the node",
         Action::AskCloud { .. } => "ask the cloud",
-    }
-}
-
-impl From<ClientError> for Failure {
-    fn from(error: ClientError) -> Failure {
-        match error {
-            ClientError::Conflict(_) => Failure::Conflict,
-            ClientError::NotFound(_) => Failure::Gone,
-            ClientError::BudgetExhausted { message, retry_after } => Failure::Budget { message, retry_after },
-            ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {
-                Failure::Unknown(error.to_string())
-            }
-            // A deposed leader tries on until it knows that it is one: the store refuses it every time.
-            ClientError::TooBusy { .. } | ClientError::FutureVersion { .. } | ClientError::Fenced(_) => {
-                Failure::Later(error.to_string())
-            }
-            other => Failure::Refused(other.to_string()),
-        }
     }
 }
 

@@ -53,7 +53,10 @@ pub enum Action {
     UpdateNode(Box<Node>),
     /// Write the status, at the version the record carries.
     UpdateNodeStatus(Box<Node>),
-    DeleteNode,
+    /// Delete it, unless it has been written since that version.
+    DeleteNode {
+        version: u64,
+    },
     /// Write the status, at the version the record carries.
     UpdatePodStatus(Box<Pod>),
     /// Note in the pod's status why it ends, then delete it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{cidr, cloud, placement};
+use crate::{cidr, cloud, collection, placement};
 
 /// How long silence is borne, and how fast nodes may be given up.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,7 @@ pub struct Policy {
     /// How far a cloud is believed; `None` if there is none to ask.
     pub cloud: Option<cloud::Settings>,
     pub placement: placement::Settings,
+    pub collection: collection::Settings,
 }
 
 impl Default for Policy {
@@ -45,6 +46,7 @@ impl Default for Policy {
             cidrs: None,
             cloud: None,
             placement: placement::Settings::default(),
+            collection: collection::Settings::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use muster_rpc::clock::Mono;
 
 use crate::cidr::Cidrs;
 use crate::cloud::Cloud;
+use crate::collection::Collection;
 use crate::conditions;
 use crate::docket::Docket;
 use crate::drain::Drains;
@@ -33,6 +34,7 @@ pub struct Rooms {
     pub(crate) cidrs: Option<Cidrs>,
     pub(crate) cloud: Option<Cloud>,
     pub(crate) placement: Placement,
+    pub(crate) collection: Collection,
     marks: Marks,
     /// Nodes that are silent and whose record may not say so.
     silent: Docket<Name>,
@@ -74,6 +76,7 @@ impl Rooms {
             cidrs: policy.cidrs.as_ref().map(Cidrs::new),
             cloud: policy.cloud.map(Cloud::new),
             placement: Placement::new(policy.placement.clone()),
+            collection: Collection::new(policy.collection.clone()),
             marks: Marks::default(),
             silent: Docket::default(),
             losing: BTreeSet::new(),
@@ -112,6 +115,7 @@ impl Rooms {
         self.evictions.observe(delta, world, now);
         self.drains.observe(delta, world, now);
         self.placement.observe(delta, world, now);
+        self.collection.observe(delta, world, now);
         if let Some(cidrs) = &mut self.cidrs {
             cidrs.observe(delta, world, now);
         }
@@ -181,12 +185,13 @@ impl Rooms {
             (Room::Eviction, _) => self.evictions.settle(outcome, now),
             (Room::Drain, _) => self.drains.settle(outcome, world, now),
             (Room::Placement, _) => self.placement.settle(outcome, world, now),
+            (Room::Collection, _) => self.collection.settle(outcome, world, now),
             (Room::Cloud, _) => {
                 if let Some(cloud) = &mut self.cloud {
                     cloud.settle(outcome, world, now);
                 }
             }
-            _ => {}
+            (Room::Nodes, Subject::Pod(..)) => {}
         }
     }
 
@@ -209,6 +214,7 @@ impl Rooms {
             cloud.decide(world, now, &mut plan);
         }
         self.placement.decide(world, now, &mut plan);
+        self.collection.decide(world, now, &mut plan);
         // Last, when every room has made up its mind about the nodes' records.
         self.write_records(world, now, &mut plan);
         plan.events.append(&mut self.events);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
@@ -10,22 +11,27 @@ use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
+use crate::cloud::client::{CloudClient, CloudEndpoint};
 use crate::config::{Config, ConfigError, Flags};
 use crate::core::Core;
 use crate::drive::{Drive, Shared};
-use crate::metrics;
-use crate::perform::Hands;
+use crate::leader::SettingsError;
+use crate::office::Office;
 use crate::service::{Intents, NAMES, Service};
+use crate::{cloud, metrics};
 
 /// Why the controller could not start or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Leader(#[from] SettingsError),
+    #[error("--cloud-provider: {0}")]
+    Cloud(#[from] cloud::client::EndpointError),
     #[error("--store: {0}")]
     Store(#[from] EndpointError),
     #[error(transparent)]
@@ -38,12 +44,16 @@ pub enum RunError {
     Process(#[from] std::io::Error),
 }
 
+/// How long a cloud may take to answer, at least: it has to ask others.
+const CLOUD_DEADLINE: Duration = Duration::from_secs(5);
+
 /// A controller that serves.
 pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     serving: JoinHandle<Result<Stopped, ServeError>>,
-    loops: Vec<JoinHandle<()>>,
+    driving: JoinHandle<()>,
+    office: Office,
 }
 
 /// Starts everything.
@@ -58,36 +68,55 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let clock = SystemClock::shared();
     let endpoints = StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone());
     let client = StoreClient::connect(endpoints)?;
+    for warning in config.policy.cidrs.iter().flat_map(|settings| &settings.warnings) {
+        tracing::warn!("{warning}");
+    }
+    let cloud = config.cloud_provider.as_ref().map(|url| {
+        CloudClient::connect(&CloudEndpoint {
+            url: url.clone(),
+            tls: config.client_tls.clone(),
+            deadline: config.policy.monitor_period.max(CLOUD_DEADLINE),
+        })
+    });
+    let cloud = cloud.transpose()?;
     let shared = Shared::new(Core::new(config.policy), clock.clone());
-    let identity = format!("muster-controller@{address}");
-    let (leads, leading) = watch::channel(true);
-    let (_, leader) = watch::channel(identity.clone());
-    std::mem::forget(leads);
+    let office = Office::seek(config.election, &client, &clock)?;
 
     let mut registry = Registry::default();
     metrics::register(&mut registry, shared.clone());
     let intents = Intents { client: client.clone(), shared: shared.clone() };
-    let service = Service { shared: shared.clone(), intents, identity, leader, shutdown: shutdown.clone() };
+    let service = Service {
+        shared: shared.clone(),
+        intents,
+        identity: office.identity.clone(),
+        leadership: office.leadership.clone(),
+        shutdown: shutdown.clone(),
+    };
     let routes =
         Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
     let server = Server::new(config.server, config.security, shutdown.clone());
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
-    let drive =
-        Drive { shared, hands: Arc::new(Hands { client: client.clone(), clock }), client, leading, shutdown };
-    let loops = vec![tokio::spawn(drive.run())];
+    let drive = Drive {
+        shared,
+        client,
+        cloud,
+        leadership: office.leadership.clone(),
+        refusals: office.refusals.clone(),
+        shutdown,
+    };
+    let driving = tokio::spawn(drive.run());
     tracing::info!("muster-controller is ready");
-    Ok(Running { address, http_address, serving, loops })
+    Ok(Running { address, http_address, serving, driving, office })
 }
 
 impl Running {
     /// Returns when the controller has stopped.
     pub async fn stopped(self) -> Result<(), RunError> {
         self.serving.await.map_err(std::io::Error::other)??;
-        for task in self.loops {
-            task.await.map_err(std::io::Error::other)?;
-        }
+        self.driving.await.map_err(std::io::Error::other)?;
+        self.office.leave().await.map_err(std::io::Error::other)?;
         tracing::info!("muster-controller has stopped");
         Ok(())
     }

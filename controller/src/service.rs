@@ -11,11 +11,13 @@ use muster_proto::pb::fleet_service_server::FleetService;
 use muster_rpc::ERROR_DOMAIN;
 use muster_rpc::identity::{Caller, requester};
 use muster_rpc::shutdown::Shutdown;
+use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::account;
 use crate::drive::Shared;
+use crate::leader::Leadership;
 
 mod intents;
 
@@ -33,7 +35,7 @@ pub struct Service {
     pub shared: Shared,
     pub intents: Intents,
     pub identity: String,
-    pub leader: tokio::sync::watch::Receiver<String>,
+    pub leadership: watch::Receiver<Leadership>,
     pub shutdown: Shutdown,
 }
 
@@ -42,14 +44,14 @@ type DrainStream = Pin<Box<dyn Stream<Item = Result<pb::DrainNodeResponse, Statu
 
 impl Service {
     fn fleet(&self) -> pb::Fleet {
-        fleet(&self.shared, &self.identity, &self.leader)
+        fleet(&self.shared, &self.identity, &self.leadership)
     }
 }
 
-fn fleet(shared: &Shared, identity: &str, leader: &tokio::sync::watch::Receiver<String>) -> pb::Fleet {
+fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadership>) -> pb::Fleet {
     let now = shared.now();
     let fleet = account::fleet(&shared.core(), now);
-    pb::Fleet { controller: identity.to_owned(), leader: leader.borrow().clone(), ..fleet }
+    pb::Fleet { controller: identity.to_owned(), leader: leadership.borrow().holder.clone(), ..fleet }
 }
 
 #[tonic::async_trait]
@@ -75,7 +77,8 @@ impl FleetService for Service {
             Some(Ok(interval)) => interval,
             Some(Err(_)) => return Err(invalid("minInterval", "must not be negative")),
         };
-        let (shared, identity, leader) = (self.shared.clone(), self.identity.clone(), self.leader.clone());
+        let (shared, identity, leader) =
+            (self.shared.clone(), self.identity.clone(), self.leadership.clone());
         let (decided, shutdown) = (self.shared.decided(), self.shutdown.clone());
         let told = stream::unfold((None, decided), move |(last, mut decided)| {
             let (shared, identity, leader) = (shared.clone(), identity.clone(), leader.clone());
@@ -150,7 +153,7 @@ impl FleetService for Service {
             let plan = self.intents.preview(&name, &options)?;
             return Ok(Response::new(Box::pin(stream::iter([Ok(plan)]))));
         }
-        self.intents.check_leads(&self.leader.borrow())?;
+        self.intents.check_leads(&self.leadership.borrow().holder)?;
         let reason = required_reason(reason)?;
         self.intents.request_drain(&name, who, reason, options, timeout).await?;
         let progress = self.intents.follow_drain(name, self.shutdown.clone());

@@ -1,4 +1,4 @@
-//! `muster-store`: flags, then run.
+//! `muster-store`: flags, then run. Called as `muster-store health` it asks the one that runs.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,9 @@ use muster_store::config::{Command, Flags};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    if let Some(answered) = muster_rpc::probe::asked::<Flags>(std::env::args_os()) {
+        return answered;
+    }
     let flags: Flags = muster_rpc::config::parse();
     let outcome = match &flags.command {
         None => muster_store::run::main(&flags),

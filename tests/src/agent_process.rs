@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
+pub mod gate;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
@@ -17,8 +19,10 @@ use std::time::{Duration, Instant};
 
 use muster_proto::pb;
 use muster_proto::pb::agent_service_client::AgentServiceClient;
+use muster_rpc::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
 use crate::process::{Log, PATIENCE, build, channel, without_settings};
@@ -64,7 +68,7 @@ impl Home {
         ] {
             flags.insert(flag.to_owned(), value.to_owned());
         }
-        AgentLaunch { state_dir: self.file("state"), flags, wrapper: Vec::new() }
+        AgentLaunch { state_dir: self.file("state"), flags, switches: Vec::new(), wrapper: Vec::new() }
     }
 
     /// The agents and shims that work here, and everything below them.
@@ -138,6 +142,7 @@ pub fn command_line(pid: i32) -> Vec<String> {
 pub struct AgentLaunch {
     state_dir: PathBuf,
     flags: BTreeMap<String, String>,
+    switches: Vec<String>,
     wrapper: Vec<OsString>,
 }
 
@@ -146,6 +151,13 @@ impl AgentLaunch {
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> AgentLaunch {
         self.flags.insert(flag.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With a flag that takes no value.
+    #[must_use]
+    pub fn switch(mut self, flag: &str) -> AgentLaunch {
+        self.switches.push(flag.to_owned());
         self
     }
 
@@ -170,6 +182,7 @@ impl AgentLaunch {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).arg(format!("--state-dir={}", self.state_dir.display()));
         command.args(self.flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        command.args(self.switches.iter().map(|flag| format!("--{flag}")));
         without_settings(&mut command);
         let mut child = command
             .stdin(Stdio::null())
@@ -221,12 +234,29 @@ impl AgentProcess {
         self.log.lock().0.clone()
     }
 
-    /// Where it serves gRPC.
-    pub fn url(&self) -> String {
+    fn address(&self) -> String {
         self.wait_logged("muster-agent is starting");
         let log = self.log();
         let (_, rest) = log.split_once("grpc=").expect("the first line has the address");
-        format!("http://{}", rest.split_whitespace().next().unwrap_or_default())
+        rest.split_whitespace().next().unwrap_or_default().to_owned()
+    }
+
+    /// Where it serves gRPC.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Its service, for anybody.
+    pub fn service(&self) -> AgentServiceClient<Channel> {
+        AgentServiceClient::new(channel(&self.url()))
+    }
+
+    /// Its service, for who shows that certificate; it must have been started with certificates of its own.
+    pub fn service_as(&self, tls: &ClientTls) -> AgentServiceClient<Channel> {
+        let endpoint =
+            Endpoint::from_shared(format!("https://{}", self.address())).expect("an agent has an address");
+        let endpoint = endpoint.tls_config(tls.config()).expect("certificates that can be used");
+        AgentServiceClient::new(endpoint.connect_lazy())
     }
 
     pub fn pid(&self) -> Pid {
@@ -274,7 +304,7 @@ impl AgentProcess {
 
     /// What it believes.
     pub async fn beliefs(&self) -> pb::GetAgentResponse {
-        let mut agent = AgentServiceClient::new(channel(&self.url()));
+        let mut agent = self.service();
         patiently("the agent's answer", agent.get_agent(pb::GetAgentRequest {}))
             .await
             .expect("the agent answers")
@@ -283,7 +313,7 @@ impl AgentProcess {
 
     /// What it runs.
     pub async fn workloads(&self) -> Vec<pb::Workload> {
-        let mut agent = AgentServiceClient::new(channel(&self.url()));
+        let mut agent = self.service();
         patiently("the agent's answer", agent.list_workloads(pb::ListWorkloadsRequest {}))
             .await
             .expect("the agent answers")

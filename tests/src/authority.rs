@@ -37,7 +37,12 @@ impl Authority {
 
     /// A certificate and its key.
     pub fn issue(&self, common_name: &str, organization: &str) -> [PathBuf; 2] {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a valid name");
+        self.issue_to_host(common_name, organization, "localhost")
+    }
+
+    /// A certificate of who is found under that name, and its key.
+    fn issue_to_host(&self, common_name: &str, organization: &str, host: &str) -> [PathBuf; 2] {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a valid name");
         params.distinguished_name.push(DnType::CommonName, common_name);
         if !organization.is_empty() {
             params.distinguished_name.push(DnType::OrganizationName, organization);
@@ -53,7 +58,12 @@ impl Authority {
 
     /// A directory with what a process of that name and group shows: `ca.crt`, `tls.crt` and `tls.key`.
     pub fn credentials(&self, common_name: &str, organization: &str) -> PathBuf {
-        let [cert, key] = self.issue(common_name, organization);
+        self.credentials_of_host(common_name, organization, "localhost")
+    }
+
+    /// The same for a process that is found under that name.
+    pub fn credentials_of_host(&self, common_name: &str, organization: &str, host: &str) -> PathBuf {
+        let [cert, key] = self.issue_to_host(common_name, organization, host);
         let directory = cert.with_extension("credentials");
         std::fs::create_dir_all(&directory).expect("a directory");
         for (from, name) in [(self.own(), "ca.crt"), (cert, "tls.crt"), (key, "tls.key")] {

@@ -2,15 +2,21 @@
 //!
 //! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
 //! [`api`] calls it as somebody, and [`refusal`] is what a call that was refused says, checked to have left no trace.
+//!
+//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, [`docker`] the real images, and
+//! [`tools`] finds the programs that operators call them with.
 
 pub mod agent_process;
 pub mod api;
 pub mod authority;
 pub mod cluster;
+pub mod controller_process;
+pub mod docker;
 pub mod fixtures;
 pub mod process;
 pub mod proxy;
 pub mod refusal;
+pub mod tools;
 pub mod wire;
 
 use std::future::Future;

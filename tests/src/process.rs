@@ -49,14 +49,7 @@ pub(crate) fn build(package: &str) -> PathBuf {
         Some(name) => name,
     };
     let mut cargo = Command::new(env!("CARGO"));
-    // What cargo says about the test's own package would have some build
-    // scripts, and all that hangs on them, run again each time.
-    for (name, _) in std::env::vars_os() {
-        let own = ["CARGO_PKG_", "CARGO_MANIFEST_"].map(str::as_bytes);
-        if own.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix)) {
-            cargo.env_remove(name);
-        }
-    }
+    without_own_package(&mut cargo);
     let built = cargo
         .args(["build", "--quiet", "--package", "muster-tests", "--package", package])
         .args(["--bin", package, "--profile", profile])
@@ -67,6 +60,16 @@ pub(crate) fn build(package: &str) -> PathBuf {
         .expect("cargo can be run");
     assert!(built.success(), "{package} could not be built");
     profile_dir.join(package)
+}
+
+/// What cargo says about the test's own package would have some build scripts,
+/// and all that hangs on them, run again each time.
+pub(crate) fn without_own_package(command: &mut Command) {
+    let own = ["CARGO_PKG_", "CARGO_MANIFEST_"].map(str::as_bytes);
+    let is_own = |name: &OsStr| own.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_own(name)) {
+        command.env_remove(name);
+    }
 }
 
 /// The environment of whoever runs the tests has no say in what a part is told.

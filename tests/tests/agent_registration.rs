@@ -268,3 +268,34 @@ async fn s043_an_agent_that_may_not_create_its_node_says_so_and_goes_on_trying()
     assert!(agent.runs() && agent.log().contains("could not be registered yet"), "{}", agent.log());
     assert!(is_absent::<pb::Node>(&api, "n1").await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s043_a_node_made_for_an_agent_that_may_not_make_one_is_taken_for_its_own() {
+    let (store, home) = (TestStore::secure().await, Home::new());
+    let api = store.api();
+    // The role that may read nodes and write their statuses, and create none.
+    let credentials = store.authority().unwrap().credentials("eva", "muster:controllers");
+    let launch = home.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
+    let agent = launch.start();
+    agent.wait_logged("attempt=2");
+    let log = agent.log();
+    assert!(log.contains("not permitted") && log.contains("create Node n1"), "{log}");
+    assert!(!agent.beliefs().await.registered);
+
+    let made = node("n1").label("by", "hand").label("kubernetes.io/arch", "wrong").taint("q=:NoSchedule");
+    let made = api.create(made).await.unwrap();
+    let node = node_where(&api, "n1", "it is ready", is_ready).await;
+    let beliefs = agent.beliefs().await;
+    assert!(beliefs.registered && beliefs.node_uid == made.uid(), "{beliefs:?}");
+    assert_eq!((node.uid(), &node.spec), (made.uid(), &made.spec));
+    let label = labels(&node);
+    assert_eq!(
+        (label("by").as_deref(), label("kubernetes.io/arch").as_deref()),
+        (Some("hand"), Some(architecture()))
+    );
+    assert!(node.status.as_ref().unwrap().capacity.contains_key("cpu"));
+    // The status is the agent's own: what somebody writes over it is put right.
+    let over = api.get::<pb::Node>("n1").await.unwrap().at(0).status(|status| status.conditions.clear());
+    api.update_status(over).await.unwrap();
+    node_where(&api, "n1", "it is ready again", is_ready).await;
+}

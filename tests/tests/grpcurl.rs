@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use muster_rpc::shutdown::Shutdown;
 use muster_store::config::Flags;
 use muster_store::run::{Running, start};
+use muster_tests::tools::tool;
 use serde_json::{Value, json};
 
 /// A watch that has not told by then never will.
@@ -23,15 +23,6 @@ const NAME: &str = "10.240.79.157";
 /// The node that Kubernetes' own documentation begins with.
 fn example() -> Value {
     json!({"node": {"metadata": {"name": NAME, "labels": {"name": "my-first-k8s-node"}}}})
-}
-
-/// The grpcurl that `.ci/tools` installs, or the one on the path.
-fn grpcurl() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/grpcurl");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join("grpcurl"));
-    let found = std::iter::once(own).chain(on_path).find(|candidate| candidate.is_file());
-    found.expect("there is no grpcurl: run .ci/tools first")
 }
 
 /// A store on a free port and a directory of its own.
@@ -59,7 +50,7 @@ impl Store {
     }
 
     fn command(&self, data: Option<&Value>, words: &[&str]) -> Command {
-        let mut command = Command::new(grpcurl());
+        let mut command = Command::new(tool("grpcurl"));
         command.arg("-plaintext");
         if let Some(data) = data {
             command.arg("-d").arg(data.to_string());

@@ -12,9 +12,9 @@ fn millis(count: u64) -> Mono {
 fn running() -> Cadence {
     let mut cadence = Cadence::new(LEASE, millis(0));
     assert_eq!(cadence.step(millis(0)), Step::Ensure);
-    cadence.observe_ensured(Ensured::Found, 0.0, millis(0));
+    cadence.observe_ensured(millis(0));
     assert_eq!(cadence.step(millis(0)), Step::Renew);
-    cadence.observe_renewed(None, 0.0, millis(0));
+    cadence.observe_renewed(None, 0.0);
     cadence
 }
 
@@ -37,7 +37,7 @@ fn s044_a_lease_is_renewed_at_a_quarter_of_its_duration_and_up_to_four_percent()
         let mut cadence = running();
         assert_eq!(cadence.step(millis(10_000)), Step::Renew);
         // The answer took a while; the next round is counted from the start of this one.
-        cadence.observe_renewed(None, draw, millis(10_300));
+        cadence.observe_renewed(None, draw);
         let until = millis(10_000 + expected);
         assert_eq!(cadence.step(millis(10_300)), Step::Wait { until }, "draw {draw}");
         assert_eq!(cadence.step(until), Step::Renew);
@@ -49,7 +49,7 @@ fn the_stores_wish_is_followed_within_reason() {
     for (wished, expected) in [(9_500, 9_500), (12_000, 12_000), (3_600_000, 20_000), (0, 1_000)] {
         let mut cadence = running();
         assert_eq!(cadence.step(millis(10_000)), Step::Renew);
-        cadence.observe_renewed(Some(Duration::from_millis(wished)), 1.0, millis(10_000));
+        cadence.observe_renewed(Some(Duration::from_millis(wished)), 1.0);
         let until = millis(10_000 + expected);
         assert_eq!(cadence.step(millis(10_000)), Step::Wait { until }, "wished {wished}");
     }
@@ -64,7 +64,7 @@ fn s052_four_failures_stay_in_the_round_and_the_fifth_ends_it() {
     }
     let mut lucky = cadence.clone();
     assert_eq!(lucky.step(millis(10_000)), Step::Renew);
-    lucky.observe_renewed(None, 0.0, millis(10_100));
+    lucky.observe_renewed(None, 0.0);
     assert_eq!(lucky.step(millis(10_100)), Step::Wait { until: millis(20_000) });
     assert_eq!(lucky.step(millis(20_000)), Step::Renew);
 
@@ -72,7 +72,7 @@ fn s052_four_failures_stay_in_the_round_and_the_fifth_ends_it() {
     cadence.observe_renew_failed(0.0);
     assert_eq!(cadence.step(millis(10_000)), Step::Wait { until: millis(20_000) });
     assert_eq!(cadence.step(millis(20_000)), Step::Ensure, "the lease is no longer taken for granted");
-    cadence.observe_ensured(Ensured::Found, 0.0, millis(20_000));
+    cadence.observe_ensured(millis(20_000));
     assert_eq!(cadence.step(millis(20_000)), Step::Renew);
 }
 
@@ -89,59 +89,32 @@ fn ensuring_backs_off_to_seven_seconds_and_never_gives_up() {
     }
     assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000]);
     assert_eq!(cadence.step(now), Step::Ensure);
-    cadence.observe_ensured(Ensured::Found, 0.0, now);
+    cadence.observe_ensured(now);
     assert_eq!(cadence.step(now), Step::Renew, "what was behind is made good at once");
-    cadence.observe_renewed(None, 0.0, now);
+    cadence.observe_renewed(None, 0.0);
     let until = now + Duration::from_secs(10);
     assert_eq!(cadence.step(now), Step::Wait { until }, "and once");
 }
 
 #[test]
-fn a_lease_just_created_is_not_renewed_in_the_same_round() {
-    let mut cadence = Cadence::new(LEASE, millis(0));
-    assert_eq!(cadence.step(millis(0)), Step::Ensure);
-    cadence.observe_ensured(Ensured::Created, 0.0, millis(50));
-    assert_eq!(cadence.step(millis(50)), Step::Wait { until: millis(10_050) });
-    assert_eq!(cadence.step(millis(10_050)), Step::Renew);
-    assert_eq!(cadence.last_acknowledged(), Some(millis(50)));
+fn the_second_silence_in_a_row_drops_the_connection() {
+    let mut doubt = Doubt::default();
+    assert!(!doubt.observe_silence());
+    assert!(doubt.observe_silence());
+    assert!(doubt.observe_silence(), "and each one after it");
+    doubt.observe_answer();
+    assert!(!doubt.observe_silence());
 }
 
 #[test]
-fn a_stream_that_served_is_opened_again_at_once_and_one_that_did_not_after_a_pause() {
-    let mut cadence = running();
-    assert!(matches!(cadence.step(millis(5_000)), Step::Wait { .. }));
-    cadence.observe_disconnected(0.0, millis(5_000));
-    let mut now = millis(5_000);
-    for pause in [200, 400, 800] {
-        assert_eq!(cadence.step(now), Step::Ensure);
-        cadence.observe_ensured(Ensured::Found, 0.0, now);
-        cadence.observe_disconnected(0.0, now);
-        let until = now + Duration::from_millis(pause);
-        assert_eq!(cadence.step(now), Step::Wait { until });
-        now = until;
+fn a_connection_is_probed_often_enough_for_its_lease() {
+    for (lease, interval, timeout) in
+        [(3600, 10_000, 5_000), (40, 10_000, 5_000), (16, 4_000, 2_000), (8, 2_000, 1_000), (4, 1_000, 1_000)]
+    {
+        let lease = Duration::from_secs(lease);
+        assert_eq!(keepalive(lease), (Duration::from_millis(interval), Duration::from_millis(timeout)));
+        assert!(keepalive(lease).0 + keepalive(lease).1 <= lease / 2, "{lease:?}");
     }
-}
-
-#[test]
-fn the_second_failure_in_a_row_drops_the_connection() {
-    let mut cadence = running();
-    cadence.step(millis(10_000));
-    cadence.observe_renew_failed(0.0);
-    assert!(!cadence.must_redial());
-    cadence.observe_renew_failed(0.0);
-    assert!(cadence.must_redial());
-    cadence.observe_renewed(None, 0.0, millis(10_000));
-    assert!(!cadence.must_redial());
-    cadence.observe_ensure_failed(0.0, millis(20_000));
-    cadence.observe_ensure_failed(0.0, millis(21_000));
-    assert!(cadence.must_redial());
-}
-
-#[test]
-fn a_node_is_cut_off_when_its_last_renewal_has_run_out() {
-    assert!(Cadence::new(LEASE, millis(0)).is_cut_off(millis(0)));
-    let cadence = running();
-    assert!(!cadence.is_cut_off(millis(39_999)) && cadence.is_cut_off(millis(40_000)));
 }
 
 #[test]
@@ -164,22 +137,16 @@ proptest::proptest! {
         let mut cadence = Cadence::new(lease, now);
         for (outcome, draw, wished) in outcomes {
             match (cadence.step(now), outcome) {
-                (Step::Wait { until }, 0) => {
-                    cadence.observe_disconnected(draw, now);
-                    proptest::prop_assert!(until > now);
-                }
                 (Step::Wait { until }, _) => {
                     proptest::prop_assert!(until > now);
                     proptest::prop_assert!(until - now <= (lease / 2).max(ENSURE.cap));
                     now = until;
                 }
-                (Step::Ensure, 0) => cadence.observe_ensured(Ensured::Created, draw, now),
-                (Step::Ensure, 1 | 2) => cadence.observe_ensured(Ensured::Found, draw, now),
+                (Step::Ensure, 0..=2) => cadence.observe_ensured(now),
                 (Step::Ensure, _) => cadence.observe_ensure_failed(draw, now),
                 (Step::Renew, 0..=2) => {
                     let wished = (outcome > 0).then(|| Duration::from_millis(wished));
-                    cadence.observe_renewed(wished, draw, now);
-                    proptest::prop_assert!(!cadence.is_cut_off(now));
+                    cadence.observe_renewed(wished, draw);
                 }
                 (Step::Renew, _) => cadence.observe_renew_failed(draw),
             }

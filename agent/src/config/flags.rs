@@ -13,7 +13,7 @@ use muster_rpc::tls::TlsFlags;
 
 /// Registers this machine, beats for it, reports its status and runs its work.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "muster-agent", version)]
+#[command(name = "muster-agent", version, after_help = muster_rpc::probe::HELP)]
 pub struct Flags {
     /// Stores, in order of preference; calls go to the first that can be reached
     #[arg(

@@ -15,6 +15,9 @@ use super::status;
 
 /// How long after a KILL that did not work it is tried again.
 const KILL_AGAIN: Duration = Duration::from_secs(10);
+/// How long TERM waits for the store to know that the pod is not ready: a store that does not answer must not take
+/// from a pod the time it has to end by itself.
+const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Decides what every pod on this node needs.
 ///
@@ -28,7 +31,7 @@ pub fn decide(ledger: &Ledger, now: Now) -> Plan {
     for entry in ledger.entries.values() {
         match entry.admission {
             Admission::NodeWanted if !entry.is_stopping() => {
-                if due(entry.node_retry.not_before, now.mono, &mut plan) {
+                if !entry.is_calling && due(entry.node_retry.not_before, now.mono, &mut plan) {
                     plan.push(Action::ReadNode { uid: entry.uid });
                 }
             }
@@ -92,7 +95,8 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
             kill(entry, now.mono, plan);
         } else {
             plan.wake_by(deadline);
-            if must_announce(entry) {
+            if let Some(until) = announcing(entry, deadline).filter(|until| now.mono < *until) {
+                plan.wake_by(until);
                 return report(entry, ledger, now, plan);
             }
             wind_down(entry, deadline, now.mono, plan);
@@ -112,11 +116,12 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     delete(entry, now.mono, plan);
 }
 
-/// Whoever is told to go by its record first stops being sent work; that takes a post.
-fn must_announce(entry: &Entry) -> bool {
+/// Whoever is told to go by its record first stops being sent work; that takes a post. Until when it is waited for.
+fn announcing(entry: &Entry, deadline: Mono) -> Option<Mono> {
     let is_ready = entry.pod.as_ref().is_some_and(|pod| pod.is_ready());
-    let is_deleted = entry.stops.deleted.is_some() && entry.stops.vanished.is_none();
-    is_deleted && is_ready && !entry.is_announced
+    let since = entry.stops.deleted.filter(|_| entry.stops.vanished.is_none())?;
+    let grace = deadline - since;
+    (is_ready && !entry.is_announced).then(|| since + ANNOUNCE_WITHIN.min(grace / 2))
 }
 
 fn kill(entry: &Entry, now: Mono, plan: &mut Plan) {
@@ -176,6 +181,9 @@ fn has_hook(pod: &Pod, name: &str) -> bool {
 
 /// Posts what the store does not know yet, if there is a record to post it to.
 fn report(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
+    if entry.is_calling {
+        return; // What comes of that is the next thing to know.
+    }
     let (Some(pod), Some(status)) = (&entry.pod, status::wanted(entry, ledger, now)) else {
         return;
     };
@@ -194,7 +202,7 @@ fn delete(entry: &Entry, now: Mono, plan: &mut Plan) {
         return;
     };
     let is_asked = entry.stops.deleted.is_some() && entry.stops.vanished.is_none();
-    let is_ours = pod.is_finished() && !pod.is_mirror() && !entry.is_delete_sent;
+    let is_ours = pod.is_finished() && !pod.is_mirror() && !entry.is_delete_sent && !entry.is_calling;
     if is_asked && is_ours && due(entry.delete_retry.not_before, now, plan) {
         plan.push(Action::Delete { key: Key::of(pod.as_ref()), uid: entry.uid });
     }

@@ -65,6 +65,8 @@ pub(super) struct Entry {
     /// Whether it holds nothing but, at most, processes.
     pub(super) is_released: bool,
     pub(super) is_delete_sent: bool,
+    /// Whether the store was called and has not answered yet. It is asked one thing at a time.
+    pub(super) is_calling: bool,
     /// The last status that was posted, and the version it became.
     pub(super) posted: Option<(u64, PodStatus)>,
     /// A status was refused because the record had left this version.
@@ -88,6 +90,7 @@ impl Entry {
             is_announced: false,
             is_released: true,
             is_delete_sent: false,
+            is_calling: false,
             posted: None,
             conflict_at: None,
             node_retry: Retry::default(),

@@ -81,6 +81,7 @@ impl Entry {
     }
 
     pub(super) fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
+        self.is_calling &= !action.is_call();
         match action {
             Action::ReadNode { .. } => match outcome {
                 Outcome::Failed { .. } => self.node_retry.fail(now.mono),

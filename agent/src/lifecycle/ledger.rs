@@ -111,6 +111,14 @@ impl Ledger {
         }
     }
 
+    /// Takes in that a call is under way: until its outcome is observed, the store is asked nothing else about the pod.
+    pub fn begin(&mut self, action: &Action) {
+        let entry = action.uid().filter(|_| action.is_call()).and_then(|uid| self.entries.get_mut(&uid));
+        if let Some(entry) = entry {
+            entry.is_calling = true;
+        }
+    }
+
     /// Takes in what came of an action.
     pub fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
         let Some(uid) = action.uid() else {

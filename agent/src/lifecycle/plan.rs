@@ -1,5 +1,6 @@
 //! What the shell is asked to do, and what it answers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// One thing to do. Actions of a plan are performed in their order.
+/// One thing to do. Actions of a plan are performed in their order; those that call the store may take long, and go on
+/// beside the rest once [`Ledger::begin`](super::Ledger::begin) knows of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Read the node's record again and show it to the ledger before the outcome: its labels may be newer
@@ -91,6 +93,11 @@ impl Plan {
 }
 
 impl Action {
+    /// Whether it takes the store to do it.
+    pub fn is_call(&self) -> bool {
+        matches!(self, Self::ReadNode { .. } | Self::Report { .. } | Self::Delete { .. })
+    }
+
     /// The pod this is about; `None` only for a record that no store ever held.
     pub fn uid(&self) -> Option<Uid> {
         match self {
@@ -101,6 +108,26 @@ impl Action {
             | Self::Release { uid }
             | Self::Report { uid, .. }
             | Self::Delete { uid, .. } => Some(*uid),
+        }
+    }
+}
+
+/// The deed and what it is done to, for the log.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadNode { uid } => write!(f, "read the node for pod {uid}"),
+            Self::Start { pod, container, attempt } => {
+                write!(f, "start {}/{container}, attempt {attempt}", pod.meta.name)
+            }
+            Self::RunPreStop { pod, container, .. } => {
+                write!(f, "run the hook of {}/{container}", pod.meta.name)
+            }
+            Self::Term { uid, container } => write!(f, "send TERM to {uid}/{container}"),
+            Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
+            Self::Release { uid } => write!(f, "release what pod {uid} holds"),
+            Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
+            Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }
     }
 }

@@ -129,6 +129,12 @@ pub fn kill(cgroup: &Path) -> io::Result<()> {
     absent_is_fine(put(&cgroup.join("cgroup.kill"), "1"))
 }
 
+/// Keeps a cgroup to some CPUs; none means any that its parent has.
+pub fn keep_to(cgroup: &Path, cpus: &[u32]) -> io::Result<()> {
+    // A write of nothing at all would never reach the kernel.
+    absent_is_fine(put(&cgroup.join("cpuset.cpus"), &format!("{}\n", cpu_list(cpus))))
+}
+
 /// Removes a cgroup without processes, and the one above it when it was its last.
 pub fn remove(cgroup: &Path) {
     // Refused while there is anything inside, which is what we rely on.

@@ -5,6 +5,8 @@
 
 mod adopt;
 mod hook;
+mod sharing;
+mod usage;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use muster_proto::name::{Name, Namespace, check_dns_label};
+use muster_proto::name::{Name, Namespace, Uid, check_dns_label};
 use muster_rpc::clock::SharedClock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -26,8 +28,8 @@ use super::cgroup::{self, Tree};
 use super::record::{self, CgroupPlace, Files, Order, Run};
 use super::shim::{FAILED, SUBCOMMAND};
 use super::{
-    ContainerId, ContainerSpec, HookEnd, Limits, Runtime, RuntimeError, Signal, Started, State, Usage,
-    Workload, logs, procfs,
+    ContainerId, ContainerSpec, DiskUsage, HookEnd, Limits, Runtime, RuntimeError, Signal, Started, State,
+    Usage, Workload, logs, procfs,
 };
 
 /// How large a container's log grows before it is cut; the kubelet's default.
@@ -51,12 +53,11 @@ pub struct ProcessConfig {
 }
 
 impl ProcessConfig {
-    /// This program as its own shim, and the cgroups that the machine has.
-    pub fn new(state_dir: impl Into<PathBuf>) -> ProcessConfig {
+    /// With the cgroups that the machine has.
+    pub fn new(state_dir: impl Into<PathBuf>, shim: PathBuf) -> ProcessConfig {
         ProcessConfig {
             state_dir: state_dir.into(),
-            // Not its path: that may lead to another version by now, or to nothing.
-            shim: PathBuf::from("/proc/self/exe"),
+            shim,
             cgroup_root: Tree::find_root(),
             log_bytes: DEFAULT_LOG_BYTES,
         }
@@ -79,6 +80,8 @@ struct Inner {
     /// Where the tasks that wait for shims run.
     tasks: Handle,
     table: Mutex<BTreeMap<ContainerId, Entry>>,
+    /// The CPUs of containers without any of their own; `None` until somebody says.
+    shared: Mutex<Option<Vec<u32>>>,
     changes: watch::Sender<u64>,
     /// Held for as long as we live: two agents on one folder would both think that they command its containers.
     _lock: File,
@@ -123,6 +126,7 @@ impl ProcessRuntime {
             clock,
             tasks: Handle::current(),
             table: Mutex::default(),
+            shared: Mutex::default(),
             changes: watch::Sender::new(0),
             _lock: lock,
             pods,
@@ -252,31 +256,16 @@ impl Runtime for ProcessRuntime {
         workloads.collect()
     }
 
+    fn share(&self, cpus: &[u32]) -> Result<(), RuntimeError> {
+        self.inner.share(cpus).map_err(RuntimeError::machine("move containers to other CPUs"))
+    }
+
     fn usages(&self) -> BTreeMap<ContainerId, Usage> {
-        let running = self.inner.running();
-        let mut usages = BTreeMap::new();
-        let mut uncounted = BTreeMap::new();
-        for (id, run, place) in running {
-            match place.and_then(|place| cgroup::usage(&place.container)) {
-                Some(usage) => drop(usages.insert(id, usage)),
-                // All of a container is in its shim's session, unless it took pains to leave.
-                None => drop(uncounted.insert(run.shim.pid, (run.shim.pid, id))),
-            }
-        }
-        if uncounted.is_empty() {
-            return usages;
-        }
-        // One look at all processes, however many containers ask.
-        for (pid, stat) in procfs::all().unwrap_or_default() {
-            let Some((shim, id)) = uncounted.get(&stat.session) else { continue };
-            if pid != *shim && !stat.is_over() {
-                let usage: &mut Usage = usages.entry(id.clone()).or_default();
-                usage.memory_bytes = usage.memory_bytes.saturating_add(stat.resident_bytes());
-                usage.cpu = usage.cpu.saturating_add(stat.cpu());
-                usage.pids += 1;
-            }
-        }
-        usages
+        self.inner.usages()
+    }
+
+    fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
+        self.inner.disk_usages()
     }
 
     fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError> {
@@ -379,7 +368,7 @@ impl Inner {
         let cgroup = match &self.tree {
             None => None,
             Some(tree) => Some(
-                tree.create(id, &spec.limits)
+                tree.create(id, &Limits { cpus: self.cpus_of(&spec.limits), ..spec.limits.clone() })
                     .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
             ),
         };
@@ -412,7 +401,7 @@ impl Inner {
 
     /// CPUs to pin a container to where cgroups cannot.
     fn affinity(&self, limits: &Limits) -> Vec<u32> {
-        if self.tree.as_ref().is_some_and(Tree::controls_cpus) { Vec::new() } else { limits.cpus.clone() }
+        if self.controls_cpus() { Vec::new() } else { self.cpus_of(limits) }
     }
 
     /// A shim on that order, without the agent's environment: it may hold secrets that are no container's business.

@@ -1,5 +1,6 @@
 //! Processes as /proc shows them, and how one is told from the next that gets its number.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -113,6 +114,20 @@ pub fn all() -> io::Result<Vec<(i32, Stat)>> {
         }
     }
     Ok(found)
+}
+
+/// Every process below these, however far, without these themselves.
+pub fn below(parents: &BTreeSet<i32>) -> io::Result<BTreeSet<i32>> {
+    let all = all()?;
+    let mut found = parents.clone();
+    loop {
+        let more: BTreeSet<i32> =
+            all.iter().filter(|(_, stat)| found.contains(&stat.parent)).map(|(pid, _)| *pid).collect();
+        if more.is_subset(&found) {
+            return Ok(&found - parents);
+        }
+        found.extend(more);
+    }
 }
 
 /// The children of the calling thread, also those that ended and were not reaped.

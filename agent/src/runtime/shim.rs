@@ -22,12 +22,12 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper,
     set_parent_process_death_signal, setsid, wait, waitid, waitpid,
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::CpuSet;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::procfs::{self, ProcessKey};
 use super::record::{self, Files, Order, Run};
-use super::{ContainerSpec, Exit, ExitReason, cgroup, logs};
+use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs};
 
 /// The agent's first argument when it is to be a shim.
 pub const SUBCOMMAND: &str = "shim";
@@ -184,7 +184,7 @@ struct Confined<'a> {
 
 impl<'a> Confined<'a> {
     fn enter(order: &'a Order) -> io::Result<Confined<'a>> {
-        let affinity = pin(&order.affinity)?;
+        let affinity = affinity::pin(&order.affinity)?;
         let confined = Confined { order, affinity };
         if let Some(place) = &order.cgroup {
             cgroup::enter(&place.container)?;
@@ -202,26 +202,9 @@ impl Drop for Confined<'_> {
             eprintln!("the shim stays in its container's cgroup: {error}");
         }
         if let Some(affinity) = &self.affinity {
-            let _ = sched_setaffinity(None, affinity);
+            let _ = affinity::restore(affinity);
         }
     }
-}
-
-/// Keeps this process to some CPUs; how it was before comes back.
-fn pin(cpus: &[u32]) -> io::Result<Option<CpuSet>> {
-    if cpus.is_empty() {
-        return Ok(None);
-    }
-    let mut wanted = CpuSet::new();
-    for &cpu in cpus {
-        if cpu as usize >= CpuSet::MAX_CPU {
-            return Err(io::Error::other(format!("there is no CPU {cpu}")));
-        }
-        wanted.set(cpu as usize);
-    }
-    let before = sched_getaffinity(None)?;
-    sched_setaffinity(None, &wanted)?;
-    Ok(Some(before))
 }
 
 /// Waits for the program's end, ends whatever it left behind, and says how it ended.
@@ -321,12 +304,17 @@ fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
 fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     // A hook belongs to the agent that waits for it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    let files = Files::beside(order);
     let order: Order = record::read(order)?.ok_or(io::ErrorKind::NotFound)?;
     let (program, args) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     if let Some(place) = &order.cgroup {
         cgroup::enter(&place.container)?;
     }
-    pin(&order.affinity)?;
+    // The container may have been moved since it was ordered.
+    let run: Option<Run> = record::read(&files.run())?;
+    if run.is_none_or(|run| affinity::follow(run.main.pid).is_err()) {
+        affinity::pin(&order.affinity)?;
+    }
     let mut command = Command::new(program);
     command.args(args);
     dress(&mut command, &order.spec);

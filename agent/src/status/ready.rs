@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
-use muster_proto::node::NodeCondition;
+use muster_proto::node::{NodeCondition, NodeStatus};
 use muster_proto::quantity::Resources;
 use muster_rpc::clock::Mono;
 
@@ -88,6 +88,12 @@ pub fn set_ready(
     condition.message = verdict.message;
     let event = if verdict.ready { "NodeReady" } else { "NodeNotReady" };
     (changed && !is_new).then(|| Notice::node_status(name, event))
+}
+
+/// Whether a status says that the node is ready.
+pub fn is_ready(status: &NodeStatus) -> bool {
+    let ready = status.conditions.iter().find(|condition| condition.kind == types::READY);
+    ready.is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
 /// Resources a node must know of before anything can be placed on it.

@@ -11,14 +11,19 @@ use super::Supervisor;
 use crate::eviction::{Candidate, Step, Usage};
 use crate::lifecycle::Ledger;
 use crate::pressure::{Scarce, Standing};
-use crate::runtime::{self, ContainerId};
+use crate::runtime::{self, ContainerId, DiskUsage};
 use crate::tell;
 
 impl Supervisor {
     /// One round, for one observation: what it frees shows only in the next one.
     pub(super) async fn relieve(&mut self, standing: &Standing, ledger: &mut Ledger) {
         let Some(scarce) = standing.most_urgent() else { return self.evictor.observe_enough() };
-        let usages = per_pod(self.hands.usages().await);
+        // Looking at every file of every pod is for when the disk is what is short.
+        let disk = match scarce {
+            Scarce::Disk | Scarce::Inodes => self.hands.disk_usages().await,
+            Scarce::Memory | Scarce::Pids => BTreeMap::new(),
+        };
+        let usages = per_pod(self.hands.usages().await, disk);
         let pods: Vec<Arc<Pod>> = ledger.staying().cloned().collect();
         let candidates: Vec<Candidate<'_>> = pods.iter().filter_map(|pod| candidate(pod, &usages)).collect();
         let now = self.now();
@@ -66,9 +71,13 @@ fn candidate<'a>(pod: &'a Pod, usages: &BTreeMap<Uid, Usage>) -> Option<Candidat
     Some(Candidate { pod, usage })
 }
 
-/// What each pod uses in all. Nobody counts the disk and the inodes of a pod: there they are all alike.
-fn per_pod(usages: BTreeMap<ContainerId, runtime::Usage>) -> BTreeMap<Uid, Usage> {
-    let mut pods: BTreeMap<Uid, Usage> = BTreeMap::new();
+/// What each pod uses in all. Of the disk that is its own folder: what its processes write elsewhere is nobody's.
+fn per_pod(
+    usages: BTreeMap<ContainerId, runtime::Usage>,
+    disk: BTreeMap<Uid, DiskUsage>,
+) -> BTreeMap<Uid, Usage> {
+    let on_disk = |usage: DiskUsage| Usage { disk: usage.bytes, inodes: usage.inodes, ..Usage::default() };
+    let mut pods: BTreeMap<Uid, Usage> = disk.into_iter().map(|(uid, usage)| (uid, on_disk(usage))).collect();
     for (id, used) in usages {
         let pod = pods.entry(id.pod).or_default();
         pod.memory = pod.memory.saturating_add(used.memory_bytes);
@@ -88,8 +97,9 @@ mod tests {
             |pod, container: &str| ContainerId { pod: uid(pod), container: container.into(), attempt: 0 };
         let used = |memory_bytes, pids| runtime::Usage { memory_bytes, pids, ..Default::default() };
         let usages = [(id("a", "x"), used(1, 2)), (id("a", "y"), used(10, 20)), (id("b", "x"), used(5, 5))];
-        let pods = per_pod(usages.into_iter().collect());
-        assert_eq!(pods[&uid("a")], Usage { memory: 11, pids: 22, ..Usage::default() });
+        let disk = [(uid("a"), DiskUsage { bytes: 4096, inodes: 3 })];
+        let pods = per_pod(usages.into_iter().collect(), disk.into());
+        assert_eq!(pods[&uid("a")], Usage { memory: 11, disk: 4096, inodes: 3, pids: 22 });
         assert_eq!(pods[&uid("b")].memory, 5);
         let idle = pod("idle").build();
         assert_eq!(candidate(&idle, &pods).unwrap().usage, Usage::default());

@@ -54,13 +54,25 @@ impl Grants {
         self.given.remove(&pod);
     }
 
+    /// The processors of those who have none of their own; none means any. They are all that nobody has for itself.
+    /// Where that is none at all, sharers stay where they are: there is nowhere else to run.
+    pub fn shared(&self) -> Vec<u32> {
+        let taken = self.taken();
+        let all = self.layout.values().flatten().copied();
+        let free: BTreeSet<u32> = all.filter(|cpu| !taken.contains(cpu)).collect();
+        if taken.is_empty() { Vec::new() } else { free.into_iter().collect() }
+    }
+
+    fn taken(&self) -> BTreeSet<u32> {
+        self.given.values().flat_map(BTreeMap::values).flatten().copied().collect()
+    }
+
     /// Fills in what the containers of a pod lack.
     fn admit(&self, pod: &Pod, mut of_pod: OfPod) -> Result<OfPod, Rejection> {
         // A pod that runs already was found good enough once, and is not ended by a restart of the agent.
         let policy = if of_pod.is_empty() { self.policy } else { Policy::BestEffort };
         let nodes = self.layout.len();
-        let taken: BTreeSet<u32> =
-            self.given.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        let taken = self.taken();
         // Of the pod's own, what a container that is to be there all along got.
         let mut kept = BTreeSet::new();
         let mut of_whole_pod = None;
@@ -150,6 +162,20 @@ mod tests {
         assert_eq!(grants.claim(&pod, "side"), Ok(vec![0]));
         assert_eq!(grants.claim(&pod, "init"), Ok(vec![1, 2, 3]));
         assert_eq!(grants.claim(&pod, "main"), Ok(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn who_has_no_processors_of_its_own_keeps_off_those_of_others() {
+        let mut grants = grants(Policy::SingleNumaNode, Scope::Container);
+        assert_eq!(grants.shared(), [0; 0], "nobody has any: share all");
+        grants.claim(&asks("a", 3).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [3, 4, 5, 6, 7]);
+        grants.claim(&asks("b", 4).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [3]);
+        grants.release(uid("a"));
+        assert_eq!(grants.shared(), [0, 1, 2, 3]);
+        grants.claim(&asks("c", 4).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [0; 0], "there is nowhere else to run");
     }
 
     #[test]

@@ -40,6 +40,81 @@ async fn usage_is_that_of_all_its_processes() {
     assert_eq!(bench.runtime().usages().len(), 1);
 }
 
+/// The CPUs that a process may run on, as the kernel writes them.
+fn allowed(pid: i32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().unwrap()..=last.parse().unwrap()
+    };
+    list.trim().split(',').flat_map(range).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_shares_is_moved_with_all_it_started_and_who_does_not_stays() {
+    let bench = Bench::new();
+    let all = allowed(std::process::id().cast_signed());
+    let (first, last) = (all[0], all[all.len() - 1]);
+    let own = Limits { cpus: vec![first], ..Limits::default() };
+    let alone = bench.start(&ContainerSpec { limits: own, ..container(&["sleep", "1000"]) });
+    // One of its children leaves its session.
+    let script =
+        "sleep 1001 & echo child $!; setsid sleep 1002 & echo stray $!; echo main $$; exec sleep 1000";
+    let shares = bench.start(&shell(script));
+    let mut pids = Vec::new();
+    for word in ["main ", "child ", "stray "] {
+        pids.push(bench.process(&shares, word).await.pid);
+    }
+    let alone = bench.run(&alone).main.pid;
+
+    bench.runtime().share(&[last]).unwrap();
+    for pid in &pids {
+        assert_eq!(allowed(*pid), [last]);
+    }
+    assert_eq!(allowed(alone), [first]);
+    let later = bench.start(&container(&["sleep", "1000"]));
+    assert_eq!(allowed(bench.run(&later).main.pid), [last], "who comes later goes there at once");
+    assert!(bench.runtime().list().iter().any(|found| found.id == later && found.cpus.is_empty()));
+
+    bench.runtime().share(&[]).unwrap();
+    pids.push(bench.run(&later).main.pid);
+    for pid in &pids {
+        assert_eq!(allowed(*pid), all, "anywhere again");
+    }
+    assert_eq!(allowed(alone), [first]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_runs_where_its_container_was_moved_to() {
+    let bench = Bench::new();
+    let all = allowed(std::process::id().cast_signed());
+    let id = bench.start(&container(&["sleep", "1000"]));
+    bench.runtime().share(&all[..1]).unwrap();
+    let file = bench.path().join("where");
+    let script = format!("grep Cpus_allowed_list /proc/self/status > {}", file.display());
+    let hook = ["sh", "-c", &script].map(str::to_owned);
+    bench.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
+    let told = fs::read_to_string(file).unwrap();
+    assert_eq!(told.split_whitespace().last(), Some(all[0].to_string().as_str()), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pod_has_on_the_disk_is_counted() {
+    let bench = Bench::new();
+    let quiet = bench.start(&container(&["true"]));
+    let loud = bench.start(&shell("head -c 1000000 /dev/zero"));
+    for id in [&quiet, &loud] {
+        bench.exit(id).await;
+    }
+    let usages = bench.runtime().disk_usages();
+    assert!(usages[&loud.pod].bytes >= usages[&quiet.pod].bytes + 900_000, "{usages:?}");
+    assert_eq!(usages[&loud.pod].inodes, usages[&quiet.pod].inodes, "the same files");
+    assert!(usages[&quiet.pod].inodes >= 5, "two folders, order, run and exit: {usages:?}");
+    bench.runtime().remove(&loud).unwrap();
+    assert!(!bench.runtime().disk_usages().contains_key(&loud.pod));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_without_cgroups_says_so() {
     let bench = Bench::new();

@@ -46,6 +46,16 @@ impl Failure {
     }
 }
 
+impl From<Failure> for crate::failure::Failure {
+    fn from(failure: Failure) -> Self {
+        let told = Self::new(crate::failure::Exit::Failed, &failure);
+        match failure.hint() {
+            Some(hint) => told.hint(hint),
+            None => told,
+        }
+    }
+}
+
 impl From<clap::Error> for Failure {
     /// clap writes a page; its first line says it.
     fn from(error: clap::Error) -> Self {

@@ -11,6 +11,7 @@ use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use super::{count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason};
+use crate::collection::Prospect;
 use crate::core::Core;
 use crate::drain::progress::ProgressState;
 use crate::eviction::stay::{Stay, judge};
@@ -163,7 +164,18 @@ impl View<'_> {
         told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
         told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, self.now)));
         told.extend(self.drain());
+        told.extend(self.collection());
         told
+    }
+
+    /// Whether its pods are removed without its word.
+    fn collection(&self) -> Option<Explanation> {
+        let Prospect::OutOfService { at } = self.rooms.collection.explain_node(self.node.meta.name.as_str())
+        else {
+            return None;
+        };
+        let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its word.";
+        Some(Explanation::new("CollectPods", "Due", reason).earliest(at))
     }
 
     /// Whether new pods come.

@@ -241,7 +241,10 @@ impl Suspects {
         let (action, why) = match step {
             Step::Exists => (ask(CloudQuestion::Exists), "the node is not Ready"),
             Step::Shutdown => (ask(CloudQuestion::Shutdown), "the node is not Ready but its machine exists"),
-            Step::Delete => (Action::DeleteNode, "its machine does not exist in the cloud"),
+            Step::Delete => (
+                Action::DeleteNode { version: node.meta.resource_version },
+                "its machine does not exist in the cloud",
+            ),
             Step::Moot => return,
         };
         plan.propose(Room::Cloud, Subject::of_node(node), action, why);

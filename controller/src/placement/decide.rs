@@ -36,11 +36,16 @@ impl Placement {
                 self.queue.set_untold(line, entry.place(&key));
                 self.waiting.insert(key, entry.with(Stage::Lined { line, tell_at: None }));
             }
-            Stage::Doubted { ref node, since, .. }
-                if now < since + self.settings.doubt && self.fleet.has(node) =>
-            {
+            Stage::Doubted { ref node, since, .. } if now < since + self.settings.doubt => {
                 let node = node.clone();
-                self.bind(key, entry, node, Some(since), plan);
+                if self.fleet.has(&node) {
+                    self.bind(key, entry, node, Some(since), plan);
+                } else {
+                    // It may have been bound all the same, and a namesake of the node may be on its way to us.
+                    let why = format!("node {node} is gone");
+                    let again_at = since + self.settings.doubt;
+                    self.waiting.insert(key, entry.with(Stage::Doubted { node, since, again_at, why }));
+                }
             }
             Stage::Doubted { ref node, .. } | Stage::Bound { ref node, .. } => {
                 self.fleet.give_back(node, &entry.demand.claim);

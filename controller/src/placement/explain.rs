@@ -35,7 +35,7 @@ pub enum Standing {
     /// It is not known whether the store has bound it.
     Doubted { node: Name, why: String, again_at: Mono },
     /// The store would not bind it.
-    Turned { why: String, again_at: Mono },
+    TurnedAway { why: String, again_at: Mono },
 }
 
 impl Standing {
@@ -44,7 +44,7 @@ impl Standing {
         match self {
             Standing::Unschedulable { again_at, .. }
             | Standing::Doubted { again_at, .. }
-            | Standing::Turned { again_at, .. } => Some(*again_at),
+            | Standing::TurnedAway { again_at, .. } => Some(*again_at),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Standing {
             Standing::Doubted { node, why, .. } => {
                 write!(f, "it is not known whether it is bound to node {node}: {why}")
             }
-            Standing::Turned { why, .. } => write!(f, "it could not be bound: {why}"),
+            Standing::TurnedAway { why, .. } => write!(f, "it could not be bound: {why}"),
         }
     }
 }
@@ -96,7 +96,7 @@ impl Placement {
                 Standing::Doubted { node: node.clone(), why: why.clone(), again_at: *again_at }
             }
             Stage::Bound { node, .. } => Standing::Placed { node: node.clone() },
-            Stage::Resting { until, why } => Standing::Turned { why: why.clone(), again_at: *until },
+            Stage::Resting { until, why } => Standing::TurnedAway { why: why.clone(), again_at: *until },
         }
     }
 }

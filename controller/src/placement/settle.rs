@@ -81,7 +81,7 @@ impl Placement {
             // It may well be bound already, by us.
             Failure::Conflict if doubted.is_some() => self.await_record(key, entry, node, now),
             Failure::Conflict => {
-                self.turn_away(key, entry, &node, rested, "its record has changed".to_owned())
+                self.turn_away(key, entry, &node, rested, "its record has changed".to_owned());
             }
             Failure::Gone => {
                 self.fleet.give_back(&node, &entry.demand.claim);

@@ -51,11 +51,6 @@ impl Verdict {
         all.sort_by_cached_key(|(obstacle, _)| obstacle.to_string());
         all
     }
-
-    /// How many nodes there were.
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
 }
 
 fn slot(obstacle: Obstacle<'_>) -> usize {

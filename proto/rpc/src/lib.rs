@@ -4,7 +4,8 @@
 //!   call: its span, the in-flight cap, its deadline.
 //! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
 //! - [`shutdown`]: a signal becomes a token, a grace, a stop.
-//! - [`config`]: flags, environment and config file. [`telemetry`]: logs and where spans go; [`trace`]: spans. [`http`]: metrics and readiness.
+//! - [`config`]: flags, environment and config file. [`http`]: metrics and readiness; [`probe`] asks for the latter.
+//! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go.
 //! - [`clock`] and [`backoff`]: time as an input, and when to try again.
 
 pub mod backoff;
@@ -13,6 +14,7 @@ pub mod config;
 pub mod http;
 pub mod identity;
 pub mod layers;
+pub mod probe;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;

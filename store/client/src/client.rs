@@ -63,6 +63,13 @@ impl StoreClient {
         StoreClient { fence: fence.map(value), ..self.clone() }
     }
 
+    /// Drops the connection to the store in use and begins with the next one; all clones do.
+    ///
+    /// For who is not answered though nothing seems to be wrong: a connection can be dead long before it is known to be.
+    pub fn redial(&self) {
+        self.ring.redial();
+    }
+
     /// # Errors
     /// [`ClientError::AlreadyExists`] when the name is taken; any [`ClientError`].
     pub async fn create<R: Stored>(&self, record: R) -> Result<R, ClientError> {
@@ -207,7 +214,7 @@ impl StoreClient {
         says: impl Stream<Item = pb::HeartbeatRequest> + Send + 'static,
     ) -> Result<Streaming<pb::HeartbeatResponse>, ClientError> {
         let (place, transport) = self.ring.in_order().next().expect("a ring has at least one store");
-        let mut client = HeartbeatServiceClient::new(transport.clone());
+        let mut client = HeartbeatServiceClient::new(transport);
         let opened = match tokio::time::timeout(self.deadline, client.heartbeat(says)).await {
             Ok(opened) => opened,
             Err(_) => Err(Status::deadline_exceeded("no heartbeat stream in time")),
@@ -252,7 +259,7 @@ impl StoreClient {
         let attempts = async {
             let mut unreachable = Status::unavailable("no store could be reached");
             for (place, transport) in self.ring.in_order() {
-                match send(transport.clone()).await {
+                match send(transport).await {
                     Ok(answer) => {
                         self.ring.settle_on(place);
                         return Ok(answer.into_inner());

@@ -4,6 +4,7 @@
 //! order; an operator who wants to spread load gives each part the list in another order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use muster_rpc::clock::{SharedClock, SystemClock};
@@ -49,6 +50,15 @@ impl StoreEndpoints {
     #[must_use]
     pub fn with_tls(self, tls: Option<ClientTls>) -> StoreEndpoints {
         StoreEndpoints { tls, ..self }
+    }
+
+    /// Probes connections that often, and gives each probe that long.
+    #[must_use]
+    pub fn with_keepalive(
+        self,
+        (keepalive_interval, keepalive_timeout): (Duration, Duration),
+    ) -> StoreEndpoints {
+        StoreEndpoints { keepalive_interval, keepalive_timeout, ..self }
     }
 
     fn endpoint(&self, url: &str) -> Result<Endpoint, EndpointError> {
@@ -116,28 +126,39 @@ pub enum EndpointError {
 /// The stores and which of them is in use.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    transports: Vec<Transport>,
+    endpoints: Vec<Endpoint>,
+    transports: RwLock<Vec<Transport>>,
     current: AtomicUsize,
 }
 
 impl Ring {
     pub(crate) fn new(endpoints: &StoreEndpoints) -> Result<Ring, EndpointError> {
-        let connect = |url: &String| {
-            let endpoint = endpoints.endpoint(url.trim())?;
-            Ok(InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri()))
-        };
-        let transports: Vec<Transport> = endpoints.urls.iter().map(connect).collect::<Result<_, _>>()?;
-        if transports.is_empty() {
+        let endpoint = |url: &String| endpoints.endpoint(url.trim());
+        let endpoints: Vec<Endpoint> = endpoints.urls.iter().map(endpoint).collect::<Result<_, _>>()?;
+        if endpoints.is_empty() {
             return Err(EndpointError::None);
         }
-        Ok(Ring { transports, current: AtomicUsize::new(0) })
+        let transports = RwLock::new(endpoints.iter().map(dial).collect());
+        Ok(Ring { endpoints, transports, current: AtomicUsize::new(0) })
     }
 
     /// The stores in the order to try them, the one in use first.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = (usize, &Transport)> {
-        let count = self.transports.len();
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (usize, Transport)> + use<> {
+        let transports = self.transports.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let count = transports.len();
         let start = self.current.load(Ordering::Relaxed);
-        (0..count).map(move |i| (start + i) % count).map(|place| (place, &self.transports[place]))
+        (0..count).map(move |i| (start + i) % count).map(move |place| (place, transports[place].clone()))
+    }
+
+    /// Drops the connection in use, whatever it looks like, and begins with the next store.
+    ///
+    /// What is under way on it stays there until it ends or the connection is found to be dead.
+    pub(crate) fn redial(&self) {
+        let mut transports = self.transports.write().unwrap_or_else(PoisonError::into_inner);
+        let place = self.current.load(Ordering::Relaxed) % transports.len();
+        transports[place] = dial(&self.endpoints[place]);
+        drop(transports);
+        self.move_on_from(place);
     }
 
     /// Uses this store from now on: it answered.
@@ -147,9 +168,13 @@ impl Ring {
 
     /// Uses the next store from now on, unless somebody already moved on from this one.
     pub(crate) fn move_on_from(&self, place: usize) {
-        let next = (place + 1) % self.transports.len();
+        let next = (place + 1) % self.endpoints.len();
         let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+fn dial(endpoint: &Endpoint) -> Transport {
+    InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri())
 }
 
 #[cfg(test)]
@@ -171,6 +196,8 @@ mod tests {
         assert_eq!(order(&ring), [2, 0, 1]);
         ring.move_on_from(2);
         assert_eq!(order(&ring), [0, 1, 2]);
+        ring.redial();
+        assert_eq!(order(&ring), [1, 2, 0], "a store that does not answer is not asked first");
     }
 
     #[tokio::test]

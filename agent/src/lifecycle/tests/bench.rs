@@ -21,6 +21,9 @@ pub(super) struct Bench {
     pub(super) runtime: BTreeMap<Uid, PodReport>,
     /// Whether calls of the store come through.
     pub(super) is_connected: bool,
+    /// Whether calls of the store are answered only when [`answer`](Bench::answer) says so.
+    pub(super) is_frozen: bool,
+    unanswered: Vec<Action>,
     /// Containers whose start fails, by name.
     pub(super) unstartable: Vec<String>,
     /// What was done, in short, since the last look.
@@ -65,6 +68,8 @@ impl Bench {
             store,
             runtime: BTreeMap::new(),
             is_connected: true,
+            is_frozen: false,
+            unanswered: Vec::new(),
             unstartable: Vec::new(),
             log: Vec::new(),
             now: now_at(0),
@@ -81,7 +86,7 @@ impl Bench {
     pub(super) fn look(&mut self) {
         self.ledger.see_node(self.node.clone(), self.now);
         self.ledger.see_containers(self.runtime.clone(), self.now);
-        if self.is_connected {
+        if self.is_connected && !self.is_frozen {
             self.ledger.see_pods(self.store.values(), self.now);
         }
     }
@@ -89,6 +94,17 @@ impl Bench {
     /// The agent starts anew and remembers nothing.
     pub(super) fn restart_agent(&mut self) {
         self.ledger = Ledger::new();
+        self.unanswered.clear();
+        self.look();
+    }
+
+    /// The store thaws and answers what it was asked.
+    pub(super) fn answer(&mut self) {
+        self.is_frozen = false;
+        for action in std::mem::take(&mut self.unanswered) {
+            let outcome = self.perform(&action);
+            self.ledger.observe(&action, outcome, self.now);
+        }
         self.look();
     }
 
@@ -110,6 +126,14 @@ impl Bench {
             }
             for action in plan.actions {
                 assert!(!done.contains(&action), "proposed twice at one instant: {action:?}");
+                if self.is_frozen && action.is_call() {
+                    let is_same = |other: &Action| other.uid() == action.uid();
+                    assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
+                    self.ledger.begin(&action);
+                    self.unanswered.push(action.clone());
+                    done.push(action);
+                    continue;
+                }
                 let outcome = self.perform(&action);
                 self.ledger.observe(&action, outcome, self.now);
                 done.push(action);

@@ -61,6 +61,33 @@ fn s073_the_delete_waits_for_the_last_status() {
 }
 
 #[test]
+fn s073_a_store_that_does_not_answer_holds_up_nobodys_end() {
+    let mut bench = running(pod("a"));
+    bench.delete("a", 5);
+    bench.is_frozen = true;
+    let plan = bench.settle();
+    assert_eq!(bench.log, [""; 0], "what it is asked first is that the pod is not ready");
+    assert_eq!(plan.wake_at, Some(bench.now().mono + Duration::from_secs(1)));
+    bench.advance(1);
+    assert_eq!(bench.steps(), ["term a/main"]);
+    bench.advance(4);
+    assert_eq!(bench.steps(), ["kill a/main", "release a"]);
+    bench.advance(60);
+    assert_eq!(bench.steps(), [""; 0], "the rest takes the store");
+    bench.answer();
+    assert_eq!(bench.steps(), ["report a Running", "report a Failed", "delete a"]);
+}
+
+#[test]
+fn a_short_grace_leaves_half_of_itself_to_term() {
+    let mut bench = running(pod("a"));
+    bench.delete("a", 1);
+    bench.is_frozen = true;
+    let plan = bench.settle();
+    assert_eq!(plan.wake_at, Some(bench.now().mono + Duration::from_millis(500)));
+}
+
+#[test]
 fn a_shortened_grace_is_honoured_at_once() {
     let mut bench = running(pod("a"));
     bench.delete("a", 600);

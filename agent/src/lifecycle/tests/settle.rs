@@ -17,6 +17,8 @@ enum Event {
     End(usize),
     HookEnds(usize),
     Connect(bool),
+    Freeze,
+    Thaw,
     RestartAgent,
     Advance(u64),
     Touch(usize),
@@ -32,6 +34,8 @@ fn event() -> impl Strategy<Value = Event> {
         which.clone().prop_map(Event::End),
         which.clone().prop_map(Event::HookEnds),
         any::<bool>().prop_map(Event::Connect),
+        Just(Event::Freeze),
+        Just(Event::Thaw),
         Just(Event::RestartAgent),
         (1..60u64).prop_map(Event::Advance),
         which.prop_map(Event::Touch),
@@ -86,14 +90,16 @@ fn apply(bench: &mut Bench, event: &Event) {
         }
         Event::HookEnds(index) => bench.ledger.hook_ended(uid(named(index)), "main"),
         Event::Connect(is_connected) => bench.is_connected = *is_connected,
+        Event::Freeze => bench.is_frozen = true,
+        Event::Thaw => bench.answer(),
         Event::RestartAgent => bench.restart_agent(),
         Event::Advance(seconds) => bench.advance(*seconds),
     }
 }
 
 proptest! {
-    /// The bench itself asserts that no action comes twice at one instant, and that no record is deleted
-    /// before its pod has stopped and said so.
+    /// The bench itself asserts that no action comes twice at one instant, that the store is asked one thing at a
+    /// time about each pod, and that no record is deleted before its pod has stopped and said so.
     #[test]
     fn whatever_happens_the_node_comes_to_rest(
         shapes in proptest::collection::vec(shape(), NAMES.len()),
@@ -106,7 +112,7 @@ proptest! {
             bench.settle();
         }
         bench.is_connected = true;
-        bench.look();
+        bench.answer();
         for _ in 0..60 {
             bench.settle();
             bench.advance(30);

@@ -174,7 +174,7 @@ proptest! {
                             _ => drop(denials.remove(uid)),
                         }
                     }
-                    if proposal.action == Action::DeleteNode && matches!(result, Ok(_) | Err(Failure::Unknown(_))) {
+                    if matches!(proposal.action, Action::DeleteNode { .. }) && matches!(result, Ok(_) | Err(Failure::Unknown(_))) {
                         deletions.push(fleet.now.mono);
                         let is_same = fleet.world.node(name.as_str()).is_some_and(|node| node.meta.uid == Some(*uid));
                         if is_same && result.is_ok() {
@@ -194,12 +194,12 @@ proptest! {
                     let before = asked.insert(*uid, fleet.now.mono);
                     prop_assert!(before.is_none_or(|before| fleet.now.mono - before >= PERIOD), "asked too often");
                 }
-                if proposal.action == Action::DeleteNode {
+                if matches!(proposal.action, Action::DeleteNode { .. }) {
                     prop_assert!(!node.is_ready(), "{} is Ready", name);
                     let answers = denials.get(uid).map_or(&[][..], Vec::as_slice);
                     prop_assert!(answers.len() >= confirmations as usize, "{} answers", answers.len());
                     let recent = deletions.iter().filter(|done| **done + settings.delete_period > fleet.now.mono);
-                    let others = under_way.iter().filter(|other| other.action == Action::DeleteNode);
+                    let others = under_way.iter().filter(|other| matches!(other.action, Action::DeleteNode { .. }));
                     prop_assert!(recent.count() + others.count() < limit as usize, "one too many");
                 }
                 under_way.push(proposal);

@@ -1,0 +1,62 @@
+//! The actions that take the store. They may take as long as the store does, so they go on beside everything else.
+
+use std::sync::Arc;
+
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, StoreClient};
+
+use crate::lifecycle::{Action, Outcome};
+
+/// A call that was answered, or was not in time.
+pub struct Answered {
+    pub action: Action,
+    pub outcome: Outcome,
+    /// The node, where that was asked for: to be shown to the ledger before the outcome.
+    pub node: Option<Box<Node>>,
+}
+
+/// Makes the call that an action asks for. `pod` is the record it is about, as far as it is known; `node` is ours.
+pub async fn call(client: StoreClient, action: Action, pod: Option<Arc<Pod>>, node: Key) -> Answered {
+    if let Action::ReadNode { .. } = action {
+        return match client.get(&node).await {
+            Ok(node) => Answered { action, outcome: Outcome::Done, node: Some(Box::new(node)) },
+            Err(error) => Answered { action, outcome: failed(&error), node: None },
+        };
+    }
+    let outcome = match (&action, pod) {
+        (Action::Report { if_version, status, .. }, Some(pod)) => {
+            let mut wanted = Arc::unwrap_or_clone(pod);
+            wanted.meta.resource_version = *if_version;
+            wanted.status = (**status).clone();
+            match client.update_status(wanted).await {
+                Ok(stored) => Outcome::Stored(Box::new(stored)),
+                Err(error) => refused(error),
+            }
+        }
+        (Action::Delete { key, uid }, _) => {
+            let preconditions = Preconditions { uid: Some(*uid), resource_version: None };
+            let at_once = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
+            match client.delete::<Pod>(key, at_once).await {
+                Ok(left) if left.meta.finalizers.is_empty() => Outcome::Gone,
+                Ok(_) => Outcome::Done,
+                Err(ClientError::Conflict(_)) => Outcome::Gone,
+                Err(error) => refused(error),
+            }
+        }
+        _ => Outcome::Gone,
+    };
+    Answered { action, outcome, node: None }
+}
+
+fn refused(error: ClientError) -> Outcome {
+    match error {
+        ClientError::NotFound(_) => Outcome::Gone,
+        ClientError::Conflict(_) => Outcome::Conflict,
+        other => failed(&other),
+    }
+}
+
+fn failed(error: &ClientError) -> Outcome {
+    Outcome::Failed { message: error.to_string() }
+}

@@ -1,0 +1,66 @@
+//! What containers and pods take of the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use muster_proto::name::Uid;
+
+use super::super::{ContainerId, DiskUsage, Usage, cgroup, procfs};
+use super::Inner;
+
+/// What the kernel counts the size of files in, whatever the filesystem does.
+const BLOCK: u64 = 512;
+
+impl Inner {
+    pub(super) fn usages(&self) -> BTreeMap<ContainerId, Usage> {
+        let running = self.running();
+        let mut usages = BTreeMap::new();
+        let mut uncounted = BTreeMap::new();
+        for (id, run, place) in running {
+            match place.and_then(|place| cgroup::usage(&place.container)) {
+                Some(usage) => drop(usages.insert(id, usage)),
+                // All of a container is in its shim's session, unless it took pains to leave.
+                None => drop(uncounted.insert(run.shim.pid, (run.shim.pid, id))),
+            }
+        }
+        if uncounted.is_empty() {
+            return usages;
+        }
+        // One look at all processes, however many containers ask.
+        for (pid, stat) in procfs::all().unwrap_or_default() {
+            let Some((shim, id)) = uncounted.get(&stat.session) else { continue };
+            if pid != *shim && !stat.is_over() {
+                let usage: &mut Usage = usages.entry(id.clone()).or_default();
+                usage.memory_bytes = usage.memory_bytes.saturating_add(stat.resident_bytes());
+                usage.cpu = usage.cpu.saturating_add(stat.cpu());
+                usage.pids += 1;
+            }
+        }
+        usages
+    }
+
+    pub(super) fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
+        let pods = fs::read_dir(&self.pods).into_iter().flatten().flatten();
+        let of_pod = |entry: fs::DirEntry| {
+            let uid: Uid = entry.file_name().to_str()?.parse().ok()?;
+            let mut usage = DiskUsage::default();
+            add_up(&entry.path(), &mut usage);
+            Some((uid, usage))
+        };
+        pods.filter_map(of_pod).collect()
+    }
+}
+
+/// Adds a file, or a folder and all in it. What goes away meanwhile takes nothing.
+fn add_up(path: &Path, usage: &mut DiskUsage) {
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    usage.bytes = usage.bytes.saturating_add(found.blocks().saturating_mul(BLOCK));
+    usage.inodes += 1;
+    if found.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            add_up(&entry.path(), usage);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What can be asked of `muster`.
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::EXIT_CODES;
+use crate::{
+    apply, certs, completion, config, cordon, create, delete, describe, doctor, drain, explain, fleet, get,
+    label, manual, taint, top, up,
+};
+
+/// Keeps the roll of a fleet of machines
+#[derive(Debug, Parser)]
+#[command(name = "muster", version, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Up(up::Flags),
+    Get(get::Flags),
+    Describe(describe::Flags),
+    Apply(apply::Flags),
+    Create(create::Flags),
+    Delete(delete::Flags),
+    Label(label::Flags),
+    Taint(taint::Flags),
+    Cordon(cordon::CordonFlags),
+    Uncordon(cordon::UncordonFlags),
+    Drain(drain::Flags),
+    Explain(explain::Flags),
+    Fleet(fleet::Flags),
+    Top(top::Flags),
+    Certs(certs::Flags),
+    Doctor(doctor::Flags),
+    Config(config::Flags),
+    Completion(completion::Flags),
+    Manual(manual::Flags),
+}
+
+impl Command {
+    /// The word the command was called by.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Up(_) => "up",
+            Command::Get(_) => "get",
+            Command::Describe(_) => "describe",
+            Command::Apply(_) => "apply",
+            Command::Create(_) => "create",
+            Command::Delete(_) => "delete",
+            Command::Label(_) => "label",
+            Command::Taint(_) => "taint",
+            Command::Cordon(_) => "cordon",
+            Command::Uncordon(_) => "uncordon",
+            Command::Drain(_) => "drain",
+            Command::Explain(_) => "explain",
+            Command::Fleet(_) => "fleet",
+            Command::Top(_) => "top",
+            Command::Certs(_) => "certs",
+            Command::Doctor(_) => "doctor",
+            Command::Config(_) => "config",
+            Command::Completion(_) => "completion",
+            Command::Manual(_) => "manual",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_has_its_help() {
+        let mut command = Arguments::command();
+        command.build();
+        let mut waiting: Vec<&clap::Command> = vec![&command];
+        while let Some(command) = waiting.pop() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} says nothing about itself");
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{name} {} says nothing about itself",
+                    argument.get_id()
+                );
+            }
+            waiting.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+use muster_rpc::identity::{Caller, Subject};
+use muster_rpc::tls::{ClientTls, PemFile};
+use x509_parser::pem::parse_x509_pem;
+
+const NOW: &str = "2026-05-04T03:02:01Z";
+
+fn made(directory: &Path, holders: &[&str]) -> Result<String, Failure> {
+    let holders = holders.iter().map(|text| text.parse().unwrap()).collect();
+    let flags =
+        Flags { directory: directory.to_owned(), holders, host: vec!["muster.example".to_owned()], days: 30 };
+    make(&flags, NOW.parse().unwrap())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn every_certificate_says_who_its_holder_is() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("new/pki");
+    made(&directory, &["store", "controller", "admin", "viewer", "node:10.240.79.157"]).unwrap();
+    for (file, expected) in [
+        ("store.crt", "nobody (CN=store O=muster:stores)"),
+        ("controller.crt", "controller"),
+        ("admin.crt", "admin"),
+        ("viewer.crt", "viewer"),
+        ("nodes/10.240.79.157/tls.crt", "node:10.240.79.157"),
+    ] {
+        let [ca, cert] = [directory.join("ca.crt"), directory.join(file)];
+        let key = cert.with_extension("key");
+        let (_, pem) = parse_x509_pem(&fs::read(&cert).unwrap()).unwrap();
+        let subject = Subject::from_der(&pem.contents).unwrap();
+        assert_eq!(Caller::from_subject(&subject).to_string(), expected);
+        let file = PemFile::new;
+        ClientTls::read(file("ca", &ca), file("cert", &cert), file("key", &key)).expect("they fit together");
+        assert_eq!((mode(&cert), mode(&key)), (0o644, 0o600), "{}", cert.display());
+    }
+    assert_eq!(mode(&directory.join("ca.key")), 0o600);
+    let [own, beside] =
+        ["ca.crt", "nodes/10.240.79.157/ca.crt"].map(|file| fs::read(directory.join(file)).unwrap());
+    assert_eq!(own, beside, "an agent needs nothing but its own directory");
+}
+
+#[test]
+fn certificates_are_valid_for_the_days_and_hosts_asked_for() {
+    let home = tempfile::tempdir().unwrap();
+    made(home.path(), &["store"]).unwrap();
+    let (_, pem) = parse_x509_pem(&fs::read(home.path().join("store.crt")).unwrap()).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    let day = |time: x509_parser::time::ASN1Time| time.to_datetime().date().to_string();
+    assert_eq!(day(certificate.validity().not_before), "2026-05-03");
+    assert_eq!(day(certificate.validity().not_after), "2026-06-03");
+    let names = certificate.subject_alternative_name().unwrap().unwrap().value;
+    let shown: Vec<String> = names.general_names.iter().map(ToString::to_string).collect();
+    for host in ["localhost", "muster.example"] {
+        assert!(shown.iter().any(|name| name.contains(host)), "{shown:?}");
+    }
+    assert_eq!(shown.len(), 4, "{shown:?}");
+}
+
+#[test]
+fn more_certificates_come_from_the_same_authority_and_nothing_is_overwritten() {
+    let home = tempfile::tempdir().unwrap();
+    made(home.path(), &["admin"]).unwrap();
+    let authority = fs::read(home.path().join("ca.crt")).unwrap();
+    made(home.path(), &["viewer", "node:a"]).unwrap();
+    assert_eq!(fs::read(home.path().join("ca.crt")).unwrap(), authority);
+
+    let admin = fs::read(home.path().join("admin.crt")).unwrap();
+    let refused = made(home.path(), &["controller", "admin"]).unwrap_err();
+    assert_eq!(refused.exit(), Some(Exit::Conflict));
+    assert!(refused.report("certs").contains("admin.crt exists, and nothing is overwritten"));
+    assert!(!home.path().join("controller.crt").exists(), "all or nothing");
+    assert_eq!(fs::read(home.path().join("admin.crt")).unwrap(), admin);
+
+    fs::remove_file(home.path().join("ca.key")).unwrap();
+    let refused = made(home.path(), &["controller"]).unwrap_err().report("certs");
+    assert!(refused.contains("ca.crt exists"), "{refused}");
+}
+
+#[test]
+fn holders_that_do_not_exist_are_named() {
+    for (text, said) in [("root", "node:NAME"), ("node:", "must not be empty"), ("node:A", "lower-case")] {
+        let refused = text.parse::<Holder>().unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
+}

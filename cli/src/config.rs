@@ -1,0 +1,167 @@
+//! `muster config`: the contexts of the config file.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use muster_proto::name::Namespace;
+
+use crate::connection::ConfigPath;
+use crate::connection::context::{Context, Contexts};
+use crate::failure::{Exit, Failure};
+use crate::print::rows::or_none;
+use crate::print::{Cell, Table};
+use crate::terminal::Terminal;
+
+/// Shows and changes the contexts of the config file: which Muster, and who we are to it
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    /// Lists the contexts
+    GetContexts {
+        #[command(flatten)]
+        path: ConfigPath,
+    },
+    /// Prints the name of the context in use
+    CurrentContext {
+        #[command(flatten)]
+        path: ConfigPath,
+    },
+    /// Uses a context from now on
+    UseContext {
+        /// Name of the context
+        name: String,
+        #[command(flatten)]
+        path: ConfigPath,
+    },
+    /// Makes a context, or changes what is given of it
+    SetContext(SetFlags),
+    /// Removes a context
+    DeleteContext {
+        /// Name of the context
+        name: String,
+        #[command(flatten)]
+        path: ConfigPath,
+    },
+}
+
+/// What a context is to say. Without variables: what is set for this moment is not meant to be kept.
+#[derive(Debug, Clone, clap::Args)]
+struct SetFlags {
+    /// Name of the context
+    name: String,
+
+    /// Stores, in order of preference
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    store: Vec<String>,
+
+    /// The controller
+    #[arg(long, value_name = "URL")]
+    controller: Option<String>,
+
+    /// Certificate authorities that the servers' certificates must come from, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// Certificate that says who we are, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of --tls-cert, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// Namespace of records that do not say
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<Namespace>,
+
+    #[command(flatten)]
+    path: ConfigPath,
+}
+
+pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
+    let terminal = Terminal::stdout();
+    match flags.command {
+        Command::GetContexts { path } => {
+            let contexts = Contexts::read(&path)?;
+            terminal.say(&table(&contexts).take(terminal.paint))
+        }
+        Command::CurrentContext { path } => match Contexts::read(&path)?.file.current_context {
+            Some(name) => terminal.say(&format!("{name}\n")),
+            None => Err(Failure::new(Exit::NotFound, "no context is in use")
+                .hint("`muster config use-context NAME` chooses one, `muster config set-context` makes one")),
+        },
+        Command::UseContext { name, path } => {
+            let mut contexts = Contexts::read(&path)?;
+            contexts.named(&name)?;
+            contexts.file.current_context = Some(name.clone());
+            contexts.write()?;
+            terminal.say(&format!("context {name} is in use\n"))
+        }
+        Command::SetContext(set) => {
+            let mut contexts = Contexts::read(&set.path)?;
+            let name = set.name.clone();
+            let context = contexts.file.contexts.entry(name.clone()).or_default();
+            update(context, set)?;
+            // The first one is what its maker wants to use.
+            contexts.file.current_context.get_or_insert_with(|| name.clone());
+            contexts.write()?;
+            terminal.say(&format!("context {name} set\n"))
+        }
+        Command::DeleteContext { name, path } => {
+            let mut contexts = Contexts::read(&path)?;
+            contexts.named(&name)?;
+            contexts.file.contexts.remove(&name);
+            contexts.file.current_context.take_if(|current| *current == name);
+            contexts.write()?;
+            terminal.say(&format!("context {name} deleted\n"))
+        }
+    }
+}
+
+fn update(context: &mut Context, set: SetFlags) -> Result<(), Failure> {
+    if !set.store.is_empty() {
+        context.store = set.store;
+    }
+    if set.controller.is_some() {
+        context.controller = set.controller;
+    }
+    for (held, given) in [
+        (&mut context.tls_ca, set.tls_ca),
+        (&mut context.tls_cert, set.tls_cert),
+        (&mut context.tls_key, set.tls_key),
+    ] {
+        if let Some(path) = given {
+            // Named from here, but read from wherever muster is called.
+            *held = Some(std::path::absolute(&path).map_err(|error| {
+                Failure::usage(format!("{} is not the name of a file: {error}", path.display()))
+            })?);
+        }
+    }
+    if set.namespace.is_some() {
+        context.namespace = set.namespace;
+    }
+    Ok(())
+}
+
+fn table(contexts: &Contexts) -> Table {
+    let mut table = Table::new(["CURRENT", "NAME", "STORE", "CONTROLLER", "CERTIFICATE", "NAMESPACE"]);
+    for (name, context) in &contexts.file.contexts {
+        let current = contexts.file.current_context.as_deref() == Some(name);
+        let certificate = context.tls_cert.as_ref().map(|path| path.display().to_string());
+        let namespace = context.namespace.as_ref().map(ToString::to_string);
+        table.push([
+            Cell::new(if current { "*" } else { "" }),
+            Cell::new(name),
+            Cell::new(or_none(&context.store.join(","))),
+            Cell::new(or_none(context.controller.as_deref().unwrap_or_default())),
+            Cell::new(or_none(&certificate.unwrap_or_default())),
+            Cell::new(or_none(&namespace.unwrap_or_default())),
+        ]);
+    }
+    table
+}

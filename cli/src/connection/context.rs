@@ -1,0 +1,250 @@
+//! The config file: contexts, each a Muster and who we are to it.
+//!
+//! ```toml
+//! current-context = "lab"
+//!
+//! [contexts.lab]
+//! store = ["https://10.0.0.1:7400"]
+//! controller = "https://10.0.0.1:7500"
+//! tls-ca = "lab/ca.crt"
+//! tls-cert = "lab/admin.crt"
+//! tls-key = "lab/admin.key"
+//! namespace = "default"
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_proto::name::Namespace;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigPath;
+use crate::failure::{Exit, Failure};
+
+/// A Muster, and who we are to it. Absent settings are left to the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Context {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) store: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) controller: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "namespace")]
+    pub(crate) namespace: Option<Namespace>,
+}
+
+/// All contexts, and the file they are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contexts {
+    /// `None` where nothing says where this user's files are.
+    path: Option<PathBuf>,
+    pub(crate) file: File,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current_context: Option<String>,
+    #[serde(default)]
+    pub(crate) contexts: BTreeMap<String, Context>,
+}
+
+impl Contexts {
+    /// Reads the file. One that is not there is empty, unless it was asked for by name.
+    pub(crate) fn read(flags: &ConfigPath) -> Result<Contexts, Failure> {
+        let own = || users_own(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"));
+        let Some(path) = flags.config.clone().or_else(own) else {
+            return Ok(Contexts { path: None, file: File::default() });
+        };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let mut file = parse(&text).map_err(|reason| wrong(&path, &reason))?;
+                file.resolve(path.parent().unwrap_or(Path::new("")));
+                Ok(Contexts { path: Some(path), file })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Contexts { path: Some(path), file: File::default() })
+            }
+            Err(error) => Err(wrong(&path, &error.to_string())),
+        }
+    }
+
+    /// The context asked for, or the current one; none if there is none.
+    pub(crate) fn choose(&self, asked: Option<&str>) -> Result<Option<&Context>, Failure> {
+        let Some(name) = asked.or(self.file.current_context.as_deref()) else { return Ok(None) };
+        self.named(name).map(Some)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
+        self.file.contexts.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.file.contexts.keys().map(String::as_str).collect();
+            let there = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+            Failure::new(Exit::NotFound, format!("there is no context `{name}` in {}", self.place()))
+                .hint(format!("contexts: {there}; `muster config set-context {name} --store URL` makes it"))
+        })
+    }
+
+    fn place(&self) -> String {
+        self.path.as_ref().map_or_else(|| "a config file".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Writes the file as a whole, so that nobody ever reads half of it.
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let Some(path) = &self.path else {
+            let failure = Failure::usage("neither XDG_CONFIG_HOME nor HOME says where this user's files are");
+            return Err(failure.hint("name a file with --config"));
+        };
+        let text = toml::to_string(&self.file).expect("contexts are texts");
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let written = std::fs::create_dir_all(directory).and_then(|()| {
+            let mut file = tempfile::NamedTempFile::new_in(directory)?;
+            io::Write::write_all(&mut file, text.as_bytes())?;
+            file.persist(path).map_err(|error| error.error)
+        });
+        written.map(drop).map_err(|error| {
+            Failure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
+                .hint("name another file with --config")
+        })
+    }
+}
+
+impl File {
+    /// Files are named from where the config file is, so that a directory can be moved as a whole.
+    fn resolve(&mut self, directory: &Path) {
+        for context in self.contexts.values_mut() {
+            let files = [&mut context.tls_ca, &mut context.tls_cert, &mut context.tls_key];
+            for path in files.into_iter().flatten() {
+                *path = directory.join(&path);
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<File, String> {
+    toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+}
+
+fn wrong(path: &Path, reason: &str) -> Failure {
+    Failure::usage(format!("{}: {reason}", path.display()))
+        .hint("correct the file, or name another with --config")
+}
+
+fn users_own(config_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    // The XDG specification wants relative paths ignored.
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let config = config_home.map(PathBuf::from).filter(absolute);
+    let config = config.or_else(|| Some(PathBuf::from(home?).join(".config")).filter(absolute));
+    config.map(|config| config.join("muster/config.toml"))
+}
+
+/// Namespaces as text.
+mod namespace {
+    use muster_proto::name::Namespace;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        name: &Option<Namespace>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match name {
+            Some(name) => serializer.serialize_str(name.as_str()),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Namespace>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(|error| D::Error::custom(format!("`{text}` {error}"))))
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+current-context = \"lab\"
+
+[contexts.lab]
+store = [\"https://10.0.0.1:7400\"]
+controller = \"https://10.0.0.1:7500\"
+tls-ca = \"pki/ca.crt\"
+tls-cert = \"/etc/admin.crt\"
+namespace = \"work\"
+
+[contexts.other]
+";
+
+    fn contexts(text: &str) -> Contexts {
+        Contexts { path: Some("/c/config.toml".into()), file: parse(text).unwrap() }
+    }
+
+    #[test]
+    fn a_file_is_written_as_it_was_read() {
+        let file = parse(FILE).unwrap();
+        assert_eq!(toml::to_string(&file).unwrap(), FILE);
+        assert_eq!(file.contexts["lab"].namespace, Some("work".parse().unwrap()));
+    }
+
+    #[test]
+    fn files_are_named_from_where_the_config_file_is() {
+        let mut file = parse(FILE).unwrap();
+        file.resolve(Path::new("/c"));
+        let lab = &file.contexts["lab"];
+        assert_eq!(lab.tls_ca.as_deref(), Some(Path::new("/c/pki/ca.crt")));
+        assert_eq!(lab.tls_cert.as_deref(), Some(Path::new("/etc/admin.crt")));
+    }
+
+    #[test]
+    fn the_context_asked_for_comes_before_the_current_one() {
+        let contexts = contexts(FILE);
+        let lab = Some(&contexts.file.contexts["lab"]);
+        assert_eq!(contexts.choose(None).unwrap(), lab);
+        assert_eq!(contexts.choose(Some("other")).unwrap(), Some(&Context::default()));
+        let refused = contexts.choose(Some("nix")).unwrap_err();
+        assert_eq!(refused.exit(), Some(Exit::NotFound));
+        assert!(refused.report("get").contains("contexts: lab, other"), "{}", refused.report("get"));
+        assert_eq!(self::contexts("").choose(None).unwrap(), None);
+    }
+
+    #[test]
+    fn what_the_file_does_not_know_is_named() {
+        for (text, named) in [
+            ("curent-context = \"a\"", "curent-context"),
+            ("[contexts.a]\nstroe = [\"x\"]", "stroe"),
+            ("[contexts.a]\nnamespace = \"A_b\"", "A_b"),
+            ("[contexts.a]\nstore = \"x\"", "store"),
+        ] {
+            let refused = parse(text).unwrap_err();
+            assert!(refused.contains(named), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_users_config_directory_is_found_or_missed() {
+        for (config_home, home, expected) in [
+            (Some("/c"), Some("/home/a"), Some("/c/muster/config.toml")),
+            (None, Some("/home/a"), Some("/home/a/.config/muster/config.toml")),
+            (Some("c"), Some("/home/a"), Some("/home/a/.config/muster/config.toml")),
+            (None, Some(""), None),
+            (None, None, None),
+        ] {
+            let found = users_own(config_home.map(OsString::from), home.map(OsString::from));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{config_home:?} {home:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `muster doctor`: what the settings of a fleet come to, before it is tried out.
+
+mod judge;
+mod report;
+
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use muster_rpc::config::parse_duration;
+
+use self::judge::{Level, Settings, judge};
+use crate::failure::{Exit, Failure};
+use crate::terminal::Terminal;
+
+/// Computes how fast a death is noticed, what the store has to write, how long a dead zone takes to clear, and warns
+///
+/// Flags have the names and defaults they have for the controller and the agent. The exit code is 1 where settings are unsafe.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Flags {
+    /// How many nodes there are
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    nodes: u64,
+
+    /// How many zones they are spread over
+    #[arg(long, value_name = "COUNT", default_value = "3", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    zones: u64,
+
+    /// How many pods run on them [default: 30 a node]
+    #[arg(long, value_name = "COUNT")]
+    pods: Option<u64>,
+
+    /// How long a node may be silent before it is Unknown
+    #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = parse_duration)]
+    node_monitor_grace_period: Duration,
+
+    /// How often zones are judged and nodes tainted
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    node_monitor_period: Duration,
+
+    /// Nodes of a zone that may be tainted per second
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate)]
+    node_eviction_rate: f64,
+
+    /// The same in a large zone of which much is down
+    #[arg(long, value_name = "RATE", default_value = "0.01", value_parser = rate)]
+    secondary_node_eviction_rate: f64,
+
+    /// Share of a zone that has to be down for it to be partly disrupted
+    #[arg(long, value_name = "SHARE", default_value = "0.55", value_parser = share)]
+    unhealthy_zone_threshold: f64,
+
+    /// Zones of at most this many nodes are left alone while they are partly disrupted
+    #[arg(long, value_name = "COUNT", default_value = "50")]
+    large_cluster_size_threshold: u64,
+
+    /// How long an agent means each renewal of its lease to last; it renews four times in that time
+    #[arg(long, value_name = "SECONDS", default_value = "40", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    node_lease_duration_seconds: u64,
+
+    /// How often an agent reports a status that has not changed
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    node_status_report_frequency: Duration,
+
+    /// How long pods that say nothing bear a node that is not ready
+    #[arg(long, value_name = "SECONDS", default_value = "300")]
+    default_not_ready_toleration_seconds: u64,
+
+    /// How long pods that say nothing bear a node that is silent
+    #[arg(long, value_name = "SECONDS", default_value = "300")]
+    default_unreachable_toleration_seconds: u64,
+}
+
+/// How many pods a node is taken to run.
+const PODS_A_NODE: u64 = 30;
+
+impl From<&Flags> for Settings {
+    fn from(flags: &Flags) -> Settings {
+        Settings {
+            nodes: flags.nodes,
+            zones: flags.zones,
+            pods: flags.pods.unwrap_or(flags.nodes.saturating_mul(PODS_A_NODE)),
+            grace: flags.node_monitor_grace_period,
+            monitor_period: flags.node_monitor_period,
+            eviction_rate: flags.node_eviction_rate,
+            secondary_rate: flags.secondary_node_eviction_rate,
+            unhealthy_threshold: flags.unhealthy_zone_threshold,
+            large_zone: flags.large_cluster_size_threshold,
+            lease_duration: Duration::from_secs(flags.node_lease_duration_seconds),
+            report_frequency: flags.node_status_report_frequency,
+            not_ready_toleration: Duration::from_secs(flags.default_not_ready_toleration_seconds),
+            unreachable_toleration: Duration::from_secs(flags.default_unreachable_toleration_seconds),
+        }
+    }
+}
+
+pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
+    let forecast = judge(&flags.into());
+    let terminal = Terminal::stdout();
+    terminal.say(&report::text(&forecast, terminal.paint))?;
+    let unsafe_ones = forecast.findings.iter().filter(|finding| finding.level == Level::Unsafe).count();
+    match unsafe_ones {
+        0 => Ok(()),
+        count => Err(Failure::new(Exit::Failed, format!("unsafe combinations of settings: {count}"))
+            .hint("what to change is named with each above")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "expected a number such as 0.1".to_owned())?;
+    if rate.is_finite() && rate >= 0.0 { Ok(rate) } else { Err("expected 0 or more".to_owned()) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "expected a number such as 0.55".to_owned())?;
+    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("expected more than 0 and at most 1".to_owned()) }
+}

@@ -1,0 +1,228 @@
+//! Field names as people write them, to those of the schema.
+//!
+//! The schema's JSON says `podCidr` and `hostIp`; Kubernetes says `podCIDR` and `hostIP`. Both are understood, as
+//! are the schema's own `pod_cidr` and a few fields that Kubernetes calls otherwise. Anything else is refused by path:
+//! a field that is silently dropped is a surprise for later.
+
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Value};
+
+use super::error::{Problem, UnknownField};
+
+/// Words that Kubernetes writes in capitals.
+const INITIALISMS: [(&str, &str); 6] =
+    [("Cidrs", "CIDRs"), ("Cidr", "CIDR"), ("Ips", "IPs"), ("Ip", "IP"), ("Uuid", "UUID"), ("Id", "ID")];
+
+/// Fields that Kubernetes calls otherwise, by message.
+const OTHER_NAMES: [(&str, &str, &str); 2] =
+    [("muster.v1.ObjectVolume", "secretName", "name"), ("muster.v1.ObjectVolume", "claimName", "name")];
+
+/// Text in the schema that may be written as a number: amounts, and counts that may also be percentages.
+const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
+    ("muster.v1.NodeStatus", "capacity"),
+    ("muster.v1.NodeStatus", "allocatable"),
+    ("muster.v1.PodSpec", "overhead"),
+    ("muster.v1.ResourceRequirements", "requests"),
+    ("muster.v1.ResourceRequirements", "limits"),
+    ("muster.v1.EmptyDirVolume", "sizeLimit"),
+    ("muster.v1.DisruptionBudgetSpec", "minAvailable"),
+    ("muster.v1.DisruptionBudgetSpec", "maxUnavailable"),
+];
+
+/// The fields under their names in the schema's JSON.
+pub(super) fn spell(
+    message: &MessageDescriptor,
+    fields: Map<String, Value>,
+) -> Result<Map<String, Value>, Problem> {
+    let mut unknown = Vec::new();
+    let spelled = spell_fields(message, fields, "", &mut unknown)?;
+    if unknown.is_empty() { Ok(spelled) } else { Err(Problem::UnknownFields(unknown)) }
+}
+
+fn spell_fields(
+    message: &MessageDescriptor,
+    fields: Map<String, Value>,
+    path: &str,
+    unknown: &mut Vec<UnknownField>,
+) -> Result<Map<String, Value>, Problem> {
+    let mut spelled = Map::new();
+    let mut written_as = std::collections::BTreeMap::new();
+    for (key, value) in fields {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let Some(field) = field(message, &key) else {
+            let known = message.fields().map(|field| field.json_name().to_owned()).collect();
+            unknown.push(UnknownField { path, known });
+            continue;
+        };
+        let name = field.json_name().to_owned();
+        if let Some(first) = written_as.insert(name.clone(), key.clone()) {
+            return Err(Problem::Twice { path, first, second: key });
+        }
+        let value = spell_value(&field, value, &path, unknown)?;
+        spelled.insert(name, value);
+    }
+    Ok(spelled)
+}
+
+fn spell_value(
+    field: &FieldDescriptor,
+    value: Value,
+    path: &str,
+    unknown: &mut Vec<UnknownField>,
+) -> Result<Value, Problem> {
+    if is_number_as_text(field) {
+        return Ok(match value {
+            Value::Object(amounts) => {
+                amounts.into_iter().map(|(name, amount)| (name, text(amount))).collect()
+            }
+            value => text(value),
+        });
+    }
+    let Kind::Message(message) = field.kind() else { return Ok(value) };
+    // Maps hold texts and times only; times have a spelling of their own.
+    if field.is_map() || message.full_name().starts_with("google.protobuf.") {
+        return Ok(value);
+    }
+    Ok(match value {
+        Value::Array(items) if field.is_list() => {
+            let items = items.into_iter().enumerate().map(|(i, item)| match item {
+                Value::Object(fields) => {
+                    spell_fields(&message, fields, &format!("{path}[{i}]"), unknown).map(Value::Object)
+                }
+                other => Ok(other),
+            });
+            Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        Value::Object(fields) if !field.is_list() => {
+            Value::Object(spell_fields(&message, fields, path, unknown)?)
+        }
+        // Of the wrong type; whoever reads the fields says so.
+        other => other,
+    })
+}
+
+fn field(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    let other = OTHER_NAMES.iter().find(|(of, other, _)| *of == message.full_name() && *other == key);
+    let key = other.map_or(key, |(_, _, name)| name);
+    message
+        .get_field_by_json_name(key)
+        .or_else(|| message.get_field_by_name(key))
+        .or_else(|| message.fields().find(|field| kubernetes_spelling(field.json_name()) == key))
+}
+
+/// `podCidrs` as Kubernetes writes it: `podCIDRs`.
+fn kubernetes_spelling(name: &str) -> String {
+    for (word, capitals) in INITIALISMS {
+        if let Some(start) = name.strip_suffix(word) {
+            return format!("{start}{capitals}");
+        }
+    }
+    name.to_owned()
+}
+
+fn is_number_as_text(field: &FieldDescriptor) -> bool {
+    let of = field.parent_message();
+    NUMBERS_AS_TEXT.iter().any(|(message, name)| *message == of.full_name() && *name == field.json_name())
+}
+
+fn text(value: Value) -> Value {
+    match value {
+        Value::Number(number) => Value::String(number.to_string()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::descriptor;
+    use muster_proto::record::Kind;
+    use serde_json::json;
+
+    fn spelled(kind: Kind, fields: Value) -> Result<Value, String> {
+        let Value::Object(fields) = fields else { unreachable!() };
+        spell(&descriptor(kind), fields).map(Value::Object).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn kubernetes_spellings_are_understood() {
+        let ours = json!({
+            "spec": {"podCidr": "10.0.0.0/24", "podCidrs": ["10.0.0.0/24"], "providerId": "x://1"},
+            "status": {"nodeInfo": {"machineId": "a", "systemUuid": "b", "bootId": "c", "osImage": "d"}},
+        });
+        let theirs = json!({
+            "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "x://1"},
+            "status": {"nodeInfo": {"machineID": "a", "systemUUID": "b", "bootID": "c", "osImage": "d"}},
+        });
+        let schemas = json!({
+            "spec": {"pod_cidr": "10.0.0.0/24", "pod_cidrs": ["10.0.0.0/24"], "provider_id": "x://1"},
+            "status": {"node_info": {"machine_id": "a", "system_uuid": "b", "boot_id": "c", "os_image": "d"}},
+        });
+        for written in [ours.clone(), theirs, schemas] {
+            assert_eq!(spelled(Kind::Node, written), Ok(ours.clone()));
+        }
+        let pod = json!({"status": {"podIP": "1.2.3.4", "podIPs": ["1.2.3.4"], "hostIP": "1.2.3.5",
+            "containerStatuses": [{"containerID": "x"}]},
+            "spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}});
+        let expected = json!({"status": {"podIp": "1.2.3.4", "podIps": ["1.2.3.4"], "hostIp": "1.2.3.5",
+            "containerStatuses": [{"containerId": "x"}]},
+            "spec": {"volumes": [{"name": "v", "secret": {"name": "s"}}]}});
+        assert_eq!(spelled(Kind::Pod, pod), Ok(expected));
+    }
+
+    #[test]
+    fn no_two_fields_of_a_message_share_a_spelling() {
+        for kind in Kind::ALL {
+            let pool = descriptor(kind).parent_pool().clone();
+            for message in pool.all_messages() {
+                let mut spellings = std::collections::BTreeSet::new();
+                for field in message.fields() {
+                    let own: std::collections::BTreeSet<String> = [
+                        field.name().to_owned(),
+                        field.json_name().to_owned(),
+                        kubernetes_spelling(field.json_name()),
+                    ]
+                    .into();
+                    for spelling in own {
+                        let of = message.full_name();
+                        assert!(spellings.insert(spelling.clone()), "{of} has {spelling} twice");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn amounts_and_counts_may_be_written_as_numbers_and_nothing_else_may() {
+        let pod = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}]}});
+        let expected =
+            json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]}});
+        assert_eq!(spelled(Kind::Pod, pod), Ok(expected));
+        let budget = json!({"spec": {"minAvailable": 1, "maxUnavailable": "50%"}});
+        let expected = json!({"spec": {"minAvailable": "1", "maxUnavailable": "50%"}});
+        assert_eq!(spelled(Kind::DisruptionBudget, budget), Ok(expected));
+        let labels = json!({"metadata": {"labels": {"a": 1}}});
+        assert_eq!(spelled(Kind::Node, labels.clone()), Ok(labels), "left as it is, to be refused");
+    }
+
+    #[test]
+    fn every_unknown_field_is_named_by_its_path() {
+        let node =
+            json!({"metadata": {"nme": "a"}, "spec": {"taints": [{"key": "a"}, {"valeu": "b"}]}, "stat": {}});
+        let refused = spelled(Kind::Node, node).unwrap_err();
+        assert_eq!(
+            refused,
+            "unknown field metadata.nme (there are name, namespace, uid, resourceVersion, generation, \
+             creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, labels, annotations, finalizers, \
+             ownerReferences); unknown field spec.taints[1].valeu (there are key, value, effect, timeAdded); \
+             unknown field stat (there are metadata, spec, status)"
+        );
+    }
+
+    #[test]
+    fn a_field_in_two_spellings_is_refused() {
+        let node = json!({"spec": {"podCIDR": "10.0.0.0/24", "podCidr": "10.1.0.0/24"}});
+        let refused = spelled(Kind::Node, node).unwrap_err();
+        assert!(refused.starts_with("spec.podCidr is given twice"), "{refused}");
+    }
+}

@@ -1,0 +1,290 @@
+use super::*;
+use muster_proto::budget::DisruptionBudget;
+use muster_proto::event::Event;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+
+use crate::connection::ConnectionFlags;
+use crate::print::document::{Language, document};
+use crate::samples;
+
+/// What the seed pages give as the first node.
+const SEED: &str = r#"{
+  "kind": "Node",
+  "apiVersion": "v1",
+  "metadata": {
+    "name": "10.240.79.157",
+    "labels": {
+      "name": "my-first-k8s-node"
+    }
+  }
+}"#;
+
+fn namespaces(asked: Option<&str>) -> Namespaces {
+    let flags = crate::connection::NamespaceFlags { namespace: asked.map(|name| name.parse().unwrap()) };
+    crate::connection::settle_without_file(&ConnectionFlags::default()).namespaces(&flags)
+}
+
+fn one(text: &str) -> Manifest {
+    let mut manifests = read("test.yaml", text).unwrap();
+    assert_eq!(manifests.len(), 1);
+    manifests.remove(0)
+}
+
+fn refusal(text: &str) -> String {
+    let checked = read("test.yaml", text).and_then(|mut manifests| {
+        manifests[0].settle(&namespaces(None))?;
+        manifests[0].key()?;
+        match manifests[0].kind {
+            Kind::Node => manifests[0].record::<Node>().map(drop),
+            Kind::Pod => manifests[0].record::<Pod>().map(drop),
+            Kind::DisruptionBudget => manifests[0].record::<DisruptionBudget>().map(drop),
+            _ => Ok(()),
+        }
+    });
+    checked.unwrap_err().to_string()
+}
+
+#[test]
+fn the_seeds_manifest_works_as_it_is() {
+    let manifest = one(SEED);
+    let node: Node = manifest.record().unwrap();
+    assert_eq!(node.meta.name.as_str(), "10.240.79.157");
+    assert_eq!(node.meta.labels["name"], "my-first-k8s-node");
+    assert_eq!(manifest.key().unwrap().to_string(), "10.240.79.157");
+}
+
+/// Whatever is printed is read back as the same record, to the last field.
+fn comes_back<R: Record>(record: &R) {
+    let value = schema::to_json(record.clone());
+    for language in [Language::Json, Language::Yaml] {
+        let text = document(&value, language, false);
+        let manifest = one(&text);
+        assert_eq!(manifest.whole::<R>().unwrap(), *record, "{text}");
+        // Checked as the schema writes it, too: equality of records looks past how amounts are spelled.
+        assert_eq!(schema::to_json(manifest.whole::<R>().unwrap()), value, "{text}");
+
+        let list = schema::list(vec![value.clone(), value.clone()]);
+        let manifests = read("list", &document(&list, language, false)).unwrap();
+        assert_eq!(manifests.len(), 2);
+        for manifest in manifests {
+            assert_eq!(manifest.whole::<R>().unwrap(), *record);
+        }
+    }
+}
+
+#[test]
+fn records_of_every_kind_come_back_as_they_went_out() {
+    comes_back(&samples::node());
+    comes_back(&samples::silent_node());
+    comes_back(&samples::pod());
+    comes_back(&samples::lease());
+    comes_back(&samples::budget());
+    comes_back(&samples::event());
+}
+
+mod any {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Texts that YAML and JSON might take for something else.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<String>(),
+            "[ \t\n#:,'\"|>*&!%@`{}\\[\\]-]{0,8}",
+            prop::sample::select(vec![
+                "",
+                "~",
+                "null",
+                "Null",
+                "true",
+                "yes",
+                "NO",
+                "on",
+                "off",
+                "0x1F",
+                "0o17",
+                "017",
+                "1e3",
+                ".inf",
+                ".nan",
+                "-0",
+                "1_000",
+                "12:30:45",
+                "2026-05-04",
+                "2026-05-04T12:00:00Z",
+                "- a",
+                "a: b",
+                "a #b",
+                "<<",
+                "=",
+                "---",
+                "...",
+                "\u{feff}x",
+                "\u{85}",
+                "\u{2028}",
+                "a\r\nb",
+                "trailing ",
+                " leading",
+                "\ttab",
+                "\u{0}",
+                "\u{7f}",
+                "%TAG",
+                "!!str x",
+            ])
+            .prop_map(str::to_owned),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_people_write_into_a_record_comes_back(
+            note in text(), reason in text(), message in text(), key in "[a-z]([a-z0-9.-]{0,20}[a-z0-9])?",
+            version in any::<u64>(), seconds in -377_705_023_201i64..=253_402_207_200, nanos in 0..1_000_000_000i32,
+        ) {
+            let mut node = samples::node();
+            node.meta.annotations.insert(key, note);
+            node.meta.resource_version = version;
+            node.status.conditions[0].reason = reason;
+            node.status.conditions[0].message = message;
+            // RFC 3339 has no years before 0000, and neither has the schema.
+            let time = jiff::Timestamp::new(seconds.max(-62_135_596_800), nanos).unwrap();
+            node.status.conditions[0].last_heartbeat_time = Some(time);
+            comes_back(&node);
+        }
+
+        #[test]
+        fn whatever_is_written_into_a_file_is_read_or_refused(given in any::<String>()) {
+            let _ = read("file", &given);
+        }
+    }
+}
+
+#[test]
+fn kubernetes_names_of_kinds_and_versions_are_understood() {
+    let lease: Lease = samples::lease();
+    assert_eq!(lease.spec.lease_duration_seconds, Some(40));
+    let budget: DisruptionBudget = samples::budget();
+    assert_eq!(budget.meta.name.as_str(), "web");
+    let event: Event = samples::event();
+    assert_eq!(event.count, 3);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    for (text, said) in [
+        ("", "test.yaml: holds no record"),
+        ("# nothing", "test.yaml: holds no record"),
+        ("- a\n", "test.yaml: is no record"),
+        ("a: [", "test.yaml: is neither YAML nor JSON"),
+        ("metadata: {name: a}", "test.yaml: has no kind"),
+        ("kind: Machine\napiVersion: v1", "test.yaml: is of an unknown kind, Machine"),
+        ("kind: Node", "test.yaml: Node has no apiVersion: expected v1"),
+        ("kind: Lease\napiVersion: v2", "Lease has apiVersion v2: expected v1 or coordination.k8s.io/v1"),
+        ("kind: List\napiVersion: v1", "test.yaml: is a List without items"),
+        ("kind: Node\napiVersion: v1", "test.yaml (Node): has no metadata.name"),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: A}",
+            "test.yaml (Node A): metadata.name: may hold only",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspce: {}",
+            "test.yaml (Node): unknown field spce (there are",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspec: {unschedulable: yes}",
+            "test.yaml (Node a): spec.unschedulable: invalid type: string \"yes\", expected a boolean",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a, labels: {gpu: 1}}",
+            "test.yaml (Node a): metadata.labels.gpu: invalid type: integer `1`, expected a string",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspec: {taints: [{key: x, effect: NoRun}]}",
+            "spec.taints[0].effect: must be NoSchedule, PreferNoSchedule or NoExecute",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspec: {taints: [{key: x, effect: NoSchedule, timeAdded: soon}]}",
+            "spec.taints[0].timeAdded: invalid",
+        ),
+        (
+            "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {containers: {name: x}}",
+            "test.yaml (Pod a): spec.containers: invalid type: map, expected a list",
+        ),
+        (
+            "kind: Node\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Nod\napiVersion: v1",
+            "test.yaml, document 2: is of an unknown kind",
+        ),
+    ] {
+        let refused = refusal(text);
+        assert!(refused.contains(said), "{refused}");
+    }
+}
+
+#[test]
+fn a_record_without_a_namespace_goes_where_it_belongs() {
+    let pod = |namespace: &str| {
+        format!(
+            "kind: Pod\napiVersion: v1\nmetadata: {{name: a{namespace}}}\nspec: {{containers: [{{name: x}}]}}"
+        )
+    };
+    for (written, asked, expected) in [
+        ("", None, Ok("default/a")),
+        ("", Some("shop"), Ok("shop/a")),
+        (", namespace: shop", None, Ok("shop/a")),
+        (", namespace: shop", Some("shop"), Ok("shop/a")),
+        (", namespace: shop", Some("other"), Err("is in namespace shop, not in other")),
+    ] {
+        let mut manifest = one(&pod(written));
+        let key = manifest.settle(&namespaces(asked)).and_then(|()| manifest.key());
+        match expected {
+            Ok(expected) => assert_eq!(key.unwrap().to_string(), expected),
+            Err(said) => {
+                let refused = key.unwrap_err().to_string();
+                assert!(refused.contains(said), "{refused}");
+            }
+        }
+    }
+    let mut node = one(SEED);
+    node.settle(&namespaces(Some("shop"))).unwrap();
+    assert_eq!(node.key().unwrap().namespace, None, "nodes are in none");
+}
+
+#[test]
+fn laid_over_a_record_a_manifest_changes_what_it_names() {
+    let current = samples::node();
+    let patch = one(
+        "kind: Node\napiVersion: v1\nmetadata: {name: worker-1, labels: {new: x, topology.kubernetes.io/zone: null}}\n\
+         spec: {unschedulable: false, taints: []}\nstatus: {phase: Lost}",
+    );
+    let wanted: Node = patch.over(&current).unwrap();
+    assert_eq!(wanted.meta.labels.get("new").map(String::as_str), Some("x"));
+    assert!(!wanted.meta.labels.contains_key("topology.kubernetes.io/zone"));
+    assert_eq!(wanted.meta.labels["topology.kubernetes.io/region"], "eu", "the rest stays");
+    assert!(!wanted.spec.unschedulable && wanted.spec.taints.is_empty());
+    assert_eq!(wanted.spec.provider_id, current.spec.provider_id);
+    assert_eq!(wanted.status, current.status, "the status is not ours to write");
+    assert_eq!(wanted.meta.resource_version, 4711, "the version it was read at");
+}
+
+#[test]
+fn a_manifests_own_version_counts_only_if_something_changes() {
+    let mut newer = samples::node();
+    newer.meta.resource_version = 5000;
+    newer.status.conditions.clear();
+    let printed = document(&schema::to_json(samples::node()), Language::Yaml, false);
+    let unchanged: Node = one(&printed).over(&newer).unwrap();
+    assert_eq!(unchanged.meta.resource_version, 5000);
+    newer.spec.unschedulable = false;
+    let edited: Node = one(&printed).over(&newer).unwrap();
+    assert_eq!(edited.meta.resource_version, 4711, "to be refused by the store");
+}
+
+#[test]
+fn a_new_record_brings_nothing_that_only_the_store_writes() {
+    let printed = document(&schema::to_json(samples::node()), Language::Yaml, false);
+    let node: Node = one(&printed).record().unwrap();
+    assert_eq!((node.meta.uid, node.meta.resource_version, node.meta.creation_timestamp), (None, 0, None));
+    assert_eq!(node.status, samples::node().status, "an administrator may bring a status along");
+}

@@ -1,0 +1,47 @@
+//! All there is to say about one record, on a page.
+
+mod fields;
+pub(crate) mod node;
+pub(crate) mod pod;
+mod resources;
+
+use jiff::Timestamp;
+use muster_proto::event::{Event, EventType};
+
+use self::fields::Fields;
+use super::table::Table;
+use super::{Cell, NONE, Paint, age};
+
+/// What happened to the record, the latest last.
+fn events(events: &[Event], now: Timestamp, paint: Paint) -> String {
+    if events.is_empty() {
+        return Fields::top().add("Events", NONE).text();
+    }
+    let mut sorted: Vec<&Event> = events.iter().collect();
+    sorted.sort_by_key(|event| event.last_timestamp);
+    let mut table = Table::new(["Type", "Reason", "Age", "From", "Message"]).indented(2);
+    for event in sorted {
+        let kind = Cell::new(event.kind.to_string());
+        let seen = age::since(event.last_timestamp, now);
+        let seen = match event.count {
+            ..=1 => seen,
+            count => format!("{seen} (x{count} over {})", age::since(event.first_timestamp, now)),
+        };
+        table.push([
+            if event.kind == EventType::Warning { kind.doubtful() } else { kind },
+            Cell::new(&event.reason),
+            Cell::new(seen),
+            Cell::new(&event.source_component),
+            Cell::new(event.message.trim()),
+        ]);
+    }
+    format!("Events:\n{}", table.take(paint))
+}
+
+/// A moment, as records write it.
+fn time(moment: Option<Timestamp>) -> String {
+    moment.map_or_else(|| "<unset>".to_owned(), |moment| moment.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! A node on a page.
+
+use jiff::Timestamp;
+use muster_proto::event::Event;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_proto::quantity::Resources;
+
+use super::fields::Fields;
+use super::{events, resources, time};
+use crate::print::rows::node_status;
+use crate::print::{Cell, NONE, Paint, Table, age};
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodePage<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) lease: Option<&'a Lease>,
+    /// The pods bound to it.
+    pub(crate) pods: &'a [Pod],
+    pub(crate) events: &'a [Event],
+}
+
+impl NodePage<'_> {
+    pub(crate) fn text(&self, now: Timestamp, paint: Paint) -> String {
+        let mut page = self.head(now, paint);
+        page.push_str(&self.lease());
+        page.push_str(&self.conditions(paint));
+        let status = &self.node.status;
+        let addresses = status.addresses.iter();
+        page.push_str(&block("Addresses", addresses.map(|it| (it.kind.to_string(), it.address.clone()))));
+        for (title, amounts) in [("Capacity", &status.capacity), ("Allocatable", &status.allocatable)] {
+            page.push_str(&block(
+                title,
+                amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string())),
+            ));
+        }
+        page.push_str(&self.system());
+        page.push_str(&self.pods(now, paint));
+        page.push_str(&events(self.events, now, paint));
+        page
+    }
+
+    fn head(&self, now: Timestamp, paint: Paint) -> String {
+        let Node { meta, spec, .. } = self.node;
+        let mut fields = Fields::top()
+            .add("Name", meta.name.as_str())
+            .painted("Status", node_status(self.node), paint)
+            .all("Roles", self.node.roles().first().map(|_| self.node.roles().join(",")))
+            .pairs("Labels", &meta.labels, "=")
+            .pairs("Annotations", &meta.annotations, ": ")
+            .add("CreationTimestamp", time(meta.creation_timestamp))
+            .all("Taints", spec.taints.iter().map(ToString::to_string))
+            .add("Unschedulable", spec.unschedulable.to_string());
+        if let Some(moment) = meta.deletion_timestamp {
+            fields = fields.add("Deleted", format!("{moment}, waits for {}", meta.finalizers.join(", ")));
+        }
+        if let Some(cordon) = &spec.cordon {
+            let since = age::since(Some(cordon.requested_at), now);
+            fields =
+                fields.add("Cordoned", format!("{since} ago by {}: {}", cordon.requested_by, cordon.reason));
+        }
+        if let Some(drain) = &spec.drain {
+            let since = age::since(Some(drain.requested_at), now);
+            let asked =
+                format!("{}, asked {since} ago by {}: {}", drain.state, drain.requested_by, drain.reason);
+            let told = (!drain.message.is_empty()).then(|| drain.message.clone());
+            let deadline = drain.deadline.map(|deadline| format!("given up at {deadline}"));
+            fields = fields.all("Drain", [Some(asked), told, deadline].into_iter().flatten());
+        }
+        fields.text()
+    }
+
+    fn lease(&self) -> String {
+        let Some(lease) = self.lease else { return Fields::top().add("Lease", NONE).text() };
+        let spec = &lease.spec;
+        let duration = spec.lease_duration_seconds;
+        let fields = Fields::within(2)
+            .add("HolderIdentity", &spec.holder_identity)
+            .add("AcquireTime", time(spec.acquire_time))
+            .add("RenewTime", time(spec.renew_time))
+            .add("Duration", duration.map_or_else(|| NONE.to_owned(), |seconds| format!("{seconds}s")));
+        format!("Lease:\n{}", fields.text())
+    }
+
+    fn conditions(&self, paint: Paint) -> String {
+        let conditions = &self.node.status.conditions;
+        if conditions.is_empty() {
+            return Fields::top().add("Conditions", NONE).text();
+        }
+        let headers = ["Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message"];
+        let mut table = Table::new(headers).indented(2);
+        for condition in conditions {
+            table.push([
+                Cell::new(&condition.kind),
+                Cell::new(condition.status.to_string()),
+                Cell::new(time(condition.last_heartbeat_time)),
+                Cell::new(time(condition.last_transition_time)),
+                Cell::new(&condition.reason),
+                Cell::new(&condition.message),
+            ]);
+        }
+        format!("Conditions:\n{}", table.take(paint))
+    }
+
+    fn system(&self) -> String {
+        let Node { spec, status, .. } = self.node;
+        let info = &status.node_info;
+        let swap = info.swap.as_ref().and_then(|swap| swap.capacity).map(|bytes| bytes.to_string());
+        let system = Fields::within(2)
+            .add("Machine ID", &info.machine_id)
+            .add("System UUID", &info.system_uuid)
+            .add("Boot ID", &info.boot_id)
+            .add("Kernel Version", &info.kernel_version)
+            .add("OS Image", &info.os_image)
+            .add("Operating System", &info.operating_system)
+            .add("Architecture", &info.architecture)
+            .add("Container Runtime Version", &info.container_runtime_version)
+            .add("Agent Version", &info.kubelet_version)
+            .add_some("Swap", &swap.unwrap_or_default());
+        let place = Fields::top()
+            .all("PodCIDRs", spec.pod_cidrs.iter().map(ToString::to_string))
+            .add_some("ProviderID", &spec.provider_id)
+            .add_some(
+                "Agent Port",
+                &Some(status.agent_port)
+                    .filter(|port| *port > 0)
+                    .map(|port| port.to_string())
+                    .unwrap_or_default(),
+            );
+        format!("System Info:\n{}{}", system.text(), place.text())
+    }
+
+    /// The pods that take up room, and how much of it.
+    fn pods(&self, now: Timestamp, paint: Paint) -> String {
+        let pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_finished()).collect();
+        let allocatable = &self.node.status.allocatable;
+        let mut text = format!("Non-terminated Pods:  ({} in total)\n", pods.len());
+        let headers =
+            ["Namespace", "Name", "CPU Requests", "CPU Limits", "Memory Requests", "Memory Limits", "Age"];
+        let mut table = Table::new(headers).indented(2);
+        for pod in &pods {
+            let (asked, limit) = (resources::requested(pod), resources::limited(pod));
+            let share = |amounts: &Resources, name| Cell::new(resources::share(amounts, name, allocatable));
+            table.push([
+                Cell::new(pod.meta.namespace.as_ref().map(ToString::to_string).unwrap_or_default()),
+                Cell::new(pod.meta.name.as_str()),
+                share(&asked, "cpu"),
+                share(&limit, "cpu"),
+                share(&asked, "memory"),
+                share(&limit, "memory"),
+                Cell::new(age::since(pod.meta.creation_timestamp, now)),
+            ]);
+        }
+        if !pods.is_empty() {
+            text.push_str(&table.take(paint));
+        }
+        let asked = resources::sum(pods.iter().map(|pod| resources::requested(pod)));
+        let limit = resources::sum(pods.iter().map(|pod| resources::limited(pod)));
+        text.push_str("Allocated resources:\n");
+        let mut table = Table::new(["Resource", "Requests", "Limits"]).indented(2);
+        let count = Resources::from([(
+            "pods".to_owned(),
+            muster_proto::quantity::Quantity::whole(pods.len() as i64),
+        )]);
+        for name in resources::names(&[allocatable, &asked, &limit]) {
+            let (asked, limit) = match name.as_str() {
+                "pods" => (resources::share(&count, "pods", allocatable), String::new()),
+                name => {
+                    (resources::share(&asked, name, allocatable), resources::share(&limit, name, allocatable))
+                }
+            };
+            table.push([name, asked, limit]);
+        }
+        text.push_str(&table.take(paint));
+        text
+    }
+}
+
+/// A title and a field for each pair below it.
+fn block(title: &str, pairs: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut pairs = pairs.into_iter().peekable();
+    if pairs.peek().is_none() {
+        return Fields::top().add(title, NONE).text();
+    }
+    let fields = pairs.fold(Fields::within(2), |fields, (label, value)| fields.add(&label, value));
+    format!("{title}:\n{}", fields.text())
+}

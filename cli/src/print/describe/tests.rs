@@ -1,0 +1,59 @@
+use super::node::NodePage;
+use super::pod::PodPage;
+use super::*;
+use crate::samples::{self, now};
+
+#[test]
+fn a_node_with_much_to_say() {
+    let (node, lease, event) = (samples::node(), samples::lease(), samples::event());
+    let mut daemon = samples::pod();
+    daemon.meta.name = "watcher".parse().unwrap();
+    daemon.spec.containers.truncate(1);
+    daemon.spec.init_containers.clear();
+    daemon.spec.containers[0].resources = Default::default();
+    let mut done = samples::pod();
+    done.status.phase = muster_proto::pod::PodPhase::Succeeded;
+    let pods = [samples::pod(), daemon, done];
+    let page = NodePage { node: &node, lease: Some(&lease), pods: &pods, events: &[event] };
+    insta::assert_snapshot!(page.text(now(), Paint::Plain));
+}
+
+#[test]
+fn a_node_that_nobody_ever_heard() {
+    let page = NodePage { node: &samples::silent_node(), lease: None, pods: &[], events: &[] };
+    insta::assert_snapshot!(page.text(now(), Paint::Plain));
+}
+
+#[test]
+fn a_pod_with_much_to_say() {
+    let mut event = samples::event();
+    event.count = 1;
+    insta::assert_snapshot!(PodPage { pod: &samples::pod(), events: &[event] }.text(now(), Paint::Plain));
+}
+
+#[test]
+fn a_pod_that_is_ending_and_has_no_node() {
+    let mut pod = samples::pod();
+    pod.spec =
+        muster_proto::pod::PodSpec { containers: pod.spec.containers[1..].to_vec(), ..Default::default() };
+    pod.meta.owner_references.clear();
+    pod.meta.labels.clear();
+    pod.meta.deletion_timestamp = Some("2026-05-04T12:00:20Z".parse().unwrap());
+    pod.meta.deletion_grace_period_seconds = Some(30);
+    pod.status = Default::default();
+    insta::assert_snapshot!(PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain));
+}
+
+#[test]
+fn text_from_others_cannot_play_with_the_terminal() {
+    let mut node = samples::node();
+    node.meta.annotations.insert("x".to_owned(), "\u{1b}[2Jgone".to_owned());
+    node.status.conditions[0].message = "\u{1b}]0;title\u{7}".to_owned();
+    let mut pod = samples::pod();
+    pod.status.reason = "\u{1b}[31mRed".to_owned();
+    let node = NodePage { node: &node, lease: None, pods: &[], events: &[] }.text(now(), Paint::Plain);
+    let pod = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    for page in [node, pod] {
+        assert!(!page.contains(|c: char| c.is_control() && c != '\n'), "{page:?}");
+    }
+}

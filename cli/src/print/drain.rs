@@ -1,0 +1,111 @@
+//! A drain: what it would do, and what became of it, pod by pod.
+
+use std::collections::BTreeMap;
+
+use muster_proto::pb;
+
+use super::rows::or_none;
+use super::table::Table;
+use super::{Cell, Paint};
+
+/// What a drain would do with each pod, in the order it would, and what stands in its way.
+pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
+    let mut text = format!("node/{node}: {}", verdict(told));
+    text.push('\n');
+    if told.pods.is_empty() {
+        text.push_str("No pods are on it.\n");
+        return text;
+    }
+    let mut table = Table::new(["POD", "ACTION", "STATE", "WHY"]);
+    for pod in &told.pods {
+        table.push([Cell::new(name(pod)), action(&pod.action), state(&pod.state), Cell::new(&pod.reason)]);
+    }
+    text.push_str(&table.take(paint));
+    text
+}
+
+/// The state of a drain in a sentence.
+pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
+    match told.message.trim() {
+        "" => or_none(&told.state),
+        message => format!("{}: {message}", told.state),
+    }
+}
+
+/// What has happened to a drain's pods since it was last looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// By uid: a namesake that comes later is another pod.
+    seen: BTreeMap<String, (String, String)>,
+    state: String,
+}
+
+impl Progress {
+    /// A line for everything that is news.
+    pub(crate) fn lines(&mut self, node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
+        let mut text = String::new();
+        for pod in &told.pods {
+            let now = (pod.state.clone(), pod.reason.clone());
+            let before = self.seen.insert(key(pod), now.clone());
+            // Why a pod waits may change with every look; that is news only where it is blocked.
+            let is_news = match before {
+                None => true,
+                Some((state, reason)) => state != now.0 || (now.0 == "Blocked" && reason != now.1),
+            };
+            if is_news {
+                text.push_str(&line(pod, paint));
+            }
+        }
+        if self.state != told.state {
+            self.state.clone_from(&told.state);
+            text.push_str(&format!("node/{node}: {}\n", verdict(told)));
+        }
+        text
+    }
+}
+
+fn line(pod: &pb::DrainPod, paint: Paint) -> String {
+    let reason = if pod.reason.is_empty() { String::new() } else { format!(" ({})", pod.reason) };
+    let doing = match (pod.state.as_str(), pod.action.as_str()) {
+        ("Waiting", "Delete") => "to be deleted",
+        ("Waiting", _) => "to be evicted",
+        ("Blocked", _) => "blocked",
+        ("Stopping", _) => "stopping",
+        ("Gone", _) => "gone",
+        ("Stays", "Refuse") => "in the way",
+        ("Stays", _) => "stays",
+        (state, _) => state,
+    };
+    let told = Cell::new(format!("{doing}{reason}")).on_one_line();
+    let told = match pod.state.as_str() {
+        "Gone" => told.good(),
+        "Blocked" => told.bad(),
+        _ => told,
+    };
+    format!("pod/{} {}\n", name(pod), told.painted(paint))
+}
+
+fn name(pod: &pb::DrainPod) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+fn key(pod: &pb::DrainPod) -> String {
+    if pod.uid.is_empty() { name(pod) } else { pod.uid.clone() }
+}
+
+fn action(action: &str) -> Cell {
+    let cell = Cell::new(or_none(action));
+    match action {
+        "Refuse" => cell.bad(),
+        "Delete" => cell.doubtful(),
+        _ => cell,
+    }
+}
+
+fn state(state: &str) -> Cell {
+    let cell = Cell::new(or_none(state));
+    if state == "Blocked" { cell.bad() } else { cell }
+}
+
+#[cfg(test)]
+mod tests;

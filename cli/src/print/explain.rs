@@ -1,0 +1,135 @@
+//! Why a node is as it is, and what will happen to it and its pods.
+
+use jiff::Timestamp;
+use muster_proto::pb;
+
+use super::fleet::{duration, rate, zone_state};
+use super::rows::or_none;
+use super::rows::pod_status::moment;
+use super::table::Table;
+use super::{Cell, NONE, Paint, age};
+
+/// The explanation on a page. Ages are by the controller's own clock.
+pub(crate) fn explanation(told: &pb::ExplainNodeResponse, paint: Paint) -> String {
+    let now = moment(told.as_of.as_ref());
+    let mut page = String::new();
+    let mut head = Table::without_headers();
+    head.push(["Node".to_owned(), told.name.clone()]);
+    let ready = Cell::new(if told.ready.is_empty() { "never said" } else { &told.ready });
+    head.push([Cell::new("Ready"), if told.ready == "True" { ready.good() } else { ready.bad() }]);
+    if let Some(silence) = &told.silence {
+        head.push(["Heard".to_owned(), heard(silence, now)]);
+    }
+    if let Some(zone) = &told.zone {
+        for (label, cell) in of_zone(zone, told.excluded) {
+            head.push([Cell::new(label), cell]);
+        }
+    }
+    if told.queue_position > 0 {
+        head.push(["Queue".to_owned(), format!("number {} to be tainted", told.queue_position)]);
+    }
+    if !told.summary.is_empty() {
+        page.push_str(&format!("{}\n\n", told.summary.trim()));
+    }
+    page.push_str(&head.take(paint));
+    page.push_str(&explanations(&told.explanations, now, paint));
+    page.push_str(&pods(&told.pods, now, paint));
+    page
+}
+
+fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
+    let by = if silence.heard_by.is_empty() { "nothing yet".to_owned() } else { silence.heard_by.clone() };
+    let ago = silence.silent_for.as_ref().map(|silent| format!("{} ago", age::short(duration(silent))));
+    let grace =
+        silence.grace.as_ref().map(|grace| format!(", may be silent for {}", age::short(duration(grace))));
+    let deadline = moment(silence.deadline.as_ref()).zip(now).map(|(deadline, now)| {
+        if deadline > now {
+            format!(", given up in {}", age::until(deadline, now))
+        } else {
+            format!(", given up {} ago", age::since(Some(deadline), now))
+        }
+    });
+    let ago = ago.unwrap_or_else(|| "at an unknown time".to_owned());
+    format!("{ago} by {by}{}{}", grace.unwrap_or_default(), deadline.unwrap_or_default())
+}
+
+fn of_zone(zone: &pb::FleetZone, excluded: bool) -> Vec<(&'static str, Cell)> {
+    let name = or_none(&zone.name);
+    let counted = if excluded { "; this node does not count in it" } else { "" };
+    let mut rows = vec![
+        ("Zone", Cell::new(format!("{name}: {} of {} nodes unhealthy{counted}", zone.unhealthy, zone.nodes))),
+        ("Zone state", zone_state(&zone.state)),
+        ("Zone rate", Cell::new(format!("{}, {} in its queue", rate(zone.rate), zone.queue_length))),
+    ];
+    if !zone.reason.is_empty() {
+        rows.push(("Zone reason", Cell::new(&zone.reason)));
+    }
+    rows
+}
+
+fn explanations(explanations: &[pb::Explanation], now: Option<Timestamp>, paint: Paint) -> String {
+    if explanations.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["ACTION", "STATE", "EARLIEST", "WHY", "FROM"]);
+    for it in explanations {
+        let inputs: Vec<String> = it.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let state = Cell::new(or_none(&it.state));
+        table.push([
+            Cell::new(&it.action),
+            match it.state.as_str() {
+                "Done" | "None" => state,
+                "Refused" | "Paused" => state.bad(),
+                _ => state.doubtful(),
+            },
+            Cell::new(when(it.earliest.as_ref(), now)),
+            Cell::new(&it.reason),
+            Cell::new(inputs.join(" ")),
+        ]);
+    }
+    format!("\n{}", table.take(paint))
+}
+
+fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint) -> String {
+    if pods.is_empty() {
+        return format!("\nPods: {NONE}\n");
+    }
+    let mut table = Table::new(["POD", "DECISION", "EARLIEST", "TAINT", "TOLERATION", "WHY"]);
+    for pod in pods {
+        let decision = Cell::new(or_none(&pod.decision));
+        table.push([
+            Cell::new(format!("{}/{}", pod.namespace, pod.name)),
+            if pod.decision == "Stays" { decision.good() } else { decision.doubtful() },
+            Cell::new(when(pod.earliest_eviction.as_ref(), now)),
+            Cell::new(pod.taint.as_ref().map_or_else(|| "-".to_owned(), taint)),
+            Cell::new(pod.toleration.as_ref().map_or_else(|| "-".to_owned(), toleration)),
+            Cell::new(&pod.reason),
+        ]);
+    }
+    format!("\n{}", table.take(paint))
+}
+
+/// A moment to come, as how long it is until then.
+fn when(time: Option<&prost_types::Timestamp>, now: Option<Timestamp>) -> String {
+    match (moment(time), now) {
+        (Some(time), Some(now)) if time > now => format!("in {}", age::until(time, now)),
+        (Some(_), Some(_)) => "now".to_owned(),
+        (Some(time), None) => time.to_string(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+fn taint(taint: &pb::Taint) -> String {
+    let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+    format!("{}{value}:{}", taint.key, taint.effect)
+}
+
+fn toleration(toleration: &pb::Toleration) -> String {
+    let time = toleration.toleration_seconds;
+    let time = time.map_or_else(|| "for ever".to_owned(), |seconds| format!("for {seconds}s"));
+    let key = if toleration.key.is_empty() { "any key" } else { &toleration.key };
+    format!("{key} {time}")
+}
+
+#[cfg(test)]
+mod tests;

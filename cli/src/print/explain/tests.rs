@@ -1,0 +1,99 @@
+use super::*;
+
+fn at(text: &str) -> Option<prost_types::Timestamp> {
+    let time: Timestamp = text.parse().unwrap();
+    Some(prost_types::Timestamp { seconds: time.as_second(), nanos: 0 })
+}
+
+fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+#[test]
+fn a_node_that_waits_to_be_given_up() {
+    let taint = pb::Taint {
+        key: "node.kubernetes.io/unreachable".to_owned(),
+        effect: "NoExecute".to_owned(),
+        ..Default::default()
+    };
+    let toleration = pb::Toleration {
+        key: "node.kubernetes.io/unreachable".to_owned(),
+        operator: "Exists".to_owned(),
+        toleration_seconds: Some(300),
+        ..Default::default()
+    };
+    let zone = pb::FleetZone {
+        name: "eu/eu-2".to_owned(),
+        state: "PartialDisruption".to_owned(),
+        nodes: 334,
+        unhealthy: 200,
+        rate: 0.01,
+        queue_length: 199,
+        reason: "60% of its nodes are not ready".to_owned(),
+        ..Default::default()
+    };
+    let told = pb::ExplainNodeResponse {
+        name: "worker-1".to_owned(),
+        uid: "6f1c".to_owned(),
+        summary: "worker-1 has been silent for 95s and waits for its turn to be tainted.".to_owned(),
+        ready: "Unknown".to_owned(),
+        silence: Some(pb::NodeSilence {
+            heard_at: at("2026-05-04T11:58:25Z"),
+            heard_by: "Lease".to_owned(),
+            silent_for: seconds(95),
+            grace: seconds(40),
+            deadline: at("2026-05-04T11:59:05Z"),
+        }),
+        zone: Some(zone),
+        excluded: true,
+        queue_position: 7,
+        explanations: vec![
+            pb::Explanation {
+                action: "MarkUnknown".to_owned(),
+                state: "Done".to_owned(),
+                reason: "its deadline passed".to_owned(),
+                ..Default::default()
+            },
+            pb::Explanation {
+                action: "Taint".to_owned(),
+                state: "Slowed".to_owned(),
+                reason: "the zone is partly disrupted".to_owned(),
+                inputs: [("place".to_owned(), "7".to_owned()), ("rate".to_owned(), "0.01".to_owned())].into(),
+                earliest: at("2026-05-04T12:11:40Z"),
+            },
+        ],
+        pods: vec![
+            pb::PodExplanation {
+                namespace: "shop".to_owned(),
+                name: "web-1".to_owned(),
+                decision: "Leaves".to_owned(),
+                reason: "its toleration runs out".to_owned(),
+                earliest_eviction: at("2026-05-04T12:16:40Z"),
+                taint: Some(taint.clone()),
+                toleration: Some(toleration.clone()),
+                ..Default::default()
+            },
+            pb::PodExplanation {
+                namespace: "shop".to_owned(),
+                name: "watcher".to_owned(),
+                decision: "Stays".to_owned(),
+                reason: "it bears the taint for ever".to_owned(),
+                taint: Some(taint),
+                toleration: Some(pb::Toleration {
+                    toleration_seconds: None,
+                    key: String::new(),
+                    ..toleration
+                }),
+                ..Default::default()
+            },
+        ],
+        as_of: at("2026-05-04T12:00:00Z"),
+    };
+    insta::assert_snapshot!(explanation(&told, Paint::Plain));
+}
+
+#[test]
+fn a_node_with_nothing_to_explain() {
+    let told = pb::ExplainNodeResponse { name: "worker-2".to_owned(), ..Default::default() };
+    insta::assert_snapshot!(explanation(&told, Paint::Plain));
+}

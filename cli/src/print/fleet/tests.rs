@@ -1,0 +1,100 @@
+use super::*;
+
+fn at(text: &str) -> Option<prost_types::Timestamp> {
+    let time: Timestamp = text.parse().unwrap();
+    Some(prost_types::Timestamp { seconds: time.as_second(), nanos: 0 })
+}
+
+fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+pub(crate) fn zone(name: &str, state: &str, rate: f64) -> pb::FleetZone {
+    let (region, zone) = name.split_once('/').unwrap();
+    pb::FleetZone {
+        name: name.to_owned(),
+        region: region.to_owned(),
+        zone: zone.to_owned(),
+        state: state.to_owned(),
+        nodes: 334,
+        health_percent: 100.0,
+        rate,
+        ..Default::default()
+    }
+}
+
+fn whole() -> pb::Fleet {
+    let disrupted = pb::FleetZone {
+        unhealthy: 200,
+        health_percent: 40.12,
+        queue: vec!["worker-7".to_owned()],
+        queue_length: 199,
+        evictions: 1,
+        next_taint_at: at("2026-05-04T12:01:40Z"),
+        reason: "60% of its nodes are not ready: slowed to the secondary rate".to_owned(),
+        ..zone("eu/eu-2", "PartialDisruption", 0.01)
+    };
+    let drain = pb::NodeDrain {
+        requested_by: "admin".to_owned(),
+        reason: "new fans".to_owned(),
+        requested_at: at("2026-05-04T11:30:00Z"),
+        ..Default::default()
+    };
+    pb::Fleet {
+        controller: "controller-1".to_owned(),
+        leader: "controller-1".to_owned(),
+        state: "Judging".to_owned(),
+        reason: "each zone is judged by itself".to_owned(),
+        as_of: at("2026-05-04T12:00:00Z"),
+        nodes: 1000,
+        ready_nodes: 800,
+        not_ready_nodes: 10,
+        unknown_nodes: 190,
+        pods: 30_000,
+        pending_pods: 12,
+        armed_evictions: 40,
+        zones: vec![zone("eu/eu-1", "Normal", 0.1), disrupted, zone("eu/eu-3", "FullDisruption", 0.0)],
+        cidr_pools: vec![pb::CidrPool {
+            cidr: "10.0.0.0/8".to_owned(),
+            node_mask: 24,
+            blocks: 65_536,
+            used: 1000,
+            reserved: 16,
+            waiting: 0,
+            conflicts: 1,
+        }],
+        drains: vec![pb::FleetDrain { node_name: "worker-1".to_owned(), drain: Some(drain), remaining: 3 }],
+        cloud: Some(pb::CloudBrake {
+            confirmations: 3,
+            limit: 10,
+            period: seconds(3600),
+            used: 2,
+            held_back: 0,
+        }),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_fleet_with_all_there_is_to_see() {
+    insta::assert_snapshot!(fleet(&whole(), Paint::Plain));
+}
+
+#[test]
+fn a_controller_that_holds_back_says_why() {
+    let held = pb::Fleet {
+        controller: "controller-2".to_owned(),
+        leader: "controller-1".to_owned(),
+        state: "Holding".to_owned(),
+        hold: Some(pb::EvictionHold {
+            until: at("2026-05-04T12:00:30Z"),
+            remaining: seconds(30),
+            heard: 3,
+            nodes: 1000,
+            reason: "it has just begun".to_owned(),
+        }),
+        cidr_failure: "worker-9 holds 172.16.0.0/24, which is in no pool".to_owned(),
+        ..Default::default()
+    };
+    insta::assert_snapshot!(fleet(&held, Paint::Plain));
+}

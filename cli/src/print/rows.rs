@@ -1,0 +1,81 @@
+//! Records as rows of a table, by kind.
+
+mod budget;
+mod event;
+mod lease;
+mod node;
+mod pod;
+pub(crate) mod pod_status;
+
+pub(crate) use node::{status as node_status, zone as node_zone};
+
+use jiff::Timestamp;
+use muster_proto::label::Labels;
+use muster_store_client::Resource;
+
+use super::{Cell, NONE};
+
+/// A kind that can be shown in a table.
+pub(crate) trait Tabular: Resource {
+    /// What is always shown, from the left.
+    const COLUMNS: &'static [&'static str];
+    /// What is shown besides with `-o wide`.
+    const WIDE: &'static [&'static str];
+
+    /// The fields under [`COLUMNS`](Self::COLUMNS).
+    fn row(&self, now: Timestamp) -> Vec<Cell>;
+
+    /// The fields under [`WIDE`](Self::WIDE).
+    fn wide(&self, now: Timestamp) -> Vec<Cell>;
+
+    /// Brings a list into the order it is read in; the store lists by name.
+    fn arrange(_records: &mut [Self]) {}
+}
+
+/// Which columns are shown besides the kind's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) wide: bool,
+    /// Records of several namespaces are told apart.
+    pub(crate) namespaces: bool,
+    pub(crate) labels: bool,
+}
+
+impl View {
+    pub(crate) fn headers<R: Tabular>(self) -> Vec<Cell> {
+        let namespace = self.namespaces.then_some("NAMESPACE");
+        let wide = if self.wide { R::WIDE } else { &[] };
+        let labels = self.labels.then_some("LABELS");
+        namespace.iter().chain(R::COLUMNS).chain(wide).chain(&labels).map(|text| Cell::new(*text)).collect()
+    }
+
+    pub(crate) fn row<R: Tabular>(self, record: &R, now: Timestamp) -> Vec<Cell> {
+        let mut row = Vec::new();
+        let meta = record.meta();
+        if self.namespaces {
+            row.push(Cell::new(meta.namespace.as_ref().map(ToString::to_string).unwrap_or_default()));
+        }
+        row.extend(record.row(now));
+        if self.wide {
+            row.extend(record.wide(now));
+        }
+        if self.labels {
+            row.push(Cell::new(labels(&meta.labels)));
+        }
+        row
+    }
+}
+
+/// Labels as selectors write them.
+pub(crate) fn labels(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    or_none(&pairs.join(","))
+}
+
+/// The text, or what stands for none.
+pub(crate) fn or_none(text: &str) -> String {
+    if text.is_empty() { NONE.to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Tables as kubectl prints them: capitals above, three spaces between columns, no lines.
+//!
+//! A table can grow while it is shown: rows that come later line up with those before, as far as they fit.
+
+use anstyle::{AnsiColor, Color, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::Paint;
+
+const GAP: usize = 3;
+
+/// One field of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    pub(crate) fn new(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), style: Style::new() }
+    }
+
+    /// As it should be.
+    pub(crate) fn good(self) -> Cell {
+        self.coloured(AnsiColor::Green)
+    }
+
+    /// Worth a look.
+    pub(crate) fn doubtful(self) -> Cell {
+        self.coloured(AnsiColor::Yellow)
+    }
+
+    /// Wrong.
+    pub(crate) fn bad(self) -> Cell {
+        self.coloured(AnsiColor::Red)
+    }
+
+    fn coloured(self, colour: AnsiColor) -> Cell {
+        Cell { style: Style::new().fg_color(Some(Color::Ansi(colour))), ..self }
+    }
+
+    /// A message of several lines must not break a table, nor one with escape codes the terminal.
+    #[must_use]
+    pub(crate) fn on_one_line(self) -> Cell {
+        if !self.text.contains(char::is_control) {
+            return self;
+        }
+        let text = self.text.replace(char::is_control, " ").trim().to_owned();
+        Cell { text, ..self }
+    }
+
+    /// The text with its colour, for places that are no tables.
+    pub(crate) fn painted(&self, paint: Paint) -> String {
+        match paint {
+            Paint::Coloured if self.style != Style::new() => {
+                format!("{}{}{}", self.style.render(), self.text, self.style.render_reset())
+            }
+            _ => self.text.clone(),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Cell {
+        Cell::new(text)
+    }
+}
+
+/// Rows under headings.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    widths: Vec<usize>,
+    rows: Vec<Vec<Cell>>,
+    indent: usize,
+}
+
+impl Table {
+    pub(crate) fn new(headers: impl IntoIterator<Item = impl Into<Cell>>) -> Table {
+        let mut table = Table::without_headers();
+        table.push(headers);
+        table
+    }
+
+    pub(crate) fn without_headers() -> Table {
+        Table { widths: Vec::new(), rows: Vec::new(), indent: 0 }
+    }
+
+    /// The table, moved in by so many spaces.
+    pub(crate) fn indented(self, indent: usize) -> Table {
+        Table { indent, ..self }
+    }
+
+    pub(crate) fn push(&mut self, row: impl IntoIterator<Item = impl Into<Cell>>) {
+        let row: Vec<Cell> = row.into_iter().map(|cell| cell.into().on_one_line()).collect();
+        for (i, cell) in row.iter().enumerate() {
+            let width = cell.text.width();
+            match self.widths.get_mut(i) {
+                Some(held) => *held = (*held).max(width),
+                None => self.widths.push(width),
+            }
+        }
+        self.rows.push(row);
+    }
+
+    /// What was added since the last call, as text.
+    pub(crate) fn take(&mut self, paint: Paint) -> String {
+        let mut text = String::new();
+        for row in std::mem::take(&mut self.rows) {
+            let last = row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or_default();
+            text.push_str(&" ".repeat(self.indent));
+            for (i, cell) in row.iter().take(last + 1).enumerate() {
+                text.push_str(&cell.painted(paint));
+                if i < last {
+                    let space = self.widths[i] - cell.text.width() + GAP;
+                    text.push_str(&" ".repeat(space));
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_lines_do_not_end_in_spaces() {
+        let mut table = Table::new(["NAME", "STATUS", "NOTE"]);
+        table.push(["a-long-name", "Ready", ""]);
+        table.push(["b", "", "two\nlines"]);
+        assert_eq!(
+            table.take(Paint::Plain),
+            "NAME          STATUS   NOTE\na-long-name   Ready\nb                      two lines\n"
+        );
+    }
+
+    #[test]
+    fn rows_that_come_later_keep_the_columns() {
+        let mut table = Table::new(["NAME", "STATUS"]);
+        table.push(["first", "Ready"]);
+        table.take(Paint::Plain);
+        table.push(["b", "Ready"]);
+        assert_eq!(table.take(Paint::Plain), "b       Ready\n");
+        table.push(["a-longer-one", "Ready"]);
+        assert_eq!(table.take(Paint::Plain), "a-longer-one   Ready\n");
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let mut table = Table::new(["A", "B"]);
+        table.push([Cell::new("é").good(), Cell::new("x")]);
+        assert_eq!(table.take(Paint::Coloured), "A   B\n\u{1b}[32mé\u{1b}[0m   x\n");
+    }
+}

@@ -1,0 +1,96 @@
+//! Where Muster is, and who we are to it.
+
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_not_there_is_named_with_a_way_out() {
+    let mut stage = Stage::empty();
+    let complaint = stage.muster("get nodes --store http://127.0.0.1:1").await.refused(6);
+    for said in ["the store at http://127.0.0.1:1 cannot be reached", "muster up", "--store, MUSTER_STORE"] {
+        assert!(complaint.contains(said), "{complaint}");
+    }
+    let complaint = stage.muster("fleet --controller http://127.0.0.1:1").await.refused(6);
+    assert!(complaint.contains("the controller at http://127.0.0.1:1 cannot be reached"), "{complaint}");
+    let complaint = stage.muster("get nodes --store ftp://a").await.refused(2);
+    assert!(complaint.contains("must start with http:// or https://"), "{complaint}");
+    let complaint = stage.muster("get nodes --tls-ca x").await.refused(2);
+    assert!(complaint.contains("--tls-cert and --tls-key is missing"), "{complaint}");
+
+    let store = stage.start_store(&[]).await;
+    stage.say("MUSTER_STORE", store.clone());
+    stage.muster("get nodes").await;
+    let complaint = stage.muster(&format!("fleet --controller {store}")).await.refused(1);
+    assert!(complaint.contains("is no controller that knows this call"), "{complaint}");
+    stage.stop_store().await;
+    stage.muster("get nodes").await.refused(6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contexts_say_where_muster_is() {
+    let mut stage = Stage::empty();
+    let store = stage.start_store(&[]).await;
+    let complaint = stage.muster("config current-context").await.refused(3);
+    assert!(complaint.contains("no context is in use"), "{complaint}");
+    stage.muster(&format!("config set-context lab --store {store} -n shop")).await.ok();
+    stage.muster("config set-context gone --store http://127.0.0.1:1").await.ok();
+    assert_eq!(stage.muster("config current-context").await.ok(), "lab\n", "the first one is in use");
+    let listed = stage.muster("config get-contexts").await.ok();
+    assert!(listed.contains(&format!("*         lab    {store}")), "{listed}");
+
+    let pod = "{kind: Pod, apiVersion: v1, metadata: {name: a}, spec: {containers: [{name: x, image: y}]}}";
+    stage.piped("apply -f -", pod).await.ok();
+    assert_eq!(stage.muster("get pods -A --no-headers").await.ok().split_whitespace().next(), Some("shop"));
+    assert_eq!(stage.muster("get pods -o name").await.ok(), "pod/a\n", "the context has a namespace too");
+
+    stage.muster("get nodes --context gone").await.refused(6);
+    stage.muster("config use-context gone").await.ok();
+    stage.muster("get nodes").await.refused(6);
+    let complaint = stage.muster("get nodes --context nix").await.refused(3);
+    assert!(
+        complaint.contains("there is no context `nix`") && complaint.contains("gone, lab"),
+        "{complaint}"
+    );
+    let flag = stage.muster(&format!("get nodes --store {store}")).await;
+    assert_eq!(flag.code, 0, "a flag comes before the context: {}", flag.err);
+    stage.muster("config delete-context gone").await.ok();
+    stage.muster("config current-context").await.refused(3);
+
+    let file = stage.path(".config/muster/config.toml");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("[contexts.lab]"));
+    std::fs::write(&file, "[contexts.lab]\nstroe = []\n").unwrap();
+    let complaint = stage.muster("get nodes").await.refused(2);
+    assert!(complaint.contains("config.toml") && complaint.contains("stroe"), "{complaint}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificates_it_makes_let_everybody_in_as_who_they_are() {
+    let mut stage = Stage::empty();
+    let made = stage.muster("certs pki store controller admin viewer node:worker-1").await.ok();
+    assert!(made.contains("pki/admin.crt   admin of muster:admins"), "{made}");
+    let complaint = stage.muster("certs pki admin").await.refused(5);
+    assert!(complaint.contains("pki/admin.crt exists, and nothing is overwritten"), "{complaint}");
+
+    let file = |name: &str| stage.path("pki").join(name).display().to_string();
+    let flags = [
+        format!("--tls-cert={}", file("store.crt")),
+        format!("--tls-key={}", file("store.key")),
+        format!("--tls-client-ca={}", file("ca.crt")),
+    ];
+    let store = stage.start_store(&flags).await.replace("http://127.0.0.1", "https://localhost");
+    for (name, cert) in [("admin", "admin"), ("viewer", "viewer"), ("node", "nodes/worker-1/tls")] {
+        let set = format!(
+            "config set-context {name} --store {store} --tls-ca pki/ca.crt --tls-cert pki/{cert}.crt --tls-key pki/{cert}.key"
+        );
+        stage.muster(&set).await.ok();
+    }
+    let node = "{kind: Node, apiVersion: v1, metadata: {name: worker-1}}";
+    let denied = stage.piped("create -f - --context viewer", node).await.refused(4);
+    assert!(denied.contains("--tls-cert, or another --context"), "{denied}");
+    stage.piped("create -f - --context node", &node.replace("worker-1", "worker-2")).await.refused(4);
+    stage.piped("create -f - --context node", node).await.ok();
+    assert_eq!(stage.muster("get nodes -o name --context viewer").await.ok(), "node/worker-1\n");
+    stage.muster("get nodes --context node").await.refused(4);
+    stage.muster("delete node worker-1 --context admin").await.ok();
+    let clear = stage.muster(&format!("get nodes --store {}", store.replace("https", "http"))).await;
+    assert_eq!(clear.code, 6, "a store in TLS is not spoken to in clear: {}", clear.err);
+}

@@ -1,0 +1,182 @@
+//! `health`: a binary asks the process of its own kind that runs beside it whether it is ready.
+//!
+//! For images that hold nothing but that binary, where there is no shell and no curl to ask with. The answer is the
+//! exit code; what is being waited for goes to stderr.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Arg, Command, CommandFactory};
+
+/// The first word that asks for a probe.
+const SUBCOMMAND: &str = "health";
+/// Where its help is found, for the help of the binary.
+pub const HELP: &str = "`health` as the first word asks the process at --http-listen whether it is ready.";
+/// A process that has not answered by then is not well.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The reasons of a process that is not ready are a few lines.
+const LONGEST_ANSWER: u64 = 64 * 1024;
+
+/// Why a process is not taken for ready.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error("--http-listen: port 0 is picked at the start; say which it was")]
+    UnknownPort,
+    #[error("nobody answers at {address}: {error}")]
+    Silent { address: SocketAddr, error: io::Error },
+    #[error("not ready: {0}")]
+    NotReady(String),
+    #[error("{address} is no Muster process: it answered {answer:?}")]
+    Stranger { address: SocketAddr, answer: String },
+}
+
+/// Does what `health` asks for, or returns `None` when these arguments (the program's name first) ask for something
+/// else. `T` are the flags of the process itself: the probe takes its `--http-listen`, with variable and default.
+pub fn asked<T: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut args = args.into_iter();
+    let program = args.next()?;
+    if args.next()? != OsStr::new(SUBCOMMAND) {
+        return None;
+    }
+    let mut command = command::<T>();
+    let matches = command.try_get_matches_from_mut(std::iter::once(program).chain(args));
+    let address = match matches {
+        Ok(matches) => matches.get_one::<SocketAddr>(HTTP_LISTEN).copied(),
+        Err(error) => error.exit(),
+    };
+    match ask(address.expect("--http-listen has a default")) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("{}: {error}", command.get_name());
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+const HTTP_LISTEN: &str = "http_listen";
+
+fn command<T: CommandFactory>() -> Command {
+    let of_process = T::command();
+    let listens: Option<Arg> = of_process.get_arguments().find(|arg| arg.get_id() == HTTP_LISTEN).cloned();
+    Command::new(format!("{} {SUBCOMMAND}", of_process.get_name()))
+        .about("Asks the process that serves metrics and health at this address whether it is ready")
+        .arg(listens.expect("every Muster process has --http-listen"))
+}
+
+/// Asks the process that listens there.
+///
+/// # Errors
+/// When it is not ready, or nobody answers.
+pub fn ask(listens: SocketAddr) -> Result<(), ProbeError> {
+    let address = reachable(listens)?;
+    let answer = get(address, "/readyz").map_err(|error| ProbeError::Silent { address, error })?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    match head.split_whitespace().nth(1) {
+        Some("200") => Ok(()),
+        Some("503") => Err(ProbeError::NotReady(body.trim().replace('\n', "; "))),
+        _ => {
+            let first = answer.lines().next().unwrap_or_default().to_owned();
+            Err(ProbeError::Stranger { address, answer: first })
+        }
+    }
+}
+
+/// Where to ask a process that listens there: one that listens everywhere is here as well.
+fn reachable(listens: SocketAddr) -> Result<SocketAddr, ProbeError> {
+    let ip = match listens {
+        _ if listens.port() == 0 => return Err(ProbeError::UnknownPort),
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        _ => listens.ip(),
+    };
+    Ok(SocketAddr::new(ip, listens.port()))
+}
+
+fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Readiness, serve_http};
+    use crate::server::bind;
+    use crate::shutdown::Shutdown;
+    use clap::Parser;
+    use prometheus_client::registry::Registry;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "muster-part")]
+    struct Flags {
+        /// Something that the process needs and the probe does not
+        #[arg(long = "store", required = true)]
+        _store: String,
+        #[arg(long, default_value = "127.0.0.1:7401")]
+        http_listen: SocketAddr,
+    }
+
+    async fn asked_off_thread(address: SocketAddr) -> Result<(), String> {
+        let asking = tokio::task::spawn_blocking(move || ask(address).map_err(|error| error.to_string()));
+        asking.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_probe_tells_ready_from_not_ready_and_says_why() {
+        let readiness = Readiness::new();
+        readiness.not_ready("watch", "not in step with the store yet");
+        readiness.not_ready("lease", "held by another");
+        let listener = bind("--http-listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address();
+        let registry = Arc::new(Registry::default());
+        tokio::spawn(serve_http(listener, registry, readiness.clone(), Shutdown::new()));
+
+        let why = asked_off_thread(address).await.unwrap_err();
+        assert_eq!(why, "not ready: lease: held by another; watch: not in step with the store yet");
+        readiness.ready("watch");
+        readiness.ready("lease");
+        assert_eq!(asked_off_thread(address).await, Ok(()));
+        // One that listens everywhere is asked on this machine.
+        let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+        assert_eq!(asked_off_thread(everywhere).await, Ok(()));
+    }
+
+    #[test]
+    fn whoever_is_not_a_process_of_ours_is_not_ready() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stranger = std::thread::spawn(move || {
+            let (mut caller, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            assert_ne!(caller.read(&mut request).unwrap(), 0);
+            caller.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+        });
+        let error = ask(address).unwrap_err().to_string();
+        assert_eq!(error, format!("{address} is no Muster process: it answered \"SSH-2.0-OpenSSH_9.2\""));
+        // The listener went with its thread, and nobody is there any more.
+        stranger.join().unwrap();
+        let error = ask(address).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("nobody answers at {address}: ")), "{error}");
+        assert!(matches!(ask("127.0.0.1:0".parse().unwrap()), Err(ProbeError::UnknownPort)));
+    }
+
+    #[test]
+    fn a_probe_takes_the_address_of_the_process_and_nothing_else() {
+        let parsed = command::<Flags>().try_get_matches_from(["muster-part"]).unwrap();
+        let address = parsed.get_one::<SocketAddr>(HTTP_LISTEN).unwrap();
+        assert_eq!(*address, "127.0.0.1:7401".parse().unwrap());
+        assert!(command::<Flags>().try_get_matches_from(["muster-part", "--store=a"]).is_err());
+        let arguments = ["muster-part", "--store=health"].map(OsString::from);
+        assert!(asked::<Flags>(arguments).is_none(), "only the first word asks for a probe");
+    }
+}

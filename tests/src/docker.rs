@@ -1,0 +1,153 @@
+//! A Docker engine of the tests' own, and the three images in it.
+//!
+//! It runs in namespaces made for it: its network, its mounts and its processes are nobody else's, no rule of the
+//! machine's firewall is touched, and when it is killed all that it started is gone with it. That takes root.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::without_own_package;
+use crate::tools::{printed, repository, tool};
+
+/// An engine that has not started by then never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The cargo profile of the images: quick to build, since it is not their speed that is tested.
+const PROFILE: &str = "image";
+/// The tag of the images in the engine.
+const TAG: &str = "test";
+
+/// A Docker engine that runs. It and everything in it ends when it is dropped.
+pub struct Engine {
+    /// The process whose namespaces the engine runs in, and that takes it with it.
+    keeper: Child,
+    directory: TempDir,
+}
+
+impl Engine {
+    /// The engine that the tests of this process share, with the images built. It ends with its last user.
+    pub fn shared() -> Arc<Engine> {
+        static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+        // A test that failed in here leaves nothing half done behind: there is an engine or there is none.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let engine = Arc::new(Engine::start());
+            engine.build_images();
+            *shared = Arc::downgrade(&engine);
+            engine
+        })
+    }
+
+    fn start() -> Engine {
+        let root = rustix::process::geteuid().is_root();
+        assert!(root, "this test starts a Docker engine in namespaces of its own: run it as root");
+        let directory = tempfile::tempdir().expect("a directory for an engine");
+        let at = |name: &str| directory.path().join(name);
+        let log = File::create(at("log")).expect("a file for the engine's log");
+        let errors = log.try_clone().expect("a second handle of it");
+        let mut command = Command::new(tool("unshare"));
+        command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        // Its own network begins with nothing; the engine's name service speaks over the loopback.
+        command.args(["sh", "-c", "\"$0\" link set lo up && exec \"$@\""]);
+        command.arg(tool("ip")).arg(tool("dockerd")).arg("--data-root").arg(at("data"));
+        command.arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
+        command.arg("--host").arg(socket(directory.path())).args(["--bridge=none", "--log-level=warn"]);
+        let keeper = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
+        let mut engine = Engine { keeper: keeper.expect("unshare can be run"), directory };
+        engine.wait_until_it_answers();
+        engine
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.docker(["version"]).output().is_ok_and(|output| output.status.success()) {
+            let ended = self.keeper.try_wait().expect("the engine is our child");
+            if ended.is_some() || Instant::now() > deadline {
+                let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+                panic!("the Docker engine does not answer ({ended:?}); it said:\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The three images and, of the agent's, one with a program to run as work.
+    fn build_images(&self) {
+        let mut build = Command::new(repository().join("deploy/images/build"));
+        let docker = self.docker([""; 0]);
+        let words = std::iter::once(docker.get_program()).chain(docker.get_args());
+        let docker = words.collect::<Vec<_>>().join(OsStr::new(" "));
+        without_own_package(&mut build);
+        build.env("PROFILE", PROFILE).env("TAG", TAG).env("DOCKER", docker);
+        printed(&mut build);
+
+        let context = self.directory.path().join("work");
+        fs::create_dir(&context).expect("a directory for an image");
+        fs::write(context.join("idle.rs"), "fn main() { loop { std::thread::park(); } }").expect("a file");
+        let mut rustc = Command::new("rustc");
+        rustc.args(["-C", "target-feature=+crt-static", "-o", "idle", "idle.rs"]).current_dir(&context);
+        printed(&mut rustc);
+        let recipe = format!("FROM muster-agent:{TAG}\nCOPY idle /idle\n");
+        fs::write(context.join("Dockerfile"), recipe).expect("a file");
+        let mut build = self.docker(["build", "--quiet", "--tag", &image("worker")]);
+        printed(build.arg(&context).env("DOCKER_BUILDKIT", "0"));
+    }
+
+    /// The command line of this engine.
+    pub fn docker(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut docker = Command::new(tool("docker"));
+        docker.arg("--host").arg(socket(self.directory.path())).args(args);
+        docker
+    }
+
+    /// What the engine answers; it must be content.
+    pub fn ask(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
+        printed(&mut self.docker(args)).trim().to_owned()
+    }
+
+    /// What the engine knows of a container or an image.
+    pub fn inspect(&self, name: &str) -> Value {
+        let answer: Value = serde_json::from_str(&self.ask(["inspect", name])).expect("JSON");
+        answer[0].clone()
+    }
+
+    /// A program of the machine in the engine's network.
+    pub fn beside(&self, program: &Path) -> Command {
+        let mut command = Command::new(tool("nsenter"));
+        command.arg(format!("--net=/proc/{}/ns/net", self.keeper.id())).arg(program);
+        command
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Removed in order they leave no control groups behind. What fails here is dealt with by the kill.
+        let containers = self.docker(["ps", "--all", "--quiet"]).output();
+        let containers = containers.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let containers = containers.unwrap_or_default();
+        if !containers.trim().is_empty() {
+            let _ = self.docker(["rm", "--force", "--volumes"]).args(containers.split_whitespace()).output();
+        }
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// The full name of one of the images: `store`, `controller`, `agent`, or `worker`, which is an agent with a program
+/// that waits to be told to end, `/idle`.
+pub fn image(part: &str) -> String {
+    format!("muster-{part}:{TAG}")
+}
+
+fn socket(directory: &Path) -> OsString {
+    let mut url = OsString::from("unix://");
+    url.push(PathBuf::from(directory).join("socket"));
+    url
+}

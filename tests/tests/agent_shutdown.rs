@@ -1,0 +1,232 @@
+//! A machine that is told to go down: what its agent says and ends, and what it takes back when it stays up.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::fs;
+
+use muster_proto::pb;
+use muster_tests::agent_process::{
+    AgentLaunch, AgentProcess, Home, condition, is_ready, node_where, pod_where, runs,
+};
+use muster_tests::fixtures::*;
+use muster_tests::process::{Launch, PATIENCE, StoreProcess};
+use muster_tests::{Api, TestStore, eventually};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+/// Above every pod that is not the system's.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// A store, and where an agent lives.
+struct World {
+    _directory: TempDir,
+    home: Home,
+    store: StoreProcess,
+    api: Api,
+}
+
+impl World {
+    fn new() -> World {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Launch::on(directory.path()).start();
+        let (api, home) = (store.api(), Home::new());
+        World { _directory: directory, home, store, api }
+    }
+
+    fn launch(&self) -> AgentLaunch {
+        self.home.agent("n1", &self.store.url())
+    }
+
+    /// The agent of a machine that gives critical pods half of its time, once its node is ready.
+    async fn agent(&self) -> AgentProcess {
+        let launch = self.launch().flag("shutdown-grace-period", "20m");
+        self.ready(&launch.flag("shutdown-grace-period-critical-pods", "10m")).await
+    }
+
+    async fn ready(&self, launch: &AgentLaunch) -> AgentProcess {
+        let agent = launch.start();
+        node_where(&self.api, "n1", "it is ready", is_ready).await;
+        agent
+    }
+
+    async fn pod_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
+        pod_where(&self.api, &format!("default/{name}"), what, holds).await
+    }
+
+    /// A pod that writes down that it was asked to end, and ends when its file is taken away.
+    async fn stubborn(&self, agent: &AgentProcess, name: &str, priority: i32) -> i32 {
+        let file = self.home.file(name);
+        let body = format!(
+            "trap 'echo asked >> {0}' TERM; echo up > {0}; while test -e {0}; do sleep 0.05; done",
+            file.display()
+        );
+        let pod = pod(name).on("n1").grace(600).spec(|spec| {
+            spec.containers[0].command = vec!["sh".to_owned(), "-c".to_owned(), body];
+            spec.priority = Some(priority);
+        });
+        self.api.create(pod).await.unwrap();
+        self.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
+        eventually(PATIENCE, "it is up", || async { fs::exists(&file).unwrap().then_some(()) }).await;
+        agent.process_of(name).await
+    }
+
+    async fn was_asked(&self, name: &str) {
+        eventually(PATIENCE, &format!("{name} is asked to end"), || async {
+            fs::read_to_string(self.home.file(name)).unwrap().contains("asked").then_some(())
+        })
+        .await;
+    }
+}
+
+fn phase(pod: &pb::Pod) -> &str {
+    pod.status.as_ref().map_or("", |status| &status.phase)
+}
+
+fn reason(pod: &pb::Pod) -> &str {
+    pod.status.as_ref().map_or("", |status| &status.reason)
+}
+
+fn sleeper(name: &str) -> pb::Pod {
+    pod(name).on("n1").spec(|spec| {
+        spec.containers[0].command = vec!["sleep".to_owned(), "1000".to_owned()];
+    })
+}
+
+async fn begin(agent: &AgentProcess) -> Result<pb::BeginShutdownResponse, Status> {
+    agent.service().begin_shutdown(pb::BeginShutdownRequest {}).await.map(tonic::Response::into_inner)
+}
+
+async fn cancel(agent: &AgentProcess) -> Result<pb::CancelShutdownResponse, Status> {
+    agent.service().cancel_shutdown(pb::CancelShutdownRequest {}).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s069_s072_a_shutdown_that_is_cancelled_leaves_what_it_had_not_reached() {
+    let world = World::new();
+    let mut agent = world.agent().await;
+    let normal = world.stubborn(&agent, "normal", 0).await;
+    let critical = world.stubborn(&agent, "critical", CRITICAL).await;
+
+    let begun = begin(&agent).await.unwrap();
+    assert!(begun.began_at.is_some());
+    assert_eq!(begun.longest.map(|longest| longest.seconds), Some(20 * 60));
+    let down = node_where(&world.api, "n1", "it is not ready", |node| !is_ready(node)).await;
+    let message = &condition(&down, "Ready").unwrap().message;
+    assert!(message.contains("node is shutting down"), "{message}");
+    world.was_asked("normal").await;
+    world.api.create(sleeper("early")).await.unwrap();
+    let early = world.pod_where("early", "it is turned away", |pod| phase(pod) == "Failed").await;
+    assert_eq!(reason(&early), "NodeShutdown");
+    assert_eq!(agent.beliefs().await.shutting_down_since, begun.began_at);
+    let again = begin(&agent).await.unwrap();
+    assert_eq!(again.began_at, begun.began_at, "it was under way");
+
+    assert_eq!(cancel(&agent).await.unwrap().began_at, begun.began_at);
+    let up = node_where(&world.api, "n1", "it is ready again", is_ready).await;
+    let since = |node: &pb::Node| {
+        let at = condition(node, "Ready").unwrap().last_transition_time.unwrap();
+        (at.seconds, at.nanos)
+    };
+    assert!(since(&up) > since(&down), "a transition of its own");
+    world.api.create(sleeper("late")).await.unwrap();
+    world.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
+    assert!(runs(normal), "it was asked, and may take its time");
+    fs::remove_file(world.home.file("normal")).unwrap();
+    let ended = world.pod_where("normal", "it has ended", |pod| phase(pod) == "Failed").await;
+    assert_eq!(reason(&ended), "Terminated", "what was told to end is not restored");
+    assert!(runs(critical) && !runs(normal));
+    assert_eq!(fs::read_to_string(world.home.file("critical")).unwrap(), "up\n", "nobody asked it to end");
+    let early = world.pod_where("early", "it is there", |_| true).await;
+    assert_eq!(phase(&early), "Failed", "what was turned away is not taken back");
+    assert_eq!(cancel(&agent).await.unwrap().began_at, None, "none is under way");
+    assert_eq!(agent.beliefs().await.shutting_down_since, None);
+    assert!(agent.runs());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s069_a_shutdown_begun_by_call_ends_all_pods_in_order_and_leaves_the_agent_to_its_platform() {
+    let world = World::new();
+    let mut agent = world.agent().await;
+    world.stubborn(&agent, "normal", 0).await;
+    world.stubborn(&agent, "critical", CRITICAL).await;
+    begin(&agent).await.unwrap();
+    world.was_asked("normal").await;
+    assert_eq!(fs::read_to_string(world.home.file("critical")).unwrap(), "up\n", "its turn comes later");
+    for name in ["normal", "critical"] {
+        world.was_asked(name).await;
+        fs::remove_file(world.home.file(name)).unwrap();
+        let ended = world.pod_where(name, "it has ended", |pod| phase(pod) == "Failed").await;
+        assert_eq!(reason(&ended), "Terminated");
+    }
+    assert!(agent.runs());
+    assert!(!is_ready(&world.api.get::<pb::Node>("n1").await.unwrap()));
+    // It is still there to hear that the machine stays up.
+    cancel(&agent).await.unwrap();
+    node_where(&world.api, "n1", "it is ready again", is_ready).await;
+    world.api.create(sleeper("late")).await.unwrap();
+    world.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_that_a_signal_began_is_not_taken_back() {
+    let world = World::new();
+    let launch = world.launch().flag("shutdown-grace-period", "20m").switch("shutdown-on-sigterm");
+    let mut agent = world.ready(&launch).await;
+    world.stubborn(&agent, "normal", 0).await;
+    agent.signal(Signal::TERM);
+    world.was_asked("normal").await;
+    let refused = cancel(&agent).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("signal"), "{refused:?}");
+    fs::remove_file(world.home.file("normal")).unwrap();
+    assert!(agent.wait().success());
+    assert!(!is_ready(&world.api.get::<pb::Node>("n1").await.unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s070_a_machine_without_a_grace_period_has_no_shutdown_to_begin() {
+    let world = World::new();
+    let agent = world.ready(&world.launch()).await;
+    let refused = begin(&agent).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("--shutdown-grace-period"), "{refused:?}");
+    assert_eq!(cancel(&agent).await.unwrap().began_at, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_an_administrator_and_the_node_itself_may_steer_a_machine() {
+    let (store, home) = (TestStore::secure().await, Home::new());
+    let (api, authority) = (store.api(), store.authority().unwrap());
+    let [cert, key] = authority.issue("node:n1", "muster:nodes").map(|path| path.display().to_string());
+    let launch = home.agent("n1", &store.url()).flag("shutdown-grace-period", "20m");
+    let launch = launch.flag("tls-cert", &cert).flag("tls-key", &key);
+    let agent = launch.flag("tls-client-ca", &authority.own().display().to_string()).start();
+    node_where(&api, "n1", "it is ready", is_ready).await;
+    for (name, group) in [
+        ("node:n2", "muster:nodes"),
+        ("c1", "muster:controllers"),
+        ("s1", "muster:schedulers"),
+        ("v1", "muster:viewers"),
+        ("node:n1", "muster:viewers"),
+    ] {
+        let mut service = agent.service_as(&authority.client(name, group));
+        let refused = [
+            service.begin_shutdown(pb::BeginShutdownRequest {}).await.map(drop).unwrap_err(),
+            service.cancel_shutdown(pb::CancelShutdownRequest {}).await.map(drop).unwrap_err(),
+        ];
+        for refused in refused {
+            assert_eq!(refused.code(), Code::PermissionDenied, "{name} of {group}: {refused:?}");
+            assert!(refused.message().contains("n1"), "{refused:?}");
+        }
+        let beliefs = service.get_agent(pb::GetAgentRequest {}).await.unwrap().into_inner();
+        assert_eq!(beliefs.shutting_down_since, None);
+    }
+    for (name, group) in [("eva", "muster:admins"), ("node:n1", "muster:nodes")] {
+        let mut service = agent.service_as(&authority.client(name, group));
+        service.begin_shutdown(pb::BeginShutdownRequest {}).await.unwrap();
+        node_where(&api, "n1", "it is not ready", |node| !is_ready(node)).await;
+        service.cancel_shutdown(pb::CancelShutdownRequest {}).await.unwrap();
+        node_where(&api, "n1", "it is ready again", is_ready).await;
+    }
+}
