@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use muster_proto::record::Kind;
 
+use crate::commit_span;
 use crate::draft::{Batch, Draft, Policy};
 use crate::engine::EngineError;
 use crate::error::StoreError;
@@ -94,7 +95,8 @@ impl Writer {
         }
         let store = Arc::clone(&self.store);
         let memory = store.remember();
-        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, store.clock().now());
+        let begun = store.clock().now();
+        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
         let mut waiting: Vec<Waiting> = jobs.into_iter().map(|job| evaluate(job, &mut draft)).collect();
         for (kind, key) in std::mem::take(&mut self.orphans) {
             draft.begin(String::new());
@@ -112,8 +114,11 @@ impl Writer {
         }
         let batch = draft.finish();
         drop(memory);
+        let span = commit_span::begin(&batch, requests, begun);
         let started = store.clock().mono();
-        match store.ledger().commit(&batch.commit) {
+        let committed = store.ledger().commit(&batch.commit);
+        commit_span::end(&span, committed.as_ref().copied());
+        match committed {
             Ok(()) => {
                 let metrics = store.metrics();
                 metrics.flush.observe((store.clock().mono() - started).as_secs_f64());
