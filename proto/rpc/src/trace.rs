@@ -74,6 +74,12 @@ impl Draft {
         Draft { kind, ..self }
     }
 
+    /// Under another name.
+    #[must_use]
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Draft {
+        Draft { name: name.into(), ..self }
+    }
+
     /// Below that span, in this process or another.
     #[must_use]
     pub fn below(self, parent: Traceparent) -> Draft {
@@ -124,6 +130,11 @@ pub struct Span(Option<Context>);
 impl Span {
     /// No span at all.
     pub const NONE: Span = Span(None);
+
+    /// Somebody else's span, to act within.
+    pub fn of(place: Traceparent) -> Span {
+        Span(Some(Context::new().with_remote_span_context(place.context())))
+    }
 
     /// Its place, for others to be put below it or to link to it.
     pub fn place(&self) -> Option<Traceparent> {

@@ -13,10 +13,12 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::{Event, Key};
 
 use crate::core::{Core, News};
+use crate::note::Note;
 use crate::plan::{Action, Answer, Failure, Outcome, Proposal, Subject};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::samples::{NodeSample, PodSample, at_ms, key, node, uid};
+use crate::story::{self, Stories};
 use crate::time::Now;
 
 /// The policy that the scenarios are written for.
@@ -36,6 +38,10 @@ pub(super) struct Stage {
     failures: Vec<(&'static str, usize)>,
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
+    /// What the decisions were made of, and when.
+    pub(super) notes: Vec<(u64, Note)>,
+    /// Who tells of them, if anybody.
+    pub(super) stories: Option<Stories>,
     heard: bool,
 }
 
@@ -66,6 +72,8 @@ impl Stage {
             agents: BTreeMap::new(),
             failures: Vec::new(),
             history: Vec::new(),
+            notes: Vec::new(),
+            stories: None,
             heard: false,
         }
     }
@@ -296,6 +304,10 @@ impl Stage {
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             let plan = self.core.decide(self.now());
+            self.notes.extend(plan.notes.iter().map(|note| (self.millis, note.clone())));
+            if let Some(stories) = &mut self.stories {
+                stories.tell(plan.notes, at_ms(self.millis));
+            }
             for event in plan.events {
                 let (name, reason) = (event.involved.name, event.reason);
                 let text = match event.message.split_once(" Pod ") {
@@ -317,6 +329,8 @@ impl Stage {
     }
 
     fn perform(&mut self, proposal: Proposal) {
+        let now = self.now();
+        let span = self.stories.as_mut().map(|stories| stories.begin(&proposal, self.core.world(), now));
         let Proposal { room, subject, action, why } = proposal;
         let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
         let result = match failing {
@@ -326,8 +340,9 @@ impl Stage {
             }
             None => self.write(&subject, action),
         };
-        let now = self.now();
-        self.core.observe(News::Outcome(Outcome { room, subject, result }), now);
+        let outcome = Outcome { room, subject, result };
+        span.iter().for_each(|span| story::end(span, &outcome));
+        self.core.observe(News::Outcome(outcome), now);
     }
 
     fn write(&mut self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
