@@ -166,7 +166,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         clock: Arc::clone(&clock),
     };
     let security = config.security.clone();
-    let server = Server::new(config.server.clone(), security, over.clone());
+    let server = Server::new(config.server.clone(), security, over.clone()).metered(&mut registry);
     let link = Link {
         client,
         storage: config.state_dir.clone(),

@@ -14,8 +14,8 @@ use crate::terminal::Terminal;
 
 /// Creates records from manifests, or changes those that exist
 ///
-/// What a manifest names is set, null removes, and what it does not mention stays as it is; lists are set as a whole. A
-/// metadata.resourceVersion in the manifest must still be current, unless nothing would change.
+/// What a manifest names is set, null removes, and what it does not mention stays as it is; lists are set as
+/// a whole. A metadata.resourceVersion in the manifest must still be current, unless nothing would change.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     #[command(flatten)]

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::EXIT_CODES;
 use crate::{
-    apply, certs, completion, config, cordon, create, delete, describe, doctor, drain, explain, fleet, get,
-    label, manual, taint, top, up,
+    apply, certs, completion, config, cordon, create, delete, demo, describe, doctor, drain, explain, fleet,
+    get, label, manual, taint, top, up,
 };
 
 /// Keeps the roll of a fleet of machines
@@ -19,6 +19,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(up::Flags),
+    Demo(demo::Flags),
     Get(get::Flags),
     Describe(describe::Flags),
     Apply(apply::Flags),
@@ -44,6 +45,7 @@ impl Command {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Command::Up(_) => "up",
+            Command::Demo(_) => "demo",
             Command::Get(_) => "get",
             Command::Describe(_) => "describe",
             Command::Apply(_) => "apply",

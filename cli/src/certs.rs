@@ -1,6 +1,7 @@
 //! `muster certs`: a certificate authority for development, and certificates for every part.
 //!
-//! Rights come from the organisation in a certificate (`muster_rpc::identity`), so this is also who may do what.
+//! Rights come from the organisation in a certificate (`muster_rpc::identity`), so this is also who may do
+//! what.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -23,8 +24,8 @@ use crate::terminal::Terminal;
 
 /// Makes certificates for development: an authority, and one for each part
 ///
-/// The authority in DIR is used if there is one, so that further certificates can be added later. Nothing that exists is
-/// overwritten. Keys are readable by their owner only. A real fleet wants a real authority.
+/// The authority in DIR is used if there is one, so that further certificates can be added later. Nothing
+/// that exists is overwritten. Keys are readable by their owner only. A real fleet wants a real authority.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Where they go; it is made if need be
@@ -40,7 +41,12 @@ pub(crate) struct Flags {
     host: Vec<String>,
 
     /// Days that the certificates are valid for
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = 365,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     days: u16,
 }
 

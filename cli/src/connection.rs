@@ -1,7 +1,7 @@
 //! Where the store and the controller are, and who we are to them.
 //!
-//! Each setting comes from its flag, else its variable, else the context of the config file, else a default for a Muster
-//! on this machine.
+//! Each setting comes from its flag, else its variable, else the context of the config file, else a default
+//! for a Muster on this machine.
 
 pub(crate) mod context;
 mod peer;
@@ -52,7 +52,13 @@ pub(crate) struct ConnectionFlags {
     pub(crate) tls_key: Option<PathBuf>,
 
     /// How long an answer may take
-    #[arg(long, env = "MUSTER_REQUEST_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(
+        long,
+        env = "MUSTER_REQUEST_TIMEOUT",
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = parse_duration
+    )]
     pub(crate) request_timeout: Duration,
 
     #[command(flatten)]
@@ -113,7 +119,8 @@ pub(crate) struct Connection {
     stores: Vec<String>,
     controller: String,
     tls: TlsFiles,
-    /// Whether the certificates are for these addresses: those of a context are not for an address from elsewhere.
+    /// Whether the certificates are for these addresses: those of a context are not for an address from
+    /// elsewhere.
     store_in_tls: bool,
     controller_in_tls: bool,
     namespace: Option<Namespace>,

@@ -51,7 +51,8 @@ pub(crate) struct ReasonFlags {
 }
 
 impl ReasonFlags {
-    /// What is kept with the node. Nobody is made to type a reason, but nobody is left without a trace either.
+    /// What is kept with the node. Nobody is made to type a reason, but nobody is left without a trace
+    /// either.
     pub(crate) fn text(&self, command: &str) -> String {
         self.reason.clone().filter(|reason| !reason.trim().is_empty()).unwrap_or_else(|| {
             let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));

@@ -15,8 +15,8 @@ use crate::terminal::Terminal;
 
 /// Deletes records by name, by labels, or as manifests name them
 ///
-/// A pod is asked to end within its grace and stays until its agent has confirmed that; everything else goes at once, or
-/// when its last finalizer is gone.
+/// A pod is asked to end within its grace and stays until its agent has confirmed that; everything else goes
+/// at once, or when its last finalizer is gone.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Kind of the records, or KIND/NAME
@@ -35,10 +35,17 @@ pub(crate) struct Flags {
     selection: SelectionFlags,
 
     /// Seconds that pods are given to end; -1 means their own
-    #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = -1,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..)
+    )]
     grace_period: i64,
 
-    /// Remove pods at once, without waiting for anybody to confirm that they have ended; like --grace-period 0
+    /// Remove pods at once, without waiting for anybody to confirm that they have ended; like --grace-period
+    /// 0
     #[arg(long)]
     force: bool,
 

@@ -1,5 +1,6 @@
 //! `muster doctor`: what the settings of a fleet come to, before it is tried out.
 
+mod findings;
 mod judge;
 mod report;
 
@@ -8,21 +9,34 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use muster_rpc::config::parse_duration;
 
-use self::judge::{Level, Settings, judge};
+use self::findings::Level;
+use self::judge::{Settings, judge};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Computes how fast a death is noticed, what the store has to write, how long a dead zone takes to clear, and warns
+/// Computes how fast a death is noticed, what the store has to write, how long a dead zone takes to clear,
+/// and warns
 ///
-/// Flags have the names and defaults they have for the controller and the agent. The exit code is 1 where settings are unsafe.
+/// Flags have the names and defaults they have for the controller and the agent. The exit code is 1 where
+/// settings are unsafe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// How many nodes there are
-    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "1000",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..)
+    )]
     nodes: u64,
 
     /// How many zones they are spread over
-    #[arg(long, value_name = "COUNT", default_value = "3", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "3",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..)
+    )]
     zones: u64,
 
     /// How many pods run on them [default: 30 a node]
@@ -54,7 +68,12 @@ pub(crate) struct Flags {
     large_cluster_size_threshold: u64,
 
     /// How long an agent means each renewal of its lease to last; it renews four times in that time
-    #[arg(long, value_name = "SECONDS", default_value = "40", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "40",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..)
+    )]
     node_lease_duration_seconds: u64,
 
     /// How often an agent reports a status that has not changed

@@ -16,8 +16,9 @@ use crate::terminal::Terminal;
 
 /// Cordons nodes and moves their pods away
 ///
-/// Pods are evicted as their disruption budgets allow. --plan names what would happen to each pod, in order, what stands in
-/// the way and what would stay, and does nothing; its exit code is 4 where the drain would be refused.
+/// Pods are evicted as their disruption budgets allow. --plan names what would happen to each pod, in order,
+/// what stands in the way and what would stay, and does nothing; its exit code is 4 where the drain would be
+/// refused.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Names of nodes
@@ -48,11 +49,22 @@ pub(crate) struct Flags {
     disable_eviction: bool,
 
     /// Seconds that pods are given to end; -1 means their own
-    #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = -1,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..)
+    )]
     grace_period: i64,
 
     /// Do not wait for pods that have been ending for longer than this many seconds; 0 waits for all
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(i64).range(0..)
+    )]
     skip_wait_for_delete_timeout: i64,
 
     /// How long it may take in all before it is given up; 0 means for ever

@@ -27,7 +27,8 @@ use crate::terminal::{Terminal, aside};
 
 /// Lists records, or shows some of them
 ///
-/// KIND is nodes, leases, pods, events or budgets; the singular, short forms (no, po, ev, pdb) and KIND/NAME work too.
+/// KIND is nodes, leases, pods, events or budgets; the singular, short forms (no, po, ev, pdb) and KIND/NAME
+/// work too.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Kind of the records

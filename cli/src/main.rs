@@ -1,7 +1,8 @@
 //! VOICE: `muster`, the operator's command.
 //!
-//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in [`mod@print`], which
-//! asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`], and what went wrong in [`failure`].
+//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in
+//! [`mod@print`], which asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`],
+//! and what went wrong in [`failure`].
 
 mod apply;
 mod arguments;
@@ -12,6 +13,7 @@ mod connection;
 mod cordon;
 mod create;
 mod delete;
+mod demo;
 mod describe;
 mod doctor;
 mod drain;
@@ -26,6 +28,7 @@ mod manual;
 mod print;
 mod records;
 mod schema;
+mod simulation;
 mod taint;
 mod targets;
 mod terminal;
@@ -38,6 +41,7 @@ mod samples;
 use std::process::ExitCode;
 
 use clap::Parser;
+use muster_agent::runtime::shim;
 
 use self::arguments::{Arguments, Command};
 use self::failure::Failure;
@@ -46,6 +50,11 @@ use self::failure::Failure;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    // Before anything else: the agent in `muster up` starts containers through this very program.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == shim::SUBCOMMAND) {
+        return shim::shim_main(arguments);
+    }
     let command = Arguments::parse().command;
     let name = command.name();
     match run(command) {
@@ -60,6 +69,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Up(flags) => up::main(&flags).map_err(Failure::from),
+        Command::Demo(flags) => demo::main(&flags),
         Command::Get(flags) => asking(get::run(flags)),
         Command::Describe(flags) => asking(describe::run(flags)),
         Command::Apply(flags) => asking(apply::run(flags)),

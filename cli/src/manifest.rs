@@ -1,7 +1,8 @@
 //! Manifests: records as people write them, in YAML or JSON, checked field by field.
 //!
-//! A manifest says which record it means (`kind`, `metadata.name`) and some of its fields. It can be turned into a
-//! whole record, or laid over one that exists: what it names is set, `null` removes, the rest stays as it is.
+//! A manifest says which record it means (`kind`, `metadata.name`) and some of its fields. It can be turned
+//! into a whole record, or laid over one that exists: what it names is set, `null` removes, the rest stays as
+//! it is.
 
 mod documents;
 mod error;
@@ -157,8 +158,8 @@ impl Manifest {
 
     /// The record that this makes of the one there is.
     ///
-    /// It carries the version to be replaced: the manifest's own, unless nothing would change. A manifest that was
-    /// printed a while ago and never edited has nothing to be in conflict about.
+    /// It carries the version to be replaced: the manifest's own, unless nothing would change. A manifest
+    /// that was printed a while ago and never edited has nothing to be in conflict about.
     pub(crate) fn over<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
         let Value::Object(mut there) = schema::to_json(current.clone()) else {
             unreachable!("a record is a JSON object")

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 
 use crate::arguments::Arguments;
 use crate::failure::{Exit, Failure};
@@ -20,13 +20,16 @@ pub(crate) struct Flags {
 
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let directory = &flags.directory;
-    let mut command = Arguments::command();
-    command.build();
-    let written =
-        std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(command, directory));
+    let written = std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(without_help(Arguments::command()), directory));
     written.map_err(|error| {
         Failure::new(Exit::Failed, format!("the pages cannot be written to {}: {error}", directory.display()))
             .hint("name a directory that you may write to")
     })?;
     Terminal::stdout().say(&format!("manual pages are in {0}: man -l {0}/muster.1\n", directory.display()))
+}
+
+/// `muster help get` is `man muster-get`: there is no page about asking for pages.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }

@@ -92,3 +92,6 @@ pub(crate) async fn change<R: Stored>(
 pub(crate) fn version<R: Record>(record: &R) -> u64 {
     record.meta().resource_version
 }
+
+#[cfg(test)]
+mod tests;

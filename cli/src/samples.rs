@@ -29,8 +29,8 @@ pub(crate) fn node() -> Node {
 /// A node that nobody ever heard.
 pub(crate) fn silent_node() -> Node {
     record(
-        r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","creationTimestamp":"2026-05-04T11:59:30Z",
-            "labels":{"name":"my-first-k8s-node"}}}"#,
+        r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"},
+            "creationTimestamp":"2026-05-04T11:59:30Z"}}"#,
     )
 }
 

@@ -16,8 +16,8 @@ use crate::terminal::Terminal;
 
 /// Puts taints on nodes, or takes them off
 ///
-/// A change is KEY=VALUE:EFFECT or KEY:EFFECT to put a taint on, KEY:EFFECT- or KEY- to take it off; effects are NoSchedule,
-/// PreferNoSchedule and NoExecute. `muster taint node a gpu=yes:NoSchedule old-`.
+/// A change is KEY=VALUE:EFFECT or KEY:EFFECT to put a taint on, KEY:EFFECT- or KEY- to take it off; effects
+/// are NoSchedule, PreferNoSchedule and NoExecute. `muster taint node a gpu=yes:NoSchedule old-`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// node, or node/NAME

@@ -16,12 +16,13 @@ pub(crate) struct SelectionFlags {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
 
-    /// All there are in the namespace
+    /// All there are, in the namespace if they have one
     #[arg(long, conflicts_with = "selector")]
     pub(crate) all: bool,
 }
 
-/// The records meant. At least one has to be named or selected by somebody: nothing is done to everything by accident.
+/// The records meant. At least one has to be named or selected by somebody: nothing is done to everything by
+/// accident.
 pub(crate) async fn keys<R: Resource>(
     store: &Store,
     names: &[String],
@@ -55,7 +56,8 @@ async fn selected<R: Resource>(
     Ok(keys)
 }
 
-/// Takes words of the command line apart into names and what to do to them: changes have a `=` or a `:` or end in `-`.
+/// Takes words of the command line apart into names and what to do to them: changes have a `=` or a `:` or
+/// end in `-`.
 pub(crate) fn names_and_changes(words: &[String]) -> (Vec<String>, Vec<String>) {
     let is_change = |word: &&String| word.contains(['=', ':']) || word.ends_with('-');
     let changes: Vec<String> = words.iter().filter(is_change).cloned().collect();

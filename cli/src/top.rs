@@ -5,7 +5,7 @@ mod model;
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::clock::{Clock, SystemClock};
@@ -27,8 +27,8 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Shows nodes by zone, live; q quits
 ///
-/// Where the output is no terminal, the picture is printed once. The controller is asked for the states of zones; without it, only
-/// what the store knows is shown.
+/// Where the output is no terminal, the picture is printed once. The controller is asked for the states of
+/// zones; without it, only what the store knows is shown.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Only nodes with these labels, such as `zone=a`
@@ -120,11 +120,11 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
                 Some(Key::Scroll(lines)) => scroll = scroll.saturating_add_signed(lines as isize),
                 Some(Key::Redraw) => {}
             },
-            event = changes.next() => {
-                nodes.extend_with(event);
+            Some(event) = changes.next() => {
+                nodes.observe(event);
                 tokio::time::sleep(SHORTEST).await;
-                while let Some(event) = futures_util::FutureExt::now_or_never(changes.next()) {
-                    nodes.extend_with(event);
+                while let Some(Some(event)) = changes.next().now_or_never() {
+                    nodes.observe(event);
                 }
             }
             changed = fleet.changed() => drop(changed),
@@ -133,19 +133,6 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
     };
     ratatui::restore();
     outcome
-}
-
-/// Takes in what was heard, if anything was.
-trait ExtendWith {
-    fn extend_with(&mut self, event: Option<Event<Node>>);
-}
-
-impl ExtendWith for Cache<Node> {
-    fn extend_with(&mut self, event: Option<Event<Node>>) {
-        if let Some(event) = event {
-            self.observe(event);
-        }
-    }
 }
 
 /// Keys as they are pressed. A thread of its own waits for them: a terminal knows no other way.

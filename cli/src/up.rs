@@ -1,53 +1,95 @@
-//! `muster up`: Muster in this process, on an embedded data directory. So far
-//! that is the store.
+//! `muster up`: Muster in this process, with a fleet to look at.
 //!
-//! It is the same code as the `muster-store` binary runs, wired by the same
-//! function; this file only chooses the directory, says what is where, and waits.
+//! Store, controller and agent are the code that their own binaries run, wired by the same functions ([`parts`]); this
+//! file only chooses the directory, says what is where, and waits. The rest of the fleet is simulated.
 
 mod failure;
 mod greeting;
-mod place;
+mod muster;
+pub(crate) mod parts;
+pub(crate) mod place;
+mod readiness;
+mod settings;
+mod speed;
 
-use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
-use muster_store::Config;
-use muster_store::run::{Running, start};
+use muster_store_client::Key;
 
 pub(crate) use self::failure::Failure;
 use self::greeting::Greeting;
+use self::muster::Muster;
+use self::parts::Parts;
 use self::place::Place;
+use self::readiness::{Progress, Waiting};
+use self::speed::Speed;
 
-/// Runs Muster in this process. Today this starts the store only
+/// Runs Muster in this process: store, controller, this machine's agent and simulated ones
 ///
-/// Today this starts the store only; the controller and the agent will join it
-/// once they exist. The store's further settings are taken from the same MUSTER_
-/// variables as by muster-store, whose --help lists them.
+/// Further settings of the parts are taken from the same MUSTER_ variables as by muster-store, muster-controller and
+/// muster-agent, whose --help lists them. With certificates, --tls-cert must be an administrator's (of the organisation
+/// system:masters): all parts show it.
 #[derive(Debug, Clone, clap::Args)]
-// A person is watching: only what needs attention is worth a line.
-#[command(mut_arg("log_level", |arg| arg.default_value("warn")))]
+// A person is watching: only what needs attention is worth a line. What this machine's agent cannot do is in its node's
+// Ready condition too.
+#[command(mut_arg("log_level", |arg| arg.default_value("warn,muster_agent::run=error")))]
 pub(crate) struct Flags {
-    /// Where the records are kept [default: muster/store in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    /// Where Muster keeps its records [default: muster in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, env = "MUSTER_UP_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// Keep the records in a temporary directory and remove it at the end
+    /// Keep everything in a temporary directory and remove it at the end
     #[arg(long, conflicts_with = "data_dir")]
     pub(crate) ephemeral: bool,
 
-    /// Where gRPC is served; port 0 picks a free one
+    /// Simulated nodes
+    #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) nodes: u32,
+
+    /// Zones that the simulated nodes are spread over
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) zones: u32,
+
+    /// How many times faster than usual: durations are divided by it, rates multiplied
+    #[arg(long, value_name = "FACTOR", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) speed: u32,
+
+    /// Do without an agent for this machine
+    #[arg(long)]
+    pub(crate) no_agent: bool,
+
+    /// Where the store serves gRPC; port 0 picks a free one, here and below
     #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
 
-    /// Where metrics and health are served; port 0 picks a free one
+    /// Where the store serves metrics and health
     #[arg(long, env = "MUSTER_HTTP_LISTEN", default_value = "127.0.0.1:7401", value_name = "ADDRESS")]
     pub(crate) http_listen: SocketAddr,
+
+    /// Where the controller serves gRPC
+    #[arg(long, default_value = "127.0.0.1:7500", value_name = "ADDRESS")]
+    pub(crate) controller_listen: SocketAddr,
+
+    /// Where the controller serves metrics and health
+    #[arg(long, default_value = "127.0.0.1:7501", value_name = "ADDRESS")]
+    pub(crate) controller_http_listen: SocketAddr,
+
+    /// Where this machine's agent serves gRPC
+    #[arg(long, default_value = "127.0.0.1:7600", value_name = "ADDRESS")]
+    pub(crate) agent_listen: SocketAddr,
+
+    /// Where this machine's agent serves metrics and health
+    #[arg(long, default_value = "127.0.0.1:7601", value_name = "ADDRESS")]
+    pub(crate) agent_http_listen: SocketAddr,
+
+    /// Where simulated nodes are killed and revived; an address of this machine's own
+    #[arg(long, default_value = "127.0.0.1:7402", value_name = "ADDRESS")]
+    pub(crate) simulation_listen: SocketAddr,
 
     #[command(flatten)]
     pub(crate) tls: TlsFlags,
@@ -56,14 +98,19 @@ pub(crate) struct Flags {
     pub(crate) telemetry: TelemetryFlags,
 }
 
+impl Flags {
+    fn speed(&self) -> Speed {
+        Speed(self.speed)
+    }
+}
+
 /// The whole life of `muster up`.
 pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
     let place = Place::choose(flags.ephemeral, flags.data_dir.as_deref())?;
-    let config = config(flags, &place)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let telemetry = telemetry::init("muster", &flags.telemetry).map_err(muster_store::RunError::from)?;
-        let ran = run(config, flags, &place).await;
+        let ran = run(flags, &place).await;
         telemetry.shutdown().await;
         ran
     })?;
@@ -71,29 +118,84 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn run(config: Config, flags: &Flags, place: &Place) -> Result<(), Failure> {
-    let running = start(config, Shutdown::on_signals()?).await?;
-    say(&greeting(&running, flags, place).to_string());
-    running.stopped().await?;
-    Ok(())
+async fn run(flags: &Flags, place: &Place) -> Result<(), Failure> {
+    let asked = Shutdown::on_signals()?;
+    let parts = Parts::start(flags, place).await?;
+    say(&greeting(&parts, flags, place)?.to_string());
+    let mut screen = Screen::new();
+    tokio::select! {
+        () = asked.requested() => {}
+        () = parts.ended() => {}
+        waited = wait(&parts, flags, |progress| screen.show(progress)) => {
+            screen.finish();
+            say(&waited?);
+            say("ready\n");
+            tokio::select! {
+                () = asked.requested() => {}
+                () = parts.ended() => {}
+            }
+        }
+    }
+    parts
+        .stop(|part| {
+            say(&format!("the {part} {} stopped\n", if part.ends_with('s') { "have" } else { "has" }));
+        })
+        .await
 }
 
-/// The store's settings: its own defaults and variables, and our flags over them.
-fn config(flags: &Flags, place: &Place) -> Result<Config, Failure> {
-    let mut store = muster_store::config::Flags::try_parse_from([OsStr::new("muster-store")])?;
-    store.data_dir = place.directory().to_owned();
-    store.listen = flags.listen;
-    store.http_listen = flags.http_listen;
-    store.tls = flags.tls.clone();
-    Ok(Config::try_from(&store).map_err(muster_store::RunError::from)?)
+/// Waits until the fleet is there; says what is to be said about it.
+async fn wait(parts: &Parts, flags: &Flags, tell: impl FnMut(Progress)) -> Result<String, Failure> {
+    let tls = flags.tls.client().map_err(|error| Failure::Process(std::io::Error::other(error)))?;
+    let urls = [parts.store.grpc, parts.controller.grpc].map(|address| settings::url(flags, address));
+    let simulated = parts.simulation.as_ref().map(|(_, heard)| (flags.nodes as usize, heard.clone()));
+    let own = parts.agent.as_ref().and_then(|agent| agent.node.parse().ok()).map(Key::node);
+    let mut waiting = Waiting::new((&urls[0], &urls[1]), tls.as_ref(), simulated, own)?;
+    let progress = waiting.run(tell).await;
+    let own = waiting.own_node().await;
+    Ok(format!("{}\n{}", progress.line(), own.as_ref().map(readiness::troubles).unwrap_or_default()))
 }
 
-fn greeting<'a>(running: &Running, flags: &'a Flags, place: &'a Place) -> Greeting<'a> {
-    Greeting { grpc: running.address, http: running.http_address, place, tls: &flags.tls }
+fn greeting<'a>(parts: &'a Parts, flags: &'a Flags, place: &'a Place) -> Result<Greeting<'a>, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let here = std::env::current_dir().ok();
+    let program = muster::called(&std::env::current_exe()?, here.as_deref(), std::env::split_paths(&path));
+    let (store, controller) = (parts.store, parts.controller);
+    Ok(Greeting {
+        store,
+        controller,
+        agent: parts.agent.as_ref(),
+        simulation: parts.simulation.as_ref().map(|(address, _)| *address),
+        place,
+        muster: Muster { program, store: store.grpc, controller: controller.grpc, tls: &flags.tls },
+    })
 }
 
-/// Speaks to the person who started us. If nobody listens any more, the store
-/// runs on all the same.
+/// Where progress is shown, in one line that is written over where there is a screen.
+struct Screen {
+    is_live: bool,
+    shown: Option<Progress>,
+}
+
+impl Screen {
+    fn new() -> Screen {
+        Screen { is_live: std::io::stdout().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        if self.is_live && self.shown != Some(progress) {
+            say(&format!("\r\x1b[K{}", progress.line()));
+            self.shown = Some(progress);
+        }
+    }
+
+    fn finish(&self) {
+        if self.shown.is_some() {
+            say("\r\x1b[K");
+        }
+    }
+}
+
+/// Speaks to the person who started us. If nobody listens any more, Muster runs on all the same.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -51,6 +51,8 @@ pub struct Collection {
     index: Index,
     /// Nodes that pods name and that are not there.
     missing: BTreeMap<Name, Missing>,
+    /// Those of them that the store does not have either, and whose pods are still to go.
+    gone: BTreeSet<Name>,
     /// Nodes that the store is being asked for, missing still or not.
     questions: BTreeSet<Name>,
     /// Pods whose end we asked for.
@@ -98,6 +100,7 @@ impl Collection {
             settings,
             index: Index::default(),
             missing: BTreeMap::new(),
+            gone: BTreeSet::new(),
             questions: BTreeSet::new(),
             asked: HashMap::new(),
             next_pass: None,
@@ -190,9 +193,11 @@ impl Collection {
 
     /// Pods of nodes that the store does not have.
     fn end_orphans(&mut self, world: &World, now: Mono, left: &mut usize, plan: &mut Plan) {
-        let gone = self.missing.iter().filter(|(_, missing)| **missing == Missing::Gone);
-        let names: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
-        for name in names {
+        while let Some(name) = self.gone.first().cloned() {
+            if self.missing.get(&name) != Some(&Missing::Gone) {
+                self.gone.remove(&name); // It came back.
+                continue;
+            }
             let keys: Vec<Key> = world.pods_on(name.as_str()).map(|pod| Key::of(&**pod)).collect();
             let keys = self.not_asked(keys.iter(), *left);
             self.end_all(keys, world, left, plan, "node no longer exists");
@@ -201,6 +206,7 @@ impl Collection {
             }
             // Should some of them stay, the node is missed once more from now on.
             let until = now + self.settings.quarantine;
+            self.gone.remove(&name);
             self.missing.insert(name, Missing::Quarantined { until });
         }
     }
@@ -252,7 +258,10 @@ impl Collection {
             return;
         };
         *missing = match result {
-            Err(Failure::Gone) => Missing::Gone,
+            Err(Failure::Gone) => {
+                self.gone.insert(name.clone());
+                Missing::Gone
+            }
             _ => Missing::Quarantined { until: now + self.settings.quarantine },
         };
     }
@@ -264,11 +273,6 @@ impl Collection {
             // The next pass will look at it again.
             _ => drop(self.asked.remove(key)),
         }
-    }
-
-    /// When the next pass is; `None` before the first.
-    pub fn next_pass(&self) -> Option<Mono> {
-        self.next_pass
     }
 
     /// The pods that are being deleted on that node.

@@ -11,7 +11,7 @@ use muster_proto::record::Record;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::Event;
 
-use crate::plan::{Answer, Outcome, Plan};
+use crate::plan::{Answer, Outcome, Plan, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::time::Now;
@@ -125,10 +125,16 @@ impl Core {
         }
         // What a write returned is news like any other, only earlier.
         let deltas = match &outcome.result {
-            Ok(Answer::Node(node)) => self.world.apply_node((**node).clone()),
-            Ok(Answer::Pod(pod)) => self.world.apply_pod((**pod).clone()),
+            Ok(Answer::Node(node)) => self.world.learn_node((**node).clone()),
+            Ok(Answer::Pod(pod)) => self.world.learn_pod((**pod).clone()),
             _ => return,
         };
+        self.tell(&deltas, now);
+    }
+
+    /// A node that was just written on somebody's behalf.
+    pub fn learn_node(&mut self, node: Node, now: Now) {
+        let deltas = self.world.learn_node(node);
         self.tell(&deltas, now);
     }
 
@@ -147,7 +153,7 @@ impl Core {
         let rooms = match &mut self.rooms {
             Some(rooms) => {
                 if std::mem::take(&mut self.interrupted) {
-                    rooms.resume(&self.policy, now);
+                    rooms.resume(&self.world, &self.policy, now);
                 }
                 rooms
             }
@@ -157,6 +163,15 @@ impl Core {
             }
         };
         rooms.decide(&self.world, &self.policy, now)
+    }
+
+    /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
+    /// version tells the store so.
+    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+        match &self.rooms {
+            Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, now),
+            _ => Some("nothing is judged now"),
+        }
     }
 
     pub fn stance(&self) -> Stance {

@@ -93,10 +93,6 @@ impl<K: Clone + Eq + Hash + Ord> Docket<K> {
         }
     }
 
-    pub fn is_under_way(&self, key: &K) -> bool {
-        self.under_way.contains_key(key)
-    }
-
     /// When to look again; at once if there is something now.
     pub fn next(&self) -> Option<Mono> {
         if self.now.is_empty() { self.later.first().map(|(at, _)| *at) } else { Some(Mono::ZERO) }

@@ -1,6 +1,6 @@
 //! The loop: hear, decide, perform, sleep. It holds all the waiting and none of the thinking.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::cloud::client::CloudClient;
 use crate::core::{Core, News};
 use crate::leader::{Leadership, Refusals};
 use crate::perform::Hands;
-use crate::plan::{Outcome, Plan, Proposal};
+use crate::plan::{Failure, Outcome, Plan, Proposal, Room};
 use crate::story::{self, Stories};
 use crate::time::Now;
 
@@ -78,7 +78,7 @@ impl Drive {
     pub async fn run(mut self) {
         let mut news = Box::pin(follow(&self.client).ready_chunks(BATCH));
         let mut under_way: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
-        let mut waiting: VecDeque<Proposal> = VecDeque::new();
+        let mut waiting = Waiting::default();
         let events = recorder(self.client.clone());
         let mut hands = self.take_office();
         loop {
@@ -90,9 +90,16 @@ impl Drive {
             }
             waiting.extend(proposals);
             while under_way.len() < UNDER_WAY
-                && let Some(proposal) = waiting.pop_front()
+                && let Some(proposal) = waiting.next()
             {
-                under_way.push(Box::pin(self.deed(&hands, proposal)));
+                match self.moot(&proposal) {
+                    None => under_way.push(Box::pin(self.deed(&hands, proposal))),
+                    Some(why) => {
+                        let Proposal { room, subject, .. } = proposal;
+                        let result = Err(Failure::Later(why.to_owned()));
+                        self.observe([News::Outcome(Outcome { room, subject, result })]);
+                    }
+                }
             }
             let now = self.shared.now().mono;
             let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
@@ -104,8 +111,9 @@ impl Drive {
                     if changed.is_err() {
                         return;
                     }
-                    // What we meant to do is decided anew, by us or by another.
-                    waiting.clear();
+                    // What we meant to do is decided anew, by us or by another; what is under way is let go.
+                    waiting = Waiting::default();
+                    under_way.clear();
                     hands = self.take_office();
                 }
                 () = tokio::time::sleep(sleep) => {}
@@ -120,6 +128,11 @@ impl Drive {
         let client = self.client.with_fence(fence.as_ref());
         let fence = fence.zip(self.refusals.clone());
         Arc::new(Hands { client, fence, cloud: self.cloud.clone(), clock: self.shared.clock.clone() })
+    }
+
+    /// Why a proposal that had to wait is not to be performed any more.
+    fn moot(&self, proposal: &Proposal) -> Option<&'static str> {
+        self.shared.core().moot(proposal, self.shared.now())
     }
 
     /// A deed within its span.
@@ -146,6 +159,27 @@ impl Drive {
         let plan = self.shared.core().decide(self.shared.now());
         self.shared.decided.send_modify(|count| *count += 1);
         plan
+    }
+}
+
+/// What is to be done when there is room for it: rooms in their order, so that a fleet's worth of one matter does not
+/// hold up another, and within a room first come first served.
+#[derive(Default)]
+struct Waiting {
+    proposals: BTreeMap<(Room, u64), Proposal>,
+    came: u64,
+}
+
+impl Waiting {
+    fn extend(&mut self, proposals: Vec<Proposal>) {
+        for proposal in proposals {
+            self.came += 1;
+            self.proposals.insert((proposal.room, self.came), proposal);
+        }
+    }
+
+    fn next(&mut self) -> Option<Proposal> {
+        self.proposals.pop_first().map(|(_, proposal)| proposal)
     }
 }
 

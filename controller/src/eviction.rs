@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use muster_proto::event::EventType;
+use muster_proto::event::{Event, EventType};
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
@@ -16,7 +16,7 @@ use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use crate::note::Note;
-use crate::plan::{Action, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
+use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
 use crate::time::Now;
 use crate::world::{Delta, World};
 use crate::zones::is_health_taint;
@@ -30,12 +30,13 @@ const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 #[derive(Clone, Debug, Default)]
 pub struct Evictions {
     armed: HashMap<Key, Armed>,
-    /// By when they are due, whether or not they may be performed then.
+    /// When to look at each that is armed; one that is withheld altogether is not here.
     due: BTreeSet<(Mono, Key)>,
-    /// Health evictions that fell due while they were withheld.
+    /// Health evictions that fell due while there may be none.
     withheld: BTreeSet<Key>,
-    in_flight: HashSet<Key>,
-    events: Vec<(Key, Told)>,
+    in_flight: HashSet<(Key, Uid)>,
+    /// What happened since the last decision, for people.
+    events: Vec<Event>,
 }
 
 /// A pod that has to go.
@@ -48,12 +49,8 @@ pub struct Armed {
     pub by_others: Option<Mono>,
     /// When to try again, and how often it failed.
     retry: Option<(Mono, u32)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    Marked,
-    Cancelled,
+    /// Its place in `due`.
+    queued: Option<Mono>,
 }
 
 impl Armed {
@@ -129,45 +126,55 @@ impl Evictions {
         if by_health.is_none() && by_others.is_none() {
             if held.is_some() {
                 self.disarm(&key);
-                self.events.push((key, Told::Cancelled));
+                self.events.push(told(pod, "Cancelling deletion of"));
             }
             return;
         }
-        let retry = held.and_then(|armed| armed.retry);
-        let armed = Armed { uid: uid(&pod.meta), by_health, by_others, retry };
-        if held != Some(&armed) {
-            self.disarm(&key);
-            self.arm(key, armed);
+        if held.is_some_and(|held| (held.by_health, held.by_others) == (by_health, by_others)) {
+            return;
         }
+        let retry = held.and_then(|armed| armed.retry);
+        self.disarm(&key);
+        self.arm(key, Armed { uid: uid(&pod.meta), by_health, by_others, retry, queued: None });
     }
 
     fn arm(&mut self, key: Key, armed: Armed) {
-        if let Some(at) = armed.at(Some(Mono::ZERO)) {
-            self.due.insert((at, key.clone()));
+        let first = armed.at(Some(Mono::ZERO));
+        self.armed.insert(key.clone(), armed);
+        if let Some(at) = first {
+            self.queue(key, at);
         }
-        self.armed.insert(key, armed);
+    }
+
+    /// Looks at it at that moment, and not before.
+    fn queue(&mut self, key: Key, at: Mono) {
+        let armed = self.armed.get_mut(&key).expect("only who is armed is looked at");
+        if let Some(before) = armed.queued.replace(at) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key));
     }
 
     fn disarm(&mut self, key: &Key) {
         self.withheld.remove(key);
-        if let Some(armed) = self.armed.remove(key)
-            && let Some(at) = armed.at(Some(Mono::ZERO))
-        {
+        if let Some(at) = self.armed.remove(key).and_then(|armed| armed.queued) {
             self.due.remove(&(at, key.clone()));
         }
     }
 
     /// Ends the pods whose time has come. Health evictions are performed from `health_from` on, or not at all.
     pub fn decide(&mut self, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
-        self.tell(world, plan);
+        plan.events.append(&mut self.events);
         let mut looked_at = BTreeSet::new();
-        if health_from.is_some_and(|from| from <= now.mono) {
+        if health_from.is_some() {
             looked_at = std::mem::take(&mut self.withheld);
         }
         while let Some((at, _)) = self.due.first()
             && *at <= now.mono
         {
-            looked_at.insert(self.due.pop_first().expect("there is a first").1);
+            let (_, key) = self.due.pop_first().expect("there is a first");
+            self.armed.get_mut(&key).expect("only who is armed is looked at").queued = None;
+            looked_at.insert(key);
         }
         for key in looked_at {
             self.consider(key, world, health_from, now, plan);
@@ -175,30 +182,24 @@ impl Evictions {
         if let Some((at, _)) = self.due.first() {
             plan.wake_by(*at);
         }
-        if let Some(from) = health_from
-            && !self.withheld.is_empty()
-        {
-            plan.wake_by(from);
-        }
     }
 
     fn consider(&mut self, key: Key, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
         let Some(armed) = self.armed.get(&key) else { return };
-        if self.in_flight.contains(&key) {
-            return;
-        }
         match armed.at(health_from) {
             Some(at) if at <= now.mono => {}
-            // Due, but for our doubts: looked at again when they are over, or when another taint drives it off.
-            _ => {
-                if let Some(at) = armed.by_others {
-                    self.due.insert((at, key.clone()));
-                }
+            Some(at) => return self.queue(key, at),
+            // Due, but for our doubts: looked at again when they are over.
+            None => {
                 self.withheld.insert(key);
                 return;
             }
         }
+        let bearer = (key.clone(), armed.uid);
         let Some(pod) = world.pod(&key).filter(|pod| uid(&pod.meta) == armed.uid) else { return };
+        if !self.in_flight.insert(bearer) {
+            return;
+        }
         if armed.retry.is_none() {
             plan.notes.extend(toleration_over(pod, armed, world, now.mono));
         }
@@ -209,35 +210,30 @@ impl Evictions {
         };
         let action = Action::EndPod { mark: Some(mark), grace_period_seconds: None };
         plan.propose(Room::Eviction, Subject::of_pod(pod), action, "a NoExecute taint");
-        plan.tell(event(&**pod, EventType::Normal, "TaintManagerEviction", message(Told::Marked, &key)));
-        self.in_flight.insert(key);
-    }
-
-    fn tell(&mut self, world: &World, plan: &mut Plan) {
-        for (key, told) in std::mem::take(&mut self.events) {
-            if let Some(pod) = world.pod(&key) {
-                plan.tell(event(&**pod, EventType::Normal, "TaintManagerEviction", message(told, &key)));
-            }
-        }
     }
 
     pub fn settle(&mut self, outcome: &Outcome, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
-        self.in_flight.remove(key);
+        self.in_flight.remove(&(key.clone(), *uid));
+        if let Ok(Answer::Pod(pod)) = &outcome.result {
+            self.events.push(told(pod, "Marking for deletion"));
+        }
+        let Some(armed) = self.armed.get_mut(key).filter(|armed| armed.uid == *uid) else { return };
         match &outcome.result {
-            Ok(_) | Err(Failure::Gone) => {
-                if self.armed.get(key).is_some_and(|armed| armed.uid == *uid) {
-                    self.disarm(key);
-                }
-            }
+            Ok(_) | Err(Failure::Gone) => self.disarm(key),
             Err(_) => {
-                let Some(mut armed) = self.armed.get(key).cloned() else { return };
                 let failures = armed.retry.map_or(1, |(_, failures)| failures.saturating_add(1));
-                self.disarm(key);
-                armed.retry = Some((now.mono + RETRIES.delay(failures, 0.0), failures));
-                self.arm(key.clone(), armed);
+                let again = now.mono + RETRIES.delay(failures, 0.0);
+                armed.retry = Some((again, failures));
+                self.queue(key.clone(), again);
             }
         }
+    }
+
+    /// Whether this very pod has to go now.
+    pub fn is_due(&self, key: &Key, uid: Uid, health_from: Option<Mono>, now: Mono) -> bool {
+        let armed = self.armed.get(key).filter(|armed| armed.uid == uid);
+        armed.and_then(|armed| armed.at(health_from)).is_some_and(|at| at <= now)
     }
 
     /// Pods with a time at which they have to go.
@@ -247,11 +243,6 @@ impl Evictions {
 
     pub fn armed(&self, key: &Key) -> Option<&Armed> {
         self.armed.get(key)
-    }
-
-    /// Whether the end of a pod is being written.
-    pub fn is_ending(&self, key: &Key) -> bool {
-        self.in_flight.contains(key)
     }
 }
 
@@ -269,11 +260,9 @@ fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option
     Some(Note::TolerationOver { pod: Key::of(pod), node, taint: taint.to_string(), since, over })
 }
 
-fn message(told: Told, key: &Key) -> String {
-    match told {
-        Told::Marked => format!("Marking for deletion Pod {key}"),
-        Told::Cancelled => format!("Cancelling deletion of Pod {key}"),
-    }
+fn told(pod: &Pod, what: &str) -> Event {
+    let message = format!("{what} Pod {}", Key::of(pod));
+    event(pod, EventType::Normal, "TaintManagerEviction", message)
 }
 
 /// The taints that drive pods off.

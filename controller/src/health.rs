@@ -24,8 +24,12 @@ pub struct Health {
     nodes: HashMap<Name, Memory>,
     /// One entry for each node that is not silent, at or before its deadline.
     deadlines: BTreeSet<(Mono, Name)>,
+    /// Those whose grace has passed, until they are heard again.
+    silent: BTreeSet<Name>,
     /// Everybody counts as heard at this moment, if not later.
     fresh_since: Mono,
+    /// How often everybody got a new grace.
+    epoch: u64,
     /// Nodes that gave a sign of life since then, or since we began to look.
     heard: usize,
 }
@@ -40,6 +44,8 @@ struct Memory {
     renewal: Option<Timestamp>,
     /// Its place in `deadlines`; `None` when it is silent.
     due: Option<Mono>,
+    /// The epoch in which it last gave a sign of life; `None` if it never did.
+    spoke_in: Option<u64>,
 }
 
 /// What a node was last heard by.
@@ -98,11 +104,6 @@ impl Memory {
         self.due = Some(deadline);
         deadlines.insert((deadline, name.clone()));
     }
-
-    /// Whether it gave a sign of life since that moment.
-    fn has_spoken(&self, since: Mono) -> bool {
-        matches!(self.heard_by, Sign::Lease | Sign::Status) && self.heard_at >= since
-    }
 }
 
 impl Health {
@@ -154,7 +155,7 @@ impl Health {
         } else {
             (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), Sign::Created)
         };
-        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None };
+        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None, spoke_in: None };
         memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
         self.nodes.insert(name, memory);
     }
@@ -164,7 +165,8 @@ impl Health {
         if let Some(due) = memory.due {
             self.deadlines.remove(&(due, name.clone()));
         }
-        self.heard -= usize::from(memory.has_spoken(self.fresh_since));
+        self.heard -= usize::from(memory.spoke_in == Some(self.epoch));
+        self.silent.remove(name);
     }
 
     /// A lease was renewed, at this time by the clock of whoever renewed it: what counts is that it is another time.
@@ -184,12 +186,18 @@ impl Health {
 
     fn hear(&mut self, name: &Name, sign: Sign, policy: &Policy, now: Mono) -> Heard {
         let memory = self.nodes.get_mut(name).expect("only nodes that are known are heard");
-        self.heard += usize::from(!memory.has_spoken(self.fresh_since));
+        if memory.spoke_in.replace(self.epoch) != Some(self.epoch) {
+            self.heard += 1;
+        }
         memory.heard_at = now;
         memory.heard_by = sign;
         let was_silent = memory.due.is_none();
         memory.await_deadline(name, self.fresh_since, policy, &mut self.deadlines);
-        if was_silent { Heard::Again } else { Heard::No }
+        if was_silent {
+            self.silent.remove(name);
+            return Heard::Again;
+        }
+        Heard::No
     }
 
     /// The nodes whose grace has passed since they were last asked for. Each is told once, until it is heard again.
@@ -202,6 +210,7 @@ impl Health {
             let memory = self.nodes.get_mut(&name).expect("a deadline is of a known node");
             memory.due = None;
             if memory.silence(self.fresh_since, policy).deadline < now {
+                self.silent.insert(name.clone());
                 silent.push(name);
             } else {
                 memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
@@ -215,10 +224,19 @@ impl Health {
         self.deadlines.first().map(|(due, _)| *due + Duration::from_nanos(1))
     }
 
-    /// Everybody gets a new grace. Those who are silent stay so until they speak.
-    pub fn refresh(&mut self, now: Mono) {
+    /// Everybody gets a new grace, those included who are silent and whom `unmarked` names: nobody has been told of
+    /// their silence yet. Returns them; the other silent ones stay so until they speak.
+    pub fn refresh(&mut self, policy: &Policy, now: Mono, unmarked: impl Fn(&Name) -> bool) -> Vec<Name> {
         self.fresh_since = now;
+        self.epoch += 1;
         self.heard = 0;
+        let forgiven: Vec<Name> = self.silent.iter().filter(|name| unmarked(name)).cloned().collect();
+        for name in &forgiven {
+            self.silent.remove(name);
+            let memory = self.nodes.get_mut(name).expect("who is silent is known");
+            memory.await_deadline(name, now, policy, &mut self.deadlines);
+        }
+        forgiven
     }
 
     /// Nodes that gave a sign of life since everybody last got a new grace.
@@ -228,7 +246,7 @@ impl Health {
 
     /// Whether a node has been given up as silent.
     pub fn is_silent(&self, name: &Name) -> bool {
-        self.nodes.get(name).is_some_and(|memory| memory.due.is_none())
+        self.silent.contains(name)
     }
 
     /// How a node's silence stands.

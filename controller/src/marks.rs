@@ -1,20 +1,22 @@
 //! Pods of a node that nobody hears from: nobody can say that they are ready.
 
 use muster_proto::condition::{ConditionStatus, types};
-use muster_proto::event::EventType;
+use muster_proto::event::{Event, EventType};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use crate::docket::Docket;
-use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
+use crate::plan::{Action, Answer, Outcome, Plan, Room, Subject, event};
 use crate::time::Now;
 use crate::world::{Change, World};
 
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     pods: Docket<Key>,
+    /// What happened since the last decision, for people.
+    events: Vec<Event>,
 }
 
 impl Marks {
@@ -36,6 +38,7 @@ impl Marks {
     }
 
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        plan.events.append(&mut self.events);
         for key in self.pods.take(now.mono) {
             let Some(pod) = world.pod(&key).filter(|pod| on_a_lost_node(pod, world)) else {
                 self.pods.forget(&key);
@@ -47,7 +50,6 @@ impl Marks {
             };
             let action = Action::UpdatePodStatus(Box::new(marked));
             plan.propose(Room::Health, Subject::of_pod(pod), action, "its node is not heard");
-            plan.tell(event(&**pod, EventType::Warning, "NodeNotReady", "Node is not ready"));
             self.pods.begin(key);
         }
         if let Some(at) = self.pods.next() {
@@ -56,6 +58,9 @@ impl Marks {
     }
 
     pub fn settle(&mut self, key: &Key, outcome: &Outcome, now: Mono) {
+        if let Ok(Answer::Pod(pod)) = &outcome.result {
+            self.events.push(event(&**pod, EventType::Warning, "NodeNotReady", "Node is not ready"));
+        }
         self.pods.settle(key, &outcome.result, now);
     }
 }

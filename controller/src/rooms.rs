@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
@@ -20,7 +21,7 @@ use crate::health::{Health, Heard, unknown};
 use crate::marks::Marks;
 use crate::note::Note;
 use crate::placement::Placement;
-use crate::plan::{Action, Outcome, Plan, Room, Subject, event};
+use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
 use crate::world::{Change, Delta, World};
@@ -44,6 +45,8 @@ pub struct Rooms {
     /// Nodes whose record may not be as the rooms want it.
     records: Docket<Name>,
     pub(crate) hold: Hold,
+    /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
+    catching_up_until: Mono,
     /// When the zones are assessed next.
     pub(crate) next_pass: Mono,
     /// What happened since the last decision, for people.
@@ -51,6 +54,9 @@ pub struct Rooms {
     /// The same for whoever tells of it.
     notes: Vec<Note>,
 }
+
+/// How long a stream that runs again is given to tell what was missed.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Why and until when nobody is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +91,7 @@ impl Rooms {
             losing: BTreeSet::new(),
             records: Docket::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
+            catching_up_until: now.mono,
             next_pass: now.mono,
             events: Vec::new(),
             notes: Vec::new(),
@@ -107,9 +114,21 @@ impl Rooms {
     }
 
     /// The store is heard again. Its silence was not the nodes'.
-    pub fn resume(&mut self, policy: &Policy, now: Now) {
-        self.health.refresh(now.mono);
+    pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
+        self.renew_graces(world, policy, now.mono);
         self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
+        self.catching_up_until = now.mono + CATCH_UP;
+    }
+
+    /// Everybody gets a new grace who is not marked as lost already.
+    fn renew_graces(&mut self, world: &World, policy: &Policy, now: Mono) {
+        let status =
+            |name: &Name| world.node(name.as_str())?.condition(types::READY).map(|ready| ready.status);
+        let unmarked = |name: &Name| status(name) != Some(ConditionStatus::Unknown);
+        for name in self.health.refresh(policy, now, unmarked) {
+            self.zones.set_silent(&name, false);
+            self.silent.forget(&name);
+        }
     }
 
     pub fn observe(&mut self, delta: &Delta, world: &World, policy: &Policy, now: Now) {
@@ -151,6 +170,7 @@ impl Rooms {
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
                 self.notes.push(Note::Gone { node: name.clone() });
                 self.silent.forget(name);
+                self.losing.remove(name);
                 self.records.forget(name);
                 return;
             }
@@ -215,8 +235,27 @@ impl Rooms {
         }
     }
 
+    /// Why a proposal that had to wait does not hold any more, as far as no version of a record tells.
+    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+        match (proposal.room, &proposal.subject) {
+            (Room::Health, Subject::Node(name, _)) if !self.health.is_silent(name) => {
+                Some("the node was heard meanwhile")
+            }
+            (Room::Eviction, Subject::Pod(key, uid)) => {
+                let from = self.health_evictions_from();
+                (!self.evictions.is_due(key, *uid, from, now.mono))
+                    .then_some("nothing drives it off any more")
+            }
+            _ => None,
+        }
+    }
+
     pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
         let mut plan = Plan { notes: std::mem::take(&mut self.notes), ..Plan::default() };
+        if now.mono < self.catching_up_until {
+            plan.wake_by(self.catching_up_until);
+            return plan;
+        }
         // Whoever fell silent by now counts before the zones are assessed.
         for name in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
@@ -227,7 +266,7 @@ impl Rooms {
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);
-        self.assess(policy, now, &mut plan);
+        self.assess(world, policy, now, &mut plan);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
         self.drains.decide(world, now, &mut plan);
@@ -235,7 +274,12 @@ impl Rooms {
             cidrs.decide(world, now, &mut plan);
         }
         if let Some(cloud) = &mut self.cloud {
-            cloud.decide(world, now, &mut plan);
+            // Nodes are deleted on its word, so it is asked only when we may act on the answer.
+            if now.mono >= self.hold.until {
+                cloud.decide(world, now, &mut plan);
+            } else {
+                plan.wake_by(self.hold.until);
+            }
         }
         self.placement.decide(world, now, &mut plan);
         self.collection.decide(world, now, &mut plan);
@@ -277,7 +321,7 @@ impl Rooms {
     }
 
     /// Passes lie on a grid, so that a late one does not put off those after it.
-    fn assess(&mut self, policy: &Policy, now: Now, plan: &mut Plan) {
+    fn assess(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
         if now.mono < self.next_pass {
             return;
         }
@@ -286,7 +330,7 @@ impl Rooms {
         self.next_pass = pass + policy.monitor_period;
         let held = pass < self.hold.until;
         if self.zones.pass(policy, pass, held, &mut plan.notes) == Turn::Left {
-            self.health.refresh(pass);
+            self.renew_graces(world, policy, pass);
         }
     }
 
@@ -305,7 +349,10 @@ impl Rooms {
             self.records.add(name);
         }
         for name in self.records.take(now.mono) {
-            let Some(node) = world.node(name.as_str()) else { continue };
+            let Some(node) = world.node(name.as_str()) else {
+                self.records.forget(&name);
+                continue;
+            };
             let mut next = Node::clone(node);
             conditions::shape(&mut next, now);
             self.zones.shape(&mut next, now);

@@ -45,6 +45,12 @@ pub enum RunError {
     Process(#[from] std::io::Error),
 }
 
+/// How often the connection to the store is probed, and how long a probe may go unanswered: a connection that is dead
+/// must be known to be before the nodes seem to be.
+fn keepalive(grace: Duration) -> (Duration, Duration) {
+    ((grace / 4).min(Duration::from_secs(10)), (grace / 8).min(Duration::from_secs(5)))
+}
+
 /// How long a cloud may take to answer, at least: it has to ask others.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -67,7 +73,9 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         tracing::warn!("{warning}");
     }
     let clock = SystemClock::shared();
-    let endpoints = StoreEndpoints::new(config.stores.iter().cloned()).with_tls(config.client_tls.clone());
+    let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
+        .with_tls(config.client_tls.clone())
+        .with_keepalive(keepalive(config.policy.grace));
     let client = StoreClient::connect(endpoints)?;
     for warning in config.policy.cidrs.iter().flat_map(|settings| &settings.warnings) {
         tracing::warn!("{warning}");
@@ -96,7 +104,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let routes =
         Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
-    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
     let drive = Drive {
@@ -106,11 +114,25 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         leadership: office.leadership.clone(),
         refusals: office.refusals.clone(),
         stories: Stories::new(),
-        shutdown,
+        shutdown: shutdown.clone(),
     };
-    let driving = tokio::spawn(drive.run());
+    // A process that does not judge must not go on leading: however the loop ends, all ends.
+    let end = StopAll(shutdown.clone());
+    let driving = tokio::spawn(async move {
+        let _end = end;
+        drive.run().await;
+    });
     tracing::info!("muster-controller is ready");
     Ok(Running { address, http_address, serving, driving, office })
+}
+
+/// Asks for the end of everything when it is dropped.
+struct StopAll(Shutdown);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        self.0.trigger();
+    }
 }
 
 impl Running {

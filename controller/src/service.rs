@@ -28,6 +28,8 @@ pub const NAMES: [&str; 1] = ["muster.v1.FleetService"];
 
 /// How often a follower of the fleet is told if it does not say.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Whoever wants to be told more often than this costs more than they learn.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// A follower is told this often even if nothing was decided: countdowns go on.
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -74,7 +76,7 @@ impl FleetService for Service {
         let interval = request.into_inner().min_interval;
         let interval = match interval.map(Duration::try_from) {
             None => MIN_INTERVAL,
-            Some(Ok(interval)) => interval,
+            Some(Ok(interval)) => interval.max(SHORTEST_INTERVAL),
             Some(Err(_)) => return Err(invalid("minInterval", "must not be negative")),
         };
         let (shared, identity, leader) =

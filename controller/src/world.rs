@@ -37,6 +37,9 @@ pub struct World {
     /// When each node's lease was last renewed, whether or not there is such a node.
     renewals: HashMap<Name, Timestamp>,
     tally: Tally,
+    /// How far the streams have told of nodes and of pods.
+    nodes_told: u64,
+    pods_told: u64,
 }
 
 /// How many nodes say what of themselves.
@@ -98,8 +101,30 @@ impl World {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
-    /// A node as the store has it.
+    /// A node as a write of our own returned it. What the stream has passed by already is no news: had it lasted, it
+    /// would be here.
+    pub fn learn_node(&mut self, node: Node) -> Vec<Delta> {
+        if node.meta.resource_version > self.nodes_told { self.put_node(node) } else { Vec::new() }
+    }
+
+    /// A pod as a write of our own returned it.
+    pub fn learn_pod(&mut self, pod: Pod) -> Vec<Delta> {
+        if pod.meta.resource_version > self.pods_told { self.put_pod(pod) } else { Vec::new() }
+    }
+
+    /// A node as the stream tells of it.
     pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
+        self.nodes_told = self.nodes_told.max(node.meta.resource_version);
+        self.put_node(node)
+    }
+
+    /// A pod as the stream tells of it.
+    pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
+        self.pods_told = self.pods_told.max(pod.meta.resource_version);
+        self.put_pod(pod)
+    }
+
+    fn put_node(&mut self, node: Node) -> Vec<Delta> {
         let Some(change) = replace(self.nodes.get(&node.meta.name), node) else { return Vec::new() };
         let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
         *self.tally.count(&new) += 1;
@@ -109,8 +134,7 @@ impl World {
         change.into_iter().map(Delta::Node).collect()
     }
 
-    /// A pod as the store has it.
-    pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
+    fn put_pod(&mut self, pod: Pod) -> Vec<Delta> {
         let key = Key::of(&pod);
         let Some(change) = replace(self.pods.get(&key), pod) else { return Vec::new() };
         for change in &change {
@@ -140,6 +164,7 @@ impl World {
 
     /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_node(&mut self, name: &Name, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
+        self.nodes_told = self.nodes_told.max(revision);
         if !self.nodes.get(name).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }
@@ -152,6 +177,7 @@ impl World {
 
     /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_pod(&mut self, key: &Key, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
+        self.pods_told = self.pods_told.max(revision);
         if !self.pods.get(key).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }

@@ -141,7 +141,10 @@ impl Zones {
             silent: previous.as_ref().is_some_and(|member| member.silent),
             ready,
             ill_since: ill.then(|| previous.as_ref().and_then(|held| held.ill_since).unwrap_or(now.mono)),
-            strip: is_tainted && previous.as_ref().is_none_or(|held| held.strip),
+            // Also a taint that was on its way when every zone was found to be lost.
+            strip: is_tainted
+                && (previous.as_ref().is_none_or(|held| held.strip)
+                    || (self.disrupted && !self.tainted.contains(name))),
         };
         stays_in_line &= previous.is_some_and(|held| held.zone == member.zone);
         let is_given_up = wanted(ready).is_some_and(|key| has(node, key));

@@ -11,6 +11,7 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_proto::selector::{FieldSelector, LabelSelector};
 use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
+use muster_rpc::clock::Mono;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
@@ -30,6 +31,8 @@ pub struct Change {
     /// The record before the change.
     pub previous: Option<Bytes>,
     pub traceparent: String,
+    /// When watchers could first see it; not known of one that was read from the disk.
+    published: OnceLock<Mono>,
     views: Views,
 }
 
@@ -66,7 +69,19 @@ impl Change {
         previous: Option<Bytes>,
         traceparent: String,
     ) -> Self {
-        Self { revision, kind, key, deleted, record, previous, traceparent, views: Views::default() }
+        let (published, views) = (OnceLock::new(), Views::default());
+        Self { revision, kind, key, deleted, record, previous, traceparent, published, views }
+    }
+
+    /// Notes that watchers can see it from now on.
+    pub fn publish_at(&self, now: Mono) {
+        // Only once: what was published stays so.
+        let _ = self.published.set(now);
+    }
+
+    /// When watchers could first see it, if that is known.
+    pub fn published(&self) -> Option<Mono> {
+        self.published.get().copied()
     }
 
     /// About how much memory the change holds on to.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
+use muster_rpc::exemplar::trace_of;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::{Sleep, sleep};
 
@@ -196,7 +197,7 @@ impl Feed {
     }
 
     fn take_frames(&mut self) -> Vec<Bytes> {
-        let (mut frames, mut bytes) = (Vec::new(), 0);
+        let (mut frames, mut bytes, mut first) = (Vec::new(), 0, None);
         let full = |frames: &Vec<Bytes>, bytes| frames.len() == FRAME_EVENTS || bytes >= FRAME_BYTES;
         while !full(&frames, bytes) {
             let Some(change) = self.pending.pop_front() else { break };
@@ -204,12 +205,23 @@ impl Feed {
             if let Some(frame) = self.request.selection.event(&change) {
                 bytes += frame.len();
                 frames.push(frame);
+                first.get_or_insert(change);
             }
+        }
+        if let Some(first) = first {
+            self.measure_lag(&first);
         }
         if self.pending.is_empty() {
             self.cursor = self.cursor.max(self.pending_up_to);
         }
         frames
+    }
+
+    /// Notes how long ago the first change of a frame could have been told.
+    fn measure_lag(&self, first: &Change) {
+        let Some(published) = first.published() else { return };
+        let lag = self.store.clock().mono() - published;
+        self.store.metrics().watch_lag.observe(lag.as_secs_f64(), trace_of(&first.traceparent), None);
     }
 
     /// Reads on from the cursor; `false` when there is nothing new.
@@ -218,7 +230,10 @@ impl Feed {
         let topic = self.request.selection.topic(kind);
         let (changes, up_to) = match self.store.log().read(kind, topic, self.cursor, FRAME_EVENTS) {
             Read::Changes { changes, up_to } => (changes, up_to),
-            Read::TooOld { until } => self.read_ledger(until).await?,
+            Read::TooOld { until } => {
+                self.store.metrics().watch_replays.inc();
+                self.read_ledger(until).await?
+            }
         };
         let (changes, up_to) = match kind {
             Kind::Lease => self.with_renewals(changes, up_to),

@@ -1,5 +1,6 @@
 //! Every metric of the store: its name, unit and labels.
 
+use muster_rpc::exemplar::{Latency, latency};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -13,7 +14,9 @@ pub struct Metrics {
     pub changes: Counter,
     pub renewals: Counter,
     pub batch: Histogram,
-    pub flush: Histogram,
+    pub flush: Latency,
+    pub watch_lag: Latency,
+    pub watch_replays: Counter,
     pub queued: Gauge,
     pub watchers: Gauge,
     pub heartbeats: Gauge,
@@ -30,7 +33,9 @@ impl Metrics {
             changes: Counter::default(),
             renewals: Counter::default(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
-            flush: Histogram::new(exponential_buckets(0.000_1, 2.0, 15)),
+            flush: latency(),
+            watch_lag: latency(),
+            watch_replays: Counter::default(),
             queued: Gauge::default(),
             watchers: Gauge::default(),
             heartbeats: Gauge::default(),
@@ -48,6 +53,17 @@ impl Metrics {
             "Time to make a commit durable",
             Unit::Seconds,
             metrics.flush.clone(),
+        );
+        store.register_with_unit(
+            "watch_lag",
+            "Time from a commit until a watcher was told of it",
+            Unit::Seconds,
+            metrics.watch_lag.clone(),
+        );
+        store.register(
+            "watch_replays",
+            "Reads from the disk for watchers behind what memory holds",
+            metrics.watch_replays.clone(),
         );
         store.register("queued_requests", "Requests waiting for the next commit", metrics.queued.clone());
         store.register("watch_streams", "Open watches", metrics.watchers.clone());

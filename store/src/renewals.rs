@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use muster_proto::record::Kind;
+use muster_rpc::clock::Mono;
 
 use crate::change::{Change, SharedChange};
 use crate::leases::Renewal;
@@ -24,6 +25,7 @@ const AT_ONCE: usize = 1024;
 struct Note {
     revision: Revision,
     renewal: StoredRenewal,
+    published: Mono,
     /// Made when the first watcher asks, then shared. `None` when the lease was
     /// written or deleted since: that change tells the rest.
     change: OnceLock<Option<SharedChange>>,
@@ -49,10 +51,10 @@ impl RenewalLog {
     }
 
     /// Takes in a pack that is durable.
-    pub fn publish(&self, first: Revision, pack: &[StoredRenewal]) {
+    pub fn publish(&self, first: Revision, pack: &[StoredRenewal], published: Mono) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         for (revision, renewal) in (first..).zip(pack) {
-            let note = Note { revision, renewal: *renewal, change: OnceLock::new() };
+            let note = Note { revision, renewal: *renewal, published, change: OnceLock::new() };
             held.notes.push_back(Arc::new(note));
         }
         while held.notes.len() > HELD {
@@ -106,7 +108,9 @@ impl Note {
             status_digest: self.renewal.status_digest,
             status_age_millis: self.renewal.status_age_millis,
         };
-        change(memory, self.renewal.lease_id, &renewal)
+        let change = change(memory, self.renewal.lease_id, &renewal)?;
+        change.publish_at(self.published);
+        Some(change)
     }
 }
 

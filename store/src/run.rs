@@ -76,7 +76,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let (store, writer) = opening.await.map_err(std::io::Error::other)??;
     let services = Services::new(Arc::clone(&store), shutdown.clone());
     let health = Health::serving(NAMES).await;
-    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
     let serving = tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
     let writer = watch_over(writer, shutdown)?;

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use muster_proto::record::Kind;
+use muster_rpc::exemplar::trace_of;
 
 use crate::commit_span;
 use crate::draft::{Batch, Draft, Policy};
@@ -121,7 +122,8 @@ impl Writer {
         match committed {
             Ok(()) => {
                 let metrics = store.metrics();
-                metrics.flush.observe((store.clock().mono() - started).as_secs_f64());
+                let trace = batch.changes.iter().find_map(|change| trace_of(&change.traceparent));
+                metrics.flush.observe((store.clock().mono() - started).as_secs_f64(), trace, None);
                 metrics.batch.observe(requests as f64);
                 self.publish(batch);
                 if std::mem::take(&mut self.failing) {
@@ -172,9 +174,11 @@ impl Writer {
         metrics.commits.inc();
         metrics.changes.inc_by(batch.changes.len() as u64);
         metrics.revision.set(head as i64);
+        let now = store.clock().mono();
+        batch.changes.iter().for_each(|change| change.publish_at(now));
         for (first, pack) in &batch.commit.renewals {
             metrics.renewals.inc_by(pack.len() as u64);
-            store.renewals().publish(*first, pack);
+            store.renewals().publish(*first, pack, now);
         }
         store.log().publish(&batch.changes, head);
         if !batch.commit.renewals.is_empty() {

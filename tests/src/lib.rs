@@ -9,10 +9,13 @@
 pub mod agent_process;
 pub mod api;
 pub mod authority;
+pub mod cloud_process;
 pub mod cluster;
 pub mod controller_process;
+pub mod cookbook;
 pub mod docker;
 pub mod fixtures;
+pub mod fleet;
 pub mod process;
 pub mod proxy;
 pub mod refusal;

@@ -2,11 +2,12 @@
 //!
 //! What a crash leaves behind can only be seen from outside, so these tests run
 //! the binary itself. A [`StoreProcess`] is killed when it is dropped.
-//! [`journal`] are writers that know what was acknowledged to them.
+//! [`journal`] are writers that know what was acknowledged to them, [`tale`] watchers that know what they were told.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 pub mod journal;
+pub mod tale;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -40,6 +41,11 @@ pub fn binary() -> &'static Path {
 
 /// Builds a package's binary of the same name; returns where it lies.
 pub(crate) fn build(package: &str) -> PathBuf {
+    build_from(package, package)
+}
+
+/// Builds one binary of a package; returns where it lies.
+pub(crate) fn build_from(package: &str, binary: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     // target/<profile>/deps/<test>
     let profile_dir = test.ancestors().nth(2).expect("a test lies in a target directory");
@@ -52,14 +58,14 @@ pub(crate) fn build(package: &str) -> PathBuf {
     without_own_package(&mut cargo);
     let built = cargo
         .args(["build", "--quiet", "--package", "muster-tests", "--package", package])
-        .args(["--bin", package, "--profile", profile])
+        .args(["--bin", binary, "--profile", profile])
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo can be run");
-    assert!(built.success(), "{package} could not be built");
-    profile_dir.join(package)
+    assert!(built.success(), "{binary} could not be built");
+    profile_dir.join(binary)
 }
 
 /// What cargo says about the test's own package would have some build scripts,
@@ -312,14 +318,20 @@ impl StoreProcess {
 
     /// One metric of its HTTP port, by its name in the text.
     pub fn metric(&self, name: &str) -> f64 {
+        let text = self.metrics();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+    }
+
+    /// All metrics of its HTTP port.
+    pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.address("http")).expect("the HTTP port is open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("the HTTP port takes requests");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("the HTTP port answers");
-        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-        value.unwrap_or_else(|| panic!("no metric {name} in:\n{answer}"))
+        answer
     }
 
     /// The memory it holds, in bytes.

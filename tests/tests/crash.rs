@@ -17,9 +17,8 @@ use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_proto::record::Record;
 use muster_rpc::backoff::Backoff;
 use muster_store_client::{ClientError, Event, StoreClient, StoreEndpoints, WatchOptions};
-use muster_tests::process::journal::{
-    self, Journal, Kind, Pulse, Seen, Tale, Told, Work, Writer, check_all, check_tale,
-};
+use muster_tests::process::journal::{self, Journal, Kind, Pulse, Seen, Work, Writer, check_all};
+use muster_tests::process::tale::{self, Tale, Told, check_tale};
 use muster_tests::process::{Dice, Launch, StoreProcess, free_port, until};
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet, block_in_place};
@@ -119,10 +118,10 @@ impl Watchers {
         let (url, tales, synced) = (store.url(), <[Tale; 4]>::default(), Arc::new(AtomicBool::new(false)));
         let [nodes, nodes_by_client, pods, leases] = tales;
         let tasks = vec![
-            tokio::spawn(journal::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
+            tokio::spawn(tale::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
             tokio::spawn(follow_with_client(url.clone(), Arc::clone(&synced), Arc::clone(&nodes_by_client))),
-            tokio::spawn(journal::follow_pods(url.clone(), after, Arc::clone(&pods))),
-            tokio::spawn(journal::follow_leases(url, after, Arc::clone(&leases))),
+            tokio::spawn(tale::follow_pods(url.clone(), after, Arc::clone(&pods))),
+            tokio::spawn(tale::follow_leases(url, after, Arc::clone(&leases))),
         ];
         until("the client has listed", || synced.load(Ordering::Relaxed)).await;
         Watchers { nodes, nodes_by_client, pods, leases, tasks }
@@ -144,7 +143,7 @@ impl Watchers {
             last(&self.nodes) >= node
                 && last(&self.nodes_by_client) >= node
                 && last(&self.pods) >= pod
-                && journal::fold(&self.leases.lock().unwrap()) == leases()
+                && tale::fold(&self.leases.lock().unwrap()) == leases()
         })
         .await;
         let told = |tale: &Tale| tale.lock().unwrap().clone();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::judge::{Clearing, Forecast, Level, Span};
+use super::findings::Level;
+use super::judge::{Clearing, Forecast, Span};
 use crate::print::{Cell, Paint, Table, age};
 
 pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {

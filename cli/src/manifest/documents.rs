@@ -10,7 +10,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Value>, Problem> {
     Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// Most JSON is YAML, but not all, and not all that is wrong in JSON is wrong in YAML: `{"a": }` would be a null there.
+/// Most JSON is YAML, but not all, and not all that is wrong in JSON is wrong in YAML: `{"a": }` would be a
+/// null there.
 fn is_json(text: &str) -> bool {
     let inside = text.trim_start().strip_prefix('{').map(str::trim_start);
     inside.is_some_and(|inside| inside.starts_with(['"', '}']))

@@ -1,8 +1,8 @@
 //! Field names as people write them, to those of the schema.
 //!
-//! The schema's JSON says `podCidr` and `hostIp`; Kubernetes says `podCIDR` and `hostIP`. Both are understood, as
-//! are the schema's own `pod_cidr` and a few fields that Kubernetes calls otherwise. Anything else is refused by path:
-//! a field that is silently dropped is a surprise for later.
+//! The schema's JSON says `podCidr` and `hostIp`; Kubernetes says `podCIDR` and `hostIP`. Both are
+//! understood, as are the schema's own `pod_cidr` and a few fields that Kubernetes calls otherwise. Anything
+//! else is refused by path: a field that is silently dropped is a surprise for later.
 
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};

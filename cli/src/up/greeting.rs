@@ -1,86 +1,76 @@
-//! What `muster up` says when it is ready.
+//! What `muster up` says once everything listens.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use muster_rpc::tls::TlsFlags;
+use super::muster::{Grpcurl, Muster};
+use super::parts::{Addresses, OwnAgent};
+use super::place::Place;
 
-use super::Place;
-
-const NODE: &str = r#"{"node":{"metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}}"#;
-
-/// What runs, where, and what to try. Its last line is `ready`, for scripts to
-/// wait for.
-#[derive(Debug)]
+/// What runs, where, and what to try.
 pub(super) struct Greeting<'a> {
-    pub(super) grpc: SocketAddr,
-    pub(super) http: SocketAddr,
+    pub(super) store: Addresses,
+    pub(super) controller: Addresses,
+    pub(super) agent: Option<&'a OwnAgent>,
+    pub(super) simulation: Option<SocketAddr>,
     pub(super) place: &'a Place,
-    pub(super) tls: &'a TlsFlags,
+    pub(super) muster: Muster<'a>,
 }
 
 impl fmt::Display for Greeting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Greeting { grpc, http, place, tls } = self;
-        let grpcurl = Grpcurl(tls);
-        writeln!(f, "muster up runs the store only; muster-agent puts this machine on its roll.")?;
-        writeln!(f)?;
-        writeln!(f, "  gRPC     {grpc}")?;
-        writeln!(f, "  HTTP     http://{http}/metrics, /healthz and /readyz")?;
-        writeln!(f, "  records  {place}")?;
+        let Greeting { store, controller, agent, simulation, place, muster } = self;
+        writeln!(f, "             gRPC              metrics and health")?;
+        let mut line = |name: &str, at: &Addresses| {
+            writeln!(
+                f,
+                "  {name:<10} {:<17} http://{}/metrics, /healthz, /readyz",
+                at.grpc.to_string(),
+                at.http
+            )
+        };
+        line("store", store)?;
+        line("controller", controller)?;
+        if let Some(agent) = agent {
+            line("agent", &agent.addresses)?;
+        }
+        if let Some(simulation) = simulation {
+            writeln!(f, "  simulation http://{simulation}/simulation")?;
+        }
+        writeln!(f, "  records    {place}")?;
         writeln!(f)?;
         writeln!(f, "Try in another terminal:")?;
         writeln!(f)?;
-        writeln!(f, "  {grpcurl} {grpc} list")?;
-        writeln!(f, "  {grpcurl} -d '{NODE}' {grpc} muster.v1.NodeService/CreateNode")?;
-        writeln!(f, "  {grpcurl} {grpc} muster.v1.NodeService/ListNodes")?;
+        writeln!(f, "  {}", muster.line("get nodes"))?;
+        writeln!(f, "  {}", muster.line("fleet"))?;
+        writeln!(f, "  {} {} list", Grpcurl(muster.tls), store.grpc)?;
         writeln!(f)?;
         writeln!(f, "ctrl-C stops it.")?;
-        writeln!(f, "ready")
-    }
-}
-
-/// How grpcurl is called on a server that is protected like this one.
-struct Grpcurl<'a>(&'a TlsFlags);
-
-impl fmt::Display for Grpcurl<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TlsFlags { tls_cert, tls_key, tls_client_ca, .. } = self.0;
-        match (tls_cert, tls_key, tls_client_ca) {
-            (Some(cert), Some(key), Some(ca)) => {
-                let (cert, key, ca) = (cert.display(), key.display(), ca.display());
-                write!(f, "grpcurl -cacert {ca} -cert {cert} -key {key}")
-            }
-            _ => f.write_str("grpcurl -plaintext"),
-        }
+        writeln!(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use muster_rpc::tls::TlsFlags;
 
     #[test]
-    fn the_commands_to_try_fit_how_the_store_is_served() {
+    fn it_says_what_listens_where_and_what_to_try() {
+        let at =
+            |grpc: &str, http: &str| Addresses { grpc: grpc.parse().unwrap(), http: http.parse().unwrap() };
         let place = Place::Kept("/somewhere".into());
-        let plain = TlsFlags::default();
-        let file = |name: &str| Some(PathBuf::from(name));
-        let mutual = TlsFlags {
-            tls_cert: file("c.pem"),
-            tls_key: file("k.pem"),
-            tls_client_ca: file("ca.pem"),
-            insecure: false,
+        let tls = TlsFlags::default();
+        let (store, controller) = (at("127.0.0.1:1", "127.0.0.1:2"), at("127.0.0.1:3", "127.0.0.1:4"));
+        let agent = OwnAgent { addresses: at("127.0.0.1:5", "127.0.0.1:6"), node: "host".to_owned() };
+        let muster = Muster {
+            program: "muster".to_owned(),
+            store: store.grpc,
+            controller: controller.grpc,
+            tls: &tls,
         };
-        for (tls, expected) in [
-            (&plain, "  grpcurl -plaintext 127.0.0.1:1 list\n"),
-            (&mutual, "  grpcurl -cacert ca.pem -cert c.pem -key k.pem 127.0.0.1:1 list\n"),
-        ] {
-            let (grpc, http) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-            let said = Greeting { grpc, http, place: &place, tls }.to_string();
-            assert!(said.contains(expected), "{said}");
-            assert!(said.contains("http://127.0.0.1:2/metrics") && said.contains("/somewhere"), "{said}");
-            assert!(said.ends_with("\nready\n"), "{said}");
-        }
+        let simulation = "127.0.0.1:7".parse().ok();
+        let greeting = Greeting { store, controller, agent: Some(&agent), simulation, place: &place, muster };
+        insta::assert_snapshot!(greeting.to_string());
     }
 }

@@ -1,4 +1,4 @@
-//! Where the records are kept: a directory of the user's, or a temporary one.
+//! Where Muster keeps what it must remember: a directory of the user's, or a temporary one.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,16 +8,16 @@ use tempfile::TempDir;
 
 use super::Failure;
 
-/// The data directory; a temporary one goes when this goes.
+/// The data directory, with a room for each part that keeps something; a temporary one goes when this goes.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Kept(PathBuf),
     Temporary(TempDir),
 }
 
 impl Place {
     /// A temporary directory, the one asked for, or the user's own.
-    pub(super) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
         if ephemeral {
             let directory = tempfile::Builder::new().prefix("muster-up-").tempdir();
             return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
@@ -26,7 +26,21 @@ impl Place {
         data_dir.map(Path::to_owned).or_else(own).map(Place::Kept).ok_or(Failure::NoHome)
     }
 
-    pub(super) fn directory(&self) -> &Path {
+    /// The store's records.
+    pub(super) fn store(&self) -> PathBuf {
+        self.directory().join("store")
+    }
+
+    /// Who this machine's agent is, and what it runs.
+    pub(super) fn agent(&self) -> PathBuf {
+        self.directory().join("agent")
+    }
+
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self, Place::Temporary(_))
+    }
+
+    fn directory(&self) -> &Path {
         match self {
             Place::Kept(directory) => directory,
             Place::Temporary(directory) => directory.path(),
@@ -52,14 +66,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// The store's room in the user's state directory. The agent will want one of
-/// its own beside it, so the records do not lie at the top.
+/// Muster's room in the user's state directory.
 fn users_own(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     // The XDG specification wants relative paths ignored.
     let state = state_home.map(PathBuf::from).filter(absolute);
     let state = state.or_else(|| Some(PathBuf::from(home?).join(".local/state")).filter(absolute));
-    state.map(|state| state.join("muster/store"))
+    state.map(|state| state.join("muster"))
 }
 
 #[cfg(test)]
@@ -69,11 +82,11 @@ mod tests {
     #[test]
     fn the_users_state_directory_is_found_or_missed() {
         for (state_home, home, expected) in [
-            (Some("/s"), Some("/home/a"), Some("/s/muster/store")),
-            (None, Some("/home/a"), Some("/home/a/.local/state/muster/store")),
-            (Some(""), Some("/home/a"), Some("/home/a/.local/state/muster/store")),
-            (Some("s"), Some("/home/a"), Some("/home/a/.local/state/muster/store")),
-            (Some("/s"), None, Some("/s/muster/store")),
+            (Some("/s"), Some("/home/a"), Some("/s/muster")),
+            (None, Some("/home/a"), Some("/home/a/.local/state/muster")),
+            (Some(""), Some("/home/a"), Some("/home/a/.local/state/muster")),
+            (Some("s"), Some("/home/a"), Some("/home/a/.local/state/muster")),
+            (Some("/s"), None, Some("/s/muster")),
             (None, Some(""), None),
             (None, None, None),
         ] {
@@ -86,7 +99,7 @@ mod tests {
     fn a_temporary_directory_goes_with_its_place() {
         let place = Place::choose(true, None).unwrap();
         let directory = place.directory().to_owned();
-        assert!(directory.is_dir());
+        assert!(directory.is_dir() && place.store() != place.agent());
         drop(place);
         assert!(!directory.exists());
     }

@@ -190,6 +190,10 @@ async fn a_node_is_described_with_what_belongs_to_it() {
     ] {
         assert!(page.contains(said), "no {said:?} in {page}");
     }
+    stage.muster("delete node worker-1").await.ok();
+    stage.piped("create -f -", &sample("node.yaml")).await.ok();
+    let page = stage.muster("describe node worker-1").await.ok();
+    assert!(page.ends_with("\nEvents:             <none>\n"), "that happened to another of the name: {page}");
     let page = stage.muster("describe pod/web-1 -n shop").await.ok();
     assert!(page.contains("Controlled By:      ReplicaSet/web\n"), "{page}");
 }

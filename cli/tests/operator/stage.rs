@@ -207,8 +207,8 @@ impl Drop for Going {
     }
 }
 
-/// A manifest that the tests of how things look use too. The lease comes without its owner: a store removes what belongs to a
-/// node that is none of its own.
+/// A manifest that the tests of how things look use too. The lease comes without its owner: a store removes
+/// what belongs to a node that is none of its own.
 pub(crate) fn sample(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/samples").join(name);
     let text = std::fs::read_to_string(path).unwrap();

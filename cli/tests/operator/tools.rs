@@ -30,6 +30,9 @@ async fn there_is_a_page_of_the_manual_for_every_command() {
         let text = std::fs::read_to_string(stage.path("pages").join(page)).unwrap();
         assert!(text.contains(".SH NAME"), "{page}");
     }
+    let pages = std::fs::read_dir(stage.path("pages")).unwrap().map(|page| page.unwrap().file_name());
+    let pages: Vec<String> = pages.map(|name| name.into_string().unwrap()).collect();
+    assert!(!pages.iter().any(|name| name.contains("-help")), "{pages:?}");
     let whole = std::fs::read_to_string(stage.path("pages/muster.1")).unwrap();
     assert!(whole.contains("Exit codes"), "{whole}");
     let complaint = stage.muster("manual /proc/nix").await.refused(1);

@@ -12,7 +12,7 @@ use muster_store_client::Key;
 
 use super::{count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason};
 use crate::collection::Prospect;
-use crate::core::Core;
+use crate::core::{Core, Stance};
 use crate::drain::progress::ProgressState;
 use crate::eviction::stay::{Stay, judge};
 use crate::explain::Explanation;
@@ -34,7 +34,10 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
         as_of: stamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     };
-    let Some((rooms, place)) = core.rooms().and_then(|rooms| Some((rooms, rooms.zones.place_of(name)?)))
+    let Some((rooms, place)) = core
+        .rooms()
+        .filter(|_| core.stance() == Stance::Judging)
+        .and_then(|rooms| Some((rooms, rooms.zones.place_of(name)?)))
     else {
         account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
         return Some(account);

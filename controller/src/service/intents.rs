@@ -8,12 +8,12 @@ use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{ClientError, Event, Key, StoreClient};
+use muster_store_client::{ClientError, Key, StoreClient};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::not_found;
-use crate::core::{News, Stance};
+use crate::core::Stance;
 use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, ProgressState, preview};
 use crate::drive::Shared;
@@ -102,22 +102,23 @@ impl Intents {
                 let next = async {
                     loop {
                         decided.borrow_and_update();
-                        let progress = progress(&shared, &name);
-                        if last.as_ref() != Some(&progress) {
-                            return progress;
-                        }
-                        if decided.changed().await.is_err() {
-                            return progress;
+                        let progress = progress(&shared, &name)?;
+                        if last.as_ref() != Some(&progress) || decided.changed().await.is_err() {
+                            return Ok(progress);
                         }
                     }
                 };
-                let progress = tokio::select! {
-                    () = stop => return Some((Err(Status::unavailable("the controller stops; the drain goes on")), (decided, None, true))),
+                let progress: Result<DrainProgress, Status> = tokio::select! {
+                    () = stop => Err(Status::unavailable("the controller stops; the drain goes on")),
                     progress = next => progress,
                 };
-                let ended = progress.state.is_final();
-                let response = told(progress.clone());
-                Some((Ok(response), (decided, Some(progress), ended)))
+                Some(match progress {
+                    Ok(progress) => {
+                        let ended = progress.state.is_final();
+                        (Ok(told(progress.clone())), (decided, Some(progress), ended))
+                    }
+                    Err(status) => (Err(status), (decided, None, true)),
+                })
             }
         })
     }
@@ -133,8 +134,7 @@ impl Intents {
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
-                    let news = Event::Applied { record: written.clone(), traceparent: None };
-                    self.shared.core().observe(News::Node(news), self.shared.now());
+                    self.shared.core().learn_node(written.clone(), self.shared.now());
                     return Ok(written);
                 }
             }
@@ -143,17 +143,20 @@ impl Intents {
     }
 }
 
-fn progress(shared: &Shared, name: &Name) -> DrainProgress {
+fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
     let core = shared.core();
-    let progress =
-        core.rooms().and_then(|rooms| rooms.drains.progress(core.world(), name.as_str(), shared.now()));
-    progress.unwrap_or_else(|| {
+    let Some(rooms) = core.rooms() else {
+        return Err(Status::unavailable(
+            "this controller does not lead any more; the drain goes on under another",
+        ));
+    };
+    Ok(rooms.drains.progress(core.world(), name.as_str(), shared.now()).unwrap_or_else(|| {
         let message = match core.world().node(name.as_str()) {
             Some(_) => "the drain was called off",
             None => "the node is gone",
         };
         DrainProgress { state: ProgressState::Cancelled, message: message.to_owned(), pods: Vec::new() }
-    })
+    }))
 }
 
 fn told(progress: DrainProgress) -> pb::DrainNodeResponse {

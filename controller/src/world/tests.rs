@@ -32,6 +32,19 @@ fn versions_never_go_back() {
 }
 
 #[test]
+fn what_a_deletion_returned_brings_nobody_back() {
+    let mut world = World::new();
+    world.apply_pod(pod("p").at(5).build());
+    assert_eq!(told(&world.learn_pod(pod("p").at(7).build())), "p", "told before the stream does");
+    assert_eq!(told(&world.remove_pod(&key("p"), None, 8)), "-p");
+    assert_eq!(told(&world.learn_pod(pod("p").at(8).build())), "", "the stream has told of its end");
+    world.apply_node(node("a").at(5).build());
+    world.remove_node(&"a".parse().unwrap(), None, 9);
+    assert_eq!(told(&world.learn_node(node("a").at(9).build())), "");
+    assert_eq!((world.node_count(), world.pod_count()), (0, 0));
+}
+
+#[test]
 fn what_nodes_say_of_themselves_is_counted() {
     use muster_proto::condition::ConditionStatus::{False, True};
 

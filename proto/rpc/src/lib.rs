@@ -5,12 +5,14 @@
 //! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
 //! - [`shutdown`]: a signal becomes a token, a grace, a stop.
 //! - [`config`]: flags, environment and config file. [`http`]: metrics and readiness; [`probe`] asks for the latter.
-//! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go.
+//! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go; [`exemplar`] leads
+//!   from a latency to a trace.
 //! - [`clock`] and [`backoff`]: time as an input, and when to try again.
 
 pub mod backoff;
 pub mod clock;
 pub mod config;
+pub mod exemplar;
 pub mod http;
 pub mod identity;
 pub mod layers;

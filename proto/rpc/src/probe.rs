@@ -99,7 +99,8 @@ fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -113,6 +114,7 @@ mod tests {
     use crate::shutdown::Shutdown;
     use clap::Parser;
     use prometheus_client::registry::Registry;
+    use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
     use std::sync::Arc;
 
@@ -157,16 +159,17 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stranger = std::thread::spawn(move || {
             let (mut caller, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            assert_ne!(caller.read(&mut request).unwrap(), 0);
+            // To its end: what is left unread when a connection is closed resets it.
+            let request = BufReader::new(&caller).lines().map(Result::unwrap);
+            assert_ne!(request.take_while(|line| !line.is_empty()).count(), 0);
             caller.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         });
         let error = ask(address).unwrap_err().to_string();
         assert_eq!(error, format!("{address} is no Muster process: it answered \"SSH-2.0-OpenSSH_9.2\""));
-        // The listener went with its thread, and nobody is there any more.
         stranger.join().unwrap();
-        let error = ask(address).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("nobody answers at {address}: ")), "{error}");
+        // A port that none is given by chance.
+        let error = ask("127.0.0.1:1".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("nobody answers at 127.0.0.1:1: "), "{error}");
         assert!(matches!(ask("127.0.0.1:0".parse().unwrap()), Err(ProbeError::UnknownPort)));
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::Response;
+use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
@@ -27,6 +28,7 @@ use self::connection::Cuttable;
 use crate::config::parse_duration;
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::load::LoadLayer;
+use crate::layers::meter::{CallMetrics, MeterLayer};
 use crate::layers::trace::TraceLayer;
 use crate::shutdown::Shutdown;
 use crate::tls::Security;
@@ -85,6 +87,8 @@ impl Default for ServerConfig {
 pub enum ServeError {
     #[error("the schema for reflection cannot be read: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    #[error("the schema cannot be read: {0}")]
+    Schema(#[from] prost::DecodeError),
     #[error("the server failed: {0}")]
     Transport(#[from] tonic::transport::Error),
 }
@@ -104,11 +108,18 @@ pub struct Server {
     config: ServerConfig,
     security: Security,
     shutdown: Shutdown,
+    metrics: Option<CallMetrics>,
 }
 
 impl Server {
     pub fn new(config: ServerConfig, security: Security, shutdown: Shutdown) -> Server {
-        Server { config, security, shutdown }
+        Server { config, security, shutdown, metrics: None }
+    }
+
+    /// With calls counted in this registry.
+    #[must_use]
+    pub fn metered(self, registry: &mut Registry) -> Server {
+        Server { metrics: Some(CallMetrics::register(registry)), ..self }
     }
 
     /// Serves `routes` with health and reflection until the shutdown is asked for and calls have ended or been cut.
@@ -132,7 +143,8 @@ impl Server {
             let cut = cut.clone();
             listener.connections().map(move |accepted| accepted.map(|socket| Cuttable::new(socket, &cut)))
         };
-        let mut builder = self.transport()?;
+        let meter = MeterLayer::new(self.metrics.clone(), descriptors)?;
+        let mut builder = self.transport(meter)?;
         let serving = builder.add_routes(routes).serve_with_incoming_shutdown(connections, drain.requested());
         tokio::pin!(serving);
 
@@ -153,9 +165,12 @@ impl Server {
         Ok(Stopped::Cut)
     }
 
-    /// HTTP/2, TLS and the layers, outermost first: a span sees even the calls that the cap refuses, and a place under
-    /// the cap is given back when the deadline passes.
-    fn transport(&self) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
+    /// HTTP/2, TLS and the layers, outermost first: span and counters see even the calls that the cap refuses, and a
+    /// place under the cap is given back when the deadline passes.
+    fn transport(
+        &self,
+        meter: MeterLayer,
+    ) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
         let config = &self.config;
         let mut server = tonic::transport::Server::builder()
             .max_concurrent_streams(config.max_streams)
@@ -168,6 +183,7 @@ impl Server {
         }
         Ok(server
             .layer(TraceLayer)
+            .layer(meter)
             .layer(LoadLayer::new(config.max_in_flight))
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
             .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer)))
@@ -181,8 +197,10 @@ fn unless_zero(duration: Duration) -> Option<Duration> {
 type PanicAnswer = fn(Box<dyn Any + Send>) -> Response<Body>;
 
 /// The layer stack, innermost first, as tower writes it.
-type Layers =
-    Stack<CatchPanicLayer<PanicAnswer>, Stack<DeadlineLayer, Stack<LoadLayer, Stack<TraceLayer, Identity>>>>;
+type Layers = Stack<
+    CatchPanicLayer<PanicAnswer>,
+    Stack<DeadlineLayer, Stack<LoadLayer, Stack<MeterLayer, Stack<TraceLayer, Identity>>>>,
+>;
 
 /// A handler that panicked has broken one of our invariants: its caller is told INTERNAL, everybody else is served on.
 /// The panic itself was printed by the panic hook.

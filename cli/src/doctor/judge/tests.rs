@@ -1,4 +1,5 @@
 use super::*;
+use crate::doctor::findings::Level;
 
 /// The defaults, for a thousand nodes in three zones.
 pub(in crate::doctor) fn usual() -> Settings {

@@ -88,58 +88,46 @@ fn budgets() {
     insta::assert_snapshot!(both::<DisruptionBudget>(&[samples::budget()]));
 }
 
+/// A pod of two containers, an init container and a sidecar, in that state.
+fn pod_in(phase: &str, inits: &str, containers: &str) -> Pod {
+    samples::record(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: b}},
+          spec: {{containers: [{{name: x}}, {{name: y}}],
+                 initContainers: [{{name: i}}, {{name: s, restartPolicy: Always}}]}},
+          status: {{{phase}, initContainerStatuses: [{inits}], containerStatuses: [{containers}]}}}}"
+    ))
+}
+
 #[test]
 fn a_pods_state_is_the_most_telling_one() {
-    let state = |state: &str| {
-        samples::record::<Pod>(&format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: b}}, spec: {{containers: [{{name: x}}, {{name: y}}], initContainers: [{{name: i}}, {{name: s, restartPolicy: Always}}]}}, status: {state}}}"
-        ))
-    };
-    for (given, expected) in [
-        ("{}", "Pending"),
-        ("{phase: Running, containerStatuses: [{name: x, state: {running: {}}}]}", "Running"),
-        ("{phase: Pending, reason: Unschedulable}", "Unschedulable"),
+    let is = |name: &str, state: &str| format!("{{name: {name}, state: {{{state}}}}}");
+    let waits = |reason: &str| format!("waiting: {{reason: {reason}}}");
+    let (runs, done) = ("running: {}", "terminated: {}");
+    let failed = |how: &str| format!("terminated: {{{how}}}");
+    for (phase, inits, containers, expected) in [
+        ("phase: Pending", String::new(), String::new(), "Pending"),
+        ("reason: Unschedulable", String::new(), String::new(), "Unschedulable"),
+        ("phase: Running", String::new(), is("x", runs), "Running"),
+        ("phase: Pending", String::new(), is("x", &waits("ContainerCreating")), "ContainerCreating"),
+        ("phase: Running", String::new(), [is("x", runs), is("y", &waits("Crash"))].join(","), "Crash"),
+        ("phase: Running", String::new(), [is("x", done), is("y", runs)].join(","), "Running"),
+        ("phase: Succeeded", String::new(), is("x", done), "Completed"),
+        ("phase: Failed", String::new(), is("x", &failed("exitCode: 3")), "ExitCode:3"),
+        ("phase: Failed", String::new(), is("x", &failed("exitCode: 137, signal: 9")), "Signal:9"),
+        ("phase: Failed, reason: Evicted", String::new(), is("x", &failed("exitCode: 1")), "Evicted"),
+        ("phase: Pending", is("i", runs), String::new(), "Init:0/2"),
         (
-            "{phase: Failed, reason: Evicted, containerStatuses: [{name: x, state: {terminated: {exitCode: 1}}}]}",
-            "Evicted",
-        ),
-        (
-            "{phase: Pending, containerStatuses: [{name: x, state: {waiting: {reason: ContainerCreating}}}]}",
-            "ContainerCreating",
-        ),
-        (
-            "{phase: Running, containerStatuses: [{name: x, state: {waiting: {reason: CrashLoopBackOff}}}, {name: y, state: {running: {}}}]}",
-            "CrashLoopBackOff",
-        ),
-        ("{phase: Succeeded, containerStatuses: [{name: x, state: {terminated: {}}}]}", "Completed"),
-        ("{phase: Failed, containerStatuses: [{name: x, state: {terminated: {exitCode: 3}}}]}", "ExitCode:3"),
-        (
-            "{phase: Failed, containerStatuses: [{name: x, state: {terminated: {exitCode: 137, signal: 9}}}]}",
-            "Signal:9",
-        ),
-        (
-            "{phase: Running, containerStatuses: [{name: x, state: {terminated: {}}}, {name: y, state: {running: {}}}]}",
-            "Running",
-        ),
-        ("{phase: Pending, initContainerStatuses: [{name: i, state: {running: {}}}]}", "Init:0/2"),
-        (
-            "{phase: Pending, initContainerStatuses: [{name: i, state: {terminated: {}}}, {name: s, state: {waiting: {reason: PodInitializing}}}]}",
+            "phase: Pending",
+            [is("i", done), is("s", &waits("PodInitializing"))].join(","),
+            String::new(),
             "Init:1/2",
         ),
-        (
-            "{phase: Running, initContainerStatuses: [{name: i, state: {terminated: {}}}, {name: s, state: {running: {}}}]}",
-            "Running",
-        ),
-        (
-            "{phase: Pending, initContainerStatuses: [{name: i, state: {waiting: {reason: CrashLoopBackOff}}}]}",
-            "Init:CrashLoopBackOff",
-        ),
-        (
-            "{phase: Pending, initContainerStatuses: [{name: i, state: {terminated: {exitCode: 2}}}]}",
-            "Init:ExitCode:2",
-        ),
+        ("phase: Running", [is("i", done), is("s", runs)].join(","), String::new(), "Running"),
+        ("phase: Pending", is("i", &waits("Crash")), String::new(), "Init:Crash"),
+        ("phase: Pending", is("i", &failed("exitCode: 2")), String::new(), "Init:ExitCode:2"),
     ] {
-        assert_eq!(PodSummary::of(&state(given)).status, expected, "{given}");
+        let found = PodSummary::of(&pod_in(phase, &inits, &containers)).status;
+        assert_eq!(found, expected, "{phase} {inits} {containers}");
     }
     let mut ending = samples::pod();
     ending.meta.deletion_timestamp = Some(now());

@@ -225,6 +225,44 @@ fn a_namesake_is_not_evicted_in_place_of_another() {
 }
 
 #[test]
+fn a_clock_that_was_stopped_wakes_nobody() {
+    let policy = crate::policy::Policy { hold: Duration::from_secs(330), ..super::stage::scenario_policy() };
+    let mut stage = Stage::with(policy);
+    stage.living("a", "");
+    stage.living("b", "");
+    stage.put_pod(
+        tolerating("p", UNREACHABLE, Some(0))
+            .tolerates(Toleration::exists("one", NoExecute).for_seconds(600)),
+    );
+    stage.start();
+    stage.run_until(10.0);
+    taint(&mut stage, "one:NoExecute");
+    stage.edit_node("a", |node| node.spec.taints.push(format!("{UNREACHABLE}:NoExecute").parse().unwrap()));
+    stage.run_until(300.0);
+    stage.edit_node("a", |node| node.spec.taints.clear());
+    stage.run_until(400.0);
+    taint(&mut stage, "one:NoExecute");
+    stage.run_until(700.0);
+    assert!(!stage.is_leaving("p"), "its new clock runs until 1000");
+    let plan = stage.core.decide(stage.now());
+    assert!(plan.wake_at.unwrap() > stage.now().mono, "what is not due yet is not looked at again and again");
+    stage.run_until(1001.0);
+    assert_eq!(stage.times("evict p"), [1000.0]);
+}
+
+#[test]
+fn a_namesake_is_evicted_though_the_end_of_another_is_under_way() {
+    let mut stage = two();
+    stage.put_pod(pod("p").on("a"));
+    stage.hold_back("a NoExecute taint");
+    taint(&mut stage, "one:NoExecute");
+    stage.put_pod(pod("p").on("a").identity("another"));
+    stage.let_go();
+    stage.run_until(5.0);
+    assert!(stage.is_leaving("p"), "each bearer of the name is judged for itself");
+}
+
+#[test]
 fn while_nobody_may_be_evicted_only_what_somebody_asked_for_happens() {
     let policy = crate::policy::Policy { hold: Duration::from_secs(50), ..super::stage::scenario_policy() };
     let mut stage = Stage::with(policy);

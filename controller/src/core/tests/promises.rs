@@ -45,6 +45,7 @@ fn name(node: usize) -> String {
 fn life(hold: u64, happenings: &[Happening]) -> Stage {
     let policy = Policy { hold: Duration::from_secs(hold), ..scenario_policy() };
     let mut stage = Stage::with(policy);
+    stage.sure_of_itself = true;
     for node in 0..9 {
         stage.living(&name(node), &name(node)[..1]);
         let toleration = for_unreachable([0, 30, 300][node % 3]);
@@ -118,51 +119,20 @@ proptest! {
             let mut given_up = stage.given_up();
             given_up.retain(|taint| taint.1.starts_with(zone) && !swaps.contains(taint));
             for pair in given_up.windows(2) {
-                // A write that failed lands late, by at most what two tries take.
-                prop_assert!(pair[1].0 - pair[0].0 >= 10.0 - 0.4, "{given_up:?}");
+                // A pass that was late and a write that failed land late, by less than that.
+                prop_assert!(pair[1].0 - pair[0].0 > 10.0 - 2.0, "{given_up:?}");
             }
         }
     }
 
-    /// Nobody is driven off while every zone is lost, nor before the fleet was heard for a whole grace.
+    /// Nobody is driven off while every zone is lost, nor before the fleet was heard for a whole grace, nor while the
+    /// store is not heard; the stage looks at each eviction.
     #[test]
     fn nobody_is_evicted_in_full_disruption_or_during_a_hold(
+        hold in 0..100u64,
         happenings in prop::collection::vec(happening(), 1..40),
     ) {
-        let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
-        let mut stage = Stage::with(policy);
-        for node in 0..9 {
-            stage.living(&name(node), &name(node)[..1]);
-            stage.put_pod(pod(&format!("on-{}", name(node))).on(&name(node)).tolerates(for_unreachable(0)));
-        }
-        stage.start();
-        let mut lost = false;
-        for happening in &happenings {
-            let before = stage.history.len();
-            match happening {
-                Happening::Kill(node) => stage.kill(&name(*node)),
-                Happening::Revive(node) => stage.revive(&name(*node)),
-                Happening::Wait(millis) => {
-                    let end = stage.seconds() + (*millis % 5_000) as f64 / 1000.0;
-                    stage.run_until(end);
-                }
-                Happening::StoreLost if !lost => {
-                    stage.lose_the_store();
-                    lost = true;
-                }
-                Happening::StoreFound if lost => {
-                    stage.find_the_store();
-                    lost = false;
-                }
-                _ => {}
-            }
-            let evicted = stage.history[before..].iter().any(|(_, what)| what.starts_with("evict"));
-            let rooms = stage.rooms();
-            if evicted {
-                prop_assert!(!lost, "the store was not heard");
-                prop_assert!(rooms.hold.until <= stage.now().mono, "held until {}", rooms.hold.until);
-            }
-        }
+        life(hold, &happenings);
     }
 
     /// After everything, when all is well again for long enough, nothing is left of it.

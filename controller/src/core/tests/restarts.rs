@@ -71,6 +71,37 @@ fn a_store_that_is_not_heard_makes_nobody_silent() {
 }
 
 #[test]
+fn whoever_seemed_silent_because_the_store_was_has_a_new_grace() {
+    let mut stage = three(scenario_policy());
+    // The store is gone before we notice: no renewal arrives and no write succeeds.
+    stage.fail("its grace has passed", usize::MAX);
+    stage.run_until(20.0).kill("a");
+    stage.run_until(75.0);
+    assert_eq!(stage.ready("a"), True, "its mark was not written");
+    stage.lose_the_store();
+    stage.run_until(100.0);
+    stage.failures.clear();
+    stage.find_the_store();
+    stage.run_until(149.0);
+    assert_eq!(stage.ready("a"), True, "it is not judged by what we could not hear");
+    stage.run_until(151.0);
+    assert_eq!(stage.ready("a"), Unknown);
+}
+
+#[test]
+fn a_mark_that_had_to_wait_is_dropped_when_the_node_is_heard() {
+    let mut stage = three(scenario_policy());
+    stage.hold_back("its grace has passed");
+    stage.run_until(20.0).kill("a");
+    stage.run_until(75.0);
+    stage.renew("a");
+    let proposal = stage.held_back[0].clone();
+    assert_eq!(stage.core.moot(&proposal, stage.now()), Some("the node was heard meanwhile"));
+    stage.lose_the_store();
+    assert_eq!(stage.core.moot(&proposal, stage.now()), Some("nothing is judged now"));
+}
+
+#[test]
 fn nobody_is_evicted_until_the_fleet_was_heard_for_a_whole_grace() {
     let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
     let mut stage = three(policy);

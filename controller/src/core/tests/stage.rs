@@ -35,7 +35,10 @@ pub(super) struct Stage {
     leases: HashMap<String, Timestamp>,
     agents: BTreeMap<String, Agent>,
     /// How many of the next writes of this kind fail.
-    failures: Vec<(&'static str, usize)>,
+    pub(super) failures: Vec<(&'static str, usize)>,
+    /// Proposals with this reason are kept instead of being performed.
+    hold_back: Option<&'static str>,
+    pub(super) held_back: Vec<Proposal>,
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
     /// What the decisions were made of, and when.
@@ -43,6 +46,8 @@ pub(super) struct Stage {
     /// Who tells of them, if anybody.
     pub(super) stories: Option<Stories>,
     heard: bool,
+    /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
+    pub(super) sure_of_itself: bool,
 }
 
 /// What a machine does every ten seconds.
@@ -71,10 +76,13 @@ impl Stage {
             leases: HashMap::new(),
             agents: BTreeMap::new(),
             failures: Vec::new(),
+            hold_back: None,
+            held_back: Vec::new(),
             history: Vec::new(),
             notes: Vec::new(),
             stories: None,
             heard: false,
+            sure_of_itself: false,
         }
     }
 
@@ -278,6 +286,20 @@ impl Stage {
         }
     }
 
+    /// Proposals with this reason take long.
+    pub(super) fn hold_back(&mut self, why: &'static str) {
+        self.hold_back = Some(why);
+    }
+
+    /// What took long is done.
+    pub(super) fn let_go(&mut self) {
+        self.hold_back = None;
+        for proposal in std::mem::take(&mut self.held_back) {
+            self.perform(proposal);
+        }
+        self.act();
+    }
+
     /// The next writes whose reason is this fail.
     pub(super) fn fail(&mut self, why: &'static str, times: usize) {
         self.failures.push((why, times));
@@ -304,6 +326,9 @@ impl Stage {
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             let plan = self.core.decide(self.now());
+            let again = self.core.decide(self.now());
+            assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
+            assert_eq!(again.notes, [], "nor noted");
             self.notes.extend(plan.notes.iter().map(|note| (self.millis, note.clone())));
             if let Some(stories) = &mut self.stories {
                 stories.tell(plan.notes, at_ms(self.millis));
@@ -329,6 +354,9 @@ impl Stage {
     }
 
     fn perform(&mut self, proposal: Proposal) {
+        if self.hold_back.is_some_and(|why| why == proposal.why) {
+            return self.held_back.push(proposal);
+        }
         let now = self.now();
         let span = self.stories.as_mut().map(|stories| stories.begin(&proposal, self.core.world(), now));
         let Proposal { room, subject, action, why } = proposal;
@@ -370,6 +398,12 @@ impl Stage {
                 let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
                 if held.meta.uid != Some(*uid) {
                     return Err(Failure::Gone);
+                }
+                if self.sure_of_itself {
+                    let rooms = self.rooms();
+                    assert!(!rooms.zones.is_disrupted(), "{} leaves while every zone is lost", key.name);
+                    assert!(rooms.hold.until <= self.now().mono, "{} leaves during a hold", key.name);
+                    assert!(self.heard, "{} leaves while the store is not heard", key.name);
                 }
                 self.note(format!("evict {}", key.name));
                 held.meta.deletion_timestamp = Some(self.now().wall);

@@ -1,0 +1,139 @@
+//! How to call `muster` and grpcurl on what runs here, so that a line works when it is pasted. Pure.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use muster_rpc::tls::TlsFlags;
+
+/// The usual places: where they are, a command need not say so.
+const STORE: &str = "127.0.0.1:7400";
+const CONTROLLER: &str = "127.0.0.1:7500";
+
+/// A `muster` that asks this store and this controller.
+pub(super) struct Muster<'a> {
+    /// The program, as a shell finds it.
+    pub(super) program: String,
+    pub(super) store: SocketAddr,
+    pub(super) controller: SocketAddr,
+    pub(super) tls: &'a TlsFlags,
+}
+
+impl Muster<'_> {
+    /// The line that runs a command; what it asks of the store and of the controller is added.
+    pub(super) fn line(&self, command: &str) -> String {
+        let Muster { program, store, controller, tls } = self;
+        let scheme = if tls.tls_cert.is_some() { "https" } else { "http" };
+        let mut line = format!("{} {command}", quoted(program));
+        if store.to_string() != STORE {
+            line.push_str(&format!(" --store {scheme}://{store}"));
+        }
+        if controller.to_string() != CONTROLLER {
+            line.push_str(&format!(" --controller {scheme}://{controller}"));
+        }
+        if let Some((ca, cert, key)) = files(tls) {
+            line.push_str(&format!(" --tls-ca {ca} --tls-cert {cert} --tls-key {key}"));
+        }
+        line
+    }
+}
+
+/// How grpcurl is called on a server that is protected like this one.
+pub(super) struct Grpcurl<'a>(pub(super) &'a TlsFlags);
+
+impl fmt::Display for Grpcurl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match files(self.0) {
+            Some((ca, cert, key)) => write!(f, "grpcurl -cacert {ca} -cert {cert} -key {key}"),
+            None => f.write_str("grpcurl -plaintext"),
+        }
+    }
+}
+
+fn files(tls: &TlsFlags) -> Option<(String, String, String)> {
+    let path =
+        |file: &Option<std::path::PathBuf>| file.as_ref().map(|path| quoted(&path.display().to_string()));
+    Some((path(&tls.tls_client_ca)?, path(&tls.tls_cert)?, path(&tls.tls_key)?))
+}
+
+/// How a shell in this directory calls a program: by its name where the path leads to it, by its way from here where it
+/// lies below.
+pub(super) fn called(
+    program: &Path,
+    here: Option<&Path>,
+    path: impl Iterator<Item = std::path::PathBuf>,
+) -> String {
+    let name = program.file_name().unwrap_or_default();
+    let mut found = path.map(|folder| folder.join(name)).filter(|candidate| candidate.is_file());
+    if found.next().is_some_and(|found| found == program) {
+        return name.to_string_lossy().into_owned();
+    }
+    let below = here.and_then(|here| program.strip_prefix(here).ok());
+    let way = below.map(|below| Path::new(".").join(below));
+    way.as_deref().unwrap_or(program).display().to_string()
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_line_says_only_what_is_not_as_usual() {
+        let plain = TlsFlags::default();
+        let file = |name: &str| Some(PathBuf::from(name));
+        let mutual = TlsFlags {
+            tls_cert: file("c.pem"),
+            tls_key: file("my key.pem"),
+            tls_client_ca: file("ca.pem"),
+            insecure: false,
+        };
+        for (store, controller, tls, expected) in [
+            (STORE, CONTROLLER, &plain, "muster get nodes"),
+            (
+                "127.0.0.1:1",
+                "127.0.0.1:2",
+                &plain,
+                "muster get nodes --store http://127.0.0.1:1 --controller http://127.0.0.1:2",
+            ),
+            (
+                STORE,
+                "127.0.0.1:2",
+                &mutual,
+                "muster get nodes --controller https://127.0.0.1:2 --tls-ca ca.pem --tls-cert c.pem --tls-key 'my key.pem'",
+            ),
+        ] {
+            let program = "muster".to_owned();
+            let muster = Muster { program, store: address(store), controller: address(controller), tls };
+            assert_eq!(muster.line("get nodes"), expected);
+        }
+        assert_eq!(Grpcurl(&plain).to_string(), "grpcurl -plaintext");
+        assert_eq!(Grpcurl(&mutual).to_string(), "grpcurl -cacert ca.pem -cert c.pem -key 'my key.pem'");
+    }
+
+    #[test]
+    fn a_program_is_called_the_shortest_way_that_works() {
+        let home = tempfile::tempdir().unwrap();
+        let program = home.path().join("target/release/muster");
+        std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+        std::fs::write(&program, "").unwrap();
+        let no_path = std::iter::empty;
+        let on_path = || std::iter::once(program.parent().unwrap().to_owned());
+        assert_eq!(called(&program, Some(home.path()), on_path()), "muster");
+        assert_eq!(called(&program, Some(home.path()), no_path()), "./target/release/muster");
+        assert_eq!(called(&program, Some(Path::new("/elsewhere")), no_path()), program.display().to_string());
+    }
+}

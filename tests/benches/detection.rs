@@ -1,0 +1,69 @@
+//! How long after its last renewal a node is seen to be Unknown.
+//!
+//! `cargo bench -p muster-tests --bench detection`: the real store and controller with a grace of 5 s; twenty nodes renew
+//! their leases out of step and then fall silent one after the other. Silence is measured from the acknowledgement of
+//! the last renewal to the moment a watcher is told.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
+#![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use muster_proto::pb;
+use muster_tests::controller_process::ControllerProcess;
+use muster_tests::fixtures::{NodeWords, held, lease, node};
+use muster_tests::fleet::ready;
+use muster_tests::process::Launch;
+use muster_tests::{Api, Follow};
+
+const NODES: usize = 20;
+const GRACE: Duration = Duration::from_secs(5);
+/// Between the last renewals of two nodes: no two share a deadline, and none lies on a round second.
+const STAGGER: Duration = Duration::from_millis(97);
+
+#[tokio::main]
+async fn main() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Launch::on(directory.path()).start();
+    let api = store.api();
+    let names: Vec<String> = (0..NODES).map(|i| format!("n{i:02}")).collect();
+    for name in &names {
+        api.create(node(name).ready("True")).await.unwrap();
+        api.create(held(lease(name), name, 5)).await.unwrap();
+    }
+    let flags = ["--node-monitor-grace-period=5s", "--node-monitor-period=1s", "--leader-elect=false"];
+    let _controller = ControllerProcess::start(&store.url(), &flags);
+    let mut last = BTreeMap::new();
+    for _ in 0..3 {
+        for name in &names {
+            renew(&api, name).await;
+            last.insert(name.clone(), Instant::now());
+            tokio::time::sleep(STAGGER).await;
+        }
+    }
+    let mut silences = follow(&api, last).await;
+    silences.sort();
+    let (first, middle, worst) = (silences[0], silences[NODES / 2], silences[NODES - 1]);
+    println!(
+        "{NODES} nodes, grace {GRACE:?}: first {first:.3?}, median {middle:.3?}, last {worst:.3?} after the last renewal"
+    );
+}
+
+async fn renew(api: &Api, name: &str) {
+    api.renew(&format!("kube-node-lease/{name}"), name).await.unwrap();
+}
+
+/// The silence of each node when it was seen to be Unknown.
+async fn follow(api: &Api, last: BTreeMap<String, Instant>) -> Vec<Duration> {
+    let mut watch = api.watch::<pb::Node>(Follow::default()).await.unwrap();
+    let mut silences = BTreeMap::new();
+    while silences.len() < NODES {
+        let seen = watch.next().await;
+        let name = &seen.record.metadata.as_ref().unwrap().name;
+        if ready(&seen.record) == "Unknown" {
+            silences.entry(name.clone()).or_insert_with(|| last[name].elapsed());
+        }
+    }
+    silences.into_values().collect()
+}

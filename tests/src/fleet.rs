@@ -1,0 +1,163 @@
+//! A fleet of real processes: a store, a controller and agents, in a tenth of their usual time.
+
+use std::time::Duration;
+
+use muster_proto::pb;
+use muster_proto::pb::fleet_service_client::FleetServiceClient;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::agent_process::{AgentProcess, Home, is_ready, node_where};
+use crate::api::Api;
+use crate::controller_process::ControllerProcess;
+use crate::fixtures::{Described, NodeWords, node};
+use crate::process::{Launch, PATIENCE, StoreProcess, channel};
+use crate::{eventually, patiently};
+
+/// Profile T: all durations divided by ten, all rates times ten. The grace is a little longer than that, so that a busy
+/// machine does not make healthy agents look dead.
+pub const SHORT: [&str; 8] = [
+    "--node-monitor-period=500ms",
+    "--node-monitor-grace-period=6s",
+    "--node-startup-grace-period=6s",
+    "--node-eviction-rate=1",
+    "--secondary-node-eviction-rate=0.1",
+    "--eviction-hold=0s",
+    "--pod-gc-period=2s",
+    "--pod-gc-quarantine=4s",
+];
+
+/// A store and a controller; agents join it.
+pub struct Fleet {
+    pub store: StoreProcess,
+    pub controller: ControllerProcess,
+    pub api: Api,
+    homes: Vec<Home>,
+    _directory: TempDir,
+}
+
+impl Fleet {
+    pub fn start(flags: &[&str]) -> Fleet {
+        Self::with(flags, |_| {})
+    }
+
+    /// Starts the controller when the records are as it should find them.
+    pub fn with(flags: &[&str], prepare: impl FnOnce(&StoreProcess)) -> Fleet {
+        let directory = tempfile::tempdir().expect("a directory for a store");
+        let store = Launch::on(directory.path()).start();
+        prepare(&store);
+        let controller = controller(&store, flags);
+        let api = store.api();
+        Fleet { store, controller, api, homes: Vec::new(), _directory: directory }
+    }
+
+    /// Another controller in the place of this one, which is killed.
+    pub fn replace_controller(&mut self, flags: &[&str]) {
+        self.controller = controller(&self.store, flags);
+    }
+
+    /// A real agent of that name in that zone, once its node is Ready.
+    pub async fn agent(&mut self, name: &str, zone: &str) -> AgentProcess {
+        let home = Home::new();
+        let launch = home.agent(name, &self.store.url());
+        let agent = match zone {
+            "" => launch.start(),
+            zone => launch.flag("node-labels", &format!("topology.kubernetes.io/zone={zone}")).start(),
+        };
+        self.homes.push(home);
+        node_where(&self.api, name, "it is ready", is_ready).await;
+        agent
+    }
+
+    /// A node that nobody answers for, with that Ready.
+    pub async fn paper_node(&self, name: &str, zone: &str, ready: &str) -> pb::Node {
+        let record = node(name).label("topology.kubernetes.io/zone", zone).ready(ready);
+        self.api.create(record).await.expect("a node can be created")
+    }
+
+    pub fn service(&self) -> FleetServiceClient<Channel> {
+        FleetServiceClient::new(channel(&self.controller.url()))
+    }
+
+    pub async fn fleet(&self) -> pb::Fleet {
+        let answer = patiently("the fleet", async { self.service().get_fleet(pb::GetFleetRequest {}).await });
+        answer.await.expect("the controller answers").into_inner().fleet.expect("it has a fleet")
+    }
+
+    pub async fn explain(&self, name: &str) -> pb::ExplainNodeResponse {
+        let request = pb::ExplainNodeRequest { name: name.to_owned() };
+        let answer = patiently("an explanation", async { self.service().explain_node(request).await });
+        answer.await.expect("the controller answers").into_inner()
+    }
+
+    /// What is done, held back or refused for a node, in a word.
+    pub async fn state_of(&self, name: &str, action: &str) -> String {
+        let account = self.explain(name).await;
+        let told = account.explanations.into_iter().find(|told| told.action == action);
+        told.map(|told| told.state).unwrap_or_default()
+    }
+
+    pub async fn node_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {
+        node_where(&self.api, name, what, holds).await
+    }
+
+    /// Waits until the controller says this of itself.
+    pub async fn fleet_where(&self, what: &str, holds: impl Fn(&pb::Fleet) -> bool) -> pb::Fleet {
+        eventually(PATIENCE, &format!("the fleet: {what}"), || async {
+            Some(self.fleet().await).filter(&holds)
+        })
+        .await
+    }
+
+    /// Drains a node to the end; says every turn of it.
+    pub async fn drain(&self, request: pb::DrainNodeRequest) -> Result<Vec<pb::DrainNodeResponse>, Status> {
+        let mut progress = self.service().drain_node(request).await?.into_inner();
+        let mut told = Vec::new();
+        while let Some(turn) = patiently("the next turn of a drain", progress.message()).await? {
+            told.push(turn);
+        }
+        Ok(told)
+    }
+}
+
+fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
+    // Whoever is replaced was killed: its lease has to run out, which must not take long here.
+    let lease = [
+        "--leader-elect-lease-duration=2s",
+        "--leader-elect-renew-deadline=1500ms",
+        "--leader-elect-retry-period=200ms",
+    ];
+    let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+    let is_usual = |usual: &&str| flags.iter().all(|flag| name(flag) != name(usual));
+    let all: Vec<&str> =
+        SHORT.into_iter().chain(lease).filter(is_usual).chain(flags.iter().copied()).collect();
+    ControllerProcess::start(&store.url(), &all)
+}
+
+/// A machine that does not answer, without being told so.
+pub fn freeze(agent: &AgentProcess) {
+    agent.signal(Signal::STOP);
+}
+
+/// It answers again.
+pub fn thaw(agent: &AgentProcess) {
+    agent.signal(Signal::CONT);
+}
+
+/// A node's taints as `kubectl` writes them, without what all keys begin with.
+pub fn taints(node: &pb::Node) -> Vec<String> {
+    let taints = node.spec.iter().flat_map(|spec| &spec.taints);
+    taints
+        .map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect))
+        .collect()
+}
+
+/// Ready as the record has it.
+pub fn ready(node: &pb::Node) -> &str {
+    crate::agent_process::condition(node, "Ready").map_or("", |ready| &ready.status)
+}
+
+/// How long something that must not happen is waited for: several assessments of the zones.
+pub const A_WHILE: Duration = Duration::from_secs(4);

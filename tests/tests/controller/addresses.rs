@@ -1,0 +1,74 @@
+use muster_proto::pb;
+use muster_tests::agent_process::events;
+use muster_tests::fixtures::*;
+use muster_tests::fleet::Fleet;
+use muster_tests::process::PATIENCE;
+use muster_tests::{eventually, fleet};
+
+fn block(node: &pb::Node) -> &str {
+    node.spec.as_ref().map_or("", |spec| &spec.pod_cidr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s145_s146_blocks_are_given_until_there_are_none_and_again_when_one_is_free() {
+    let flags = ["--allocate-node-cidrs", "--cluster-cidr=10.10.0.0/23"];
+    let mut fleet = Fleet::start(&flags);
+    let _agent = fleet.agent("a", "").await;
+    let a = fleet.node_where("a", "it has a block", |node| !block(node).is_empty()).await;
+    assert_eq!(block(&a), "10.10.0.0/24");
+    fleet.paper_node("b", "", "True").await;
+    let b = fleet.node_where("b", "it has a block", |node| !block(node).is_empty()).await;
+    assert_eq!(block(&b), "10.10.1.0/24");
+
+    fleet.paper_node("c", "", "True").await;
+    eventually(PATIENCE, "it is told that there is none", || async {
+        (!events(&fleet.api, "c", "CIDRNotAvailable").await.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(fleet.state_of("c", "AssignCidr").await, "Waiting");
+    let pool = &fleet.fleet().await.cidr_pools[0];
+    assert_eq!((pool.blocks, pool.used, pool.waiting), (2, 2, 1));
+
+    fleet.api.delete::<pb::Node>("b").await.unwrap();
+    let c = fleet.node_where("c", "it has a block", |node| !block(node).is_empty()).await;
+    assert_eq!(block(&c), "10.10.1.0/24");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s150_one_node_from_elsewhere_stops_the_giving_and_nothing_else() {
+    let flags = ["--allocate-node-cidrs", "--cluster-cidr=10.10.0.0/16"];
+    let mut fleet = Fleet::start(&flags);
+    fleet.api.create(node("old").pod_cidrs(&["172.10.0.0/24"]).ready("True")).await.unwrap();
+    fleet.replace_controller(&flags);
+    let told = fleet.fleet_where("it says what is wrong", |fleet| !fleet.cidr_failure.is_empty()).await;
+    assert!(told.cidr_failure.contains("node old"), "{}", told.cidr_failure);
+    // It never beats, so it is found silent all the same.
+    fleet.node_where("old", "it is Unknown", |node| fleet::ready(node) == "Unknown").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    let inventory = directory.path().join("machines.toml");
+    std::fs::write(
+        &inventory,
+        "[[machine]]\nname = \"kept\"\nprovider-id = \"x://1\"\nstate = \"running\"\n",
+    )
+    .unwrap();
+    let cloud = muster_tests::cloud_process::CloudProcess::start(&inventory);
+    let flags = [format!("--cloud-provider={}", cloud.url()), "--cloud-delete-confirmations=2".to_owned()];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let fleet = Fleet::start(&flags);
+    fleet.paper_node("kept", "", "Unknown").await;
+    fleet.paper_node("lost", "", "Unknown").await;
+    fleet.paper_node("well", "", "True").await;
+    eventually(PATIENCE, "the node without a machine is gone", || async {
+        fleet.api.get::<pb::Node>("lost").await.is_err().then_some(())
+    })
+    .await;
+    for name in ["kept", "well"] {
+        assert!(fleet.api.get::<pb::Node>(name).await.is_ok(), "{name}");
+    }
+    let brake = fleet.fleet().await.cloud.unwrap();
+    assert_eq!((brake.confirmations, brake.used, brake.held_back), (2, 1, 0));
+}

@@ -1,0 +1,146 @@
+use muster_proto::pb;
+use muster_tests::agent_process::{events, runs};
+use muster_tests::eventually;
+use muster_tests::fixtures::*;
+use muster_tests::fleet::{Fleet, taints};
+use muster_tests::process::PATIENCE;
+use tonic::Code;
+
+use crate::work::sleeper;
+
+fn drain(name: &str, options: pb::DrainOptions) -> pb::DrainNodeRequest {
+    let (name, reason) = (name.to_owned(), "a new kernel".to_owned());
+    pb::DrainNodeRequest { name, reason, options: Some(options), timeout: None, plan_only: false }
+}
+
+fn managed(name: &str, node: &str) -> pb::Pod {
+    sleeper(name, node, 600).label("app", "web").owned_by("ReplicaSet", "web", "uid-of-web")
+}
+
+fn daemon(name: &str, node: &str) -> pb::Pod {
+    sleeper(name, node, 600).owned_by("DaemonSet", "logs", "uid-of-logs")
+}
+
+/// What a plan or a turn of a drain says of a pod: its action and state.
+fn told(turn: &pb::DrainNodeResponse, name: &str) -> (String, String) {
+    let pod = turn.pods.iter().find(|pod| pod.name == name).unwrap();
+    (pod.action.clone(), pod.state.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
+    let mut fleet = Fleet::start(&[]);
+    let _agent = fleet.agent("a", "").await;
+    let mut service = fleet.service();
+    let request = |reason: &str| pb::CordonNodeRequest { name: "a".to_owned(), reason: reason.to_owned() };
+    let refused = service.cordon_node(request(" ")).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message().starts_with("reason: is required")),
+        (Code::InvalidArgument, true)
+    );
+    let first = service.cordon_node(request("the fan is loud")).await.unwrap().into_inner().node.unwrap();
+    let second = service.cordon_node(request("another reason")).await.unwrap().into_inner().node.unwrap();
+    let cordon = second.spec.unwrap().cordon.unwrap();
+    assert_eq!((cordon.requested_by.as_str(), cordon.reason.as_str()), ("admin", "the fan is loud"));
+    assert!(first.spec.unwrap().unschedulable);
+    fleet.node_where("a", "nothing new comes", |node| taints(node) == ["unschedulable:NoSchedule"]).await;
+    eventually(PATIENCE, "its agent tells of it", || async {
+        (!events(&fleet.api, "a", "NodeNotSchedulable").await.is_empty()).then_some(())
+    })
+    .await;
+
+    service.uncordon_node(pb::UncordonNodeRequest { name: "a".to_owned() }).await.unwrap();
+    fleet.node_where("a", "new pods may come", |node| taints(node).is_empty()).await;
+    let missing = service.uncordon_node(pb::UncordonNodeRequest { name: "b".to_owned() }).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_said() {
+    let mut fleet = Fleet::start(&[]);
+    let agent = fleet.agent("a", "").await;
+    for record in [managed("web", "a"), daemon("logs", "a"), sleeper("alone", "a", 600)] {
+        fleet.api.create(record).await.unwrap();
+    }
+    let (web, alone, logs) =
+        (agent.process_of("web").await, agent.process_of("alone").await, agent.process_of("logs").await);
+
+    let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", pb::DrainOptions::default()) };
+    let plan = fleet.drain(plan).await.unwrap();
+    assert_eq!((plan.len(), plan[0].state.as_str()), (1, "Refused"));
+    for (name, action) in [("web", "Evict"), ("logs", "Refuse"), ("alone", "Refuse")] {
+        assert_eq!(told(&plan[0], name).0, action, "{name}");
+    }
+    let untouched: pb::Node = fleet.api.get("a").await.unwrap();
+    assert!(!untouched.spec.unwrap().unschedulable, "a plan changes nothing");
+
+    let refused = fleet.drain(drain("a", pb::DrainOptions::default())).await.unwrap();
+    assert_eq!(refused.last().unwrap().state, "Refused");
+    let cordoned = fleet.node_where("a", "its drain has failed", |node| {
+        node.spec.as_ref().unwrap().drain.as_ref().is_some_and(|drain| drain.state == "Failed")
+    });
+    assert!(cordoned.await.spec.unwrap().unschedulable);
+    assert!(runs(web) && runs(alone) && runs(logs), "nothing was evicted");
+
+    let options = pb::DrainOptions { force: true, ignore_daemonsets: true, ..Default::default() };
+    let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", options) };
+    let plan = fleet.drain(plan).await.unwrap();
+    assert_eq!(plan[0].state, "Planned");
+    let done = fleet.drain(drain("a", options)).await.unwrap();
+    let last = done.last().unwrap();
+    assert_eq!(last.state, "Complete", "{}", last.message);
+    assert!(!runs(web) && !runs(alone), "complete means that the agent has confirmed it");
+    assert!(runs(logs), "daemons stay");
+    assert_eq!(told(&plan[0], "logs").0, told(last, "logs").0);
+    let drained: pb::Node = fleet.api.get("a").await.unwrap();
+    let record = drained.spec.unwrap().drain.unwrap();
+    assert_eq!(
+        (record.state.as_str(), record.requested_by.as_str(), record.reason.as_str()),
+        ("Complete", "admin", "a new kernel")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
+    let mut fleet = Fleet::start(&[]);
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(budget("web", ("app", "web"), "1")).await.unwrap();
+    fleet.api.create(managed("web", "a")).await.unwrap();
+    let pid = agent.process_of("web").await;
+    let budget_is = |allowed: i32| {
+        let fleet = &fleet;
+        async move {
+            eventually(PATIENCE, "the budget counts", || async {
+                let budget: pb::DisruptionBudget = fleet.api.get("default/web").await.unwrap();
+                let status = budget.status.clone().unwrap_or_default();
+                (status.current_healthy == 1 && status.disruptions_allowed == allowed).then_some(budget)
+            })
+            .await
+        }
+    };
+    let held = budget_is(0).await;
+
+    let mut progress = fleet.service().drain_node(drain("a", Default::default())).await.unwrap().into_inner();
+    loop {
+        let turn = progress.message().await.unwrap().unwrap();
+        if told(&turn, "web") == ("Evict".to_owned(), "Blocked".to_owned()) {
+            assert!(turn.pods[0].reason.contains("web"), "it names the budget: {}", turn.pods[0].reason);
+            break;
+        }
+    }
+    assert!(runs(pid));
+    let relaxed = pb::DisruptionBudget {
+        spec: held
+            .spec
+            .clone()
+            .map(|spec| pb::DisruptionBudgetSpec { min_available: "0".to_owned(), ..spec }),
+        ..held
+    };
+    fleet.api.update(relaxed.at(0)).await.unwrap();
+    let mut last = None;
+    while let Some(turn) = progress.message().await.unwrap() {
+        last = Some(turn);
+    }
+    assert_eq!(last.unwrap().state, "Complete");
+    assert!(!runs(pid));
+}

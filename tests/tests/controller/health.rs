@@ -1,0 +1,111 @@
+use muster_proto::pb;
+use muster_tests::agent_process::{events, is_ready, pod_where, runs};
+use muster_tests::fixtures::*;
+use muster_tests::fleet::{A_WHILE, Fleet, freeze, ready, taints, thaw};
+use muster_tests::process::PATIENCE;
+use muster_tests::{eventually, stays};
+
+use crate::work::sleeper;
+
+fn is_leaving(pod: &pb::Pod) -> bool {
+    pod.metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some())
+}
+
+fn pod_ready(pod: &pb::Pod) -> &str {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().find(|held| held.r#type == "Ready").map_or("", |held| &held.status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
+    let mut fleet = Fleet::start(&[]);
+    let _other = fleet.agent("b", "").await;
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
+    pod_where(&fleet.api, "default/p", "it is ready", |pod| pod_ready(pod) == "True").await;
+
+    freeze(&agent);
+    let lost = fleet.node_where("a", "it is Unknown", |node| ready(node) == "Unknown").await;
+    let conditions = lost.status.as_ref().unwrap().conditions.iter();
+    let unknown: Vec<&str> =
+        conditions.filter(|held| held.status == "Unknown").map(|held| held.r#type.as_str()).collect();
+    assert_eq!(unknown, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
+    fleet
+        .node_where("a", "its pods are driven off", |node| {
+            ["unreachable:NoSchedule", "unreachable:NoExecute"]
+                .iter()
+                .all(|taint| taints(node).contains(&(*taint).to_owned()))
+        })
+        .await;
+    pod_where(&fleet.api, "default/p", "nobody vouches for it", |pod| pod_ready(pod) == "False").await;
+    assert_eq!(events(&fleet.api, "a", "NodeNotReady").await.len(), 1);
+    assert_eq!(fleet.state_of("a", "Taint").await, "Done");
+
+    thaw(&agent);
+    fleet.node_where("a", "it is Ready", is_ready).await;
+    fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
+    pod_where(&fleet.api, "default/p", "its agent vouches for it", |pod| pod_ready(pod) == "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_a_pod_leaves_a_lost_machine_and_ends_when_that_returns() {
+    let mut fleet = Fleet::start(&[]);
+    let _other = fleet.agent("b", "").await;
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(sleeper("p", "a", 1)).await.unwrap();
+    let pid = agent.process_of("p").await;
+
+    freeze(&agent);
+    let leaving = pod_where(&fleet.api, "default/p", "it has to leave", is_leaving).await;
+    let conditions = &leaving.status.as_ref().unwrap().conditions;
+    let target = conditions.iter().find(|held| held.r#type == "DisruptionTarget").unwrap();
+    assert_eq!((target.status.as_str(), target.reason.as_str()), ("True", "DeletionByTaintManager"));
+    stays(A_WHILE, "nobody removes the record in place of the agent", || async {
+        fleet.api.get::<pb::Pod>("default/p").await.is_ok() && runs(pid)
+    })
+    .await;
+
+    thaw(&agent);
+    eventually(PATIENCE, "the pod is gone", || async {
+        fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
+    })
+    .await;
+    assert!(!runs(pid), "the record went before the process");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s115_a_machine_that_returns_in_time_keeps_its_work() {
+    let mut fleet = Fleet::start(&[]);
+    let _other = fleet.agent("b", "").await;
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
+    let pid = agent.process_of("p").await;
+    freeze(&agent);
+    fleet
+        .node_where("a", "its pods are driven off", |node| {
+            taints(node).contains(&"unreachable:NoExecute".to_owned())
+        })
+        .await;
+    let account = fleet.explain("a").await;
+    assert_eq!(account.pods[0].decision, "Leaves");
+    assert_eq!(account.pods[0].toleration.as_ref().unwrap().toleration_seconds, Some(600));
+    thaw(&agent);
+    fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
+    assert!(runs(pid));
+    assert!(!is_leaving(&fleet.api.get("default/p").await.unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_what_an_administrator_wants_gone_goes_at_once() {
+    let mut fleet = Fleet::start(&[]);
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
+    let pid = agent.process_of("p").await;
+    let record: pb::Node = fleet.api.get("a").await.unwrap();
+    fleet.api.update(record.taint("broken:NoExecute").at(0)).await.unwrap();
+    eventually(PATIENCE, "the pod is gone", || async {
+        fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
+    })
+    .await;
+    assert!(!runs(pid));
+}

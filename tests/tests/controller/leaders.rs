@@ -1,0 +1,56 @@
+use muster_proto::pb;
+use muster_proto::pb::fleet_service_client::FleetServiceClient;
+use muster_tests::controller_process::ControllerProcess;
+use muster_tests::eventually;
+use muster_tests::fleet::{Fleet, SHORT, taints};
+use muster_tests::process::{PATIENCE, channel};
+
+async fn fleet_of(controller: &ControllerProcess) -> pb::Fleet {
+    let mut service = FleetServiceClient::new(channel(&controller.url()));
+    service.get_fleet(pb::GetFleetRequest {}).await.unwrap().into_inner().fleet.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_over_from_a_leader_that_is_killed() {
+    let mut fleet = Fleet::start(&[]);
+    let _agent = fleet.agent("a", "").await;
+    let leader = fleet.fleet().await.controller;
+    let lease = [
+        "--leader-elect-lease-duration=2s",
+        "--leader-elect-renew-deadline=1500ms",
+        "--leader-elect-retry-period=200ms",
+    ];
+    let flags: Vec<&str> = SHORT.into_iter().chain(lease).collect();
+    let standby = ControllerProcess::start(&fleet.store.url(), &flags);
+    let waits = eventually(PATIENCE, "the standby knows who leads", || async {
+        Some(fleet_of(&standby).await).filter(|told| told.leader == leader)
+    })
+    .await;
+    assert_eq!(waits.state, "Standby");
+    let refused = FleetServiceClient::new(channel(&standby.url()))
+        .drain_node(pb::DrainNodeRequest {
+            name: "a".to_owned(),
+            reason: "why".to_owned(),
+            ..Default::default()
+        })
+        .await
+        .unwrap_err();
+    assert!(refused.message().contains(&leader), "{}", refused.message());
+
+    let Fleet { controller, api, .. } = &mut fleet;
+    let replaced = std::mem::replace(controller, standby);
+    drop(replaced);
+    eventually(PATIENCE, "it leads", || async {
+        let told = fleet_of(controller).await;
+        (told.leader == told.controller && told.state == "Judging").then_some(())
+    })
+    .await;
+    // And it acts.
+    let record: pb::Node = api.get("a").await.unwrap();
+    let cordoned = pb::NodeSpec { unschedulable: true, ..record.spec.clone().unwrap() };
+    api.update(pb::Node { spec: Some(cordoned), ..record }).await.unwrap();
+    muster_tests::agent_process::node_where(api, "a", "its cordon has its taint", |node| {
+        taints(node) == ["unschedulable:NoSchedule"]
+    })
+    .await;
+}

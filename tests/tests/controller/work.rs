@@ -1,0 +1,68 @@
+use muster_proto::pb;
+use muster_tests::agent_process::pod_where;
+use muster_tests::eventually;
+use muster_tests::fixtures::*;
+use muster_tests::fleet::Fleet;
+use muster_tests::process::PATIENCE;
+
+/// A pod that sleeps on a node, and stays on one that is not heard for so many seconds.
+pub(crate) fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
+    let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
+    toleration.toleration_seconds = Some(seconds);
+    let pod = pod(name).on(node).grace(2).toleration(toleration);
+    pod.spec(|spec| spec.containers[0].command = ["sleep", "1000"].map(str::to_owned).to_vec())
+}
+
+fn scheduled(pod: &pb::Pod) -> Option<&pb::PodCondition> {
+    pod.status.as_ref()?.conditions.iter().find(|held| held.r#type == "PodScheduled")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s172_a_pod_waits_says_why_and_runs_when_a_machine_comes() {
+    let mut fleet = Fleet::start(&[]);
+    fleet.api.create(sleeper("p", "", 600)).await.unwrap();
+    fleet.paper_node("full", "", "True").await;
+    let waits = pod_where(&fleet.api, "default/p", "it says why it waits", |pod| {
+        scheduled(pod).is_some_and(|held| held.message.starts_with("0/1 nodes are available"))
+    });
+    let waits = waits.await;
+    let condition = scheduled(&waits).unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Unschedulable"));
+    assert_eq!(fleet.fleet().await.pending_pods, 1);
+
+    let agent = fleet.agent("a", "").await;
+    agent.process_of("p").await;
+    let placed: pb::Pod = fleet.api.get("default/p").await.unwrap();
+    assert_eq!(placed.spec.unwrap().node_name, "a");
+    fleet.fleet_where("nobody waits", |fleet| fleet.pending_pods == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s159_pods_of_a_machine_that_was_taken_off_the_roll_are_collected() {
+    let fleet = Fleet::start(&[]);
+    fleet.paper_node("a", "", "True").await;
+    for name in ["p", "q"] {
+        fleet.api.create(sleeper(name, "a", 600)).await.unwrap();
+    }
+    fleet.api.delete::<pb::Node>("a").await.unwrap();
+    eventually(PATIENCE, "its pods are gone", || async {
+        let pods = fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records;
+        pods.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s161_pods_of_a_machine_that_somebody_vouches_is_off_are_collected() {
+    let fleet = Fleet::start(&[]);
+    let lost = fleet.paper_node("a", "", "Unknown").await;
+    fleet.api.create(sleeper("ends", "a", 600)).await.unwrap();
+    fleet.api.create(sleeper("stays", "a", 600)).await.unwrap();
+    fleet.api.delete::<pb::Pod>("default/ends").await.unwrap();
+    fleet.api.update(lost.taint("node.kubernetes.io/out-of-service:NoSchedule").at(0)).await.unwrap();
+    eventually(PATIENCE, "the pod that ends is gone", || async {
+        fleet.api.get::<pb::Pod>("default/ends").await.is_err().then_some(())
+    })
+    .await;
+    assert!(fleet.api.get::<pb::Pod>("default/stays").await.is_ok(), "nobody asked for its end");
+}

@@ -1,0 +1,115 @@
+use muster_proto::pb;
+use muster_tests::fleet::{A_WHILE, Fleet, taints};
+use muster_tests::stays;
+
+fn given_up(nodes: &[pb::Node]) -> usize {
+    nodes.iter().filter(|node| taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))).count()
+}
+
+async fn nodes(fleet: &Fleet) -> Vec<pb::Node> {
+    fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
+    let mut fleet = Fleet::start(&["--eviction-hold=2s"]);
+    for name in ["z1", "z2", "z3"] {
+        fleet.paper_node(name, "z", "Unknown").await;
+    }
+    let _agents = [fleet.agent("z4", "z").await, fleet.agent("z5", "z").await];
+    fleet
+        .fleet_where("the zone is assessed", |fleet| {
+            fleet.zones.iter().any(|zone| zone.nodes == 5 && zone.state == "PartialDisruption")
+        })
+        .await;
+    stays(A_WHILE, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    let account = fleet.explain("z1").await;
+    let taint = account.explanations.iter().find(|told| told.action == "Taint").unwrap();
+    assert_eq!((taint.state.as_str(), taint.earliest), ("Paused", None));
+    assert!(taint.reason.starts_with("3 of 5 nodes are not Ready"), "{}", taint.reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s130_a_lost_zone_is_given_up_one_by_one_while_another_lives() {
+    let mut fleet = Fleet::start(&[]);
+    let _lives = fleet.agent("b1", "b").await;
+    for name in ["a1", "a2", "a3"] {
+        fleet.paper_node(name, "a", "False").await;
+    }
+    for name in ["a1", "a2", "a3"] {
+        fleet
+            .node_where(name, "it is given up", |node| {
+                taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))
+            })
+            .await;
+    }
+    let told = fleet.fleet_where("all are counted", |fleet| {
+        fleet.zones.iter().any(|zone| zone.zone == "a" && zone.evictions == 3)
+    });
+    assert_eq!(told.await.zones.iter().find(|zone| zone.zone == "a").unwrap().state, "FullDisruption");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s131_s132_nothing_moves_while_all_is_lost_and_one_return_is_enough() {
+    let mut fleet = Fleet::start(&[]);
+    for name in ["a1", "a2", "b1"] {
+        fleet.paper_node(name, &name[..1], "Unknown").await;
+    }
+    fleet.fleet_where("all zones are lost", |fleet| fleet.state == "FullDisruption").await;
+    stays(A_WHILE, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    assert_eq!(fleet.state_of("a1", "Taint").await, "Paused");
+
+    let _returns = fleet.agent("b2", "b").await;
+    for name in ["a1", "a2", "b1"] {
+        fleet
+            .node_where(name, "it is given up", |node| {
+                taints(node).contains(&"unreachable:NoExecute".to_owned())
+            })
+            .await;
+    }
+    assert_eq!(fleet.fleet().await.state, "Judging");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_waits_for() {
+    use muster_tests::fixtures::*;
+
+    let mut fleet = Fleet::start(&[]);
+    let _lives = [fleet.agent("b1", "b").await, fleet.agent("b2", "b").await];
+    for name in ["a1", "a2"] {
+        fleet.paper_node(name, "a", "Unknown").await;
+        let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
+        toleration.toleration_seconds = Some(10);
+        fleet.api.create(pod(&format!("on-{name}")).on(name).toleration(toleration)).await.unwrap();
+    }
+    fleet
+        .node_where("a1", "it is given up", |node| taints(node).contains(&"unreachable:NoExecute".to_owned()))
+        .await;
+
+    // A hold that outlasts the test: whoever is evicted from now on should not be.
+    fleet.replace_controller(&["--eviction-hold=10m"]);
+    let held = fleet.fleet_where("it holds back", |fleet| fleet.hold.is_some()).await;
+    assert_eq!(held.state, "Holding");
+    fleet
+        .node_where("a1", "its clock is stopped", |node| {
+            taints(node).iter().all(|taint| !taint.ends_with(":NoExecute"))
+        })
+        .await;
+    // The time that the pods of a1 had left before the controller was killed.
+    stays(std::time::Duration::from_secs(11), "no pod leaves", || async {
+        let pods = fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records;
+        pods.iter().all(|pod| pod.metadata.as_ref().unwrap().deletion_timestamp.is_none())
+    })
+    .await;
+    let account = fleet.explain("a1").await;
+    let taint = account.explanations.iter().find(|told| told.action == "Taint").unwrap();
+    assert_eq!(taint.state, "Paused");
+    assert!(
+        taint.reason.contains("nobody is evicted before the fleet was heard for 10 min"),
+        "{}",
+        taint.reason
+    );
+    assert!(taint.earliest.is_some(), "it says until when");
+    let hold = fleet.fleet().await.hold.unwrap();
+    assert_eq!((hold.heard, hold.nodes), (2, 4));
+}

@@ -1,0 +1,152 @@
+//! `deploy/grpcurl.md` as a customer reads it: every example pasted in order, to the real binaries, with the real
+//! grpcurl. A call of the schema that it lacks is an error.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use muster_tests::agent_process::Home;
+use muster_tests::controller_process::ControllerProcess;
+use muster_tests::cookbook::{Example, calls, examples, missing};
+use muster_tests::process::Launch;
+use muster_tests::tools::{own_tools, repository, tool};
+use muster_tests::{TestStore, eventually};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use serde_json::Value;
+
+/// Customers answer these themselves; nothing of ours does.
+const NOT_OURS: &str = "muster.v1.CloudProviderService";
+
+fn cookbook() -> Vec<Example> {
+    let path = repository().join("deploy/grpcurl.md");
+    examples(&fs::read_to_string(&path).unwrap())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every call that the schema has, and those that each process has besides.
+fn schema() -> BTreeSet<String> {
+    let files = FileDescriptorSet::decode(muster_proto::DESCRIPTORS).unwrap().file;
+    let mut calls: BTreeSet<String> =
+        ["Check", "Watch"].map(|method| format!("grpc.health.v1.Health/{method}")).into();
+    for file in files.iter().filter(|file| file.package() == "muster.v1") {
+        for service in &file.service {
+            let name = format!("muster.v1.{}", service.name());
+            let methods = service.method.iter().filter(|_| name != NOT_OURS);
+            calls.extend(methods.map(|method| format!("{name}/{}", method.name())));
+        }
+    }
+    calls
+}
+
+#[test]
+fn every_call_of_the_schema_has_an_example() {
+    let recipes = cookbook();
+    let shown: BTreeSet<String> =
+        recipes.iter().flat_map(|recipe| calls(&recipe.script)).map(str::to_owned).collect();
+    let schema = schema();
+    let lacking: Vec<_> = schema.difference(&shown).collect();
+    assert!(lacking.is_empty(), "deploy/grpcurl.md has no example of {lacking:?}");
+    let unknown: Vec<_> = shown.difference(&schema).collect();
+    assert!(unknown.is_empty(), "deploy/grpcurl.md calls what is not there: {unknown:?}");
+}
+
+/// What an example did.
+struct Outcome {
+    failed: bool,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs all examples in one shell, since they build on each other's variables.
+fn run(recipes: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec<Outcome> {
+    let file = |number: usize, what: &str| -> PathBuf { directory.join(format!("{number}.{what}")) };
+    // A fence fails when any of its commands does.
+    let mut script = "set -u\ntrap 'failed=$?' ERR\n".to_owned();
+    for (number, recipe) in recipes.iter().enumerate() {
+        let (out, err, code) = (file(number, "out"), file(number, "err"), file(number, "code"));
+        script += &format!(
+            "failed=0\n{{\n{}\n}} >'{}' 2>'{}'\necho $failed >'{}'\n",
+            recipe.script,
+            out.display(),
+            err.display(),
+            code.display()
+        );
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = Command::new("timeout");
+    shell.args(["120", "bash", "-c", &script]).stdin(Stdio::null()).envs(variables.iter().copied());
+    shell.env("PATH", format!("{}:{path}", own_tools().display()));
+    let ended = shell.status().unwrap();
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let outcomes = (0..recipes.len()).map(|number| Outcome {
+        failed: read(file(number, "code")).trim() != "0",
+        stdout: read(file(number, "out")),
+        stderr: read(file(number, "err")),
+    });
+    let outcomes = outcomes.collect();
+    println!("the shell ended with {ended}");
+    outcomes
+}
+
+/// What is not as the document shows it.
+fn difference(recipe: &Example, outcome: &Outcome) -> Option<String> {
+    let complaint = || {
+        if outcome.failed == recipe.complaints.is_empty() {
+            return Some(if outcome.failed { "it failed".to_owned() } else { "it did not fail".to_owned() });
+        }
+        let unsaid = recipe.complaints.iter().find(|complaint| !outcome.stderr.contains(*complaint));
+        if let Some(unsaid) = unsaid {
+            return Some(format!("it did not complain: {unsaid}"));
+        }
+        if recipe.answers.is_empty() {
+            return None;
+        }
+        let came: Result<Vec<Value>, _> =
+            serde_json::Deserializer::from_str(&outcome.stdout).into_iter().collect();
+        match came {
+            Ok(came) => missing(&recipe.answers, &came).map(|shown| format!("this did not come: {shown}")),
+            Err(error) => Some(format!("it printed something that is no answer: {error}")),
+        }
+    };
+    let Outcome { stdout, stderr, .. } = outcome;
+    let Example { line, script, .. } = recipe;
+    complaint()
+        .map(|what| format!("deploy/grpcurl.md, line {line}: {what}\n{script}\nprinted\n{stdout}{stderr}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_works_as_it_is_written() {
+    // Said here and not by the shell: what to install.
+    tool("grpcurl");
+    let directory = tempfile::tempdir().unwrap();
+    let store = Launch::on(&directory.path().join("store")).start();
+    let controller = ControllerProcess::start(&store.url(), &[]);
+    let home = Home::new();
+    let agent = home.agent("machine", &store.url()).start();
+    eventually(muster_tests::PATIENCE, "the machine is registered", || async {
+        agent.beliefs().await.acknowledged_status_at
+    })
+    .await;
+    let secure = TestStore::secure().await;
+    let certificates = secure.authority().unwrap().credentials("eva", "muster:admins");
+
+    let address = |url: String| url.split_once("://").unwrap().1.to_owned();
+    let (store, controller, agent) = (address(store.url()), address(controller.url()), address(agent.url()));
+    let variables = [
+        ("STORE", store.as_str()),
+        ("CONTROLLER", &controller),
+        ("AGENT", &agent),
+        ("SECURE_STORE", &address(secure.url())),
+        ("CERTIFICATES", certificates.to_str().unwrap()),
+    ];
+    let recipes = cookbook();
+    let outcomes = tokio::task::block_in_place(|| run(&recipes, directory.path(), &variables));
+    let differences =
+        recipes.iter().zip(&outcomes).filter_map(|(recipe, outcome)| difference(recipe, outcome));
+    let differences: Vec<_> = differences.collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}

@@ -1,0 +1,91 @@
+//! The store under the real ghz: every config of `deploy/ghz` as it is delivered, with fewer calls than a customer would
+//! make. What ghz reports is read, and must be what the store has counted.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use muster_proto::pb;
+use muster_tests::process::{Launch, StoreProcess};
+use muster_tests::tools::{printed, repository, tool};
+use serde_json::{Value, json};
+
+/// A config, and what so many calls of it do to the store.
+struct Load {
+    config: &'static str,
+    total: u64,
+    changes: u64,
+    renewals: u64,
+}
+
+const fn load(config: &'static str, total: u64, changes: u64, renewals: u64) -> Load {
+    Load { config, total, changes, renewals }
+}
+
+/// Every config there is, in an order that works.
+const LOADS: [Load; 7] = [
+    load("create-node.json", 100, 100, 0),
+    load("create-lease.json", 100, 100, 0),
+    load("renew-lease.json", 5_000, 0, 5_000),
+    // Each status is another one than the one before.
+    load("update-node-status.json", 2_000, 2_000, 0),
+    load("get-node.json", 5_000, 0, 0),
+    load("list-nodes.json", 500, 0, 0),
+    // 20 renewals in each stream. The first of them takes the lease.
+    load("heartbeat.json", 200, 1, 20 * 200),
+];
+
+fn configs() -> PathBuf {
+    repository().join("deploy/ghz")
+}
+
+/// What ghz reports of a config's calls, so many of them, to that store.
+fn report(store: &StoreProcess, config: &str, total: u64, variables: &[(&str, &str)]) -> Value {
+    let mut ghz = Command::new(tool("ghz"));
+    ghz.arg("--config").arg(configs().join(config));
+    ghz.args(["--total", &total.to_string(), "--format", "json"]).envs(variables.iter().copied());
+    ghz.arg(store.url().trim_start_matches("http://"));
+    serde_json::from_str(&printed(&mut ghz)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_config_loads_the_store_without_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Launch::on(directory.path()).start();
+    let counted = || {
+        let counter = |name: &str| store.metric(&format!("muster_store_{name}_total")) as u64;
+        (counter("changes"), counter("renewals"))
+    };
+    for Load { config, total, changes, renewals } in LOADS {
+        let uid = store.api().get::<pb::Node>("load-0").await.map(|node| node.metadata.unwrap().uid);
+        let variables = [("NODE", "load-0"), ("NODE_UID", &uid.unwrap_or_default())];
+        let before = counted();
+        let report = report(&store, config, total, &variables);
+        println!("{config}: {total} calls, {:.0}/s", report["rps"].as_f64().unwrap_or_default());
+        assert_eq!(report["count"], total, "{config}");
+        assert_eq!(report["errorDistribution"], json!({}), "{config}");
+        assert_eq!(report["statusCodeDistribution"], json!({"OK": total}), "{config}");
+        assert_eq!(report["endReason"], "normal", "{config}");
+        assert_eq!(counted(), (before.0 + changes, before.1 + renewals), "{config}");
+    }
+}
+
+#[test]
+fn calls_that_fail_are_seen_in_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Launch::on(directory.path()).start();
+    // Nobody has made the leases.
+    let report = report(&store, "renew-lease.json", 50, &[]);
+    assert_eq!(report["statusCodeDistribution"], json!({"NotFound": 50}));
+    assert_ne!(report["errorDistribution"], json!({}));
+}
+
+#[test]
+fn no_config_is_left_out() {
+    let files = std::fs::read_dir(configs()).unwrap().map(|entry| entry.unwrap().file_name());
+    let files = files.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".json"));
+    let loaded = LOADS.iter().map(|load| load.config.to_owned());
+    assert_eq!(files.collect::<BTreeSet<_>>(), loaded.collect::<BTreeSet<_>>());
+}
