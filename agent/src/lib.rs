@@ -28,6 +28,7 @@ pub mod runtime;
 pub mod service;
 pub mod shutdown_order;
 pub mod status;
+pub mod stops;
 pub mod stream;
 pub mod supervise;
 pub mod survey;

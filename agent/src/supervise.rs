@@ -11,6 +11,7 @@ use muster_proto::node::{AddressType, Node};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_rpc::clock::SharedClock;
+use muster_rpc::trace::Span;
 use muster_store_client::{Cache, Event, Key, StoreClient, Watch, WatchOptions};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -26,6 +27,7 @@ use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
 use crate::pressure::Shortages;
 use crate::runtime::{Runtime, State};
+use crate::stops::Stops;
 
 mod relief;
 
@@ -59,7 +61,7 @@ impl Supervisor {
         let mut pods: Watch<Pod> =
             self.client.watch(WatchOptions { field_selector: selector, ..Default::default() });
         let mut cache = Cache::<Pod>::new();
-        let mut ledger = Ledger::new();
+        let (mut ledger, mut stops) = (Ledger::new(), Stops::default());
         let mut containers = self.hands.runtime.changes();
         let (mut node, mut standing) = (self.board.node(), self.board.standing());
         let mut calls = JoinSet::new();
@@ -79,7 +81,8 @@ impl Supervisor {
             if std::mem::take(&mut is_fresh_look) && departure.is_none() && ledger.is_complete() {
                 self.relieve(&looked, &mut ledger).await;
             }
-            let mut wake_in = self.act(&mut ledger, &mut calls).await;
+            let mut wake_in = self.act(&mut ledger, &mut calls, &mut stops).await;
+            stops.retain(|uid| ledger.pod(uid).is_some());
             let shown = workloads(&ledger, self.now());
             let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
             self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -99,6 +102,7 @@ impl Supervisor {
                     let Some(event) = event else { return };
                     // While cut off from the store what is missing says nothing.
                     let complete = !matches!(event, Event::Lost(_));
+                    stops.observe(&event, self.clock.now());
                     cache.observe(event);
                     if complete && cache.is_synced() {
                         ledger.see_pods(cache.iter(), self.now());
@@ -106,10 +110,13 @@ impl Supervisor {
                 }
                 Some(answered) = calls.join_next() => {
                     // A call that panicked takes the loop along: what is known of its pod would be wrong for ever.
-                    self.take_in(answered.expect("a call does not panic"), &mut ledger);
+                    self.take_in(answered.expect("a call does not panic"), &mut ledger, &stops);
                 }
                 _ = containers.changed() => ledger.see_containers(self.reports(), self.now()),
-                Some((uid, container)) = self.hooks.recv() => ledger.hook_ended(uid, &container),
+                Some((uid, container)) = self.hooks.recv() => {
+                    stops.hook_ended(uid, &container);
+                    ledger.hook_ended(uid, &container);
+                }
                 _ = node.changed() => {}
                 _ = standing.changed() => is_fresh_look = true,
                 () = sleep(wake_in) => ledger.see_containers(self.reports(), self.now()),
@@ -122,7 +129,7 @@ impl Supervisor {
     }
 
     /// Performs plans until there is nothing to do but to wait for answers; returns how long that will be so.
-    async fn act(&self, ledger: &mut Ledger, calls: &mut JoinSet<Answered>) -> Duration {
+    async fn act(&self, ledger: &mut Ledger, calls: &mut JoinSet<Answered>, stops: &mut Stops) -> Duration {
         loop {
             let plan = decide(ledger, self.now());
             if plan.actions.is_empty() {
@@ -130,27 +137,36 @@ impl Supervisor {
                 return wake_at.min(SAFETY_NET);
             }
             for action in plan.actions {
+                let span = stops.begin(&action);
                 if action.is_call() {
                     ledger.begin(&action);
                     let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
-                    calls.spawn(call(self.client.clone(), action, pod, Key::node(self.name.clone())));
+                    let node = Key::node(self.name.clone());
+                    calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
                     continue;
                 }
-                let outcome = self.hands.perform(&action).await;
-                note(&action, &outcome, &self.board.metrics);
+                let outcome = span.around(self.hands.perform(&action)).await;
+                self.note(&action, &outcome, &span);
+                stops.end(&span, &action, &outcome);
                 ledger.observe(&action, outcome, self.now());
             }
             ledger.see_containers(self.reports(), self.now());
         }
     }
 
-    fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger) {
+    fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger, stops: &Stops) {
         if let Some(node) = node {
             let shortages = self.board.standing().borrow().shortages;
             self.see_node(ledger, Some(&node), shortages);
         }
-        note(&action, &outcome, &self.board.metrics);
+        self.note(&action, &outcome, &stops.scope(action.uid()));
         ledger.observe(&action, outcome, self.now());
+    }
+
+    /// Logs and counts a deed, within its span.
+    fn note(&self, action: &Action, outcome: &Outcome, span: &Span) {
+        let _in_span = span.enter();
+        note(action, outcome, &self.board.metrics);
     }
 
     fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {

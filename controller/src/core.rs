@@ -104,7 +104,7 @@ impl Core {
                 let name = &record.meta.name;
                 self.world.apply_renewal(name, renewed);
                 if let Some(rooms) = &mut self.rooms {
-                    rooms.observe_renewal(name, renewed, &self.policy, now);
+                    rooms.observe_renewal(name, renewed, &self.world, &self.policy, now);
                 }
             }
             Event::Gone { key, .. }

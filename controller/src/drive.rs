@@ -18,6 +18,7 @@ use crate::core::{Core, News};
 use crate::leader::{Leadership, Refusals};
 use crate::perform::Hands;
 use crate::plan::{Failure, Outcome, Plan, Proposal, Room};
+use crate::story::{self, Stories};
 use crate::time::Now;
 
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
@@ -49,7 +50,9 @@ impl Shared {
     }
 
     pub fn now(&self) -> Now {
-        Now { mono: self.clock.mono(), wall: self.clock.now() }
+        // In this order: a moment of the past that is put on the calendar may then come out too early, if we are held up
+        // in between, but never too late.
+        Now { wall: self.clock.now(), mono: self.clock.mono() }
     }
 
     /// Changes whenever a decision was made.
@@ -66,6 +69,7 @@ pub struct Drive {
     pub leadership: watch::Receiver<Leadership>,
     /// Whom to tell that the store refused us; `None` without an election.
     pub refusals: Option<Refusals>,
+    pub stories: Stories,
     pub shutdown: Shutdown,
 }
 
@@ -78,7 +82,8 @@ impl Drive {
         let events = recorder(self.client.clone());
         let mut hands = self.take_office();
         loop {
-            let Plan { proposals, events: told, wake_at } = self.decide();
+            let Plan { proposals, events: told, notes, wake_at } = self.decide();
+            self.stories.tell(notes, self.shared.now());
             for event in told {
                 // A store that is slow to record loses some: they are for people, and the log has the deeds.
                 let _ = events.try_send(event);
@@ -88,7 +93,7 @@ impl Drive {
                 && let Some(proposal) = waiting.next()
             {
                 match self.moot(&proposal) {
-                    None => under_way.push(Box::pin(Arc::clone(&hands).perform(proposal))),
+                    None => under_way.push(Box::pin(self.deed(&hands, proposal))),
                     Some(why) => {
                         let Proposal { room, subject, .. } = proposal;
                         let result = Err(Failure::Later(why.to_owned()));
@@ -130,10 +135,22 @@ impl Drive {
         self.shared.core().moot(proposal, self.shared.now())
     }
 
-    fn observe(&self, news: impl IntoIterator<Item = News>) {
+    /// A deed within its span.
+    fn deed(&mut self, hands: &Arc<Hands>, proposal: Proposal) -> impl Future<Output = Outcome> + use<> {
+        let span = self.stories.begin(&proposal, self.shared.core().world(), self.shared.now());
+        let doing = span.around(Arc::clone(hands).perform(proposal));
+        async move {
+            let outcome = doing.await;
+            story::end(&span, &outcome);
+            outcome
+        }
+    }
+
+    fn observe(&mut self, news: impl IntoIterator<Item = News>) {
         let now = self.shared.now();
         let mut core = self.shared.core();
         for news in news {
+            self.stories.observe(&news, now);
             core.observe(news, now);
         }
     }

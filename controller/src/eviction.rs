@@ -15,6 +15,7 @@ use muster_rpc::backoff::Backoff;
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
+use crate::note::Note;
 use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
 use crate::time::Now;
 use crate::world::{Delta, World};
@@ -199,6 +200,9 @@ impl Evictions {
         if !self.in_flight.insert(bearer) {
             return;
         }
+        if armed.retry.is_none() {
+            plan.notes.extend(toleration_over(pod, armed, world, now.mono));
+        }
         let mark = EndMark {
             reason: "DeletionByTaintManager".to_owned(),
             message: "Taint manager: deleting due to NoExecute taint".to_owned(),
@@ -240,6 +244,20 @@ impl Evictions {
     pub fn armed(&self, key: &Key) -> Option<&Armed> {
         self.armed.get(key)
     }
+}
+
+/// Since when a pod's time ran, and for which taint.
+fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option<Note> {
+    let node = pod.spec.node_name.clone()?;
+    let is_health = armed.by_others.is_none_or(|at| at > now);
+    let over = if is_health { armed.by_health? } else { armed.by_others? };
+    let drives =
+        |taint: &&Taint| taint.effect == TaintEffect::NoExecute && is_health_taint(taint) == is_health;
+    let taints: Vec<&Taint> = world.node(node.as_str())?.spec.taints.iter().filter(drives).collect();
+    let stay = judge(&taints, &pod.spec.tolerations);
+    let (Stay::For(_, taint, _) | Stay::No(taint)) = stay else { return None };
+    let since = over - stay.time().unwrap_or_default();
+    Some(Note::TolerationOver { pod: Key::of(pod), node, taint: taint.to_string(), since, over })
 }
 
 fn told(pod: &Pod, what: &str) -> Event {

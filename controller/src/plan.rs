@@ -17,6 +17,8 @@ use muster_proto::record::{Kind, Record};
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
+use crate::note::Note;
+
 /// Who tells of events.
 const COMPONENT: &str = "muster-controller";
 
@@ -159,6 +161,8 @@ pub enum Failure {
 pub struct Plan {
     pub proposals: Vec<Proposal>,
     pub events: Vec<Event>,
+    /// What the proposals come from.
+    pub notes: Vec<Note>,
     pub wake_at: Option<Mono>,
 }
 
@@ -176,6 +180,11 @@ impl Plan {
     /// Tells of something that happened. Nothing depends on its being heard.
     pub fn tell(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// Notes a step of a story. Nothing depends on its being told.
+    pub fn note(&mut self, note: Note) {
+        self.notes.push(note);
     }
 
     /// Looks again at that moment at the latest.

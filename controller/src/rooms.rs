@@ -19,12 +19,13 @@ use crate::drain::Drains;
 use crate::eviction::Evictions;
 use crate::health::{Health, Heard, unknown};
 use crate::marks::Marks;
+use crate::note::Note;
 use crate::placement::Placement;
 use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
 use crate::world::{Change, Delta, World};
-use crate::zones::{Turn, Zones};
+use crate::zones::{Turn, Zones, is_health_taint};
 
 #[derive(Debug)]
 pub struct Rooms {
@@ -50,6 +51,8 @@ pub struct Rooms {
     pub(crate) next_pass: Mono,
     /// What happened since the last decision, for people.
     events: Vec<muster_proto::event::Event>,
+    /// The same for whoever tells of it.
+    notes: Vec<Note>,
 }
 
 /// How long a stream that runs again is given to tell what was missed.
@@ -91,6 +94,7 @@ impl Rooms {
             catching_up_until: now.mono,
             next_pass: now.mono,
             events: Vec::new(),
+            notes: Vec::new(),
         };
         for node in world.nodes() {
             let change = Change { old: None, new: Some(node.clone()) };
@@ -102,6 +106,7 @@ impl Rooms {
         }
         // That a node was there before us is no event.
         rooms.events.clear();
+        rooms.notes.clear();
         if let Some(cidrs) = &mut rooms.cidrs {
             cidrs.start(world);
         }
@@ -151,6 +156,10 @@ impl Rooms {
         if heard == Heard::Again {
             self.zones.set_silent(name, false);
         }
+        let was_ready = change.old.as_ref().is_some_and(|old| old.is_ready());
+        if node.is_ready() && (heard == Heard::Again || !was_ready) {
+            self.notes.push(Note::Recovered { node: name.clone() });
+        }
         match (&change.old, &change.new) {
             (None, Some(_)) => {
                 let message = format!("Node {name} event: Registered Node {name} in Controller");
@@ -159,6 +168,7 @@ impl Rooms {
             (Some(_), None) => {
                 let message = format!("Node {name} event: Removing Node {name} from Controller");
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
+                self.notes.push(Note::Gone { node: name.clone() });
                 self.silent.forget(name);
                 self.losing.remove(name);
                 self.records.forget(name);
@@ -172,9 +182,19 @@ impl Rooms {
         }
     }
 
-    pub fn observe_renewal(&mut self, name: &Name, renewed: Timestamp, policy: &Policy, now: Now) {
+    pub fn observe_renewal(
+        &mut self,
+        name: &Name,
+        renewed: Timestamp,
+        world: &World,
+        policy: &Policy,
+        now: Now,
+    ) {
         if self.health.observe_renewal(name, renewed, policy, now.mono) == Heard::Again {
             self.zones.set_silent(name, false);
+            if world.node(name.as_str()).is_some_and(|node| node.is_ready()) {
+                self.notes.push(Note::Recovered { node: name.clone() });
+            }
         }
     }
 
@@ -231,7 +251,7 @@ impl Rooms {
     }
 
     pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { notes: std::mem::take(&mut self.notes), ..Plan::default() };
         if now.mono < self.catching_up_until {
             plan.wake_by(self.catching_up_until);
             return plan;
@@ -239,10 +259,14 @@ impl Rooms {
         // Whoever fell silent by now counts before the zones are assessed.
         for name in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
+            if let Some(silence) = self.health.silence(&name, policy) {
+                let (heard_at, heard_by) = (silence.heard_at, silence.heard_by);
+                plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
+            }
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);
-        self.assess(world, policy, now);
+        self.assess(world, policy, now, &mut plan);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
         self.drains.decide(world, now, &mut plan);
@@ -297,7 +321,7 @@ impl Rooms {
     }
 
     /// Passes lie on a grid, so that a late one does not put off those after it.
-    fn assess(&mut self, world: &World, policy: &Policy, now: Now) {
+    fn assess(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
         if now.mono < self.next_pass {
             return;
         }
@@ -305,7 +329,7 @@ impl Rooms {
         let pass = self.next_pass + times(policy.monitor_period, missed);
         self.next_pass = pass + policy.monitor_period;
         let held = pass < self.hold.until;
-        if self.zones.pass(policy, pass, held) == Turn::Left {
+        if self.zones.pass(policy, pass, held, &mut plan.notes) == Turn::Left {
             self.renew_graces(world, policy, pass);
         }
     }
@@ -342,6 +366,13 @@ impl Rooms {
             if next == **node {
                 self.records.forget(&name);
                 continue;
+            }
+            let gained = next.spec.taints.iter().find(|taint| {
+                is_health_taint(taint)
+                    && !node.spec.taints.iter().any(|held| held.is(&taint.key, taint.effect))
+            });
+            if let Some(taint) = gained {
+                plan.note(Note::GivenUp { node: name.clone(), taint: taint.to_string() });
             }
             let subject = Subject::of_node(&next);
             plan.propose(Room::Nodes, subject, Action::UpdateNode(Box::new(next)), "its record");

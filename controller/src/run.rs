@@ -21,6 +21,7 @@ use crate::drive::{Drive, Shared};
 use crate::leader::SettingsError;
 use crate::office::Office;
 use crate::service::{Intents, NAMES, Service};
+use crate::story::Stories;
 use crate::{cloud, metrics};
 
 /// Why the controller could not start or had to end.
@@ -112,6 +113,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         cloud,
         leadership: office.leadership.clone(),
         refusals: office.refusals.clone(),
+        stories: Stories::new(),
         shutdown: shutdown.clone(),
     };
     // A process that does not judge must not go on leading: however the loop ends, all ends.

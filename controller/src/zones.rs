@@ -17,6 +17,7 @@ use muster_proto::wellknown::{label, taint as keys};
 use muster_rpc::clock::Mono;
 
 use crate::limiter::Limiter;
+use crate::note::Note;
 use crate::policy::Policy;
 use crate::time::Now;
 use crate::world::Change;
@@ -231,11 +232,11 @@ impl Zones {
     }
 
     /// Assesses the zones, lets the ill wait, and gives up those whose turn it is. Nobody is given up while `held`.
-    pub fn pass(&mut self, policy: &Policy, now: Mono, held: bool) -> Turn {
+    pub fn pass(&mut self, policy: &Policy, now: Mono, held: bool, notes: &mut Vec<Note>) -> Turn {
         let turn = self.assess(policy, now);
-        self.line_up(policy, now);
+        self.line_up(policy, now, notes);
         if !held {
-            self.serve(now);
+            self.serve(now, notes);
         }
         turn
     }
@@ -284,21 +285,23 @@ impl Zones {
         }
     }
 
-    fn line_up(&mut self, policy: &Policy, now: Mono) {
+    fn line_up(&mut self, policy: &Policy, now: Mono, notes: &mut Vec<Note>) {
         for name in std::mem::take(&mut self.candidates) {
             let Some(member) = self.nodes.get(&name) else { continue };
             if let Some(since) = member.ill_since {
                 let key = member.zone.clone();
-                self.zone_of(&key, policy, now).queue.insert((since, name));
+                self.zone_of(&key, policy, now).queue.insert((since, name.clone()));
+                notes.push(Note::TaintQueued { node: name, zone: key });
             }
         }
     }
 
-    fn serve(&mut self, now: Mono) {
-        for zone in self.zones.values_mut() {
+    fn serve(&mut self, now: Mono, notes: &mut Vec<Note>) {
+        for (key, zone) in &mut self.zones {
             while !zone.queue.is_empty() && zone.limiter.take(now) {
                 let (_, name) = zone.queue.pop_first().expect("the queue is not empty");
                 self.granted.insert(name.clone());
+                notes.push(Note::TokenTaken { node: name.clone(), zone: key.clone() });
                 self.touched.push(name);
             }
         }

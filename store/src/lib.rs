@@ -8,6 +8,7 @@
 pub mod authz;
 pub mod backup;
 pub mod change;
+mod commit_span;
 pub mod config;
 pub mod draft;
 pub mod engine;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use muster_proto::record::Kind;
 use muster_rpc::exemplar::trace_of;
 
+use crate::commit_span;
 use crate::draft::{Batch, Draft, Policy};
 use crate::engine::EngineError;
 use crate::error::StoreError;
@@ -95,7 +96,8 @@ impl Writer {
         }
         let store = Arc::clone(&self.store);
         let memory = store.remember();
-        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, store.clock().now());
+        let begun = store.clock().now();
+        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
         let mut waiting: Vec<Waiting> = jobs.into_iter().map(|job| evaluate(job, &mut draft)).collect();
         for (kind, key) in std::mem::take(&mut self.orphans) {
             draft.begin(String::new());
@@ -113,8 +115,11 @@ impl Writer {
         }
         let batch = draft.finish();
         drop(memory);
+        let span = commit_span::begin(&batch, requests, begun);
         let started = store.clock().mono();
-        match store.ledger().commit(&batch.commit) {
+        let committed = store.ledger().commit(&batch.commit);
+        commit_span::end(&span, committed.as_ref().copied());
+        match committed {
             Ok(()) => {
                 let metrics = store.metrics();
                 let trace = batch.changes.iter().find_map(|change| trace_of(&change.traceparent));

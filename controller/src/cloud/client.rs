@@ -51,8 +51,9 @@ impl CloudClient {
     /// # Errors
     /// When the address cannot be used.
     pub fn connect(endpoint: &CloudEndpoint) -> Result<CloudClient, EndpointError> {
-        let channel = transport(endpoint)?.connect_lazy();
-        let service = CloudProviderServiceClient::new(InjectLayer.layer(channel));
+        let transport = transport(endpoint)?;
+        let channel = InjectLayer.layer(transport.connect_lazy()).to(transport.uri());
+        let service = CloudProviderServiceClient::new(channel);
         Ok(CloudClient { service, deadline: endpoint.deadline })
     }
 

@@ -3,6 +3,7 @@
 mod accounts;
 mod evictions;
 mod health;
+mod notes;
 mod promises;
 mod restarts;
 mod stage;

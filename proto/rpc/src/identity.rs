@@ -5,6 +5,7 @@
 //! this happens on loopback addresses only, or where an operator insisted.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use http::Extensions;
 use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
@@ -116,6 +117,11 @@ fn subject(extensions: &Extensions) -> Option<Result<Subject, String>> {
     let certificates = connection.peer_certs().unwrap_or_default();
     let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
     Some(own.and_then(|own| Subject::from_der(own).map_err(|error| error.to_string())))
+}
+
+/// Where a call came from.
+pub fn peer_address(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions.get::<TcpConnectInfo>()?.remote_addr()
 }
 
 fn nobody(subject: &Subject) -> Caller {

@@ -4,8 +4,9 @@
 //!   call: its span, the in-flight cap, its deadline.
 //! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
 //! - [`shutdown`]: a signal becomes a token, a grace, a stop.
-//! - [`config`]: flags, environment and config file. [`telemetry`]: logs and spans. [`http`]: metrics and readiness;
-//!   [`probe`] asks for the latter, and [`exemplar`] leads from a latency to a trace.
+//! - [`config`]: flags, environment and config file. [`http`]: metrics and readiness; [`probe`] asks for the latter.
+//! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go; [`exemplar`] leads
+//!   from a latency to a trace.
 //! - [`clock`] and [`backoff`]: time as an input, and when to try again.
 
 pub mod backoff;
@@ -20,6 +21,7 @@ pub mod server;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
+pub mod trace;
 
 /// The domain of every `google.rpc.ErrorInfo` that Muster sends.
 pub const ERROR_DOMAIN: &str = "muster.dev";

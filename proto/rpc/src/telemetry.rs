@@ -1,8 +1,7 @@
 //! Logs to stderr and, when a collector is named, spans to it over OTLP.
 //!
-//! Two filters on one subscriber: the log shows what `--log-level` asks for, while the collector gets our spans, which
-//! are made at debug level so that they cost nothing where nobody collects. Export happens in the background with a
-//! bounded queue: a collector that is away loses spans and slows nobody.
+//! Spans are made by `trace`; here is where they go. Export happens in the background with a bounded queue: a collector
+//! that is away loses spans and slows nobody.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,15 +11,22 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tracing::Subscriber;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{DefaultFields, Format, JsonFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use self::lines::{KeepLines, Traced};
+use crate::trace;
+
+mod lines;
+
+/// The share of traces that is recorded if nobody says otherwise.
+const SAMPLE_RATIO: f64 = 0.01;
 /// The longest one export may take before its spans are given up.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stopping process waits for its last spans to leave.
@@ -42,9 +48,10 @@ pub struct TelemetryFlags {
     #[arg(long, env = "MUSTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
-    /// Share of traces begun here that are recorded, 0 to 1; callers' decisions are followed
-    #[arg(long, env = "MUSTER_TRACE_SAMPLE_RATIO", default_value_t = 0.01, value_parser = parse_ratio)]
-    pub trace_sample_ratio: f64,
+    /// Share of traces begun here that are recorded, 0 to 1; callers' decisions are followed; OTEL_TRACES_SAMPLER and
+    /// its _ARG serve too [default: 0.01]
+    #[arg(long, env = "MUSTER_TRACE_SAMPLE_RATIO", value_parser = parse_ratio)]
+    pub trace_sample_ratio: Option<f64>,
 }
 
 impl Default for TelemetryFlags {
@@ -53,7 +60,7 @@ impl Default for TelemetryFlags {
             log_format: LogFormat::Text,
             log_level: "info".to_owned(),
             otlp_endpoint: None,
-            trace_sample_ratio: 0.01,
+            trace_sample_ratio: None,
         }
     }
 }
@@ -121,20 +128,34 @@ pub fn init(service_name: &str, flags: &TelemetryFlags) -> Result<TelemetryGuard
         return Ok(TelemetryGuard { provider: None });
     }
     let endpoint = flags.otlp_endpoint.clone().or_else(standard_endpoint);
-    let provider = endpoint.map(|url| provider(service_name, &url, flags.trace_sample_ratio)).transpose()?;
-    let traces = provider.as_ref().map(|provider| trace_layer(provider.tracer("muster")));
+    let ratio = flags.trace_sample_ratio.or_else(standard_ratio).unwrap_or(SAMPLE_RATIO);
+    let provider = endpoint.map(|url| provider(service_name, &url, ratio)).transpose()?;
 
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
-    let lines = match flags.log_format {
-        LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
+    let lines = log_lines(flags.log_format, io::stderr, io::stderr().is_terminal());
+    let kept = provider.is_some().then_some(KeepLines);
     let installed =
-        tracing_subscriber::registry().with(lines.with_filter(log_filter)).with(traces).try_init();
-    match installed {
-        Ok(()) => Ok(TelemetryGuard { provider }),
-        // Somebody else was faster by a hair: theirs stays.
-        Err(_) => Ok(TelemetryGuard { provider: None }),
+        tracing_subscriber::registry().with(lines.and_then(kept).with_filter(log_filter)).try_init();
+    // Somebody else may have been faster by a hair: then theirs stays.
+    let provider = provider.filter(|provider| installed.is_ok() && trace::install(provider.tracer("muster")));
+    Ok(TelemetryGuard { provider })
+}
+
+/// What writes the log.
+fn log_lines<S, W>(format: LogFormat, writer: W, is_coloured: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let lines = fmt::layer().with_writer(writer).with_ansi(is_coloured);
+    match format {
+        LogFormat::Text => {
+            let inner = Format::default().with_ansi(is_coloured);
+            lines.fmt_fields(DefaultFields::new()).event_format(Traced { inner, format }).boxed()
+        }
+        LogFormat::Json => {
+            let inner = Format::default().json().flatten_event(true);
+            lines.fmt_fields(JsonFields::new()).event_format(Traced { inner, format }).boxed()
+        }
     }
 }
 
@@ -143,6 +164,17 @@ fn standard_endpoint() -> Option<String> {
     ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()))
+}
+
+/// The share of traces to record as OpenTelemetry's own variables give it. All of their samplers follow the caller here.
+fn standard_ratio() -> Option<f64> {
+    let argument = || std::env::var("OTEL_TRACES_SAMPLER_ARG").ok().and_then(|text| parse_ratio(&text).ok());
+    match std::env::var("OTEL_TRACES_SAMPLER").ok()?.trim_start_matches("parentbased_") {
+        "always_on" => Some(1.0),
+        "always_off" => Some(0.0),
+        "traceidratio" => Some(argument().unwrap_or(1.0)),
+        _ => None,
+    }
 }
 
 fn provider(service_name: &str, endpoint: &str, ratio: f64) -> Result<SdkTracerProvider, TelemetryError> {
@@ -177,25 +209,6 @@ fn resource(service_name: &str) -> Resource {
         Some(name) => builder.with_service_name(name).build(),
         None => builder.build(),
     }
-}
-
-fn trace_layer<S>(tracer: SdkTracer) -> impl Layer<S>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-{
-    // The exporter is a gRPC client itself: without these it would trace its own calls, and their exports, and so on.
-    let ours = Targets::new().with_default(LevelFilter::INFO).with_target("muster", LevelFilter::DEBUG);
-    let filter = ["h2", "hyper", "hyper_util", "tonic", "tower", "opentelemetry"]
-        .into_iter()
-        .fold(ours, |filter, target| filter.with_target(target, LevelFilter::OFF));
-    // Threads, locations and busy times are paid for by every span and looked at by nobody.
-    tracing_opentelemetry::layer()
-        .with_tracer(tracer)
-        .with_threads(false)
-        .with_location(false)
-        .with_tracked_inactivity(false)
-        .with_context_activation(false)
-        .with_filter(filter)
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ async fn a_span_joins_its_callers_trace_and_is_flushed_at_shutdown() {
     // Only what callers sampled is recorded, so the collector's own calls make no spans.
     let flags = TelemetryFlags {
         otlp_endpoint: Some(collector),
-        trace_sample_ratio: 0.0,
+        trace_sample_ratio: Some(0.0),
         ..TelemetryFlags::default()
     };
     let guard = telemetry::init("muster-test", &flags).unwrap();
@@ -81,10 +81,12 @@ async fn a_span_joins_its_callers_trace_and_is_flushed_at_shutdown() {
     let url = serve(Routes::default(), &shutdown).await;
     let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
     let mut client = tonic::client::Grpc::new(channel);
-    for sampled in ["01", "00"] {
+    for sampled in [Some("01"), Some("00"), None] {
         let mut request = Request::new(String::new());
-        let traceparent = format!("00-{TRACE}-{PARENT}-{sampled}");
-        request.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
+        if let Some(sampled) = sampled {
+            let traceparent = format!("00-{TRACE}-{PARENT}-{sampled}");
+            request.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
+        }
         client.ready().await.unwrap();
         let path = "/test.v1.Probe/Absent".parse().unwrap();
         let refusal = client.unary(request, path, ProstCodec::<String, String>::default()).await.unwrap_err();
@@ -95,7 +97,9 @@ async fn a_span_joins_its_callers_trace_and_is_flushed_at_shutdown() {
     let export = collected.try_recv().expect("the flush came before the end of shutdown");
     let resource = export.resource_spans[0].resource.clone().unwrap();
     assert_eq!(attribute(&resource.attributes, "service.name").as_deref(), Some("muster-test"));
-    assert!(attribute(&resource.attributes, "service.instance.id").is_some());
+    for key in ["service.version", "service.instance.id", "host.name", "telemetry.sdk.language"] {
+        assert!(attribute(&resource.attributes, key).is_some(), "{key}");
+    }
     let spans: Vec<&Span> =
         export.resource_spans[0].scope_spans.iter().flat_map(|scope| &scope.spans).collect();
     let [span] = spans[..] else { panic!("one sampled call, one span: {spans:?}") };
@@ -106,8 +110,10 @@ async fn a_span_joins_its_callers_trace_and_is_flushed_at_shutdown() {
         ("rpc.service", "test.v1.Probe"),
         ("rpc.method", "Absent"),
         ("rpc.grpc.status_code", "12"),
+        ("server.address", "127.0.0.1"),
+        ("network.peer.address", "127.0.0.1"),
     ] {
         assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
     }
-    assert!(collected.try_recv().is_err(), "the call that was not sampled left nothing");
+    assert!(collected.try_recv().is_err(), "the calls that were not sampled left nothing");
 }

@@ -174,7 +174,7 @@ impl Ring {
 }
 
 fn dial(endpoint: &Endpoint) -> Transport {
-    InjectLayer.layer(endpoint.connect_lazy())
+    InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri())
 }
 
 #[cfg(test)]

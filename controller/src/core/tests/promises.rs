@@ -219,7 +219,7 @@ fn assert_as_told(fleet: &[(usize, usize, usize)]) {
             zones.observe(&Change { old: None, new: Some(sample.into()) }, &policy, now);
         }
     }
-    zones.pass(&policy, now.mono, false);
+    zones.pass(&policy, now.mono, false, &mut Vec::new());
     let found: Vec<(ZoneState, f64)> = zones.reports().map(|zone| (zone.state, zone.rate)).collect();
     let expected = oracle(fleet);
     assert_eq!(found, expected, "{fleet:?} as (ready, not ready, unknown)");

@@ -13,10 +13,12 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::{Event, Key};
 
 use crate::core::{Core, News};
+use crate::note::Note;
 use crate::plan::{Action, Answer, Failure, Outcome, Proposal, Subject};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::samples::{NodeSample, PodSample, at_ms, key, node, uid};
+use crate::story::{self, Stories};
 use crate::time::Now;
 
 /// The policy that the scenarios are written for.
@@ -39,6 +41,10 @@ pub(super) struct Stage {
     pub(super) held_back: Vec<Proposal>,
     /// What was done, and when: `12.5 taint a`.
     pub(super) history: Vec<(u64, String)>,
+    /// What the decisions were made of, and when.
+    pub(super) notes: Vec<(u64, Note)>,
+    /// Who tells of them, if anybody.
+    pub(super) stories: Option<Stories>,
     heard: bool,
     /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
     pub(super) sure_of_itself: bool,
@@ -73,6 +79,8 @@ impl Stage {
             hold_back: None,
             held_back: Vec::new(),
             history: Vec::new(),
+            notes: Vec::new(),
+            stories: None,
             heard: false,
             sure_of_itself: false,
         }
@@ -320,6 +328,11 @@ impl Stage {
             let plan = self.core.decide(self.now());
             let again = self.core.decide(self.now());
             assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
+            assert_eq!(again.notes, [], "nor noted");
+            self.notes.extend(plan.notes.iter().map(|note| (self.millis, note.clone())));
+            if let Some(stories) = &mut self.stories {
+                stories.tell(plan.notes, at_ms(self.millis));
+            }
             for event in plan.events {
                 let (name, reason) = (event.involved.name, event.reason);
                 let text = match event.message.split_once(" Pod ") {
@@ -344,6 +357,8 @@ impl Stage {
         if self.hold_back.is_some_and(|why| why == proposal.why) {
             return self.held_back.push(proposal);
         }
+        let now = self.now();
+        let span = self.stories.as_mut().map(|stories| stories.begin(&proposal, self.core.world(), now));
         let Proposal { room, subject, action, why } = proposal;
         let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
         let result = match failing {
@@ -353,8 +368,9 @@ impl Stage {
             }
             None => self.write(&subject, action),
         };
-        let now = self.now();
-        self.core.observe(News::Outcome(Outcome { room, subject, result }), now);
+        let outcome = Outcome { room, subject, result };
+        span.iter().for_each(|span| story::end(span, &outcome));
+        self.core.observe(News::Outcome(outcome), now);
     }
 
     fn write(&mut self, subject: &Subject, action: Action) -> Result<Answer, Failure> {

@@ -1,76 +1,26 @@
-//! One span per call, joined to the caller's trace by the W3C `traceparent` header.
+//! One span per call on both of its ends, joined by the W3C `traceparent` header.
 //!
-//! Spans are made at debug level: the OpenTelemetry layer takes them (see `telemetry`), the text log only when asked,
-//! and with neither listening a call costs one atomic load. A span lasts until the response body ends, so a stream's
-//! span is the stream's life; nothing here happens per message.
+//! A span lasts until the response body ends, so a stream's span is the stream's life; nothing here happens per message.
+//! Names and attributes are those of OpenTelemetry's conventions for RPC. A call that is not recorded costs the draw,
+//! and one in a process without a collector the look for a header.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
-use pin_project_lite::pin_project;
-use tonic::Code;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use tower::{Layer, Service};
-use tracing::{Span, field};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::is_infrastructure;
+use crate::identity;
+use crate::trace::{self, Span, SpanKind, Traceparent};
+
+mod call;
+
+pub use self::call::{TraceBody, TraceFuture};
+pub use crate::trace::current_traceparent;
+
+use self::call::{Call, Side};
 
 const TRACEPARENT: &str = "traceparent";
-const GRPC_STATUS: &str = "grpc-status";
-
-/// The `traceparent` of the current span, if it is being recorded.
-///
-/// The store writes it into each change; a span that nobody will ever see is not worth the bytes, hence `None` for one
-/// that is not sampled.
-pub fn current_traceparent() -> Option<String> {
-    current_span_context().filter(SpanContext::is_sampled).map(|context| format_traceparent(&context))
-}
-
-/// Makes `span` a child of the span that `traceparent` names; a text that is none changes nothing.
-///
-/// Call it right after the span is made: once entered, a span keeps its parent.
-pub fn set_parent(span: &Span, traceparent: &str) {
-    let Some(parent) = parse_traceparent(traceparent) else { return };
-    // It fails only where there is no OpenTelemetry layer or the span is filtered out: then there is nothing to join.
-    let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent));
-}
-
-fn current_span_context() -> Option<SpanContext> {
-    let span = Span::current();
-    if span.is_disabled() {
-        return None;
-    }
-    let context = span.context();
-    let context = context.span().span_context().clone();
-    context.is_valid().then_some(context)
-}
-
-fn format_traceparent(context: &SpanContext) -> String {
-    let sampled = u8::from(context.is_sampled());
-    format!("00-{:032x}-{:016x}-{sampled:02x}", context.trace_id(), context.span_id())
-}
-
-/// Reads a W3C `traceparent`: version, trace id, parent id and flags in lower-case hexadecimal.
-fn parse_traceparent(text: &str) -> Option<SpanContext> {
-    let mut parts = text.trim().split('-');
-    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let lengths = [version.len(), trace.len(), parent.len(), flags.len()];
-    let lower_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if lengths != [2, 32, 16, 2] || ![version, trace, parent, flags].into_iter().all(lower_hex) {
-        return None;
-    }
-    // Version 00 has four parts exactly; a later one may add more; ff is forbidden.
-    if version == "ff" || (version == "00" && parts.next().is_some()) {
-        return None;
-    }
-    let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
-    let (trace, parent) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(parent).ok()?);
-    let context = SpanContext::new(trace, parent, flags, true, TraceState::default());
-    context.is_valid().then_some(context)
-}
 
 /// Gives each incoming call a span; health and reflection calls get none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,180 +53,67 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let call = CallSpan::open(request.uri().path(), request.headers());
+        let call = Call::new(incoming(&request), Side::Server);
         let inner = {
-            let _in_span = call.span.enter();
+            let _in_span = call.span().enter();
             self.inner.call(request)
         };
-        TraceFuture { inner, call: Some(call) }
+        TraceFuture::new(inner, call)
     }
 }
 
-/// The span of one call. However the call ends, its status code is recorded once.
-#[derive(Debug)]
-struct CallSpan {
-    span: Span,
-    ended: bool,
-}
-
-impl CallSpan {
-    fn open(path: &str, headers: &HeaderMap) -> CallSpan {
-        if is_infrastructure(path) {
-            return CallSpan { span: Span::none(), ended: true };
-        }
-        let name = path.strip_prefix('/').unwrap_or(path);
-        let (service, method) = name.split_once('/').unwrap_or((name, ""));
-        let span = tracing::debug_span!(
-            "call",
-            otel.name = name,
-            otel.kind = "server",
-            otel.status_code = field::Empty,
-            rpc.system = "grpc",
-            rpc.service = service,
-            rpc.method = method,
-            rpc.grpc.status_code = field::Empty,
-        );
-        if !span.is_disabled()
-            && let Some(traceparent) = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok())
-        {
-            set_parent(&span, traceparent);
-        }
-        let ended = span.is_disabled();
-        CallSpan { span, ended }
+/// The span of a call that came in.
+fn incoming<B>(request: &Request<B>) -> Span {
+    let uri = request.uri();
+    if is_infrastructure(uri.path()) {
+        return Span::NONE;
     }
-
-    /// Ends the call if these headers (of a response without a body, or its trailers) say how it went.
-    fn end_by(&mut self, headers: &HeaderMap) {
-        if let Some(status) = headers.get(GRPC_STATUS) {
-            self.end(Code::from_bytes(status.as_bytes()));
+    let parent = traceparent(request.headers());
+    if parent.is_none() && !trace::is_on() {
+        return Span::NONE;
+    }
+    let mut draft = trace::span("call").kind(SpanKind::Server);
+    if let Some(parent) = parent {
+        draft = draft.below(parent);
+    }
+    let span = draft.begin();
+    if span.is_recorded() {
+        describe(&span, uri.path());
+        if let Some(host) = uri.host() {
+            address(&span, host, uri.port_u16());
+        }
+        if let Some(peer) = identity::peer_address(request.extensions()) {
+            span.set("network.peer.address", peer.ip().to_string());
+            span.set("network.peer.port", i64::from(peer.port()));
         }
     }
+    span
+}
 
-    fn end(&mut self, code: Code) {
-        if self.ended {
-            return;
-        }
-        self.ended = true;
-        self.span.record("rpc.grpc.status_code", code as i32);
-        if is_our_fault(code) {
-            self.span.record("otel.status_code", "ERROR");
-        }
+fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
+    Traceparent::parse(headers.get(TRACEPARENT)?.to_str().ok()?)
+}
+
+/// What both ends say of a call.
+fn describe(span: &Span, path: &str) {
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let (service, method) = name.split_once('/').unwrap_or((name, ""));
+    span.rename(name.to_owned());
+    span.set("rpc.system", "grpc");
+    span.set("rpc.service", service.to_owned());
+    span.set("rpc.method", method.to_owned());
+}
+
+fn address(span: &Span, host: &str, port: Option<u16>) {
+    span.set("server.address", host.trim_matches(['[', ']']).to_owned());
+    if let Some(port) = port {
+        span.set("server.port", i64::from(port));
     }
 }
 
-impl Drop for CallSpan {
-    fn drop(&mut self) {
-        // Dropped without a status: the caller went away, or we cut the connection.
-        self.end(Code::Cancelled);
-    }
-}
-
-/// Which codes mark a server's span as failed: those the server answers for, as OpenTelemetry's conventions have it. A
-/// caller's mistake is not an error of ours.
-fn is_our_fault(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Unknown
-            | Code::DeadlineExceeded
-            | Code::Unimplemented
-            | Code::Internal
-            | Code::Unavailable
-            | Code::DataLoss
-    )
-}
-
-pin_project! {
-    /// The future of a [`Trace`] service.
-    pub struct TraceFuture<F> {
-        #[pin]
-        inner: F,
-        call: Option<CallSpan>,
-    }
-}
-
-impl<F, ResBody, E> Future for TraceFuture<F>
-where
-    F: Future<Output = Result<Response<ResBody>, E>>,
-{
-    type Output = Result<Response<TraceBody<ResBody>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let result = {
-            let _in_span = this.call.as_ref().map(|call| call.span.enter());
-            ready!(this.inner.poll(cx))
-        };
-        let mut call = this.call.take();
-        match result {
-            Ok(response) => {
-                if let Some(call) = &mut call {
-                    call.end_by(response.headers());
-                }
-                // A call that is over, or has no span, needs no watching of its body.
-                let call = call.filter(|call| !call.ended);
-                Poll::Ready(Ok(response.map(|inner| TraceBody { inner, call })))
-            }
-            Err(error) => {
-                if let Some(call) = &mut call {
-                    call.end(Code::Unknown);
-                }
-                Poll::Ready(Err(error))
-            }
-        }
-    }
-}
-
-pin_project! {
-    /// A response body that keeps its call's span open until the trailers have passed.
-    pub struct TraceBody<B> {
-        #[pin]
-        inner: B,
-        call: Option<CallSpan>,
-    }
-}
-
-impl<B: Body> Body for TraceBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        // The span is not entered here: that would be work per message. A stream that logs keeps `Span::current()` of
-        // its handler.
-        let frame = ready!(this.inner.poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref()
-                    && let Some(mut call) = this.call.take()
-                {
-                    call.end_by(trailers);
-                }
-            }
-            Some(Err(_)) => {
-                if let Some(mut call) = this.call.take() {
-                    call.end(Code::Unknown);
-                }
-            }
-            None => drop(this.call.take()),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-/// Sends the current span along with each outgoing call, for clients: `ServiceBuilder::new().layer(InjectLayer)`.
+/// Gives each outgoing call a span and sends it along, for clients: `InjectLayer.layer(channel)`.
 ///
-/// A layer and not an interceptor, so that streams are covered too. The decision not to sample travels as well, or the
+/// A layer and not an interceptor, so that streams are covered too. The decision not to record travels as well, or the
 /// next service would draw again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InjectLayer;
@@ -285,7 +122,7 @@ impl<S> Layer<S> for InjectLayer {
     type Service = Inject<S>;
 
     fn layer(&self, inner: S) -> Inject<S> {
-        Inject { inner }
+        Inject { inner, server: None }
     }
 }
 
@@ -293,27 +130,52 @@ impl<S> Layer<S> for InjectLayer {
 #[derive(Clone, Debug)]
 pub struct Inject<S> {
     inner: S,
+    /// Whom the calls go to.
+    server: Option<Uri>,
 }
 
-impl<S, B> Service<Request<B>> for Inject<S>
+impl<S> Inject<S> {
+    /// Names the server that the calls go to; they do not know it themselves.
+    #[must_use]
+    pub fn to(self, server: &Uri) -> Inject<S> {
+        Inject { server: Some(server.clone()), ..self }
+    }
+
+    fn outgoing(&self, path: &str) -> Span {
+        if is_infrastructure(path) {
+            return Span::NONE;
+        }
+        let span = trace::span("call").kind(SpanKind::Client).begin();
+        if span.is_recorded() {
+            describe(&span, path);
+            if let Some((server, host)) = self.server.as_ref().and_then(|uri| Some((uri, uri.host()?))) {
+                address(&span, host, server.port_u16());
+            }
+        }
+        span
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Inject<S>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
 {
-    type Response = S::Response;
+    type Response = Response<TraceBody<ResBody>>;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = TraceFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> S::Future {
-        if let Some(context) = current_span_context()
-            && let Ok(value) = HeaderValue::try_from(format_traceparent(&context))
+    fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
+        let span = self.outgoing(request.uri().path());
+        if let Some(place) = span.place()
+            && let Ok(value) = HeaderValue::try_from(place.to_string())
         {
             request.headers_mut().insert(TRACEPARENT, value);
         }
-        self.inner.call(request)
+        TraceFuture::new(self.inner.call(request), Call::new(span, Side::Client))
     }
 }
 

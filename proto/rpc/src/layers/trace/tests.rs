@@ -1,80 +1,41 @@
-use super::*;
-use opentelemetry::trace::{SpanKind, Status as SpanStatus, TracerProvider};
-use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
+
+use http_body::{Body, Frame};
+use opentelemetry::trace::Status as SpanStatus;
+use opentelemetry_sdk::trace::SpanData;
+use tonic::codegen::Bytes;
+use tonic::transport::server::TcpConnectInfo;
 use tower::{ServiceExt, service_fn};
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
-const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+use super::*;
+use crate::trace::tests::{elsewhere, recorder};
 
-#[test]
-fn a_traceparent_is_read_as_the_w3c_writes_it() {
-    for (text, expected) in [
-        (PARENT, Some(PARENT)),
-        (UNSAMPLED, Some(UNSAMPLED)),
-        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", Some(PARENT)),
-        ("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more", Some(PARENT)),
-        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more", None),
-        ("ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None),
-        ("00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", None),
-        ("00-00000000000000000000000000000000-b7ad6b7169203331-01", None),
-        ("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", None),
-        ("00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01", None),
-        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331", None),
-        ("00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None),
-        ("", None),
-    ] {
-        let found = parse_traceparent(text).map(|context| format_traceparent(&context));
-        assert_eq!(found.as_deref(), expected, "{text:?}");
-    }
-}
-
-/// Spans recorded on this thread while it lives.
-struct Recorder {
-    exporter: InMemorySpanExporter,
-    provider: SdkTracerProvider,
-    _installed: DefaultGuard,
-}
-
-impl Recorder {
-    fn install() -> Recorder {
-        let exporter = InMemorySpanExporter::default();
-        let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
-            .with_simple_exporter(exporter.clone())
-            .build();
-        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-        let installed = tracing_subscriber::registry().with(layer).set_default();
-        Recorder { exporter, provider, _installed: installed }
-    }
-
-    fn spans(&self) -> Vec<SpanData> {
-        self.provider.force_flush().unwrap();
-        self.exporter.get_finished_spans().unwrap()
-    }
-}
+const GRPC_STATUS: &str = "grpc-status";
 
 fn attribute(span: &SpanData, key: &str) -> Option<String> {
     span.attributes.iter().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string())
 }
 
+/// The spans of a trace that have ended.
+fn spans(of: Traceparent) -> Vec<SpanData> {
+    recorder().spans(of.trace_id())
+}
+
 /// A response body of prepared frames.
-struct Frames(VecDeque<Frame<tonic::codegen::Bytes>>);
+struct Frames(VecDeque<Frame<Bytes>>);
 
 impl Frames {
     fn message_then_status(status: &'static str) -> Frames {
         let mut trailers = HeaderMap::new();
         trailers.insert(GRPC_STATUS, HeaderValue::from_static(status));
-        Frames([Frame::data(tonic::codegen::Bytes::new()), Frame::trailers(trailers)].into())
+        Frames([Frame::data(Bytes::new()), Frame::trailers(trailers)].into())
     }
 }
 
 impl Body for Frames {
-    type Data = tonic::codegen::Bytes;
+    type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
@@ -85,42 +46,45 @@ impl Body for Frames {
     }
 }
 
-async fn next_frame(body: &mut TraceBody<Frames>) -> Option<Frame<tonic::codegen::Bytes>> {
+async fn next_frame(body: &mut TraceBody<Frames>) -> Option<Frame<Bytes>> {
     std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await.map(|frame| frame.unwrap())
 }
 
 /// Calls `path` on a handler that answers with a body ending in `status`.
-async fn call(path: &str, traceparent: Option<&str>, status: &'static str) -> TraceBody<Frames> {
+async fn call(path: &str, parent: Traceparent, status: &'static str) -> TraceBody<Frames> {
     let service = TraceLayer.layer(service_fn(move |_: Request<()>| async move {
         Ok::<_, Infallible>(Response::new(Frames::message_then_status(status)))
     }));
-    let mut request = Request::builder().uri(path).body(()).unwrap();
-    if let Some(traceparent) = traceparent {
-        request.headers_mut().insert(TRACEPARENT, traceparent.parse().unwrap());
-    }
+    let mut request = Request::builder().uri(format!("http://store:7400{path}")).body(()).unwrap();
+    request.headers_mut().insert(TRACEPARENT, parent.to_string().parse().unwrap());
+    let peer = Some("10.0.0.7:4321".parse().unwrap());
+    request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: peer });
     service.oneshot(request).await.unwrap().into_body()
 }
 
 #[tokio::test]
 async fn a_span_lasts_until_the_trailers_and_records_their_status() {
-    let recorder = Recorder::install();
-    let mut body = call("/muster.v1.NodeService/WatchNodes", Some(PARENT), "0").await;
+    let parent = elsewhere(true);
+    let mut body = call("/muster.v1.NodeService/WatchNodes", parent, "0").await;
     assert!(next_frame(&mut body).await.unwrap().is_data());
-    assert!(recorder.spans().is_empty(), "a stream's span is its whole life");
+    assert!(spans(parent).is_empty(), "a stream's span is its whole life");
     assert!(next_frame(&mut body).await.unwrap().is_trailers());
 
-    let spans = recorder.spans();
+    let spans = spans(parent);
     let [span] = &spans[..] else { panic!("{spans:?}") };
     assert_eq!(span.name, "muster.v1.NodeService/WatchNodes");
     assert_eq!(span.span_kind, SpanKind::Server);
     assert_eq!(span.status, SpanStatus::Unset);
-    let parent = parse_traceparent(PARENT).unwrap();
-    assert_eq!((span.span_context.trace_id(), span.parent_span_id), (parent.trace_id(), parent.span_id()));
+    assert_eq!(span.parent_span_id, parent.span_id());
     for (key, expected) in [
         ("rpc.system", "grpc"),
         ("rpc.service", "muster.v1.NodeService"),
         ("rpc.method", "WatchNodes"),
         ("rpc.grpc.status_code", "0"),
+        ("server.address", "store"),
+        ("server.port", "7400"),
+        ("network.peer.address", "10.0.0.7"),
+        ("network.peer.port", "4321"),
     ] {
         assert_eq!(attribute(span, key).as_deref(), Some(expected), "{key}");
     }
@@ -129,10 +93,10 @@ async fn a_span_lasts_until_the_trailers_and_records_their_status() {
 #[tokio::test]
 async fn a_span_fails_where_the_server_does() {
     for (status, failed) in [("0", false), ("5", false), ("9", false), ("13", true), ("14", true)] {
-        let recorder = Recorder::install();
-        let mut body = call("/muster.v1.NodeService/GetNode", None, status).await;
+        let parent = elsewhere(true);
+        let mut body = call("/muster.v1.NodeService/GetNode", parent, status).await;
         while next_frame(&mut body).await.is_some() {}
-        let spans = recorder.spans();
+        let spans = spans(parent);
         assert_eq!(attribute(&spans[0], "rpc.grpc.status_code").as_deref(), Some(status));
         assert_eq!(matches!(spans[0].status, SpanStatus::Error { .. }), failed, "status {status}");
     }
@@ -140,76 +104,114 @@ async fn a_span_fails_where_the_server_does() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_a_cancelled_span() {
-    let recorder = Recorder::install();
-    drop(call("/muster.v1.NodeService/WatchNodes", None, "0").await);
-    assert_eq!(attribute(&recorder.spans()[0], "rpc.grpc.status_code").as_deref(), Some("1"));
+    let parent = elsewhere(true);
+    drop(call("/muster.v1.NodeService/WatchNodes", parent, "0").await);
+    assert_eq!(attribute(&spans(parent)[0], "rpc.grpc.status_code").as_deref(), Some("1"));
 }
 
 #[tokio::test]
 async fn a_refusal_without_a_body_ends_the_span_by_its_head() {
-    let recorder = Recorder::install();
+    let parent = elsewhere(true);
     let service = TraceLayer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(tonic::Status::not_found("no such node").into_http::<tonic::body::Body>())
     }));
-    let request = Request::builder().uri("/muster.v1.NodeService/GetNode").body(()).unwrap();
+    let mut request = Request::builder().uri("/muster.v1.NodeService/GetNode").body(()).unwrap();
+    request.headers_mut().insert(TRACEPARENT, parent.to_string().parse().unwrap());
     let response = service.oneshot(request).await.unwrap();
-    assert_eq!(attribute(&recorder.spans()[0], "rpc.grpc.status_code").as_deref(), Some("5"));
+    assert_eq!(attribute(&spans(parent)[0], "rpc.grpc.status_code").as_deref(), Some("5"));
     drop(response);
 }
 
 #[tokio::test]
 async fn probes_and_unsampled_calls_leave_no_span() {
-    let recorder = Recorder::install();
-    for (path, traceparent) in [
-        ("/grpc.health.v1.Health/Check", None),
-        ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Some(PARENT)),
-        ("/muster.v1.NodeService/GetNode", Some(UNSAMPLED)),
+    let (sampled, unsampled) = (elsewhere(true), elsewhere(false));
+    for (path, parent) in [
+        ("/grpc.health.v1.Health/Check", sampled),
+        ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", sampled),
+        ("/muster.v1.NodeService/GetNode", unsampled),
     ] {
-        let mut body = call(path, traceparent, "0").await;
+        let mut body = call(path, parent, "0").await;
         while next_frame(&mut body).await.is_some() {}
     }
-    assert!(recorder.spans().is_empty());
+    assert!(spans(sampled).is_empty());
+    assert!(spans(unsampled).is_empty());
 }
 
 /// What a handler called with `traceparent` would write into a change, and send along when it calls on.
-async fn passed_on(traceparent: &'static str) -> (Option<String>, Option<String>) {
+async fn passed_on(parent: Traceparent) -> (Option<String>, Option<String>) {
     let handler = service_fn(|_: Request<()>| async {
         let sent = InjectLayer.layer(service_fn(|request: Request<()>| async move {
             let header = request.headers().get(TRACEPARENT).map(|value| value.to_str().unwrap().to_owned());
-            Ok::<_, Infallible>(header)
+            let mut response = Response::new(Frames::message_then_status("0"));
+            response.extensions_mut().insert(header);
+            Ok::<_, Infallible>(response)
         }));
-        let sent = sent.oneshot(Request::new(())).await?;
+        let called = Request::builder().uri("/muster.v1.PodService/GetPod").body(()).unwrap();
+        let answer = sent.oneshot(called).await?;
+        let sent = answer.extensions().get::<Option<String>>().cloned().unwrap();
         let mut response = Response::new(Frames(VecDeque::new()));
         response.extensions_mut().insert((current_traceparent(), sent));
         Ok::<_, Infallible>(response)
     });
     let mut request = Request::builder().uri("/muster.v1.NodeService/CreateNode").body(()).unwrap();
-    request.headers_mut().insert(TRACEPARENT, HeaderValue::from_static(traceparent));
+    request.headers_mut().insert(TRACEPARENT, HeaderValue::try_from(parent.to_string()).unwrap());
     let response = TraceLayer.layer(handler).oneshot(request).await.unwrap();
     response.extensions().get::<(Option<String>, Option<String>)>().cloned().unwrap()
 }
 
 #[tokio::test]
 async fn the_trace_travels_on_and_so_does_the_decision_not_to_record_it() {
-    let _recorder = Recorder::install();
-    let (written, sent) = passed_on(PARENT).await;
-    assert_eq!(written, sent);
-    let written = written.unwrap();
-    assert!(
-        written.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && written.ends_with("-01"),
-        "{written}"
-    );
-    assert_ne!(written, PARENT, "the parent of what follows is our span, not our caller's");
+    let parent = elsewhere(true);
+    let (written, sent) = passed_on(parent).await;
+    let place = |text: &Option<String>| Traceparent::parse(text.as_deref().unwrap()).unwrap();
+    let (written, sent) = (place(&written), place(&sent));
+    assert_eq!((written.trace_id(), written.is_sampled()), (parent.trace_id(), true));
+    assert_eq!((sent.trace_id(), sent.is_sampled()), (parent.trace_id(), true));
+    let all = [parent, written, sent].map(Traceparent::span_id);
+    assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "each end has a span of its own");
 
-    let (written, sent) = passed_on(UNSAMPLED).await;
+    let parent = elsewhere(false);
+    let (written, sent) = passed_on(parent).await;
     assert_eq!(written, None, "nobody will ever look for it");
-    let sent = sent.unwrap();
-    assert!(sent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && sent.ends_with("-00"), "{sent}");
+    let sent = place(&sent);
+    assert_eq!((sent.trace_id(), sent.is_sampled()), (parent.trace_id(), false));
+}
+
+/// Calls out below `parent`; the server answers with `status`, or not at all.
+async fn call_out(parent: Traceparent, status: Option<&'static str>) {
+    let server = service_fn(move |_: Request<()>| async move {
+        status.map(|status| Response::new(Frames::message_then_status(status))).ok_or("nobody listens")
+    });
+    let client = InjectLayer.layer(server).to(&"http://[::1]:7400".parse().unwrap());
+    let request = Request::builder().uri("/muster.v1.PodService/DeletePod").body(()).unwrap();
+    let span = trace::span("outer").below(parent).begin();
+    if let Ok(response) = span.around(client.oneshot(request)).await {
+        let mut body = response.into_body();
+        while next_frame(&mut body).await.is_some() {}
+    }
 }
 
 #[tokio::test]
-async fn without_a_collector_there_is_nothing_to_pass_on() {
-    let _nobody = tracing_subscriber::registry().set_default();
-    assert_eq!(passed_on(PARENT).await, (None, None));
-    assert_eq!(current_traceparent(), None);
+async fn a_caller_has_a_span_too_and_fails_by_every_answer_but_success() {
+    for (status, code, failed) in
+        [(Some("0"), "0", false), (Some("5"), "5", true), (Some("14"), "14", true), (None, "14", true)]
+    {
+        let parent = elsewhere(true);
+        call_out(parent, status).await;
+        let spans = spans(parent);
+        let [span, outer] = &spans[..] else { panic!("{spans:?}") };
+        assert_eq!(span.name, "muster.v1.PodService/DeletePod");
+        assert_eq!(span.span_kind, SpanKind::Client);
+        assert_eq!(span.parent_span_id, outer.span_context.span_id());
+        assert_eq!(matches!(span.status, SpanStatus::Error { .. }), failed, "status {status:?}");
+        for (key, expected) in [
+            ("rpc.service", "muster.v1.PodService"),
+            ("rpc.method", "DeletePod"),
+            ("rpc.grpc.status_code", code),
+            ("server.address", "::1"),
+            ("server.port", "7400"),
+        ] {
+            assert_eq!(attribute(span, key).as_deref(), Some(expected), "{key}");
+        }
+    }
 }

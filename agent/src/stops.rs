@@ -1,0 +1,123 @@
+//! The traces that pods end in: taken from the change that ends a pod, kept until nothing of it is left.
+//!
+//! Whoever ended the pod did so in a trace of theirs, and the store's change carries it here. All that the agent then
+//! does about the pod belongs to that trace, however long it takes. A change that is not recorded carries none, and a
+//! list that stands in for changes that were missed does not either.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use muster_proto::name::Uid;
+use muster_proto::pod::Pod;
+use muster_rpc::trace::{self, Span, Traceparent};
+use muster_store_client::{Event, Key};
+
+use crate::lifecycle::{Action, Outcome};
+
+/// The pods that end in a trace.
+#[derive(Debug, Default)]
+pub struct Stops {
+    pods: HashMap<Uid, Stop>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    pod: String,
+    /// The write that ends the pod.
+    cause: Traceparent,
+    seen_at: Timestamp,
+    /// Begun with the first thing that is done to its processes, ended when none is left.
+    stopping: Option<Span>,
+    /// By container.
+    hooks: HashMap<String, Span>,
+}
+
+impl Stops {
+    /// Takes in what the store tells of a pod.
+    pub fn observe(&mut self, event: &Event<Pod>, now: Timestamp) {
+        let (uid, key, traceparent) = match event {
+            Event::Applied { record, traceparent: Some(traceparent) } if record.meta.is_deleting() => {
+                (record.meta.uid, Key::of(record), traceparent)
+            }
+            Event::Gone { key, uid, traceparent: Some(traceparent), .. } => (*uid, key.clone(), traceparent),
+            _ => return,
+        };
+        let cause = Traceparent::parse(traceparent).filter(|cause| cause.is_sampled());
+        if let (Some(uid), Some(cause)) = (uid, cause) {
+            // What comes after the first word changes nothing: the pod ends because of that.
+            self.pods.entry(uid).or_insert_with(|| Stop {
+                pod: key.to_string(),
+                cause,
+                seen_at: now,
+                stopping: None,
+                hooks: HashMap::new(),
+            });
+        }
+    }
+
+    /// The span to perform an action in.
+    pub fn begin(&mut self, action: &Action) -> Span {
+        let Some(stop) = action.uid().and_then(|uid| self.pods.get_mut(&uid)) else { return Span::NONE };
+        match action {
+            Action::RunPreStop { container, .. } => {
+                let span = stop.deed("hook.run", container);
+                stop.hooks.insert(container.clone(), span.clone());
+                span
+            }
+            Action::Term { container, .. } => stop.deed("process.term", container),
+            Action::Kill { container, .. } => stop.deed("process.kill", container),
+            Action::Release { .. } => {
+                stop.stopping().end();
+                trace::span("pod.released").below(stop.cause).begin()
+            }
+            Action::Report { .. } | Action::Delete { .. } => Span::of(stop.cause),
+            Action::ReadNode { .. } | Action::Start { .. } => Span::NONE,
+        }
+    }
+
+    /// An action came to its end, but for a hook: that goes on.
+    pub fn end(&mut self, span: &Span, action: &Action, outcome: &Outcome) {
+        if let Outcome::Failed { message } = outcome {
+            span.fail(message.clone());
+        } else if matches!(action, Action::RunPreStop { .. }) {
+            return;
+        }
+        span.end();
+    }
+
+    pub fn hook_ended(&mut self, uid: Uid, container: &str) {
+        let hook = self.pods.get_mut(&uid).and_then(|stop| stop.hooks.remove(container));
+        hook.unwrap_or_default().end();
+    }
+
+    /// What is said of a pod from now on is said in its trace.
+    pub fn scope(&self, uid: Option<Uid>) -> Span {
+        uid.and_then(|uid| self.pods.get(&uid)).map_or(Span::NONE, |stop| Span::of(stop.cause))
+    }
+
+    /// Forgets the pods of which nothing is left.
+    pub fn retain(&mut self, is_left: impl Fn(Uid) -> bool) {
+        self.pods.retain(|uid, _| is_left(*uid));
+    }
+}
+
+impl Stop {
+    fn stopping(&mut self) -> &Span {
+        self.stopping.get_or_insert_with(|| {
+            let span = trace::span("process.stopped").below(self.cause).since(self.seen_at).begin();
+            span.set("muster.pod", self.pod.clone());
+            span
+        })
+    }
+
+    /// Something that is done to a container to stop it.
+    fn deed(&mut self, name: &'static str, container: &str) -> Span {
+        let parent = self.stopping().place().unwrap_or(self.cause);
+        let span = trace::span(name).below(parent).begin();
+        span.set("muster.container", container.to_owned());
+        span
+    }
+}
+
+#[cfg(test)]
+mod tests;

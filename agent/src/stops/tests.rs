@@ -1,0 +1,128 @@
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use muster_proto::pod::PodStatus;
+use opentelemetry::trace::{SpanId, Status, TracerProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+
+use super::*;
+use crate::samples::{pod, uid};
+
+/// Every span that the tests of this process record; each test has a trace of its own.
+fn recorded(of: Traceparent) -> Vec<SpanData> {
+    static EXPORTER: OnceLock<InMemorySpanExporter> = OnceLock::new();
+    let exporter = EXPORTER.get_or_init(|| {
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+        assert!(trace::install(provider.tracer("test")), "nobody else installs a tracer here");
+        exporter
+    });
+    let mut spans = exporter.get_finished_spans().unwrap();
+    spans.retain(|span| span.span_context.trace_id() == of.trace_id());
+    spans
+}
+
+fn deletion(number: u64, sampled: bool) -> Traceparent {
+    let text = format!("00-{number:032x}-{number:016x}-{:02x}", u8::from(sampled));
+    let place = Traceparent::parse(&text).unwrap();
+    recorded(place);
+    place
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+}
+
+fn applied(record: Pod, cause: Traceparent) -> Event<Pod> {
+    Event::Applied { record, traceparent: Some(cause.to_string()) }
+}
+
+fn term() -> Action {
+    Action::Term { uid: uid("p"), container: "main".to_owned() }
+}
+
+fn kill() -> Action {
+    Action::Kill { uid: uid("p"), container: "main".to_owned() }
+}
+
+fn release() -> Action {
+    Action::Release { uid: uid("p") }
+}
+
+fn hook() -> Action {
+    let pod = Arc::new(pod("p").build());
+    Action::RunPreStop { pod, container: "main".to_owned(), within: Duration::from_secs(1) }
+}
+
+fn perform(stops: &mut Stops, action: &Action, outcome: &Outcome) {
+    let span = stops.begin(action);
+    stops.end(&span, action, outcome);
+}
+
+#[test]
+fn the_end_of_a_pod_is_told_in_the_trace_of_whoever_ended_it() {
+    let cause = deletion(1, true);
+    let mut stops = Stops::default();
+    stops.observe(&applied(pod("p").build(), deletion(2, true)), at(1));
+    stops.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
+    stops.observe(&applied(pod("p").deleting(5).build(), deletion(3, true)), at(3));
+    perform(&mut stops, &hook(), &Outcome::Done);
+    assert!(recorded(cause).is_empty(), "a hook goes on beside the rest");
+    stops.hook_ended(uid("p"), "main");
+    perform(&mut stops, &term(), &Outcome::Done);
+    perform(&mut stops, &kill(), &Outcome::Failed { message: "it resists".to_owned() });
+    perform(&mut stops, &release(), &Outcome::Done);
+
+    let spans = recorded(cause);
+    let names: Vec<&str> = spans.iter().map(|span| span.name.as_ref()).collect();
+    assert_eq!(names, ["hook.run", "process.term", "process.kill", "process.stopped", "pod.released"]);
+    let stopped = &spans[3];
+    assert_eq!(stopped.start_time, SystemTime::from(at(2)), "from the moment the deletion was seen");
+    let parents: Vec<SpanId> = spans.iter().map(|span| span.parent_span_id).collect();
+    let (stopped, cause_id) = (stopped.span_context.span_id(), cause.span_id());
+    assert_eq!(parents, [stopped, stopped, stopped, cause_id, cause_id]);
+    assert_eq!(spans[2].status, Status::error("it resists"));
+    for other in [deletion(2, true), deletion(3, true)] {
+        assert!(recorded(other).is_empty(), "neither what came before nor what came after ended it");
+    }
+}
+
+#[test]
+fn the_last_words_to_the_store_are_said_in_that_trace() {
+    let cause = deletion(4, true);
+    let mut stops = Stops::default();
+    stops.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
+    let key = Key::of(&pod("p").build());
+    let report = Action::Report {
+        key: key.clone(),
+        uid: uid("p"),
+        if_version: 1,
+        status: Box::<PodStatus>::default(),
+    };
+    for action in [report, Action::Delete { key, uid: uid("p") }] {
+        assert_eq!(stops.begin(&action).place(), Some(cause));
+    }
+    assert_eq!(stops.scope(Some(uid("p"))).place(), Some(cause));
+    stops.retain(|_| false);
+    assert_eq!(stops.scope(Some(uid("p"))).place(), None, "and nothing is kept when nothing is left");
+    assert!(recorded(cause).is_empty(), "a pod without processes stops none");
+}
+
+#[test]
+fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
+    let cause = deletion(5, true);
+    let mut stops = Stops::default();
+    let (key, traceparent) = (Key::of(&pod("p").build()), Some(cause.to_string()));
+    stops.observe(&Event::Gone { key, uid: Some(uid("p")), revision: 7, last: None, traceparent }, at(2));
+    perform(&mut stops, &term(), &Outcome::Done);
+    assert_eq!(recorded(cause).len(), 1);
+}
+
+#[test]
+fn what_is_not_recorded_is_not_told() {
+    let mut stops = Stops::default();
+    stops.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
+    stops.observe(&Event::Applied { record: pod("q").deleting(30).build(), traceparent: None }, at(2));
+    assert!(stops.pods.is_empty());
+    assert_eq!(stops.begin(&term()).place(), None);
+}
