@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use crate::api::Api;
-use crate::process::{Log, PATIENCE, build, channel, without_settings};
+use crate::process::{Log, PATIENCE, build, channel, logged_address, without_settings};
 use crate::{Query, eventually, patiently};
 
 /// The agent's binary, built from the sources as they are.
@@ -223,10 +224,17 @@ impl AgentProcess {
 
     /// Where it serves gRPC.
     pub fn url(&self) -> String {
+        format!("http://{}", self.address("grpc"))
+    }
+
+    /// Where it serves metrics.
+    pub fn http_address(&self) -> SocketAddr {
+        self.address("http")
+    }
+
+    fn address(&self, field: &str) -> SocketAddr {
         self.wait_logged("muster-agent is starting");
-        let log = self.log();
-        let (_, rest) = log.split_once("grpc=").expect("the first line has the address");
-        format!("http://{}", rest.split_whitespace().next().unwrap_or_default())
+        logged_address(&self.log(), field)
     }
 
     pub fn pid(&self) -> Pid {
