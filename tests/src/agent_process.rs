@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::process::{Log, PATIENCE, build, channel, without_settings};
+use crate::process::{Log, PATIENCE, build, channel, logged_address, without_settings};
 use crate::{Query, eventually, patiently};
 
 /// The agent's binary, built from the sources as they are.
@@ -234,16 +235,19 @@ impl AgentProcess {
         self.log.lock().0.clone()
     }
 
-    fn address(&self) -> String {
-        self.wait_logged("muster-agent is starting");
-        let log = self.log();
-        let (_, rest) = log.split_once("grpc=").expect("the first line has the address");
-        rest.split_whitespace().next().unwrap_or_default().to_owned()
-    }
-
     /// Where it serves gRPC.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address())
+        format!("http://{}", self.address("grpc"))
+    }
+
+    /// Where it serves metrics.
+    pub fn http_address(&self) -> SocketAddr {
+        self.address("http")
+    }
+
+    fn address(&self, field: &str) -> SocketAddr {
+        self.wait_logged("muster-agent is starting");
+        logged_address(&self.log(), field)
     }
 
     /// Its service, for anybody.
@@ -253,8 +257,8 @@ impl AgentProcess {
 
     /// Its service, for who shows that certificate; it must have been started with certificates of its own.
     pub fn service_as(&self, tls: &ClientTls) -> AgentServiceClient<Channel> {
-        let endpoint =
-            Endpoint::from_shared(format!("https://{}", self.address())).expect("an agent has an address");
+        let url = format!("https://{}", self.address("grpc"));
+        let endpoint = Endpoint::from_shared(url).expect("an agent has an address");
         let endpoint = endpoint.tls_config(tls.config()).expect("certificates that can be used");
         AgentServiceClient::new(endpoint.connect_lazy())
     }

@@ -3,11 +3,12 @@
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use crate::process::{Log, build, without_settings};
+use crate::process::{Log, build, logged_address, without_settings};
 
 /// The controller's binary, built from the sources as they are.
 pub fn binary() -> &'static Path {
@@ -60,9 +61,12 @@ impl ControllerProcess {
 
     /// Where it serves gRPC.
     pub fn url(&self) -> String {
-        let log = self.log();
-        let (_, rest) = log.split_once("grpc=").expect("the first line has the address");
-        format!("http://{}", rest.split_whitespace().next().unwrap_or_default())
+        format!("http://{}", logged_address(&self.log(), "grpc"))
+    }
+
+    /// Where it serves metrics.
+    pub fn http_address(&self) -> SocketAddr {
+        logged_address(&self.log(), "http")
     }
 }
 

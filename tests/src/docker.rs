@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The cargo profile of the images: quick to build, since it is not their speed that is tested.
 const PROFILE: &str = "image";
 /// The tag of the images in the engine.
-const TAG: &str = "test";
+pub const TAG: &str = "test";
 
 /// A Docker engine that runs. It and everything in it ends when it is dropped.
 pub struct Engine {
@@ -100,10 +100,15 @@ impl Engine {
         printed(build.arg(&context).env("DOCKER_BUILDKIT", "0"));
     }
 
+    /// Where it listens, as `DOCKER_HOST` wants it.
+    pub fn address(&self) -> OsString {
+        socket(self.directory.path())
+    }
+
     /// The command line of this engine.
     pub fn docker(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut docker = Command::new(tool("docker"));
-        docker.arg("--host").arg(socket(self.directory.path())).args(args);
+        docker.arg("--host").arg(self.address()).args(args);
         docker
     }
 

@@ -232,6 +232,13 @@ impl Log {
     }
 }
 
+/// An address in the first line of a part's log, such as `grpc=127.0.0.1:7400`.
+pub(crate) fn logged_address(log: &str, field: &str) -> SocketAddr {
+    let (_, rest) = log.split_once(&format!("{field}=")).expect("the first line has the address");
+    let address = rest.split_whitespace().next().unwrap_or_default();
+    address.parse().unwrap_or_else(|_| panic!("{address:?} is no address"))
+}
+
 /// A line without the colours of a terminal.
 fn plain(line: &str) -> String {
     let mut parts = line.split('\u{1b}');
@@ -266,15 +273,17 @@ impl StoreProcess {
 
     fn address(&self, field: &str) -> SocketAddr {
         self.wait_logged("muster-store is starting");
-        let log = self.log();
-        let (_, rest) = log.split_once(&format!("{field}=")).expect("the first line has the address");
-        let address = rest.split_whitespace().next().unwrap_or_default();
-        address.parse().unwrap_or_else(|_| panic!("{address:?} is no address"))
+        logged_address(&self.log(), field)
     }
 
     /// Where it serves gRPC.
     pub fn url(&self) -> String {
         format!("http://{}", self.address("grpc"))
+    }
+
+    /// Where it serves metrics.
+    pub fn http_address(&self) -> SocketAddr {
+        self.address("http")
     }
 
     /// A connection of its own, made when first used.
@@ -333,7 +342,7 @@ impl StoreProcess {
 
     /// All metrics of its HTTP port.
     pub fn metrics(&self) -> String {
-        let mut stream = TcpStream::connect(self.address("http")).expect("the HTTP port is open");
+        let mut stream = TcpStream::connect(self.http_address()).expect("the HTTP port is open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("the HTTP port takes requests");

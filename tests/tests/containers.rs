@@ -28,11 +28,12 @@ const CONTROLLER_TIMINGS: [&str; 5] = [
     "--eviction-hold=1s",
     "--node-eviction-rate=1",
 ];
-const AGENT_TIMINGS: [&str; 3] = [
+const AGENT_TIMINGS: [&str; 4] = [
     "--node-lease-duration-seconds=8",
     "--node-status-update-frequency=1s",
-    // How full the machine is that runs the tests must not matter.
+    // How full the machine is that runs the tests must not matter, nor where it puts what does not fit.
     "--eviction-hard=memory.available<1Mi",
+    "--fail-swap-on=false",
 ];
 
 /// Looks again and again until there is something to see.

@@ -1,0 +1,141 @@
+//! `deploy/compose.yaml` with the real docker-compose: its own parts, in clear and with certificates. What it takes from
+//! others (Jaeger, Prometheus, Grafana) would have to be pulled, and is left out.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real containers run by the real clock")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_tests::authority::Authority;
+use muster_tests::docker::{Engine, TAG};
+use muster_tests::tools::{printed, repository, tool};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Whatever takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The ports that the file publishes can be had once: one test at a time.
+static PORTS: Mutex<()> = Mutex::new(());
+
+/// A project of docker-compose.
+struct Project {
+    engine: Arc<Engine>,
+    /// With the compose file, and what it mounts.
+    directory: TempDir,
+    profile: &'static str,
+    _ports: MutexGuard<'static, ()>,
+}
+
+impl Project {
+    fn new(profile: &'static str) -> Project {
+        let ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (engine, directory) = (Engine::shared(), tempfile::tempdir().unwrap());
+        for file in ["compose.yaml", ".env"] {
+            fs::copy(repository().join("deploy").join(file), directory.path().join(file)).unwrap();
+        }
+        Project { engine, directory, profile, _ports: ports }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn compose(&self, args: &[&str]) -> Command {
+        let mut compose = Command::new(tool("docker-compose"));
+        compose
+            .arg("--file")
+            .arg(self.path("compose.yaml"))
+            .args(["--project-name", self.profile])
+            .args(args);
+        compose.env("DOCKER_HOST", self.engine.address()).env("MUSTER_TAG", TAG);
+        compose.env("COMPOSE_PROFILES", self.profile);
+        compose
+    }
+
+    /// Waits until so many nodes are Ready, as somebody at the published port sees it.
+    fn wait_ready(&self, nodes: usize, security: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut listed = self.engine.beside(&tool("grpcurl"));
+        listed.args(security).args(["localhost:7400", "muster.v1.NodeService/ListNodes"]);
+        loop {
+            let output = listed.output().unwrap();
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let ready =
+                answer["nodes"].as_array().into_iter().flatten().filter(|node| is_ready(node)).count();
+            if ready == nodes {
+                return;
+            }
+            if Instant::now() > deadline {
+                let logs = printed(&mut self.compose(&["logs", "--no-color"]));
+                panic!("{ready} nodes are ready\n{}\n{logs}", String::from_utf8_lossy(&output.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        // The engine, which goes too, takes what is left.
+        let _ = self.compose(&["down", "--volumes", "--timeout", "5"]).output();
+    }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+#[test]
+fn a_fleet_in_clear_can_be_scaled() {
+    let project = Project::new("clear");
+    let parts = ["store", "controller", "agent"];
+    printed(project.compose(&["up", "--detach", "--scale", "agent=2"]).args(parts));
+    project.wait_ready(2, &["-plaintext"]);
+    printed(project.compose(&["up", "--detach", "--scale", "agent=3"]).args(parts));
+    project.wait_ready(3, &["-plaintext"]);
+}
+
+#[test]
+fn the_profile_mtls_lets_in_only_who_shows_a_certificate() {
+    let project = Project::new("mtls");
+    let authority = Authority::new();
+    // Laid out as `muster certs` does.
+    let place = |from: &Path, to: &str| {
+        let to = project.path("certificates").join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    };
+    place(&authority.own(), "ca.crt");
+    for (part, group) in [("store", "muster:stores"), ("controller", "muster:controllers")] {
+        let credentials = authority.credentials_of_host(part, group, part);
+        place(&credentials.join("tls.crt"), &format!("{part}.crt"));
+        place(&credentials.join("tls.key"), &format!("{part}.key"));
+    }
+    for agent in ["agent-1", "agent-2"] {
+        let credentials = authority.credentials_of_host(&format!("node:{agent}"), "muster:nodes", agent);
+        for file in ["ca.crt", "tls.crt", "tls.key"] {
+            place(&credentials.join(file), &format!("nodes/{agent}/{file}"));
+        }
+    }
+    printed(&mut project.compose(&[
+        "up",
+        "--detach",
+        "store-mtls",
+        "controller-mtls",
+        "agent-1-mtls",
+        "agent-2-mtls",
+    ]));
+
+    let admin = authority.credentials("eva", "muster:admins");
+    let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|file| admin.join(file).display().to_string());
+    project.wait_ready(2, &["-cacert", &ca, "-cert", &cert, "-key", &key, "-servername", "store"]);
+    let mut stranger = project.engine.beside(&tool("grpcurl"));
+    stranger.args(["-insecure", "localhost:7400", "muster.v1.NodeService/ListNodes"]);
+    assert!(!stranger.output().unwrap().status.success(), "a caller without a certificate was let in");
+}

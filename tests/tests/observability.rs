@@ -1,0 +1,195 @@
+//! The real Prometheus with the config, rules and dashboards of `deploy/`, on the real binaries: what is asked for there
+//! is there.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use muster_proto::pb;
+use muster_tests::agent_process::{Home, node_where};
+use muster_tests::controller_process::ControllerProcess;
+use muster_tests::fixtures;
+use muster_tests::process::{Launch, free_port};
+use muster_tests::tools::{repository, tool};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a page of an HTTP server holds.
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    // HTTP/1.0: the answer comes in one piece and ends with the connection.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: muster\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer.split_once("\r\n\r\n")?.1.to_owned())
+}
+
+/// A Prometheus that runs on a copy of our config; it does not outlive the test.
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    /// `targets` takes the place of the names that compose gives to the parts.
+    fn start(directory: &Path, targets: &BTreeMap<&str, SocketAddr>) -> Prometheus {
+        let own = repository().join("deploy/prometheus");
+        let config = fs::read_to_string(own.join("prometheus.yml")).unwrap();
+        let static_of = |target: &SocketAddr| format!("static_configs: [{{targets: [\"{target}\"]}}]");
+        let (before, after) = config.split_once("    dns_sd_configs:\n").expect("agents are found by name");
+        assert!(after.trim_end().lines().all(|line| line.starts_with("      ")), "nothing comes after them");
+        let config = format!("{before}    {}\n", static_of(&targets["agent"]));
+        let config = ["store:7401", "controller:7501"].iter().fold(config, |config, name| {
+            assert!(config.contains(name), "{name} is scraped");
+            config.replace(name, &targets[name.split(':').next().unwrap()].to_string())
+        });
+        // Rates need some scrapes, and the rules for them some evaluations.
+        let config = config.replace("interval: 15s", "interval: 1s");
+        fs::write(directory.join("prometheus.yml"), config).unwrap();
+        fs::create_dir(directory.join("rules")).unwrap();
+        for rules in ["recording.yml", "alerts.yml"] {
+            fs::copy(own.join("rules").join(rules), directory.join("rules").join(rules)).unwrap();
+        }
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let log = fs::File::create(directory.join("log")).unwrap();
+        let child = Command::new(tool("prometheus"))
+            .arg(format!("--config.file={}", directory.join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--enable-feature=exemplar-storage")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Prometheus { child, address }
+    }
+
+    fn ask(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&get(self.address, &format!("/api/v1/{path}"))?).ok()
+    }
+
+    /// What a query finds now; `Err` is what is wrong with it.
+    fn query(&self, query: &str) -> Result<usize, String> {
+        let answer = self.ask(&format!("query?query={}", percent_encoded(query)));
+        let answer = answer.ok_or("no answer")?;
+        match answer["data"]["result"].as_array() {
+            Some(found) => Ok(found.len()),
+            None => Err(answer["error"].to_string()),
+        }
+    }
+
+    /// Waits until a query finds something.
+    fn wait_for(&self, query: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.query(query) != Ok(1) {
+            assert!(Instant::now() < deadline, "{query} finds {:?}", self.query(query));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    });
+    encoded.collect()
+}
+
+/// Each panel of our dashboards with what it asks for, as Grafana would ask.
+fn panels() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let dashboards = fs::read_dir(repository().join("deploy/grafana/dashboards")).unwrap();
+    for file in dashboards.map(|entry| entry.unwrap().path()) {
+        let board: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let title = board["title"].as_str().unwrap();
+        for panel in board["panels"].as_array().unwrap() {
+            let place = format!("{title} / {}", panel["title"].as_str().unwrap());
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+                found.push((place.clone(), query));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rule_loads_and_every_panel_shows_something() {
+    let directory = tempfile::tempdir().unwrap();
+    // The traces that callers ask for are recorded; nobody collects them.
+    let traced = Launch::on(&directory.path().join("store")).flag("--otlp-endpoint", "http://127.0.0.1:9");
+    let store = traced.flag("--trace-sample-ratio", "1").start();
+    let controller = ControllerProcess::start(&store.url(), &[]);
+    let home = Home::new();
+    let agent = home.agent("machine", &store.url()).start();
+    node_where(&store.api(), "machine", "is there", |_| true).await;
+    store.api().create(fixtures::pod("waiting")).await.unwrap();
+    // Somebody who asks all the time: a rate of nothing has no percentiles.
+    let asking = tokio::spawn({
+        let api = store.api();
+        async move {
+            loop {
+                api.get::<pb::Node>("machine").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    });
+
+    let targets = BTreeMap::from([
+        ("store", store.http_address()),
+        ("controller", controller.http_address()),
+        ("agent", agent.http_address()),
+    ]);
+    let home = tempfile::tempdir().unwrap();
+    let prometheus = Prometheus::start(home.path(), &targets);
+    let prometheus = tokio::task::block_in_place(|| {
+        for job in targets.keys() {
+            prometheus.wait_for(&format!("up{{job=\"muster-{job}\"}} == 1"));
+        }
+        // A rule of a rule over rates: what comes last of all.
+        prometheus.wait_for("sum(service_method:muster_call_seconds:p99_5m > 0) > 0");
+        prometheus.wait_for("sum(job:muster_store_watch_lag_seconds:p99_5m > 0) > 0");
+        prometheus
+    });
+
+    assert!(!asking.is_finished(), "the store answers");
+    asking.abort();
+
+    let rules = prometheus.ask("rules").unwrap();
+    let groups = rules["data"]["groups"].as_array().unwrap();
+    let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+    assert!(rules.len() >= 20, "{} rules", rules.len());
+    for rule in rules {
+        let health = rule["health"].as_str();
+        assert!(matches!(health, Some("ok" | "unknown")), "{rule}");
+        // Nothing is wrong here that somebody would have to be woken for.
+        assert_ne!(rule["state"], "firing", "{rule}");
+    }
+    let empty: Vec<_> = panels()
+        .into_iter()
+        .map(|(place, query)| (prometheus.query(&query), place, query))
+        .filter(|(found, ..)| !matches!(found, Ok(1..)))
+        .collect();
+    assert!(empty.is_empty(), "these panels are empty: {empty:#?}");
+    let query = percent_encoded("muster_store_commit_seconds_bucket");
+    let exemplars = prometheus.ask(&format!("query_exemplars?query={query}&start=0&end=9999999999")).unwrap();
+    let first = &exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"];
+    assert_eq!(first.as_str().map(str::len), Some(32), "{exemplars}");
+}
