@@ -161,6 +161,9 @@ macro_rules! resource {
                     label_selector: options.label_selector.clone(),
                     field_selector: options.field_selector.clone(),
                     resource_version: after,
+                    // Without a version the watch begins with the present, and its end must be told.
+                    send_initial_events: after == 0,
+                    resource_version_match: if after == 0 { "NotOlderThan".to_owned() } else { String::new() },
                     allow_bookmarks: true,
                     ..Default::default()
                 };

@@ -150,6 +150,8 @@ struct Stream {
     after: u64,
     opened_at: Mono,
     bore_fruit: bool,
+    /// It began with the present, which it tells in no order of versions up to its first bookmark.
+    is_present: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +240,8 @@ impl Session {
         let (State::Watching { cursor, .. } | State::Lost { cursor, .. }) = self.state else {
             return Vec::new();
         };
-        let stream = Stream { after: cursor, opened_at: now, bore_fruit: false };
+        // A store that nobody ever wrote to has no version to go on from: then a watch begins with the present.
+        let stream = Stream { after: cursor, opened_at: now, bore_fruit: false, is_present: cursor == 0 };
         self.state = State::Watching { cursor, stream: Some(stream) };
         self.ahead = 0;
         if std::mem::replace(&mut self.synced, true) {
@@ -254,6 +257,17 @@ impl Session {
         let mut events = Vec::with_capacity(changes.len());
         for change in changes {
             let version = change.version();
+            if stream.is_present {
+                // The cursor waits for the end of it: who is cut off half way begins again.
+                match change {
+                    Change::Bookmark { version } => {
+                        stream.is_present = false;
+                        *cursor = version;
+                    }
+                    change => events.extend(tell(&mut self.known, change)),
+                }
+                continue;
+            }
             // Told before: a store resumes after our cursor and keeps to its order, but we do not rely on it.
             if version <= stream.after || version < *cursor {
                 continue;

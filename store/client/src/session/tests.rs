@@ -46,6 +46,27 @@ fn synced(revision: u64) -> String {
     format!("synced {revision}")
 }
 
+#[test]
+fn a_store_that_was_empty_tells_the_present_in_any_order() {
+    let mut session = Session::new(BACKOFF);
+    let mut tell =
+        |news: News<Node>| -> Vec<String> { session.observe(news, at(0), 0.0).iter().map(word).collect() };
+    assert_eq!(tell(listed(&[], 0)), ["synced 0"]);
+    assert_eq!(tell(News::Opened), [""; 0]);
+    // By name, as a list has them; the one written first comes last.
+    assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9 traced", "b at 3 traced"]);
+    assert_eq!(tell(failed(FailureKind::Unreachable)), ["lost: Unreachable"]);
+    let again = session.ask(at(1_000_000));
+    assert_eq!(again, Ask::Watch { after: 0 }, "who was cut off half way begins again");
+    let mut tell = |news: News<Node>| -> Vec<String> {
+        session.observe(news, at(1_000_000), 0.0).iter().map(word).collect()
+    };
+    assert_eq!(tell(News::Opened), ["synced 0"]);
+    let rest = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
+    assert_eq!(tell(rest), ["c at 1 traced", "a at 10 traced"], "from its end on, versions only grow");
+    assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
+}
+
 /// What an event says, in a word: the tables below compare these.
 fn word(event: &Event<Node>) -> String {
     match event {
