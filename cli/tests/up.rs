@@ -13,6 +13,7 @@ use muster_proto::pb;
 use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_proto::pb::pod_service_client::PodServiceClient;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -55,17 +56,20 @@ struct Up {
     child: Child,
     lines: Receiver<String>,
     said: Vec<String>,
+    /// What it leaves behind when it is killed goes with this.
+    _temporary: TempDir,
 }
 
 impl Up {
     fn start(arguments: &[&str]) -> Up {
-        let mut child = muster_up(arguments).spawn().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let mut child = muster_up(arguments).env("TMPDIR", temporary.path()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok());
         });
-        Up { child, lines, said: Vec::new() }
+        Up { child, lines, said: Vec::new(), _temporary: temporary }
     }
 
     /// Reads until a line is said.

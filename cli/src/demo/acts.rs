@@ -228,8 +228,8 @@ async fn all_zones_die(
     scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
     scene.say("nobody was")?;
     findings.note(format!(
-        "all zones were lost after {}: the controller took that for its own trouble and evicted nobody in {}, though \
-         every pod's time was over",
+        "all zones were lost after {}: the controller took that for its own trouble and evicted nobody in {}, three times \
+         as long as pods here tolerate a lost node",
         tell::seconds(detected),
         tell::seconds(watched)
     ));
@@ -249,8 +249,11 @@ async fn all_come_back(
     let revived_at = scene.now();
     let revived = scene.switch.revive("all").await?;
     scene.say(&format!("revived {}", revived.join(" ")))?;
-    let is_well = |sight: &Sight| zones(&sight.fleet).all(|zone| zone.unhealthy == 0);
-    let (sight, _) = scene.until("all simulated nodes are Ready again", patience, is_well).await?;
+    // The zones are judged anew at the next assessment, a moment after their nodes.
+    let is_well =
+        |sight: &Sight| sight.fleet.state == "Judging" && zones(&sight.fleet).all(|zone| zone.unhealthy == 0);
+    let (sight, _) =
+        scene.until("all simulated nodes are Ready again, and judged so", patience, is_well).await?;
     let ready = scene.now() - revived_at;
     scene.say_all(&tell::fleet(&sight.fleet))?;
     let replicas = scene.workload.replicas;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::muster::{Grpcurl, Muster};
+use super::muster::Muster;
 use super::parts::{Addresses, OwnAgent};
 use super::place::Place;
 
@@ -43,7 +43,7 @@ impl fmt::Display for Greeting<'_> {
         writeln!(f)?;
         writeln!(f, "  {}", muster.line("get nodes"))?;
         writeln!(f, "  {}", muster.line("fleet"))?;
-        writeln!(f, "  {} {} list", Grpcurl(muster.tls), store.grpc)?;
+        writeln!(f, "  {}   (a fleet of its own loses a node, a zone, all zones)", muster.alone("demo"))?;
         writeln!(f)?;
         writeln!(f, "ctrl-C stops it.")?;
         writeln!(f)

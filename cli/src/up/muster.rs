@@ -1,6 +1,5 @@
-//! How to call `muster` and grpcurl on what runs here, so that a line works when it is pasted. Pure.
+//! How to call `muster` on what runs here, so that a line works when it is pasted. Pure.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -20,11 +19,16 @@ pub(super) struct Muster<'a> {
 }
 
 impl Muster<'_> {
+    /// The line that runs a command which asks nobody here.
+    pub(super) fn alone(&self, command: &str) -> String {
+        format!("{} {command}", quoted(&self.program))
+    }
+
     /// The line that runs a command; what it asks of the store and of the controller is added.
     pub(super) fn line(&self, command: &str) -> String {
-        let Muster { program, store, controller, tls } = self;
+        let Muster { store, controller, tls, .. } = self;
         let scheme = if tls.tls_cert.is_some() { "https" } else { "http" };
-        let mut line = format!("{} {command}", quoted(program));
+        let mut line = self.alone(command);
         if store.to_string() != STORE {
             line.push_str(&format!(" --store {scheme}://{store}"));
         }
@@ -35,18 +39,6 @@ impl Muster<'_> {
             line.push_str(&format!(" --tls-ca {ca} --tls-cert {cert} --tls-key {key}"));
         }
         line
-    }
-}
-
-/// How grpcurl is called on a server that is protected like this one.
-pub(super) struct Grpcurl<'a>(pub(super) &'a TlsFlags);
-
-impl fmt::Display for Grpcurl<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match files(self.0) {
-            Some((ca, cert, key)) => write!(f, "grpcurl -cacert {ca} -cert {cert} -key {key}"),
-            None => f.write_str("grpcurl -plaintext"),
-        }
     }
 }
 
@@ -120,8 +112,6 @@ mod tests {
             let muster = Muster { program, store: address(store), controller: address(controller), tls };
             assert_eq!(muster.line("get nodes"), expected);
         }
-        assert_eq!(Grpcurl(&plain).to_string(), "grpcurl -plaintext");
-        assert_eq!(Grpcurl(&mutual).to_string(), "grpcurl -cacert ca.pem -cert c.pem -key 'my key.pem'");
     }
 
     #[test]
