@@ -189,15 +189,13 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use opentelemetry::trace::TracerProvider;
-    use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+    use crate::trace::Span;
+    use crate::trace::tests::elsewhere;
     use prometheus_client::encoding::text::encode;
     use prost_types::{FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto};
     use std::convert::Infallible;
     use tonic::Status;
     use tower::{ServiceExt, service_fn};
-    use tracing_subscriber::layer::SubscriberExt;
-    use tracing_subscriber::util::SubscriberInitExt;
 
     fn schema() -> Vec<u8> {
         let method = MethodDescriptorProto { name: Some("Ask".to_owned()), ..Default::default() };
@@ -275,15 +273,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_trace_of_a_call_is_found_in_its_bucket() {
-        let provider =
-            SdkTracerProvider::builder().with_simple_exporter(InMemorySpanExporter::default()).build();
-        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-        let _installed = tracing_subscriber::registry().with(layer).set_default();
-        let bench = Bench::new();
-        let span = tracing::info_span!("call");
-        let traceparent = span.in_scope(current_traceparent).unwrap();
-        tracing::Instrument::instrument(bench.call(ASK, None), span).await.unwrap();
-        let [(_, trace)] = trace_of(&traceparent).unwrap();
+        let (bench, caller) = (Bench::new(), elsewhere(true));
+        Span::of(caller).around(bench.call(ASK, None)).await.unwrap();
+        let trace = caller.trace_id();
         assert!(bench.shown().contains(&format!("# {{trace_id=\"{trace}\"}}")), "{}", bench.shown());
     }
 
