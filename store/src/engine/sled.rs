@@ -37,6 +37,10 @@ const AMPLIFICATION: u64 = 3;
 /// How the engine reaches the platter; tests put a disk of their own here.
 pub type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
 
+/// How long a file that this process let go of is waited for.
+const REOPENING_TRIES: u32 = 100;
+const REOPENING_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -162,10 +166,22 @@ impl Engine for SledEngine {
         // cache, says what is there.
         let file = File::open(self.directory.join("db")).map_err(|e| failed(&e))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
-        *db = Some(open_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
+        *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
         // What was found is acknowledged from now on.
         (self.sync)().map_err(|e| failed(&e))
     }
+}
+
+/// Opens what this process has just let go of. A thread of sled's, or a child between its fork and its program, may hold
+/// the file for a moment longer.
+fn reopen_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
+    for _ in 0..REOPENING_TRIES {
+        match open_db(directory, cache_bytes) {
+            Err(OpenError::InUse(_)) => std::thread::sleep(REOPENING_PAUSE),
+            opened => return opened,
+        }
+    }
+    open_db(directory, cache_bytes)
 }
 
 fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
