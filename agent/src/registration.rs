@@ -75,20 +75,8 @@ pub fn initial_node(settings: &Settings, system: &System, computed: Computed) ->
     if settings.node.cloud == Cloud::External {
         add_or_update(&mut taints, Taint::new(taint::UNINITIALIZED, "true", TaintEffect::NoSchedule));
     }
-    let meta = Metadata {
-        name: settings.name.clone(),
-        namespace: None,
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels,
-        annotations: computed.annotations,
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
-    };
+    let meta =
+        Metadata { labels, annotations: computed.annotations, ..Metadata::new(None, settings.name.clone()) };
     let provider_id = settings.node.provider_id.clone();
     let spec = NodeSpec { provider_id, taints, ..NodeSpec::default() };
     Node { meta, spec, status: computed.status }

@@ -84,18 +84,11 @@ pub(crate) struct PodWords(Pod);
 /// A bound pod with one container, `main`, that is Pending.
 pub(crate) fn pod(name: &str) -> PodWords {
     let meta = Metadata {
-        name: name.parse().unwrap(),
-        namespace: Some("default".parse().unwrap()),
         uid: Some(uid(name)),
         resource_version: 1,
         generation: 1,
         creation_timestamp: Some(Timestamp::UNIX_EPOCH),
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
+        ..Metadata::new(Some("default".parse().unwrap()), name.parse().unwrap())
     };
     let spec = PodSpec {
         node_name: Some(NODE.parse().unwrap()),

@@ -1,8 +1,8 @@
 //! The traces that pods end in: taken from the change that ends a pod, kept until nothing of it is left.
 //!
 //! Whoever ended the pod did so in a trace of theirs, and the store's change carries it here. All that the agent then
-//! does about the pod belongs to that trace, however long it takes. A change that is not recorded carries none, and a
-//! list that stands in for changes that were missed does not either.
+//! does about the pod belongs to that trace, however long it takes, and also if the agent was away and finds the pod on a
+//! list. A change that is not recorded carries none.
 
 use std::collections::HashMap;
 
@@ -36,13 +36,13 @@ impl Stops {
     /// Takes in what the store tells of a pod.
     pub fn observe(&mut self, event: &Event<Pod>, now: Timestamp) {
         let (uid, key, traceparent) = match event {
-            Event::Applied { record, traceparent: Some(traceparent) } if record.meta.is_deleting() => {
-                (record.meta.uid, Key::of(record), traceparent)
+            Event::Applied { record } if record.meta.is_deleting() => {
+                (record.meta.uid, Key::of(record), &record.meta.traceparent)
             }
-            Event::Gone { key, uid, traceparent: Some(traceparent), .. } => (*uid, key.clone(), traceparent),
+            Event::Gone { key, uid, traceparent, .. } => (*uid, key.clone(), traceparent),
             _ => return,
         };
-        let cause = Traceparent::parse(traceparent).filter(|cause| cause.is_sampled());
+        let cause = traceparent.as_deref().and_then(Traceparent::parse).filter(|cause| cause.is_sampled());
         if let (Some(uid), Some(cause)) = (uid, cause) {
             // What comes after the first word changes nothing: the pod ends because of that.
             self.pods.entry(uid).or_insert_with(|| Stop {

@@ -82,7 +82,10 @@ impl Supervisor {
                 self.relieve(&looked, &mut ledger).await;
             }
             let mut wake_in = self.act(&mut ledger, &mut calls, &mut stops).await;
-            stops.retain(|uid| ledger.pod(uid).is_some());
+            // Pods of a list are not in the ledger before all of it is there.
+            if cache.is_synced() {
+                stops.retain(|uid| ledger.pod(uid).is_some());
+            }
             let shown = workloads(&ledger, self.now());
             let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
             self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));

@@ -24,20 +24,8 @@ pub fn pod(pod: &Pod) -> ObjectReference {
 }
 
 pub fn event(involved: ObjectReference, kind: EventType, reason: &str, message: String) -> Event {
-    let meta = Metadata {
-        name: involved.name.clone(),
-        namespace: involved.namespace.clone().or_else(|| DEFAULT_NAMESPACE.parse().ok()),
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
-    };
+    let namespace = involved.namespace.clone().or_else(|| DEFAULT_NAMESPACE.parse().ok());
+    let meta = Metadata::new(namespace, involved.name.clone());
     Event {
         meta,
         involved,

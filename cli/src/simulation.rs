@@ -121,7 +121,7 @@ async fn attend(client: StoreClient, roll: Roll) {
     let options = WatchOptions { label_selector: SIMULATED.to_owned(), ..WatchOptions::default() };
     let mut watch: Watch<Node> = client.watch(options);
     while let Some(event) = watch.next().await {
-        if let Event::Applied { record, .. } = event
+        if let Event::Applied { record } = event
             && !record.is_ready()
         {
             roll.tell_to_report(record.meta.name.as_str());

@@ -120,7 +120,7 @@ impl Fleet {
         let now = fleet.now();
         for node in 0..nodes {
             let record = fleet.node(node);
-            fleet.core.observe(News::Node(Event::Applied { record, traceparent: None }), now);
+            fleet.core.observe(News::Node(Event::Applied { record }), now);
             let beat = fleet.renewal(node);
             fleet.core.observe(beat, now);
         }
@@ -169,7 +169,7 @@ impl Fleet {
         meta.uid = Some(uid(&self.names[node]));
         meta.resource_version = self.version;
         let spec = muster_proto::lease::LeaseSpec { renew_time: Some(self.now().wall), ..Default::default() };
-        News::Lease(Event::Applied { record: Lease { meta, spec }, traceparent: None })
+        News::Lease(Event::Applied { record: Lease { meta, spec } })
     }
 
     /// The store's part: the record is written as asked.

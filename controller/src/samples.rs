@@ -60,18 +60,10 @@ pub(crate) fn amounts(text: &str) -> Resources {
 
 fn metadata(namespace: Option<&str>, name: &str) -> Metadata {
     Metadata {
-        name: name.parse().unwrap(),
-        namespace: namespace.map(|namespace| namespace.parse().unwrap()),
         uid: Some(uid(name)),
         resource_version: 1,
-        generation: 0,
         creation_timestamp: Some(epoch()),
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
+        ..Metadata::new(namespace.map(|namespace| namespace.parse().unwrap()), name.parse().unwrap())
     }
 }
 

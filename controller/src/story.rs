@@ -22,21 +22,16 @@ use crate::plan::{Action, Failure, Outcome, Proposal, Subject};
 use crate::time::Now;
 use crate::world::World;
 
-mod origins;
-
-use origins::Origins;
-
 /// Stories told at once. Where a whole fleet falls, the first of it tell enough.
 const OPEN: usize = 1024;
 /// Steps begin at least this far apart, so that whoever sorts them by time, as viewers do, keeps their order.
 const APART: Duration = Duration::from_micros(1);
 
-/// The stories under way, and where records come from.
+/// The stories under way.
 #[derive(Debug, Default)]
 pub struct Stories {
     leading: bool,
     open: HashMap<Name, Story>,
-    origins: Origins,
 }
 
 #[derive(Debug)]
@@ -65,18 +60,8 @@ impl Stories {
             return;
         }
         match news {
-            News::Node(Event::Applied { record, traceparent }) => {
-                self.origins.see_node(&record.meta.name, traceparent.as_deref());
-            }
-            News::Node(Event::Gone { key, .. }) => self.origins.see_node(&key.name, None),
-            News::Pod(Event::Applied { record, traceparent }) => {
-                self.origins.see_pod(|| Key::of(record), traceparent.as_deref());
-            }
-            News::Pod(Event::Gone { key, traceparent, .. }) => {
-                self.origins.see_pod(|| key.clone(), None);
-                if self.leading {
-                    record_gone(key, traceparent.as_deref(), now);
-                }
+            News::Pod(Event::Gone { key, traceparent, .. }) if self.leading => {
+                record_gone(key, traceparent.as_deref(), now);
             }
             News::Leading(leading) => {
                 // Whoever leads next tells stories of their own.
@@ -153,14 +138,15 @@ impl Stories {
             return Span::NONE;
         }
         let Proposal { room, subject, action, why } = proposal;
-        let (node, origin) = match subject {
-            Subject::Node(name, _) => (Some(name), self.origins.of_node(name)),
+        let (node, meta) = match subject {
+            Subject::Node(name, _) => (Some(name), world.node(name.as_str()).map(|node| &node.meta)),
             Subject::Pod(key, _) => {
-                let node = world.pod(key).and_then(|pod| pod.spec.node_name.as_ref());
-                (node, self.origins.of_pod(key))
+                let pod = world.pod(key);
+                (pod.and_then(|pod| pod.spec.node_name.as_ref()), pod.map(|pod| &pod.meta))
             }
         };
         let story = node.and_then(|node| self.open.get_mut(node));
+        let origin = meta.and_then(|meta| recorded(meta.traceparent.as_deref()));
         let draft = trace::span(name(action)).linked_to(origin);
         let span = match (story, subject) {
             (None, _) => draft.begin(),
@@ -242,11 +228,16 @@ impl Story {
 
 /// The controller has seen a pod go, whoever removed it.
 fn record_gone(key: &Key, traceparent: Option<&str>, now: Now) {
-    if let Some(removal) = traceparent.and_then(Traceparent::parse).filter(|place| place.is_sampled()) {
+    if let Some(removal) = recorded(traceparent) {
         let span = trace::span("record.gone").below(removal).since(now.wall).begin();
         span.set("muster.pod", key.to_string());
         span.end_at(now.wall);
     }
+}
+
+/// The place of a write, if anybody can see it there.
+fn recorded(traceparent: Option<&str>) -> Option<Traceparent> {
+    traceparent.and_then(Traceparent::parse).filter(|place| place.is_sampled())
 }
 
 fn after(moment: Timestamp) -> Timestamp {

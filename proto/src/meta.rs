@@ -23,6 +23,8 @@ pub struct Metadata {
     pub annotations: Annotations,
     pub finalizers: Vec<String>,
     pub owner_references: Vec<OwnerReference>,
+    /// The trace of the write that made the record what it is, if that was recorded.
+    pub traceparent: Option<String>,
 }
 
 /// A record that another one belongs to.
@@ -53,6 +55,7 @@ impl Metadata {
             annotations: Annotations::new(),
             finalizers: Vec::new(),
             owner_references: Vec::new(),
+            traceparent: None,
         }
     }
 

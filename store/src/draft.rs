@@ -200,7 +200,9 @@ impl<'a> Draft<'a> {
     }
 
     fn encode<R: Record>(&self, mut record: R) -> (R, Bytes) {
-        record.meta_mut().resource_version = self.head + 1;
+        let meta = record.meta_mut();
+        meta.resource_version = self.head + 1;
+        meta.traceparent = Some(self.traceparent.clone()).filter(|text| !text.is_empty());
         let wire: R::Pb = record.clone().into();
         let bytes = wire.encode_to_vec();
         (record, bytes.into())

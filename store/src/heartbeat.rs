@@ -123,18 +123,9 @@ fn first_lease(hello: &Hello, now: Timestamp) -> Lease {
         block_owner_deletion: false,
     };
     let meta = Metadata {
-        name: hello.node.clone(),
-        namespace: NODE_LEASE_NAMESPACE.parse::<Namespace>().ok(),
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
         annotations: [(INCARNATION.to_owned(), hello.incarnation.clone())].into(),
-        finalizers: Vec::new(),
         owner_references: vec![owner],
+        ..Metadata::new(NODE_LEASE_NAMESPACE.parse::<Namespace>().ok(), hello.node.clone())
     };
     let spec = LeaseSpec {
         holder_identity: hello.node.to_string(),

@@ -65,7 +65,7 @@ async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
     let mut events = client.watch::<Node>(WatchOptions { backoff, ..WatchOptions::default() });
     while let Some(event) = events.next().await {
         let (sort, name, seen) = match event {
-            Event::Applied { record, .. } => {
+            Event::Applied { record } => {
                 let wire: pb::Node = record.clone().into();
                 ("APPLIED", record.meta().name.to_string(), journal::see_node(&wire))
             }

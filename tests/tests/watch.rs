@@ -326,12 +326,12 @@ async fn the_client_of_the_other_parts_follows_the_store() {
     let a: Node = client.create(node("a").try_into().unwrap()).await.unwrap();
     let mut watch = client.watch::<Node>(WatchOptions::default());
     let mut next = async || patiently("the next event", watch.next()).await.unwrap();
-    assert!(matches!(next().await, Event::Applied { record, .. } if record == a));
+    assert!(matches!(next().await, Event::Applied { record } if record == a));
     let version = a.meta.resource_version;
     assert!(matches!(next().await, Event::Synced { revision } if revision == version));
 
     let b: Node = client.create(node("b").try_into().unwrap()).await.unwrap();
-    assert!(matches!(next().await, Event::Applied { record, .. } if record == b));
+    assert!(matches!(next().await, Event::Applied { record } if record == b));
     let gone: Node = client.delete(&Key::of(&b), DeleteOptions::default()).await.unwrap();
     let version = gone.meta.resource_version;
     let event = next().await;

@@ -97,7 +97,7 @@ impl<'a> Beat<'a> {
                     }
                 }
                 event = watch.next() => match event {
-                    Some(Event::Applied { record, .. }) => self.see(record),
+                    Some(Event::Applied { record }) => self.see(record),
                     Some(Event::Gone { .. }) => self.see_gone(),
                     Some(Event::Lost(failure)) => tracing::debug!(?failure, "the store is out of reach"),
                     Some(Event::Synced { .. }) | None => {}

@@ -33,8 +33,9 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
 
-fn applied(record: Pod, cause: Traceparent) -> Event<Pod> {
-    Event::Applied { record, traceparent: Some(cause.to_string()) }
+fn applied(mut record: Pod, cause: Traceparent) -> Event<Pod> {
+    record.meta.traceparent = Some(cause.to_string());
+    Event::Applied { record }
 }
 
 fn term() -> Action {
@@ -122,7 +123,7 @@ fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
 fn what_is_not_recorded_is_not_told() {
     let mut stops = Stops::default();
     stops.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
-    stops.observe(&Event::Applied { record: pod("q").deleting(30).build(), traceparent: None }, at(2));
+    stops.observe(&Event::Applied { record: pod("q").deleting(30).build() }, at(2));
     assert!(stops.pods.is_empty());
     assert_eq!(stops.begin(&term()).place(), None);
 }

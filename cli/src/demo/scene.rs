@@ -145,7 +145,7 @@ impl Scene {
                 () = &mut over => return Ok(()),
                 Some(news) = self.events.next() => match news {
                     Event::Synced { .. } => self.is_following = true,
-                    Event::Applied { record, .. } if self.is_following => {
+                    Event::Applied { record } if self.is_following => {
                         if let Some(line) = tell::event(&record) {
                             self.say(&line)?;
                         }

@@ -21,7 +21,7 @@ impl Get<'_> {
         let (mut known, mut initial, mut in_step) = (BTreeSet::new(), Vec::new(), false);
         while let Some(event) = watch.next().await {
             match event {
-                Event::Applied { record, .. } => {
+                Event::Applied { record } => {
                     let is_new = known.insert(Key::of(&record));
                     match (in_step, is_new) {
                         (false, _) => initial.push(record),

@@ -87,7 +87,7 @@ impl Pods {
 
     fn fold(&mut self, event: Event<Pod>) {
         match event {
-            Event::Applied { record, .. } => self.learn(record),
+            Event::Applied { record } => self.learn(record),
             Event::Gone { key, uid, .. } => {
                 if self.known.get(&key).is_some_and(|pod| uid.is_none() || pod.meta.uid == uid) {
                     self.known.remove(&key);

@@ -16,20 +16,7 @@ async fn furnished() -> Stage {
     let all = ["node.yaml", "lease.yaml", "budget.yaml", "pod.yaml"].map(sample).join("\n---\n");
     stage.piped("apply -f -", &all).await.ok();
     let node: Node = stage.client().get(&key("worker-1")).await.unwrap();
-    let meta = Metadata {
-        name: "worker-1".parse().unwrap(),
-        namespace: Some("default".parse().unwrap()),
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: vec![],
-        owner_references: vec![],
-    };
+    let meta = Metadata::new(Some("default".parse().unwrap()), "worker-1".parse().unwrap());
     let involved = ObjectReference {
         kind: Kind::Node,
         namespace: None,

@@ -92,18 +92,14 @@ fn end_pod(pod_name: &str) -> Proposal {
     }
 }
 
-fn applied<R>(record: R, traceparent: &str) -> Event<R> {
-    Event::Applied { record, traceparent: Some(traceparent.to_owned()) }
-}
-
 const WRITE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
 fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
     let (mut stories, mut world) = (stories(), World::new());
-    let record = pod("linked").on("linking").build();
+    let mut record = pod("linked").on("linking").build();
+    record.meta.traceparent = Some(WRITE.to_owned());
     stories.tell(vec![fall("linking")], at(60));
-    stories.observe(&News::Pod(applied(record.clone(), WRITE)), at(60));
     world.apply_pod(record);
     let span = stories.begin(&end_pod("linked"), &world, at(61));
     let result = Err(Failure::Later("the store is busy".to_owned()));

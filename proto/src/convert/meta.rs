@@ -39,6 +39,7 @@ pub(super) fn meta_in(
         annotations,
         finalizers,
         owner_references,
+        traceparent,
     } = metadata.unwrap_or_default();
 
     let name: Option<Name> = check.field(&path.key("name"), name.parse());
@@ -69,6 +70,7 @@ pub(super) fn meta_in(
         annotations,
         finalizers,
         owner_references: owners_in(check, &path.key("ownerReferences"), owner_references),
+        traceparent: Some(traceparent).filter(|text| !text.is_empty()),
         name: name?,
         namespace: namespace?,
     })
@@ -115,6 +117,7 @@ impl From<Metadata> for pb::Metadata {
             annotations,
             finalizers,
             owner_references,
+            traceparent,
         } = meta;
         Self {
             name: name.into(),
@@ -129,6 +132,7 @@ impl From<Metadata> for pb::Metadata {
             annotations,
             finalizers,
             owner_references: owner_references.into_iter().map(Into::into).collect(),
+            traceparent: traceparent.unwrap_or_default(),
         }
     }
 }

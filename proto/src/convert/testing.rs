@@ -86,6 +86,7 @@ pub(super) fn any_metadata(namespace: &'static str) -> impl Strategy<Value = Opt
             labels,
             finalizers,
             owner_references: owner.into_iter().collect(),
+            traceparent: uid.map(|uid| format!("00-{uid:032x}-01")).unwrap_or_default(),
         })
     })
 }

@@ -7,18 +7,9 @@ use muster_proto::node::Node;
 /// A node with a uid made from its name.
 pub(crate) fn node(name: &str, version: u64) -> Node {
     let meta = Metadata {
-        name: name.parse().unwrap(),
-        namespace: None,
         uid: Some(uid(name.as_bytes()[0])),
         resource_version: version,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
+        ..Metadata::new(None, name.parse().unwrap())
     };
     Node { meta, spec: Default::default(), status: Default::default() }
 }

@@ -27,12 +27,8 @@ const AHEAD_LIMIT: u32 = 3;
 pub enum Event<R> {
     /// All that was listed has been told, or a broken watch runs again.
     Synced { revision: u64 },
-    /// A record is new or changed.
-    Applied {
-        record: R,
-        /// The trace of the write that did it; unknown when it comes from a list.
-        traceparent: Option<String>,
-    },
+    /// A record is new or changed; its metadata have the trace of the write that did it.
+    Applied { record: R },
     /// A record is gone, or no longer matches the selectors.
     Gone {
         key: Key,
@@ -102,7 +98,6 @@ pub enum News<R> {
 pub enum Change<R> {
     Put {
         record: R,
-        traceparent: Option<String>,
     },
     Delete {
         key: Key,
@@ -215,7 +210,7 @@ impl Session {
                 Some(known) if known.version >= seen.version => continue,
                 _ => {}
             }
-            applied.push(Event::Applied { record, traceparent: None });
+            applied.push(Event::Applied { record });
         }
         gone.extend(before);
         gone.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -336,13 +331,13 @@ impl Session {
 /// What a change means to a follower who was told of `known`: nothing, if it is no news.
 fn tell<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<Event<R>> {
     match change {
-        Change::Put { record, traceparent } => {
+        Change::Put { record } => {
             let seen = Seen::of(&record);
             match known.entry(Key::of(&record)) {
                 Entry::Occupied(told) if told.get().version >= seen.version => return None,
                 entry => drop(entry.insert_entry(seen)),
             }
-            Some(Event::Applied { record, traceparent })
+            Some(Event::Applied { record })
         }
         Change::Delete { key, version, last, traceparent } => {
             let seen = known.remove(&key)?;

@@ -242,7 +242,7 @@ fn change<R: Resource>(parts: WatchEventParts<R::Pb>) -> Option<Change<R>> {
     let traceparent = Some(parts.traceparent).filter(|text| !text.is_empty());
     match parts.kind.as_str() {
         "ADDED" | "MODIFIED" => Some(match read::<R>(record) {
-            Ok(record) => Change::Put { record, traceparent },
+            Ok(record) => Change::Put { record },
             // One record that cannot be read must not stop all the others: pass it by.
             Err(unreadable) => Change::Bookmark { version: report::<R>(unreadable).1 },
         }),

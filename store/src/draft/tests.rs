@@ -17,15 +17,36 @@ fn lease(holder: &str, transitions: i32) -> Lease {
     Lease { spec, ..Lease::try_from(wire).unwrap() }
 }
 
-#[test]
-fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
-    let memory = Memory::default();
-    let mut indexes = Indexes::rebuild(&memory, 0);
-    let policy = Policy {
+fn policy() -> Policy {
+    Policy {
         defaults: Defaults::default(),
         retention: Retention { min_age_millis: 0, min_changes: 0 },
         event_ttl_millis: 0,
-    };
+    }
+}
+
+#[test]
+fn a_record_names_the_trace_of_the_write_that_made_it() {
+    let (memory, policy) = (Memory::default(), policy());
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    let write = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for traceparent in [write, ""] {
+        draft.begin(traceparent.to_owned());
+        let expected = Some(traceparent.to_owned()).filter(|text| !text.is_empty());
+        assert_eq!(draft.put(lease("a", 1)).unwrap().meta.traceparent, expected);
+        let kept: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
+        assert_eq!(kept.meta.traceparent, expected);
+    }
+    draft.begin(write.to_owned());
+    let gone = draft.remove(lease("a", 1)).unwrap();
+    assert_eq!(gone.meta.traceparent.as_deref(), Some(write), "its last content too");
+}
+
+#[test]
+fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
+    let (memory, policy) = (Memory::default(), policy());
+    let mut indexes = Indexes::rebuild(&memory, 0);
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
     let fence: Fence = "kube-system/ctl;transitions=3;holder=a".parse().unwrap();
     let found = |draft: &Draft<'_>| match draft.check_fence(&fence) {

@@ -135,6 +135,7 @@ pub(super) fn found(meta: &mut Metadata, cx: &Context) {
     meta.creation_timestamp = Some(to_the_second(cx.now));
     meta.deletion_timestamp = None;
     meta.deletion_grace_period_seconds = None;
+    meta.traceparent = None;
 }
 
 /// Puts back what only the store writes, whatever the request says of it.
@@ -147,6 +148,7 @@ fn keep_store_fields(meta: &mut Metadata, old: &Metadata) {
     meta.creation_timestamp = old.creation_timestamp;
     meta.deletion_timestamp = old.deletion_timestamp;
     meta.deletion_grace_period_seconds = old.deletion_grace_period_seconds;
+    meta.traceparent.clone_from(&old.traceparent);
 }
 
 fn check_finalizers(check: &mut Check, meta: &Metadata, old: &Metadata) {

@@ -36,20 +36,7 @@ pub(super) fn at(seconds: i64) -> Context {
 }
 
 fn meta(name: &str, namespace: Option<&str>) -> Metadata {
-    Metadata {
-        name: name.parse().unwrap(),
-        namespace: namespace.map(|namespace| namespace.parse().unwrap()),
-        uid: None,
-        resource_version: 0,
-        generation: 0,
-        creation_timestamp: None,
-        deletion_timestamp: None,
-        deletion_grace_period_seconds: None,
-        labels: Default::default(),
-        annotations: Default::default(),
-        finalizers: Vec::new(),
-        owner_references: Vec::new(),
-    }
+    Metadata::new(namespace.map(|namespace| namespace.parse().unwrap()), name.parse().unwrap())
 }
 
 /// A node as a user would send it.

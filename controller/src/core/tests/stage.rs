@@ -530,7 +530,7 @@ fn check<R: Record>(held: &R, wanted: &R) -> Result<(), Failure> {
 }
 
 fn applied<R>(record: R) -> Event<R> {
-    Event::Applied { record, traceparent: None }
+    Event::Applied { record }
 }
 
 fn lease(name: &str, renewed: Timestamp) -> Lease {

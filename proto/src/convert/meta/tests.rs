@@ -115,6 +115,7 @@ fn everything_wrong_with_metadata_is_reported_at_once() {
         finalizers: vec!["f".into(), "example.com/f".into(), "no spaces".into()],
         owner_references: vec![owner("a", true), owner("", false), owner("b", true)],
         resource_version: 7,
+        traceparent: String::new(),
     };
     let found = Metadata::checked(Kind::Node, metadata).unwrap_err();
     let fields: Vec<&str> = found.violations.iter().map(|violation| violation.field.as_str()).collect();

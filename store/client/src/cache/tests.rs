@@ -4,7 +4,7 @@ use crate::session::{Failure, FailureKind};
 use muster_proto::node::Node;
 
 fn applied(name: &str, version: u64) -> Event<Node> {
-    Event::Applied { record: node(name, version), traceparent: None }
+    Event::Applied { record: node(name, version) }
 }
 
 fn gone(name: &str, revision: u64) -> Event<Node> {

@@ -18,7 +18,7 @@ fn listed(nodes: &[(&str, u64)], revision: u64) -> News<Node> {
 }
 
 fn put(name: &str, version: u64) -> Change<Node> {
-    Change::Put { record: node(name, version), traceparent: Some("t".into()) }
+    Change::Put { record: node(name, version) }
 }
 
 fn delete(name: &str, version: u64) -> Change<Node> {
@@ -54,7 +54,7 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
     assert_eq!(tell(listed(&[], 0)), ["synced 0"]);
     assert_eq!(tell(News::Opened), [""; 0]);
     // By name, as a list has them; the one written first comes last.
-    assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9 traced", "b at 3 traced"]);
+    assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
     assert_eq!(tell(failed(FailureKind::Unreachable)), ["lost: Unreachable"]);
     let again = session.ask(at(1_000_000));
     assert_eq!(again, Ask::Watch { after: 0 }, "who was cut off half way begins again");
@@ -63,7 +63,7 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
     };
     assert_eq!(tell(News::Opened), ["synced 0"]);
     let rest = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
-    assert_eq!(tell(rest), ["c at 1 traced", "a at 10 traced"], "from its end on, versions only grow");
+    assert_eq!(tell(rest), ["c at 1", "a at 10"], "from its end on, versions only grow");
     assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
 }
 
@@ -71,10 +71,7 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
 fn word(event: &Event<Node>) -> String {
     match event {
         Event::Synced { revision } => synced(*revision),
-        Event::Applied { record, traceparent } => {
-            let trace = if traceparent.is_some() { " traced" } else { "" };
-            format!("{} at {}{trace}", record.meta.name, record.meta.resource_version)
-        }
+        Event::Applied { record } => format!("{} at {}", record.meta.name, record.meta.resource_version),
         Event::Gone { key, revision, last, .. } => {
             let last = if last.is_some() { " with content" } else { "" };
             format!("{key} gone at {revision}{last}")
@@ -127,7 +124,7 @@ fn every_transition() {
         ("listed, opened", to_watch(), News::Opened, vec![], watch(5)),
         ("listed, not opened", to_watch(), failed(Unreachable), vec!["lost: Unreachable"], wait(100)),
         ("listed, already expired: no hurry", to_watch(), failed(Expired), vec!["lost: Expired"], wait(100)),
-        ("watching, a change", watching(), changes([put("a", 7)]), vec!["a at 7 traced"], watch(7)),
+        ("watching, a change", watching(), changes([put("a", 7)]), vec!["a at 7"], watch(7)),
         (
             "watching, a deletion",
             watching(),
@@ -234,7 +231,7 @@ fn no_version_is_told_twice_even_if_a_store_repeats_itself() {
     let events = session.observe(changes(batch), at(10), 0.0);
     assert_eq!(
         events.iter().map(word).collect::<Vec<_>>(),
-        ["a at 6 traced", "b at 6 traced", "b gone at 7 with content"],
+        ["a at 6", "b at 6", "b gone at 7 with content"],
         "one revision may write several records"
     );
     assert_eq!(session.ask(at(10)), Ask::Watch { after: 7 });

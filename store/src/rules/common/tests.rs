@@ -92,6 +92,7 @@ fn s016_an_update_that_changes_nothing_is_no_change() {
         same.meta.resource_version = version;
         same.meta.uid = None;
         same.meta.creation_timestamp = None;
+        same.meta.traceparent = Some("of another write".into());
         assert_eq!(update(Some(&current), same.clone(), &at(9)), Ok(Outcome::Unchanged(current.clone())));
         assert_eq!(update_status(Some(&current), same, &at(9)), Ok(Outcome::Unchanged(current.clone())));
     }
@@ -113,6 +114,7 @@ fn what_only_the_store_writes_survives_every_update() {
     wanted.meta.creation_timestamp = Some(after(50));
     wanted.meta.deletion_timestamp = None;
     wanted.meta.deletion_grace_period_seconds = None;
+    wanted.meta.traceparent = Some("made up".into());
     wanted.meta.labels.insert("a".into(), "b".into());
     let updated = update(Some(&current), wanted.clone(), &at(2)).unwrap();
     let status_updated = update_status(Some(&current), wanted, &at(2)).unwrap();
