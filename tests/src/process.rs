@@ -12,8 +12,8 @@ pub mod tale;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
+use crate::http;
 
 /// No condition here takes this long on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -342,13 +343,7 @@ impl StoreProcess {
 
     /// All metrics of its HTTP port.
     pub fn metrics(&self) -> String {
-        let mut stream = TcpStream::connect(self.http_address()).expect("the HTTP port is open");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).expect("the HTTP port takes requests");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the HTTP port answers");
-        answer
+        http::get(self.http_address(), "/metrics").expect("the HTTP port answers")
     }
 
     /// The memory it holds, in bytes.
