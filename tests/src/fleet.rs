@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::agent_process::{AgentProcess, Home, is_ready, node_where};
+use crate::agent_process::{AgentLaunch, AgentProcess, Home, is_ready, node_where};
 use crate::api::Api;
 use crate::controller_process::ControllerProcess;
-use crate::fixtures::{Described, NodeWords, node};
+use crate::fixtures::{Described, NodeWords, PodWords, node, pod, tolerates};
 use crate::process::{Launch, PATIENCE, StoreProcess, channel};
 use crate::{eventually, patiently};
 
@@ -35,6 +35,8 @@ pub struct Fleet {
     pub controller: ControllerProcess,
     pub api: Api,
     homes: Vec<Home>,
+    /// Flags that every part is started with, without their dashes.
+    telemetry: Vec<(&'static str, String)>,
     _directory: TempDir,
 }
 
@@ -45,12 +47,30 @@ impl Fleet {
 
     /// Starts the controller when the records are as it should find them.
     pub fn with(flags: &[&str], prepare: impl FnOnce(&StoreProcess)) -> Fleet {
+        Self::build(flags, Vec::new(), prepare)
+    }
+
+    /// Every part sends every trace to this collector.
+    pub fn traced(collector: String) -> Fleet {
+        Self::build(&[], vec![("otlp-endpoint", collector), ("trace-sample-ratio", "1".to_owned())], |_| {})
+    }
+
+    fn build(
+        flags: &[&str],
+        telemetry: Vec<(&'static str, String)>,
+        prepare: impl FnOnce(&StoreProcess),
+    ) -> Fleet {
         let directory = tempfile::tempdir().expect("a directory for a store");
-        let store = Launch::on(directory.path()).start();
+        let launch = Launch::on(directory.path());
+        let launch =
+            telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(&format!("--{flag}"), value));
+        let store = launch.start();
         prepare(&store);
-        let controller = controller(&store, flags);
+        let told: Vec<String> = telemetry.iter().map(|(flag, value)| format!("--{flag}={value}")).collect();
+        let flags: Vec<&str> = flags.iter().copied().chain(told.iter().map(String::as_str)).collect();
+        let controller = controller(&store, &flags);
         let api = store.api();
-        Fleet { store, controller, api, homes: Vec::new(), _directory: directory }
+        Fleet { store, controller, api, homes: Vec::new(), telemetry, _directory: directory }
     }
 
     /// Another controller in the place of this one, which is killed.
@@ -60,15 +80,21 @@ impl Fleet {
 
     /// A real agent of that name in that zone, once its node is Ready.
     pub async fn agent(&mut self, name: &str, zone: &str) -> AgentProcess {
-        let home = Home::new();
-        let launch = home.agent(name, &self.store.url());
-        let agent = match zone {
-            "" => launch.start(),
-            zone => launch.flag("node-labels", &format!("topology.kubernetes.io/zone={zone}")).start(),
-        };
-        self.homes.push(home);
+        let launch = self.launch(name, zone);
+        let agent = launch.start();
         node_where(&self.api, name, "it is ready", is_ready).await;
         agent
+    }
+
+    /// How to start an agent of that name in that zone, again and again on the same machine.
+    pub fn launch(&mut self, name: &str, zone: &str) -> AgentLaunch {
+        let home = Home::new();
+        let mut launch = home.agent(name, &self.store.url());
+        if !zone.is_empty() {
+            launch = launch.flag("node-labels", &format!("topology.kubernetes.io/zone={zone}"));
+        }
+        self.homes.push(home);
+        self.telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(flag, value))
     }
 
     /// A node that nobody answers for, with that Ready.
@@ -134,6 +160,19 @@ fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
     let all: Vec<&str> =
         SHORT.into_iter().chain(lease).filter(is_usual).chain(flags.iter().copied()).collect();
     ControllerProcess::start(&store.url(), &all)
+}
+
+/// A pod that sleeps on a node, and stays on one that is not heard for so many seconds.
+pub fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
+    let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
+    toleration.toleration_seconds = Some(seconds);
+    let pod = pod(name).on(node).grace(2).toleration(toleration);
+    pod.spec(|spec| spec.containers[0].command = ["sleep", "1000"].map(str::to_owned).to_vec())
+}
+
+/// Whether somebody has asked for a pod's end.
+pub fn is_leaving(pod: &pb::Pod) -> bool {
+    pod.metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some())
 }
 
 /// A machine that does not answer, without being told so.

@@ -2,11 +2,9 @@ use muster_proto::pb;
 use muster_tests::agent_process::{events, runs};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
-use muster_tests::fleet::{Fleet, taints};
+use muster_tests::fleet::{Fleet, sleeper, taints};
 use muster_tests::process::PATIENCE;
 use tonic::Code;
-
-use crate::work::sleeper;
 
 fn drain(name: &str, options: pb::DrainOptions) -> pb::DrainNodeRequest {
     let (name, reason) = (name.to_owned(), "a new kernel".to_owned());

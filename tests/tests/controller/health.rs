@@ -1,15 +1,9 @@
 use muster_proto::pb;
 use muster_tests::agent_process::{events, is_ready, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::fleet::{A_WHILE, Fleet, freeze, ready, taints, thaw};
+use muster_tests::fleet::{A_WHILE, Fleet, freeze, is_leaving, ready, sleeper, taints, thaw};
 use muster_tests::process::PATIENCE;
 use muster_tests::{eventually, stays};
-
-use crate::work::sleeper;
-
-fn is_leaving(pod: &pb::Pod) -> bool {
-    pod.metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some())
-}
 
 fn pod_ready(pod: &pb::Pod) -> &str {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);

@@ -2,16 +2,8 @@ use muster_proto::pb;
 use muster_tests::agent_process::pod_where;
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
-use muster_tests::fleet::Fleet;
+use muster_tests::fleet::{Fleet, sleeper};
 use muster_tests::process::PATIENCE;
-
-/// A pod that sleeps on a node, and stays on one that is not heard for so many seconds.
-pub(crate) fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
-    let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
-    toleration.toleration_seconds = Some(seconds);
-    let pod = pod(name).on(node).grace(2).toleration(toleration);
-    pod.spec(|spec| spec.containers[0].command = ["sleep", "1000"].map(str::to_owned).to_vec())
-}
 
 fn scheduled(pod: &pb::Pod) -> Option<&pb::PodCondition> {
     pod.status.as_ref()?.conditions.iter().find(|held| held.r#type == "PodScheduled")
