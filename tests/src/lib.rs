@@ -3,8 +3,9 @@
 //! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
 //! [`api`] calls it as somebody, and [`refusal`] is what a call that was refused says, checked to have left no trace.
 //!
-//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, [`docker`] the real images, and
-//! [`tools`] finds the programs that operators call them with.
+//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, [`docker`] the real images,
+//! [`jaeger`] collects their traces, [`load`] keeps them busy, and [`tools`] finds the programs that operators call them
+//! with.
 
 pub mod agent_process;
 pub mod api;
@@ -16,6 +17,9 @@ pub mod cookbook;
 pub mod docker;
 pub mod fixtures;
 pub mod fleet;
+pub mod http;
+pub mod jaeger;
+pub mod load;
 pub mod process;
 pub mod proxy;
 pub mod refusal;

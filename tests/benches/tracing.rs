@@ -1,0 +1,146 @@
+//! What tracing costs: the store's renewals per second without it, at the default share of traces, and with all of them.
+//!
+//! `cargo bench -p muster-tests --bench tracing [-- ROUNDS]`
+//!
+//! Three stores, of which one is busy at a time, take turns many times: what else happens on the machine comes to all of
+//! them. Every turn is compared with the untraced one of its round, and the median of these shares is what counts. Spans
+//! go to a collector that takes them and does nothing. The benchmark fails when tracing costs more than it may.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use muster_tests::load::Agents;
+use muster_tests::process::{Launch, StoreProcess};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use tempfile::TempDir;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// How a store is traced, and what of its untraced speed must be left.
+const WAYS: [(&str, Option<&str>, f64); 3] =
+    [("no tracing", None, 0.0), ("default share", Some("0.01"), 0.95), ("all traces", Some("1"), 0.70)];
+const STREAMS: usize = 1024;
+const CALLERS: usize = 64;
+const WARM_UP: Duration = Duration::from_millis(500);
+const TURN: Duration = Duration::from_secs(2);
+
+/// Takes spans and counts them.
+#[derive(Clone, Default)]
+struct Collector(Arc<AtomicU64>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let scopes = request.get_ref().resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
+        self.0.fetch_add(spans as u64, Ordering::Relaxed);
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    async fn serve(self) -> String {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", incoming.local_addr().unwrap());
+        tokio::spawn(
+            Server::builder().add_service(TraceServiceServer::new(self)).serve_with_incoming(incoming),
+        );
+        url
+    }
+}
+
+/// A store and those who keep it busy when it is its turn.
+struct Subject {
+    _store: StoreProcess,
+    _directory: TempDir,
+    agents: Agents,
+    spans: Collector,
+    streamed: Vec<f64>,
+    called: Vec<f64>,
+}
+
+impl Subject {
+    async fn start(share: Option<&str>) -> Subject {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let spans = Collector::default();
+        let mut launch = Launch::on(directory.path());
+        if let Some(share) = share {
+            launch = launch.flag("--otlp-endpoint", &spans.clone().serve().await);
+            launch = launch.flag("--trace-sample-ratio", share);
+        }
+        let store = launch.start();
+        let mut agents = Agents::of(&store.url()).await;
+        agents.register(STREAMS).await;
+        Subject { _store: store, _directory: directory, agents, spans, streamed: vec![], called: vec![] }
+    }
+
+    async fn turn(&mut self) {
+        self.streamed.push(self.agents.stream(WARM_UP, TURN).await.per_second);
+        self.called.push(self.agents.call(CALLERS, WARM_UP, TURN).await.per_second);
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// The median of what is left, round by round.
+fn share(traced: &[f64], plain: &[f64]) -> f64 {
+    median(traced.iter().zip(plain).map(|(traced, plain)| traced / plain))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let rounds: usize = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(9);
+    let mut subjects = Vec::new();
+    for (_, share, _) in WAYS {
+        subjects.push(Subject::start(share).await);
+    }
+    for round in 0..rounds {
+        // Not always in the same order: whoever comes first meets a disk that has rested.
+        for place in 0..subjects.len() {
+            let next = (round + place) % subjects.len();
+            subjects[next].turn().await;
+        }
+    }
+    println!(
+        "renewals acknowledged per second, median of {rounds} rounds, and what tracing leaves of them\n"
+    );
+    println!("{:>14}  {STREAMS:>12} streams  {CALLERS:>16} callers  {:>10}", "", "spans");
+    let mut fine = true;
+    for ((name, _, least), subject) in WAYS.iter().zip(&subjects) {
+        let shares =
+            [share(&subject.streamed, &subjects[0].streamed), share(&subject.called, &subjects[0].called)];
+        println!(
+            "{name:>14}  {:>11.0} {:>6.1} %  {:>15.0} {:>6.1} %  {:>10}",
+            median(subject.streamed.iter().copied()),
+            100.0 * shares[0],
+            median(subject.called.iter().copied()),
+            100.0 * shares[1],
+            subject.spans.0.load(Ordering::Relaxed)
+        );
+        if shares.iter().any(|share| share < least) {
+            println!("{:>14}  less than {:.0} % is left", "", 100.0 * least);
+            fine = false;
+        }
+    }
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,281 @@
+//! Load on a store: many agents that renew at once, and what comes of it.
+//!
+//! Each has one renewal under way at a time, over a heartbeat stream of its own or as one call after the other. What is
+//! counted is what was acknowledged between a warm-up and the end.
+
+#![allow(clippy::disallowed_methods, reason = "load is measured by the real clock")]
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+use futures_util::task::AtomicWaker;
+use hdrhistogram::Histogram;
+use muster_proto::pb;
+use muster_proto::pb::heartbeat_request::Message;
+use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
+use muster_proto::pb::lease_service_client::LeaseServiceClient;
+use muster_proto::pb::node_service_client::NodeServiceClient;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::fixtures::{held, lease, node};
+
+const CONNECTIONS: usize = 16;
+/// Calls under way at once while the records are made.
+const AT_ONCE: usize = 256;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub per_second: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9.0}/s  p50 {:>8.3} ms  p99 {:>8.3} ms", self.per_second, self.p50_ms, self.p99_ms)
+    }
+}
+
+/// What is acknowledged to those who renew, and whether they are to go on.
+#[derive(Debug)]
+pub struct Meter {
+    counting: AtomicBool,
+    stopped: AtomicBool,
+    ready: Semaphore,
+    acknowledged: AtomicU64,
+    latencies: Vec<Mutex<Histogram<u64>>>,
+}
+
+impl Meter {
+    #[allow(clippy::new_ret_no_self, reason = "it is shared from the first moment on")]
+    pub fn new() -> Arc<Meter> {
+        let histogram = || Mutex::new(latencies());
+        Arc::new(Meter {
+            counting: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            ready: Semaphore::new(0),
+            acknowledged: AtomicU64::new(0),
+            latencies: (0..64).map(|_| histogram()).collect(),
+        })
+    }
+
+    /// One of those who renew has begun.
+    pub fn join(&self) {
+        self.ready.add_permits(1);
+    }
+
+    /// Whether renewing goes on.
+    pub fn goes_on(&self) -> bool {
+        !self.stopped.load(Ordering::Relaxed)
+    }
+
+    pub fn record(&self, writer: usize, latency: Duration) {
+        if self.counting.load(Ordering::Relaxed) {
+            self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            let mut histogram = self.latencies[writer % 64].lock().expect("no writer panics");
+            histogram.saturating_record(latency.as_micros() as u64);
+        }
+    }
+
+    /// Counts what these tasks, which have this meter, come to.
+    pub async fn measure(&self, mut tasks: JoinSet<()>, warm_up: Duration, lasts: Duration) -> Figures {
+        let all = u32::try_from(tasks.len()).expect("not that many");
+        self.ready.acquire_many(all).await.expect("the semaphore stays").forget();
+        tokio::time::sleep(warm_up).await;
+        self.counting.store(true, Ordering::Relaxed);
+        let started = Instant::now();
+        tokio::time::sleep(lasts).await;
+        self.counting.store(false, Ordering::Relaxed);
+        let figures = self.figures(started.elapsed());
+        self.stopped.store(true, Ordering::Relaxed);
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("nobody who renews panics");
+        }
+        figures
+    }
+
+    fn figures(&self, lasted: Duration) -> Figures {
+        let mut all = latencies();
+        for part in &self.latencies {
+            all.add(&*part.lock().expect("no writer panics")).expect("same bounds");
+        }
+        Figures {
+            per_second: self.acknowledged.load(Ordering::Relaxed) as f64 / lasted.as_secs_f64(),
+            p50_ms: all.value_at_quantile(0.5) as f64 / 1000.0,
+            p99_ms: all.value_at_quantile(0.99) as f64 / 1000.0,
+        }
+    }
+}
+
+/// From a microsecond to a minute.
+pub fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds are sound")
+}
+
+/// Agents of one store, over a few connections that they share.
+#[derive(Debug)]
+pub struct Agents {
+    channels: Vec<Channel>,
+    /// Of their nodes.
+    uids: Vec<String>,
+    /// How many of them have a lease that is renewed by calls.
+    leases: usize,
+}
+
+impl Agents {
+    pub async fn of(url: &str) -> Agents {
+        let mut channels = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let endpoint = Endpoint::from_shared(url.to_owned()).expect("a sound URL").tcp_nodelay(true);
+            channels.push(endpoint.connect().await.expect("the store listens"));
+        }
+        Agents { channels, uids: Vec::new(), leases: 0 }
+    }
+
+    fn channel(&self, index: usize) -> Channel {
+        self.channels[index % self.channels.len()].clone()
+    }
+
+    /// Creates nodes until there are so many.
+    pub async fn register(&mut self, agents: usize) {
+        let mut calls = JoinSet::new();
+        for index in self.uids.len()..agents {
+            let mut nodes = NodeServiceClient::new(self.channel(index));
+            calls.spawn(async move {
+                let created =
+                    nodes.create_node(pb::CreateNodeRequest { node: Some(node(&name(index))) }).await;
+                let created = created.expect("a node is created").into_inner().node.expect("the node");
+                (index, created.metadata.expect("metadata").uid)
+            });
+            if calls.len() >= AT_ONCE {
+                self.collect(&mut calls).await;
+            }
+        }
+        self.collect(&mut calls).await;
+    }
+
+    async fn collect(&mut self, calls: &mut JoinSet<(usize, String)>) {
+        let mut done = Vec::new();
+        while let Some(created) = calls.join_next().await {
+            done.push(created.expect("no call panics"));
+        }
+        done.sort();
+        self.uids.extend(done.into_iter().map(|(_, uid)| uid));
+    }
+
+    /// All of them renew over heartbeat streams.
+    pub async fn stream(&self, warm_up: Duration, lasts: Duration) -> Figures {
+        let meter = Meter::new();
+        let mut tasks = JoinSet::new();
+        for (index, uid) in self.uids.iter().enumerate() {
+            let client = HeartbeatServiceClient::new(self.channel(index));
+            tasks.spawn(stream(client, index, uid.clone(), Arc::clone(&meter)));
+        }
+        meter.measure(tasks, warm_up, lasts).await
+    }
+
+    /// So many renew, each the lease of its own, by `RenewLease`.
+    pub async fn call(&mut self, agents: usize, warm_up: Duration, lasts: Duration) -> Figures {
+        let mut leases = LeaseServiceClient::new(self.channel(0));
+        for index in self.leases..agents {
+            let wanted = Some(held(lease(&caller(index)), &caller(index), 40));
+            leases.create_lease(pb::CreateLeaseRequest { lease: wanted }).await.expect("a lease is created");
+        }
+        self.leases = self.leases.max(agents);
+        let meter = Meter::new();
+        let mut tasks = JoinSet::new();
+        for index in 0..agents {
+            tasks.spawn(call(LeaseServiceClient::new(self.channel(index)), index, Arc::clone(&meter)));
+        }
+        meter.measure(tasks, warm_up, lasts).await
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("node-{index:05}")
+}
+
+/// Whoever renews by calls: no stream may have its lease.
+fn caller(index: usize) -> String {
+    format!("caller-{index:05}")
+}
+
+/// An agent's side of its stream: at most one message waits to be sent.
+#[derive(Default)]
+struct Outbox {
+    message: Mutex<Option<pb::HeartbeatRequest>>,
+    waker: AtomicWaker,
+}
+
+impl Outbox {
+    fn send(&self, message: pb::HeartbeatRequest) {
+        *self.message.lock().expect("no sender panics") = Some(message);
+        self.waker.wake();
+    }
+}
+
+struct Outgoing(Arc<Outbox>);
+
+impl Stream for Outgoing {
+    type Item = pb::HeartbeatRequest;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.waker.register(cx.waker());
+        match self.0.message.lock().expect("no sender panics").take() {
+            Some(message) => Poll::Ready(Some(message)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+async fn stream(
+    mut client: HeartbeatServiceClient<Channel>,
+    index: usize,
+    node_uid: String,
+    meter: Arc<Meter>,
+) {
+    let outbox = Arc::new(Outbox::default());
+    let hello = pb::HeartbeatHello {
+        node_name: name(index),
+        node_uid,
+        incarnation: "bench".into(),
+        lease_duration: None,
+    };
+    outbox.send(pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) });
+    let answers = client.heartbeat(Outgoing(Arc::clone(&outbox))).await;
+    let mut answers = answers.expect("the stream opens").into_inner();
+    answers.message().await.expect("the agent is let in");
+    meter.join();
+    let mut sequence = 0;
+    while meter.goes_on() {
+        sequence += 1;
+        let renewal = pb::HeartbeatRenewal { status_digest: 7, status_age_millis: 100 };
+        let sent = Instant::now();
+        outbox.send(pb::HeartbeatRequest { sequence, message: Some(Message::Renewal(renewal)) });
+        let answer = answers.message().await.expect("the renewal is durable").expect("the stream goes on");
+        assert_eq!(answer.sequence, sequence);
+        meter.record(index, sent.elapsed());
+    }
+}
+
+async fn call(mut client: LeaseServiceClient<Channel>, index: usize, meter: Arc<Meter>) {
+    let request = pb::RenewLeaseRequest {
+        namespace: String::new(),
+        name: caller(index),
+        holder_identity: caller(index),
+    };
+    meter.join();
+    while meter.goes_on() {
+        let sent = Instant::now();
+        client.renew_lease(request.clone()).await.expect("the renewal is durable");
+        meter.record(index, sent.elapsed());
+    }
+}
