@@ -39,7 +39,7 @@ pub const MAX_RECORD: usize = 1_500_000;
 /// How much housekeeping one commit takes along, at most.
 const EXPIRE_AT_ONCE: usize = 256;
 const COMPACT_AT_ONCE: usize = 2048;
-const RETIRE_AT_ONCE: usize = 8;
+const RETIRE_AT_ONCE: usize = 64;
 
 /// What the writer is set up with.
 #[derive(Debug, Clone, Copy)]

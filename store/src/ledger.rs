@@ -56,8 +56,8 @@ pub struct Compaction {
     pub forget: Vec<Revision>,
 }
 
-/// The most renewals in a pack: a value of the engine stays below 64 KiB.
-pub const PACK: usize = 2048;
+/// The most renewals in a pack: 6 KiB, which no engine has to split.
+pub const PACK: usize = 256;
 
 /// History in an engine.
 #[derive(Clone)]

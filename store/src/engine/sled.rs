@@ -3,10 +3,11 @@
 //!
 //! sled's own flush does not reach the disk on Linux, so every transaction ends
 //! with `fdatasync` on a second handle of sled's file. One tree, because batches
-//! are atomic per tree; values above 64 KiB are split, because sled keeps larger
-//! ones in files that this sync does not cover.
+//! are atomic per tree; values above 6 KiB are split, because sled puts long leaves
+//! of its tree into files that this sync does not cover.
 
 mod codec;
+mod disk;
 mod format;
 
 use std::fs::File;
@@ -20,7 +21,8 @@ use rustix::fs::Advice;
 use sled::{Batch, Db};
 
 use self::codec::Piece;
-pub use self::format::{FormatError, check as check_format};
+use self::disk::{Blobs, Disk, Files};
+pub use self::format::FormatError;
 use super::{Engine, EngineError, Pair, Transaction};
 
 /// Keys of whole values and of a split value's first piece.
@@ -34,8 +36,12 @@ const RESERVE: u64 = 16 << 20;
 /// What a byte of a transaction may take on disk: sled writes pages anew.
 const AMPLIFICATION: u64 = 3;
 
-/// How the engine reaches the platter; tests put a disk of their own here.
-pub type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
+/// sled writes its log in segments of this many bytes. That can be changed, but only
+/// by a setting that its makers ask not to rely on.
+const SEGMENT: usize = 512 * 1024;
+
+/// How many values of an earlier format are cut anew at once.
+const CUT_AT_ONCE: usize = 64;
 
 /// How long a file that this process let go of is waited for.
 const REOPENING_TRIES: u32 = 100;
@@ -52,6 +58,8 @@ pub enum OpenError {
     InUse(PathBuf),
     #[error(transparent)]
     Format(#[from] FormatError),
+    #[error("the data directory {path} cannot be brought to the present format: {source}")]
+    Conversion { path: PathBuf, source: EngineError },
     #[error("the data directory {path} cannot be opened: {reason}")]
     Sled { path: PathBuf, reason: String },
 }
@@ -60,7 +68,8 @@ pub enum OpenError {
 pub struct SledEngine {
     directory: PathBuf,
     cache_bytes: u64,
-    sync: Sync,
+    disk: Box<dyn Disk>,
+    blobs: Blobs,
     /// `None` only while [`Engine::recover`] opens the files anew.
     db: RwLock<Option<Db>>,
 }
@@ -70,18 +79,49 @@ impl SledEngine {
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(unusable)?;
-        format::check_or_create(directory)?;
+        let tag = format::check_or_create(directory)?;
         let db = open_db(directory, cache_bytes)?;
-        let file = File::open(directory.join("db")).map_err(unusable)?;
-        let handle = File::open(directory).map_err(unusable)?;
+        let files = Files::open(directory).map_err(unusable)?;
+        let engine = Self::with_disk(directory, cache_bytes, db, Box::new(files));
         // What was found is acknowledged from now on, and the files' own names must
         // survive too.
-        file.sync_data().and_then(|()| handle.sync_all()).map_err(unusable)?;
-        Ok(Self::with_sync(directory, cache_bytes, db, Box::new(move || file.sync_data())))
+        engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
+        if tag.long_pieces {
+            let converted = engine.cut_long_values();
+            converted.map_err(|source| OpenError::Conversion { path: directory.to_owned(), source })?;
+        }
+        Ok(engine)
     }
 
-    fn with_sync(directory: &Path, cache_bytes: u64, db: Db, sync: Sync) -> Self {
-        Self { directory: directory.to_owned(), cache_bytes, sync, db: RwLock::new(Some(db)) }
+    fn with_disk(directory: &Path, cache_bytes: u64, db: Db, disk: Box<dyn Disk>) -> Self {
+        let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
+        Self { directory, cache_bytes, disk, blobs, db: RwLock::new(Some(db)) }
+    }
+
+    /// Brings what sled has written to the disk.
+    fn sync(&self) -> io::Result<()> {
+        self.blobs.sync(&*self.disk)?;
+        self.disk.sync_log()
+    }
+
+    /// Brings the values of an earlier version to the present format.
+    fn cut_long_values(&self) -> Result<(), EngineError> {
+        let db = self.db()?;
+        let mut long = Vec::new();
+        for pair in db.range([VALUES]..[VALUES + 1]) {
+            let (key, stored) = pair.map_err(failed)?;
+            if codec::is_long(&stored) {
+                long.push(key[1..].to_vec());
+            }
+        }
+        for keys in long.chunks(CUT_AT_ONCE) {
+            let mut cut = Transaction::default();
+            for key in keys {
+                cut.puts.extend(self.get(key)?.map(|value| (key.clone(), value)));
+            }
+            self.transact(&cut)?;
+        }
+        format::write(&self.directory).map_err(|e| EngineError::Failed(e.to_string()))
     }
 
     fn db(&self) -> Result<Db, EngineError> {
@@ -147,7 +187,7 @@ impl Engine for SledEngine {
         // Flush hands the bytes to the kernel, sync brings them to the disk:
         // only after both may anybody hear of the write.
         db.flush().map_err(failed)?;
-        (self.sync)().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -164,11 +204,11 @@ impl Engine for SledEngine {
         let failed = |e: &dyn std::fmt::Display| EngineError::Failed(e.to_string());
         // The kernel counts pages whose write failed as written: the disk, not the
         // cache, says what is there.
-        let file = File::open(self.directory.join("db")).map_err(|e| failed(&e))?;
+        let file = File::open(disk::log_of(&self.directory)).map_err(|e| failed(&e))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
         *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
         // What was found is acknowledged from now on.
-        (self.sync)().map_err(|e| failed(&e))
+        self.sync().map_err(|e| failed(&e))
     }
 }
 
@@ -209,7 +249,7 @@ fn piece_key(key: &[u8], index: usize) -> Vec<u8> {
     let mut full = Vec::with_capacity(key.len() + 5);
     full.push(PIECES);
     full.extend_from_slice(key);
-    // A value has at most a few dozen pieces; the API's limit on records sees to it.
+    // A value has at most a few hundred pieces; the API's limit on records sees to it.
     full.extend_from_slice(&(index as u32).to_be_bytes());
     full
 }

@@ -9,7 +9,17 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The format before: values in pieces so long that sled kept some of them in files
+/// that no sync covered.
+const LONG_PIECES: u32 = 1;
+
+/// What a data directory says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag {
+    /// Its values have to be cut into shorter pieces.
+    pub(super) long_pieces: bool,
+}
 
 /// Why a directory is not taken as a data directory.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +41,7 @@ pub enum FormatError {
 }
 
 /// Checks the tag of an existing data directory.
-pub fn check(directory: &Path) -> Result<(), FormatError> {
+fn check(directory: &Path) -> Result<Tag, FormatError> {
     let path = directory.join(FILE);
     let text = match fs::read(&path) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -40,29 +50,44 @@ pub fn check(directory: &Path) -> Result<(), FormatError> {
         }
         Err(source) => return Err(FormatError::Unreadable { path, source }),
     };
-    let version = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')).map(str::trim_end);
-    match version.map(str::parse::<u32>) {
-        Some(Ok(VERSION)) => Ok(()),
-        Some(Ok(found)) => Err(FormatError::Unknown { path, found: found.to_string() }),
+    let mut words = text.split_whitespace();
+    let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
+    match (version.filter(|_| magic == Some(MAGIC)), words.next()) {
+        (Some(VERSION), None) => Ok(Tag { long_pieces: false }),
+        (Some(LONG_PIECES), None) => Ok(Tag { long_pieces: true }),
+        (Some(found), ..) if ![VERSION, LONG_PIECES].contains(&found) => {
+            Err(FormatError::Unknown { path, found: found.to_string() })
+        }
         _ => Err(FormatError::Damaged { path, found: text.chars().take(64).collect() }),
     }
 }
 
 /// Checks the tag, or writes it into an empty directory.
-pub(super) fn check_or_create(directory: &Path) -> Result<(), FormatError> {
+pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
     let unreadable = |source| FormatError::Unreadable { path: directory.to_owned(), source };
-    // Written aside and renamed: a crash leaves the whole tag or none, and what
-    // was begun aside does not make the directory somebody else's.
-    let aside = directory.join(format!("{FILE}.new"));
     for entry in fs::read_dir(directory).map_err(unreadable)? {
-        if entry.map_err(unreadable)?.path() != aside {
+        // What was begun aside does not make the directory somebody else's.
+        if entry.map_err(unreadable)?.path() != aside(directory) {
             return check(directory);
         }
     }
-    let mut file = fs::File::create(&aside).map_err(unreadable)?;
-    writeln!(file, "{MAGIC} {VERSION}").and_then(|()| file.sync_all()).map_err(unreadable)?;
-    fs::rename(&aside, directory.join(FILE)).map_err(unreadable)?;
-    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(unreadable)
+    write(directory).map_err(unreadable)?;
+    Ok(Tag { long_pieces: false })
+}
+
+/// Writes the tag of the present format.
+///
+/// Aside, then renamed: a crash leaves a whole tag or the one before.
+pub(super) fn write(directory: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(aside(directory))?;
+    writeln!(file, "{MAGIC} {VERSION}")?;
+    file.sync_all()?;
+    fs::rename(aside(directory), directory.join(FILE))?;
+    fs::File::open(directory)?.sync_all()
+}
+
+fn aside(directory: &Path) -> PathBuf {
+    directory.join(format!("{FILE}.new"))
 }
 
 #[cfg(test)]
@@ -73,8 +98,11 @@ mod tests {
     fn only_our_own_format_is_taken() {
         for (content, expected) in [
             (Some("muster-store 1\n"), "ok"),
-            (Some("muster-store 2\n"), "format 2"),
+            (Some("muster-store 2\n"), "ok"),
+            (Some("muster-store 3\n"), "format 3"),
             (Some("muster-store x\n"), "damaged"),
+            (Some("muster-store 2 lent\n"), "damaged"),
+            (Some("another-store 2\n"), "damaged"),
             (Some(""), "damaged"),
             (Some("\u{0}\u{1}"), "damaged"),
             (None, "not a Muster data directory"),
@@ -85,7 +113,7 @@ mod tests {
                 fs::write(directory.path().join(FILE), content).unwrap();
             }
             let said = match check_or_create(directory.path()) {
-                Ok(()) => "ok".to_owned(),
+                Ok(_) => "ok".to_owned(),
                 Err(error) => error.to_string(),
             };
             assert!(said.contains(expected), "{content:?}: {said}");
@@ -101,8 +129,9 @@ mod tests {
             if let Some(begun) = begun {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
-            check_or_create(directory.path()).unwrap();
-            check(directory.path()).unwrap();
+            let tag = check_or_create(directory.path()).unwrap();
+            assert_eq!(tag, Tag { long_pieces: false });
+            assert_eq!(check(directory.path()).unwrap(), tag);
         }
     }
 }
