@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -58,6 +59,10 @@ pub enum OpenError {
     InUse(PathBuf),
     #[error(transparent)]
     Format(#[from] FormatError),
+    #[error(
+        "the data directory {0} has held records, and its files are gone: put them back, or restore a backup into a new directory"
+    )]
+    Lost(PathBuf),
     #[error("the data directory {path} cannot be brought to the present format: {source}")]
     Conversion { path: PathBuf, source: EngineError },
     #[error("the data directory {path} cannot be opened: {reason}")]
@@ -70,6 +75,8 @@ pub struct SledEngine {
     cache_bytes: u64,
     disk: Box<dyn Disk>,
     blobs: Blobs,
+    /// Whether the format tag says that something was committed.
+    used: AtomicBool,
     /// `None` only while [`Engine::recover`] opens the files anew.
     db: RwLock<Option<Db>>,
 }
@@ -80,12 +87,20 @@ impl SledEngine {
         let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(unusable)?;
         let tag = format::check_or_create(directory)?;
+        if tag.used && !disk::log_of(directory).exists() {
+            return Err(OpenError::Lost(directory.to_owned()));
+        }
         let db = open_db(directory, cache_bytes)?;
+        if tag.used && db.is_empty() {
+            return Err(OpenError::Lost(directory.to_owned()));
+        }
         let files = Files::open(directory).map_err(unusable)?;
         let engine = Self::with_disk(directory, cache_bytes, db, Box::new(files));
         // What was found is acknowledged from now on, and the files' own names must
         // survive too.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
+        // While values are cut, the tag stays as it is: a crash must begin that anew.
+        engine.used.store(tag.used || tag.long_pieces, Ordering::Relaxed);
         if tag.long_pieces {
             let converted = engine.cut_long_values();
             converted.map_err(|source| OpenError::Conversion { path: directory.to_owned(), source })?;
@@ -95,7 +110,7 @@ impl SledEngine {
 
     fn with_disk(directory: &Path, cache_bytes: u64, db: Db, disk: Box<dyn Disk>) -> Self {
         let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
-        Self { directory, cache_bytes, disk, blobs, db: RwLock::new(Some(db)) }
+        Self { directory, cache_bytes, disk, blobs, used: AtomicBool::new(false), db: RwLock::new(Some(db)) }
     }
 
     /// Brings what sled has written to the disk.
@@ -121,7 +136,10 @@ impl SledEngine {
             }
             self.transact(&cut)?;
         }
-        format::write(&self.directory).map_err(|e| EngineError::Failed(e.to_string()))
+        let used = !db.is_empty();
+        format::write(&self.directory, used).map_err(|e| EngineError::Failed(e.to_string()))?;
+        self.used.store(used, Ordering::Relaxed);
+        Ok(())
     }
 
     fn db(&self) -> Result<Db, EngineError> {
@@ -187,7 +205,12 @@ impl Engine for SledEngine {
         // Flush hands the bytes to the kernel, sync brings them to the disk:
         // only after both may anybody hear of the write.
         db.flush().map_err(failed)?;
-        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))?;
+        if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
+            format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
+            self.used.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), EngineError> {

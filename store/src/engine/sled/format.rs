@@ -2,6 +2,8 @@
 //!
 //! It is written before anything else and checked before anything is opened, so
 //! that a directory of something else, or of a later Muster, is never written to.
+//! Once a commit is on the disk it says that too, so that a store whose files are
+//! gone is not taken for a new one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,12 +15,15 @@ const VERSION: u32 = 2;
 /// The format before: values in pieces so long that sled kept some of them in files
 /// that no sync covered.
 const LONG_PIECES: u32 = 1;
+const USED: &str = "used";
 
 /// What a data directory says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
     /// Its values have to be cut into shorter pieces.
     pub(super) long_pieces: bool,
+    /// Something was committed here.
+    pub(super) used: bool,
 }
 
 /// Why a directory is not taken as a data directory.
@@ -52,9 +57,10 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
     };
     let mut words = text.split_whitespace();
     let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
-    match (version.filter(|_| magic == Some(MAGIC)), words.next()) {
-        (Some(VERSION), None) => Ok(Tag { long_pieces: false }),
-        (Some(LONG_PIECES), None) => Ok(Tag { long_pieces: true }),
+    match (version.filter(|_| magic == Some(MAGIC)), words.next(), words.next()) {
+        (Some(VERSION), None, _) => Ok(Tag { long_pieces: false, used: false }),
+        (Some(VERSION), Some(USED), None) => Ok(Tag { long_pieces: false, used: true }),
+        (Some(LONG_PIECES), None, _) => Ok(Tag { long_pieces: true, used: false }),
         (Some(found), ..) if ![VERSION, LONG_PIECES].contains(&found) => {
             Err(FormatError::Unknown { path, found: found.to_string() })
         }
@@ -71,16 +77,19 @@ pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
             return check(directory);
         }
     }
-    write(directory).map_err(unreadable)?;
-    Ok(Tag { long_pieces: false })
+    write(directory, false).map_err(unreadable)?;
+    Ok(Tag { long_pieces: false, used: false })
 }
 
 /// Writes the tag of the present format.
 ///
 /// Aside, then renamed: a crash leaves a whole tag or the one before.
-pub(super) fn write(directory: &Path) -> io::Result<()> {
+pub(super) fn write(directory: &Path, used: bool) -> io::Result<()> {
     let mut file = fs::File::create(aside(directory))?;
-    writeln!(file, "{MAGIC} {VERSION}")?;
+    match used {
+        true => writeln!(file, "{MAGIC} {VERSION} {USED}"),
+        false => writeln!(file, "{MAGIC} {VERSION}"),
+    }?;
     file.sync_all()?;
     fs::rename(aside(directory), directory.join(FILE))?;
     fs::File::open(directory)?.sync_all()
@@ -99,7 +108,9 @@ mod tests {
         for (content, expected) in [
             (Some("muster-store 1\n"), "ok"),
             (Some("muster-store 2\n"), "ok"),
+            (Some("muster-store 2 used\n"), "ok"),
             (Some("muster-store 3\n"), "format 3"),
+            (Some("muster-store 3 used\n"), "format 3"),
             (Some("muster-store x\n"), "damaged"),
             (Some("muster-store 2 lent\n"), "damaged"),
             (Some("another-store 2\n"), "damaged"),
@@ -130,8 +141,10 @@ mod tests {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
             let tag = check_or_create(directory.path()).unwrap();
-            assert_eq!(tag, Tag { long_pieces: false });
+            assert_eq!(tag, Tag { long_pieces: false, used: false });
             assert_eq!(check(directory.path()).unwrap(), tag);
+            write(directory.path(), true).unwrap();
+            assert!(check(directory.path()).unwrap().used);
         }
     }
 }

@@ -28,6 +28,41 @@ fn a_second_opener_is_told_that_the_directory_is_in_use() {
     }
 }
 
+#[test]
+fn records_whose_files_are_gone_are_not_taken_for_a_new_store() {
+    let one = Transaction { puts: vec![(b"k".to_vec(), Bytes::from_static(b"v"))], ..Default::default() };
+    for (committed, lose) in [
+        (true, (|log| fs::remove_file(log).unwrap()) as fn(&Path)),
+        (true, |log| fs::write(log, "").unwrap()),
+        (false, |log| fs::remove_file(log).unwrap()),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = SledEngine::open(directory.path(), 1 << 20).unwrap();
+        if committed {
+            engine.transact(&one).unwrap();
+        }
+        drop(engine);
+        drop(reopen(directory.path()).unwrap());
+        for entry in fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
+            // What sled remembers of its log lies beside it.
+            if entry.file_name().to_string_lossy().starts_with("snap.") {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        lose(&disk::log_of(directory.path()));
+        match reopen(directory.path()) {
+            Ok(engine) => {
+                assert!(!committed, "a store that had records came up empty");
+                engine.transact(&one).unwrap();
+            }
+            Err(error) => {
+                assert!(committed, "{error}");
+                assert!(error.to_string().contains("its files are gone: put them back"), "{error}");
+            }
+        }
+    }
+}
+
 /// Opens a directory that was closed a moment ago: sled's own threads let go of its
 /// lock a little after the last handle is dropped.
 fn reopen(directory: &Path) -> Result<SledEngine, OpenError> {
@@ -72,7 +107,7 @@ fn values_of_the_format_before_are_cut_anew() {
     fs::write(directory.path().join("MUSTER_FORMAT"), "muster-store 1\n").unwrap();
 
     let engine = reopen(directory.path()).unwrap();
-    assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 2\n");
+    assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 2 used\n");
     let db = engine.db().unwrap();
     assert!(db.iter().all(|pair| !codec::is_long(&pair.unwrap().1)), "a long entry is left");
     let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX).unwrap();
