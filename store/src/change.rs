@@ -173,11 +173,13 @@ impl Selection {
     /// The one name a change must touch to be of interest, if the selection
     /// pins one: a node's own name, the node of a pod.
     pub fn topic(&self, kind: Kind) -> Option<&str> {
-        match kind {
+        let name = match kind {
             Kind::Node => self.fields.requires("metadata.name"),
             Kind::Pod => self.fields.requires("spec.nodeName"),
             _ => None,
-        }
+        };
+        // Pods without a node are nobody's topic: they are looked for among all.
+        name.filter(|name| !name.is_empty())
     }
 }
 

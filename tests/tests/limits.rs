@@ -353,9 +353,11 @@ async fn selected_pages_keep_to_their_moment_as_well() {
         let place = if i % 3 == 0 { "b" } else { "a" };
         api.create(pod(&format!("p{i}")).on(place).label("parity", ["even", "odd"][i % 2])).await.unwrap();
         api.create(pod(&format!("p{i}")).in_namespace("other").on("a")).await.unwrap();
+        api.create(pod(&format!("q{i}")).in_namespace("queue")).await.unwrap();
     }
     let selected = [
         Query { fields: "spec.nodeName=a", namespace: "default", ..Default::default() },
+        Query { fields: "spec.nodeName=", ..Default::default() },
         Query { labels: "parity=odd", ..Default::default() },
         Query { namespace: "other", ..Default::default() },
     ];
