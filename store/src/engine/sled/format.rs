@@ -16,6 +16,8 @@ const VERSION: u32 = 2;
 /// that no sync covered.
 const LONG_PIECES: u32 = 1;
 const USED: &str = "used";
+/// The root of a volume that was just made holds this, and it is nobody's.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// What a data directory says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +73,23 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
 /// Checks the tag, or writes it into an empty directory.
 pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
     let unreadable = |source| FormatError::Unreadable { path: directory.to_owned(), source };
-    for entry in fs::read_dir(directory).map_err(unreadable)? {
-        // What was begun aside does not make the directory somebody else's.
-        if entry.map_err(unreadable)?.path() != aside(directory) {
-            return check(directory);
-        }
+    // What was begun aside does not make the directory somebody else's.
+    if !is_vacant(directory, &aside(directory)).map_err(unreadable)? {
+        return check(directory);
     }
     write(directory, false).map_err(unreadable)?;
     Ok(Tag { long_pieces: false, used: false })
+}
+
+/// Whether there is nothing in a directory but what a new volume has, and `ours`.
+pub fn is_vacant(directory: &Path, ours: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name() != LOST_AND_FOUND && entry.path() != ours {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Writes the tag of the present format.
@@ -134,9 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_becomes_ours_even_if_a_crash_cut_it_short() {
+    fn an_empty_volume_becomes_ours_even_if_a_crash_cut_it_short() {
         for begun in [None, Some(""), Some("muster-s")] {
             let directory = tempfile::tempdir().unwrap();
+            fs::create_dir(directory.path().join("lost+found")).unwrap();
             if let Some(begun) = begun {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
