@@ -23,7 +23,7 @@ use sled::{Batch, Db};
 
 use self::codec::Piece;
 use self::disk::{Blobs, Disk, Files};
-pub use self::format::FormatError;
+pub use self::format::{FormatError, is_vacant, move_into};
 use super::{Engine, EngineError, Pair, Transaction};
 
 /// Keys of whole values and of a split value's first piece.

@@ -92,6 +92,21 @@ pub fn is_vacant(directory: &Path, ours: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Moves the files of one data directory into another, the tag last: until then
+/// nobody takes the other for a store.
+pub fn move_into(from: &Path, directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != FILE {
+            fs::rename(from.join(&name), directory.join(&name))?;
+        }
+    }
+    fs::File::open(directory)?.sync_all()?;
+    fs::rename(from.join(FILE), directory.join(FILE))?;
+    fs::remove_dir_all(from)?;
+    fs::File::open(directory)?.sync_all()
+}
+
 /// Writes the tag of the present format.
 ///
 /// Aside, then renamed: a crash leaves a whole tag or the one before.
