@@ -179,6 +179,10 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
     let refusal = api.refused(heart.say(status(bad))).await;
     refusal.is(Code::InvalidArgument, "INVALID");
     assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
+    // What is too large is not read, and said to be so.
+    let mut heart = beating(&api, &a, "i").await;
+    let huge = a.clone().status(|status| status.phase = "x".repeat(3_000_000));
+    api.refused(heart.say(status(huge))).await.is(Code::InvalidArgument, "TOO_LARGE").says("found 30");
 }
 
 #[tokio::test]
