@@ -39,7 +39,7 @@ pub enum Found {
 struct Slot {
     current: Option<Current>,
     /// Versions that history still holds, oldest first.
-    older: Vec<Older>,
+    older: VecDeque<Older>,
 }
 
 /// A version that was superseded.
@@ -187,10 +187,10 @@ impl Memory {
         let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
         if let Some(was) = slot.current.take() {
             let bytes = was.record.len() as u32;
-            slot.older.push(Older { revision: was.revision, deleted: false, bytes });
+            slot.older.push_back(Older { revision: was.revision, deleted: false, bytes });
         }
         if change.deleted {
-            slot.older.push(Older { revision, deleted: true, bytes: 0 });
+            slot.older.push_back(Older { revision, deleted: true, bytes: 0 });
         } else {
             let current = Current { revision, record: change.record.clone(), lease_id: change.lease_id };
             slot.current = Some(current);
@@ -282,9 +282,10 @@ impl Memory {
         for step in self.history.drain(..compaction.steps.min(self.history.len())) {
             let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
             if let Some(slot) = shelf.get_mut(&step.key) {
-                slot.older.retain(|older| older.revision > step.previous);
-                if step.deleted {
-                    slot.older.retain(|older| older.revision > step.revision);
+                // Oldest first: what goes is in front, however much there is behind it.
+                let gone = if step.deleted { step.revision } else { step.previous };
+                while slot.older.front().is_some_and(|older| older.revision <= gone) {
+                    slot.older.pop_front();
                 }
                 if slot.current.is_none() && slot.older.is_empty() {
                     shelf.remove(&step.key);
@@ -301,8 +302,8 @@ impl Slot {
         {
             return Some(Found::Now(current.clone()));
         }
-        let older = self.older.iter().rev().find(|older| older.revision <= at)?;
-        let Older { revision, deleted, bytes } = *older;
+        let newer = self.older.partition_point(|older| older.revision <= at);
+        let Older { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
         (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
     }
 }
