@@ -16,7 +16,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use crate::key::Key;
-use crate::ledger::Revision;
+use crate::ledger::{Revision, StoredChange};
 use crate::peek;
 
 /// One step of a record's history.
@@ -71,6 +71,17 @@ impl Change {
     ) -> Self {
         let (published, views) = (OnceLock::new(), Views::default());
         Self { revision, kind, key, deleted, record, previous, traceparent, published, views }
+    }
+
+    /// A change as it lies in the ledger, with the record it replaced.
+    pub fn of_past(revision: Revision, stored: StoredChange, previous: Option<Bytes>) -> Self {
+        let key = stored.key();
+        let StoredChange { kind, deleted, mut record, traceparent, .. } = stored;
+        if kind == Kind::Lease {
+            // Renewals folded in since then gave the value a later version.
+            record = with_version(kind, &record, revision);
+        }
+        Self::new(kind, revision, key, deleted, record, previous, traceparent)
     }
 
     /// Notes that watchers can see it from now on.

@@ -15,7 +15,7 @@ use muster_rpc::exemplar::trace_of;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::{Sleep, sleep};
 
-use crate::change::{Change, Selection, SharedChange, encode_bookmark, encode_event, with_version};
+use crate::change::{Change, Selection, SharedChange, encode_bookmark, encode_event};
 use crate::error::StoreError;
 use crate::ledger::{Revision, StoredChange};
 use crate::log::{Read, Signal};
@@ -280,13 +280,7 @@ fn past_change(store: &Store, revision: Revision, change: StoredChange) -> Resul
         0 => None,
         version => store.ledger().change(version)?.map(|previous| previous.record),
     };
-    let key = change.key();
-    let StoredChange { kind, deleted, mut record, traceparent, .. } = change;
-    if kind == Kind::Lease {
-        // Renewals folded in since then gave the value a later version.
-        record = with_version(kind, &record, revision);
-    }
-    Ok(Arc::new(Change::new(kind, revision, key, deleted, record, previous, traceparent)))
+    Ok(Arc::new(Change::of_past(revision, change, previous)))
 }
 
 impl Drop for Feed {

@@ -12,6 +12,7 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use prost::Message;
 
+use crate::change::Change;
 use crate::engine::EngineError;
 use crate::heartbeat;
 use crate::key::Key;
@@ -81,10 +82,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads everything back from the ledger.
-    pub fn load(ledger: &Ledger) -> Result<Self, EngineError> {
+    /// Reads everything back from the ledger, and tells of each step that history
+    /// still holds.
+    pub fn load(ledger: &Ledger, mut recall: impl FnMut(Change)) -> Result<Self, EngineError> {
         let mut memory = Memory { compacted: ledger.compacted()?, ..Default::default() };
         ledger.each_change(0, |revision, change| {
+            if revision > memory.compacted {
+                let previous = memory.get(change.kind, &change.key()).map(|was| was.record.clone());
+                recall(Change::of_past(revision, change.clone(), previous));
+            }
             memory.apply(revision, &change);
             Ok(())
         })?;

@@ -50,12 +50,14 @@ impl Store {
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
         let ledger = Ledger::new(engine);
-        let memory = Memory::load(&ledger)?;
+        let log = Log::new(ledger.compacted()?);
+        let memory = Memory::load(&ledger, |change| log.recall(change))?;
         let head = memory.head();
+        log.recalled(head);
         let store = Arc::new(Self {
             memory: RwLock::new(memory),
             ledger,
-            log: Log::new(head),
+            log,
             renewals: RenewalLog::new(head),
             queue: Queue::default(),
             metrics,

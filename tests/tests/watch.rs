@@ -318,6 +318,7 @@ async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
     assert_eq!(next.version(), before.version + 1);
     let resumed = watch.take(60).await;
     assert_eq!(resumed[..59], told, "the same events as before the restart");
+    assert_eq!(store.replays_from_disk(), 0, "what the start has read anyway is in memory");
     assert_eq!(resumed[59].told(), format!("ADDED next {}", next.version()));
 }
 

@@ -167,14 +167,18 @@ impl Engine for SledEngine {
         }
     }
 
-    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, EngineError> {
+    fn range(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, EngineError> {
         let db = self.db()?;
-        let mut pairs = Vec::new();
+        let (mut pairs, mut read) = (Vec::new(), 0);
         for pair in db.range(value_key(from)..value_key(to)).take(limit) {
             let (key, stored) = pair.map_err(failed)?;
             let key = key[1..].to_vec();
             let value = read_whole(&db, &key, &stored)?;
+            read += value.len();
             pairs.push((key, value));
+            if read >= bytes {
+                break;
+            }
         }
         Ok(pairs)
     }

@@ -110,7 +110,7 @@ fn values_of_the_format_before_are_cut_anew() {
     assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 2 used\n");
     let db = engine.db().unwrap();
     assert!(db.iter().all(|pair| !codec::is_long(&pair.unwrap().1)), "a long entry is left");
-    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX).unwrap();
+    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap();
     let expected: Vec<Pair> = values.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
     assert!(all(&engine) == expected, "the values are what they were");
     drop((db, engine));

@@ -181,7 +181,7 @@ impl Image {
     /// or nothing.
     fn holds(&self) -> bool {
         let Ok(engine) = reopen(self.directory.path()) else { return false };
-        let Ok(stored) = engine.range(b"", b"\xff", usize::MAX) else { return false };
+        let Ok(stored) = engine.range(b"", b"\xff", usize::MAX, usize::MAX) else { return false };
         let stored: Model = stored.into_iter().collect();
         stored == self.acknowledged || stored == self.under_way
     }
