@@ -422,11 +422,13 @@ impl<'a> Draft<'a> {
         untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
     }
 
-    /// Renews a lease for whoever holds the claim.
-    pub fn renew(&mut self, claim: Claim, digest: u64, age_millis: u32) -> Result<Renewal, StoreError> {
+    /// Renews a lease for whoever holds the claim. A renewal that says nothing of
+    /// the holder's status leaves it as it was.
+    pub fn renew(&mut self, claim: Claim, status: Option<(u64, u32)>) -> Result<Renewal, StoreError> {
         if !self.holds(claim) {
             return Err(StoreError::ClaimLost);
         }
+        let (digest, age_millis) = status.unwrap_or_else(|| self.last_status(claim.lease_id));
         self.head += 1;
         let renewal = Renewal {
             revision: self.head,
@@ -449,6 +451,19 @@ impl<'a> Draft<'a> {
         }
         self.renewed.insert(claim.lease_id, renewal);
         Ok(renewal)
+    }
+
+    /// Digest and age of the status that a lease's holder told of last.
+    fn last_status(&self, lease_id: u32) -> (u64, u32) {
+        let lease = self.memory.leases.key(lease_id).and_then(|key| self.pending(Kind::Lease, key));
+        let Some(lease) = lease else { return (0, 0) };
+        match self.newest_renewal(&lease) {
+            Some(renewal) => (renewal.status_digest, renewal.status_age_millis),
+            None => {
+                let spec = pb::Lease::decode(&*lease.record).unwrap_or_default().spec.unwrap_or_default();
+                (spec.status_digest, spec.status_age_millis)
+            }
+        }
     }
 
     /// Removes what has had its time: events, history, packs of renewals.

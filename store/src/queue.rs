@@ -29,7 +29,12 @@ pub trait Request: Send {
 /// A request to the writer.
 pub enum Job {
     Write(Box<dyn Request>),
-    Renew { claim: Claim, status_digest: u64, status_age_millis: u32, ack: Ack<Renewal> },
+    /// With digest and age of the holder's status, if the renewal tells of them.
+    Renew {
+        claim: Claim,
+        status: Option<(u64, u32)>,
+        ack: Ack<Renewal>,
+    },
 }
 
 /// A request that is a function of the draft, and who waits for its answer.

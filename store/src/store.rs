@@ -132,11 +132,10 @@ impl Store {
     pub fn renew(
         &self,
         claim: Claim,
-        status_digest: u64,
-        status_age_millis: u32,
+        status: Option<(u64, u32)>,
         slot: Arc<AckSlot<Renewal>>,
     ) -> Result<(), StoreError> {
-        self.queue.push(Job::Renew { claim, status_digest, status_age_millis, ack: Ack::to(slot) })?;
+        self.queue.push(Job::Renew { claim, status, ack: Ack::to(slot) })?;
         self.metrics.queued.inc();
         Ok(())
     }

@@ -190,8 +190,8 @@ impl Writer {
 
 fn evaluate(job: Job, draft: &mut Draft<'_>) -> Waiting {
     match job {
-        Job::Renew { claim, status_digest, status_age_millis, ack } => {
-            let renewal = draft.renew(claim, status_digest, status_age_millis);
+        Job::Renew { claim, status, ack } => {
+            let renewal = draft.renew(claim, status);
             Waiting::Renewal(ack, renewal)
         }
         Job::Write(request) => {

@@ -73,6 +73,13 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
         assert_eq!(spec(&lease).renew_time, answer.renew_time, "by the store's clock");
     }
     assert_eq!(api.head().await, last, "a renewal is one version");
+    for _ in 0..2 {
+        // A tool renews for the agent; of the agent's status it knows nothing.
+        last = api.renew("a", "a").await.unwrap().resource_version;
+        let lease = lease_of(&api, "a").await;
+        assert_eq!((lease.version(), spec(&lease).status_digest), (last, 20));
+        assert_eq!(spec(&lease).status_age_millis, 1_500);
+    }
     assert_eq!(spec(&lease_of(&api, "a").await).acquire_time, spec(&created).acquire_time);
 
     let reported = heart.say(status(node.clone().ready("True"))).await.unwrap();

@@ -101,7 +101,8 @@ impl HeartbeatStream {
             (Message::Renewal(renewal), Some(agent)) => {
                 let pb::HeartbeatRenewal { status_digest, status_age_millis } = renewal;
                 let slot = Arc::clone(&self.slot);
-                self.services.store.renew(agent.claim, status_digest, status_age_millis, slot)?;
+                let status = Some((status_digest, status_age_millis));
+                self.services.store.renew(agent.claim, status, slot)?;
                 Ok(Phase::Renewing(sequence))
             }
             (Message::Status(status), Some(agent)) => {
