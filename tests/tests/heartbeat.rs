@@ -186,6 +186,9 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
     let refusal = api.refused(heart.say(status(bad))).await;
     refusal.is(Code::InvalidArgument, "INVALID");
     assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
+    let mut heart = beating(&api, &a, "i").await;
+    let nothing = Message::Status(pb::HeartbeatStatus { status: None });
+    api.refused(heart.say(nothing)).await.is_invalid(&["status"]).says("is required");
     // What is too large is not read, and said to be so.
     let mut heart = beating(&api, &a, "i").await;
     let huge = a.clone().status(|status| status.phase = "x".repeat(3_000_000));

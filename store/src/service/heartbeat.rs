@@ -108,7 +108,7 @@ impl HeartbeatStream {
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let status = status.status.unwrap_or_default();
+                let status = status.status.ok_or_else(|| malformed("status", "is required"))?;
                 let report = async move { services.report(caller, hello, claim, status).await };
                 Ok(Phase::Reporting(sequence, Box::pin(report)))
             }
