@@ -347,6 +347,7 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         pod("mirror").on("a").annotation("kubernetes.io/config.mirror", "x").owned_by("Node", "a", a.uid());
     api.create(mirror).await.unwrap();
     api.create(pod("stays").on("a")).await.unwrap();
+    api.create(lease("loud").owned_by("Node", "a", &a.uid().to_uppercase())).await.unwrap();
     let mut watch =
         api.watch::<pb::Lease>(Follow { version: api.head().await, ..Default::default() }).await.unwrap();
 
@@ -356,6 +357,10 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         .await;
     eventually(second, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
         .await;
+    eventually(second, "the lease goes that spells its owner in capitals", || async {
+        api.get::<pb::Lease>("kube-node-lease/loud").await.err()
+    })
+    .await;
     assert!(watch.told(1).await[0].starts_with("DELETED a "));
     assert_eq!(lease_of(&api, "loose").await.name(), "loose");
     api.get::<pb::Pod>("default/stays").await.unwrap();
