@@ -90,6 +90,8 @@ pub enum Rule {
     Taints,
     #[error("a node may not change its own owners")]
     Owners,
+    #[error("a node may not change the cordon or drain that was asked of it")]
+    Intent,
     #[error("a node may create mirror pods only, with the annotation kubernetes.io/config.mirror")]
     MirrorOnly,
     #[error("a mirror pod must be bound to the node that creates it")]
