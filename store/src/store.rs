@@ -69,7 +69,7 @@ impl Store {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
             // However it ended, nobody writes any more and nobody must wait for it.
             at_end.queue.stop();
-            at_end.queue.take(Duration::ZERO);
+            while at_end.queue.take(Duration::ZERO).is_some() {}
             ended.unwrap_or_else(|panic| resume_unwind(panic));
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(write);
@@ -192,3 +192,6 @@ impl Store {
         StoreError::Expired { requested, oldest: self.remember().compacted() }
     }
 }
+
+#[cfg(test)]
+mod tests;
