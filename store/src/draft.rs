@@ -36,10 +36,18 @@ use crate::rules::{self, Context, Defaults, Outcome, PodDeletion};
 /// The largest record, as the schema encodes it.
 pub const MAX_RECORD: usize = 1_500_000;
 
-/// How much housekeeping one commit takes along, at most.
+/// A draft with this many changes, or bytes of them, takes no further request: sled's
+/// batches should stay below some thousand entries, housekeeping included.
+const FULL_CHANGES: usize = 1024;
+const FULL_BYTES: usize = 8 << 20;
+
+/// How much housekeeping one commit takes along, or as much as it brings.
 const EXPIRE_AT_ONCE: usize = 256;
-const COMPACT_AT_ONCE: usize = 2048;
+const COMPACT_AT_ONCE: usize = 1024;
 const RETIRE_AT_ONCE: usize = 64;
+/// Leases that have stopped renewing are folded as they come up, no more than this
+/// at once: there are at most as many of them as leases.
+const FOLD_AT_ONCE: usize = 1024;
 
 /// What the writer is set up with.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +90,7 @@ pub struct Draft<'a> {
     orphans: Vec<(Kind, Key)>,
     commit: Commit,
     changes: Vec<SharedChange>,
+    bytes: usize,
     traceparent: String,
 }
 
@@ -102,6 +111,7 @@ impl<'a> Draft<'a> {
             orphans: Vec::new(),
             commit: Commit { base: head, head, ..Default::default() },
             changes: Vec::new(),
+            bytes: 0,
             traceparent: String::new(),
         }
     }
@@ -109,6 +119,11 @@ impl<'a> Draft<'a> {
     /// What follows belongs to the trace of this request.
     pub fn begin(&mut self, traceparent: String) {
         self.traceparent = traceparent;
+    }
+
+    /// Whether the rest of what waits should have a commit of its own.
+    pub fn is_full(&self) -> bool {
+        self.changes.len() >= FULL_CHANGES || self.bytes >= FULL_BYTES
     }
 
     pub fn now(&self) -> Timestamp {
@@ -216,6 +231,7 @@ impl<'a> Draft<'a> {
         lease_id: u32,
     ) {
         self.head += 1;
+        self.bytes += record.len();
         let stored = StoredChange {
             kind,
             namespace: key.namespace().to_owned(),
@@ -470,20 +486,25 @@ impl<'a> Draft<'a> {
     pub fn keep_house(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let now_millis = self.now.as_millisecond();
         self.begin(String::new());
-        for key in self.indexes.expired(now_millis, EXPIRE_AT_ONCE) {
+        // At least as much as comes in, or it would pile up.
+        for key in self.indexes.expired(now_millis, EXPIRE_AT_ONCE.max(self.changes.len())) {
             match self.at::<Event>(&key) {
                 Ok(Some(event)) => drop(self.remove(event)?),
                 // One that cannot be read stays, and must not be tried for ever.
                 Ok(None) | Err(_) => self.indexes.never_expire(&key),
             }
         }
-        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, COMPACT_AT_ONCE);
+        let steps = COMPACT_AT_ONCE.max(self.changes.len());
+        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, steps);
         self.retire_packs(ledger)
     }
 
     fn retire_packs(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         // At least as many as come in, or they would pile up.
         for ahead in 0..RETIRE_AT_ONCE + self.commit.renewals.len() {
+            if self.commit.folds.len() >= FOLD_AT_ONCE {
+                break;
+            }
             let Some((first, leases)) = self.memory.leases.retirable(ahead) else { break };
             for id in leases {
                 let Some(key) = self.memory.leases.key(id) else { continue };
