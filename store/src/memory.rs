@@ -86,12 +86,14 @@ impl Memory {
     /// still holds.
     pub fn load(ledger: &Ledger, mut recall: impl FnMut(Change)) -> Result<Self, EngineError> {
         let mut memory = Memory { compacted: ledger.compacted()?, ..Default::default() };
+        let mut last = 0;
         ledger.each_change(0, |revision, change| {
             if revision > memory.compacted {
                 let previous = memory.get(change.kind, &change.key()).map(|was| was.record.clone());
                 recall(Change::of_past(revision, change.clone(), previous));
             }
             memory.apply(revision, &change);
+            last = revision;
             Ok(())
         })?;
         // Slots of records that were gone before history begins hold nothing.
@@ -100,9 +102,15 @@ impl Memory {
         }
         ledger.each_pack(|first, pack| {
             memory.renewed(first, &pack);
+            last = last.max(first + pack.len().saturating_sub(1) as u64);
             Ok(())
         })?;
         memory.head = ledger.head()?;
+        if memory.head < last {
+            // To go on from there would use versions twice.
+            let lost = format!("they end at revision {}, and hold changes up to {last}", memory.head);
+            return Err(EngineError::Damaged(lost));
+        }
         Ok(memory)
     }
 

@@ -110,3 +110,19 @@ fn pods_are_found_by_their_node() {
     commit(&mut memory, vec![pod(3, "n1", true)]);
     assert!(memory.pods_by_node.is_empty());
 }
+
+#[test]
+fn history_beyond_the_head_is_not_gone_on_from() {
+    use crate::engine::sled::SledEngine;
+    use crate::engine::{Engine, Transaction};
+    let directory = tempfile::tempdir().unwrap();
+    let engine = std::sync::Arc::new(SledEngine::open(directory.path(), 1 << 20).unwrap());
+    let ledger = Ledger::new(engine.clone());
+    let changes = (1..=3).map(|revision| change("a", revision, revision - 1, false)).collect();
+    ledger.commit(&Commit { head: 3, changes, ..Default::default() }).unwrap();
+    assert_eq!(Memory::load(&ledger, |_| ()).unwrap().head(), 3);
+    let deletes = vec![b"m/head".to_vec()];
+    engine.transact(&Transaction { deletes, ..Default::default() }).unwrap();
+    let refused = Memory::load(&ledger, |_| ()).unwrap_err().to_string();
+    assert!(refused.contains("end at revision 0, and hold changes up to 3"), "{refused}");
+}
