@@ -4,7 +4,7 @@
 //! so they go on when the disk does not. The writer alone changes it, after its
 //! commit is durable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -77,7 +77,11 @@ pub struct Memory {
     compacted: Revision,
     shelves: BTreeMap<Kind, BTreeMap<Key, Slot>>,
     history: VecDeque<Step>,
-    pods_by_node: HashMap<String, BTreeSet<Key>>,
+    /// Pods by their node: how often each is there, now and in the past that history
+    /// holds.
+    pods_by_node: HashMap<String, BTreeMap<Key, u32>>,
+    /// The nodes of pods that are gone, by the revision of the deletion.
+    departed: HashMap<Revision, String>,
     pub leases: LeaseBook,
 }
 
@@ -146,6 +150,12 @@ impl Memory {
         self.slots(kind, from).filter_map(move |(key, slot)| Some((key, slot.at(at)?)))
     }
 
+    /// One record as it was at a revision that history still holds.
+    pub fn find(&self, kind: Kind, key: &Key, at: Revision) -> Option<(&Key, Found)> {
+        let (key, slot) = self.shelves.get(&kind)?.get_key_value(key)?;
+        Some((key, slot.at(at)?))
+    }
+
     fn slots<'m>(
         &'m self,
         kind: Kind,
@@ -155,9 +165,12 @@ impl Memory {
         shelf.map(|shelf| shelf.range::<Key, _>((from, Bound::Unbounded))).into_iter().flatten()
     }
 
-    /// The keys of the pods bound to a node.
-    pub fn pods_of(&self, node: &str) -> impl Iterator<Item = &Key> {
-        self.pods_by_node.get(node).into_iter().flatten()
+    /// The keys of the pods that are bound to a node, or were at a moment that history
+    /// still holds.
+    pub fn pods_of<'m>(&'m self, node: &str, from: Bound<&Key>) -> impl Iterator<Item = &'m Key> + use<'m> {
+        let pods = self.pods_by_node.get(node);
+        let pods = pods.map(|pods| pods.range::<Key, _>((from, Bound::Unbounded)));
+        pods.into_iter().flatten().map(|(key, _)| key)
     }
 
     /// A record's bytes as a reader is to see them: a lease with its newest
@@ -199,7 +212,8 @@ impl Memory {
     fn apply(&mut self, revision: Revision, change: &StoredChange) {
         let key = change.key();
         let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
-        if let Some(was) = slot.current.take() {
+        let was = slot.current.take();
+        if let Some(was) = &was {
             let bytes = was.record.len() as u32;
             slot.older.push_back(Older { revision: was.revision, deleted: false, bytes });
         }
@@ -222,7 +236,7 @@ impl Memory {
             });
         }
         match change.kind {
-            Kind::Pod => self.place_pod(key, change),
+            Kind::Pod => self.place_pod(key, revision, was.as_ref(), change),
             Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
             Kind::Lease => {
                 let (holder, folded) = lease_claim(revision, &change.record);
@@ -232,19 +246,19 @@ impl Memory {
         }
     }
 
-    fn place_pod(&mut self, key: Key, change: &StoredChange) {
+    /// A pod's node is set once, so it leaves its node by being deleted; and the index
+    /// when that is forgotten.
+    fn place_pod(&mut self, key: Key, revision: Revision, was: Option<&Current>, change: &StoredChange) {
         let node = peek::pod_node(&change.record);
         if node.is_empty() {
             return;
         }
-        let pods = self.pods_by_node.entry(node.clone()).or_default();
-        if change.deleted {
-            pods.remove(&key);
-        } else {
-            pods.insert(key);
-        }
-        if pods.is_empty() {
-            self.pods_by_node.remove(&node);
+        if change.deleted && revision > self.compacted {
+            self.departed.insert(revision, node);
+        } else if change.deleted {
+            unplace(&mut self.pods_by_node, &node, &key);
+        } else if was.is_none_or(|was| peek::pod_node(&was.record) != node) {
+            *self.pods_by_node.entry(node).or_default().entry(key).or_default() += 1;
         }
     }
 
@@ -294,6 +308,9 @@ impl Memory {
     fn compact(&mut self, compaction: &Compaction) {
         self.compacted = self.compacted.max(compaction.up_to);
         for step in self.history.drain(..compaction.steps.min(self.history.len())) {
+            if let Some(node) = self.departed.remove(&step.revision) {
+                unplace(&mut self.pods_by_node, &node, &step.key);
+            }
             let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
             if let Some(slot) = shelf.get_mut(&step.key) {
                 // Oldest first: what goes is in front, however much there is behind it.
@@ -319,6 +336,19 @@ impl Slot {
         let newer = self.older.partition_point(|older| older.revision <= at);
         let Older { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
         (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
+    }
+}
+
+fn unplace(pods_by_node: &mut HashMap<String, BTreeMap<Key, u32>>, node: &str, key: &Key) {
+    let Some(pods) = pods_by_node.get_mut(node) else { return };
+    if let Some(times) = pods.get_mut(key) {
+        *times -= 1;
+        if *times == 0 {
+            pods.remove(key);
+        }
+    }
+    if pods.is_empty() {
+        pods_by_node.remove(node);
     }
 }
 

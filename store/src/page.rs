@@ -9,7 +9,7 @@ use crate::change::Selection;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::ledger::Revision;
-use crate::memory::{Current, Found, Memory};
+use crate::memory::{Found, Memory};
 
 /// A page ends here even if more was asked for: clients refuse messages above
 /// 4 MiB unless they are told otherwise.
@@ -72,14 +72,7 @@ impl List {
             return Err(StoreError::Expired { requested: revision, oldest: memory.compacted() });
         }
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let found: Box<dyn Iterator<Item = (&Key, Found)>> = if revision == memory.head() {
-            let now = candidates(memory, self.kind, &self.selection, from);
-            Box::new(now.map(|(key, current)| (key, Found::Now(current.clone()))))
-        } else {
-            let start = Key::start_of(&self.selection.namespace);
-            let from = if after.is_some() { from } else { Bound::Included(&start) };
-            Box::new(self.in_namespace(memory.scan_at(self.kind, from, revision)))
-        };
+        let found = candidates(memory, self.kind, &self.selection, from, revision);
         let mut page = Page { records: Vec::new(), revision, next: None };
         let (mut past, mut bytes) = (Vec::new(), 0);
         let mut last: Option<&Key> = None;
@@ -114,14 +107,6 @@ impl List {
         }
         Ok((page, past))
     }
-
-    fn in_namespace<'a, T>(
-        &'a self,
-        found: impl Iterator<Item = (&'a Key, T)> + 'a,
-    ) -> impl Iterator<Item = (&'a Key, T)> + 'a {
-        let namespace = self.selection.namespace.as_str();
-        found.take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace)
-    }
 }
 
 impl Page {
@@ -135,34 +120,31 @@ impl Page {
     }
 }
 
-/// The records that can match a selection, in order, by the best index there is.
-pub fn candidates<'m>(
+/// The records that can match a selection as they were at a revision, in order, by
+/// the best index there is.
+fn candidates<'m>(
     memory: &'m Memory,
     kind: Kind,
     selection: &'m Selection,
     from: Bound<&Key>,
-) -> Box<dyn Iterator<Item = (&'m Key, &'m Current)> + 'm> {
-    let past = match from {
-        Bound::Excluded(after) => Some(after.clone()),
-        _ => None,
-    };
+    at: Revision,
+) -> Box<dyn Iterator<Item = (&'m Key, Found)> + 'm> {
     match (kind, selection.topic(kind)) {
         (Kind::Pod, Some(node)) => {
-            let pods = memory.pods_of(node).filter(move |key| past.as_ref().is_none_or(|after| *key > after));
-            Box::new(pods.filter_map(move |key| Some((key, memory.get(kind, key)?))))
+            Box::new(memory.pods_of(node, from).filter_map(move |key| memory.find(kind, key, at)))
         }
         (Kind::Node, Some(name)) => {
             let key = Key::new("", name);
-            let node = memory.scan(kind, Bound::Included(&key)).next().filter(|(found, _)| **found == key);
-            Box::new(node.filter(|(key, _)| past.is_none_or(|after| **key > after)).into_iter())
+            let is_past = matches!(from, Bound::Excluded(after) if key <= *after);
+            Box::new(memory.find(kind, &key, at).filter(|_| !is_past).into_iter())
         }
         _ => {
             let start = Key::start_of(&selection.namespace);
-            let from = past.as_ref().map_or(Bound::Included(&start), Bound::Excluded);
+            let from = if from == Bound::Unbounded { Bound::Included(&start) } else { from };
             let namespace = selection.namespace.as_str();
             Box::new(
                 memory
-                    .scan(kind, from)
+                    .scan_at(kind, from, at)
                     .take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace),
             )
         }

@@ -377,8 +377,9 @@ async fn selected_pages_keep_to_their_moment_as_well() {
             // What is on its way is changed so that it would not be selected now.
             let current = api.get::<pb::Pod>("default/p7").await.unwrap();
             api.update(current.label("parity", &format!("v{}", seen.len()))).await.unwrap();
-            let gone = Deletion { grace: Some(0), ..Default::default() };
-            let _ = api.delete_with::<pb::Pod>("other/p8", gone).await;
+            let gone = || Deletion { grace: Some(0), ..Default::default() };
+            let _ = api.delete_with::<pb::Pod>("other/p8", gone()).await;
+            let _ = api.delete_with::<pb::Pod>("default/p8", gone()).await;
         }
         assert_eq!(seen, whole.records, "{query:?}");
         let current = api.get::<pb::Pod>("default/p7").await.unwrap();
