@@ -144,7 +144,10 @@ pub struct Selection {
 impl Selection {
     /// Whether a record is asked for.
     pub fn matches(&self, kind: Kind, key: &Key, record: &[u8]) -> bool {
-        self.in_namespace(key) && (self.takes_all() || self.admits(kind, &Traits::of(kind, record)))
+        // Labels lie in front of a record; for fields all of it is decoded.
+        self.in_namespace(key)
+            && (self.labels.is_everything() || self.labels.matches(&peek::metadata(record).labels))
+            && (self.fields.is_everything() || self.admits_fields(kind, &peek::fields(kind, record)))
     }
 
     /// What a watcher hears of a change, as an encoded frame of one event.
@@ -174,11 +177,15 @@ impl Selection {
     }
 
     fn admits(&self, kind: Kind, traits: &Traits) -> bool {
+        self.labels.matches(&traits.labels) && self.admits_fields(kind, &traits.fields)
+    }
+
+    fn admits_fields(&self, kind: Kind, values: &[String]) -> bool {
         let value = |field: &'static str| {
             let index = peek::selectable(kind).iter().position(|name| *name == field);
-            index.and_then(|index| traits.fields.get(index)).map_or("", String::as_str)
+            index.and_then(|index| values.get(index)).map_or("", String::as_str)
         };
-        self.labels.matches(&traits.labels) && self.fields.matches(value)
+        self.fields.matches(value)
     }
 
     /// The one name a change must touch to be of interest, if the selection

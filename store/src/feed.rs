@@ -20,6 +20,7 @@ use crate::error::StoreError;
 use crate::ledger::{Revision, StoredChange};
 use crate::log::{Read, Signal};
 use crate::page::{At, List};
+use crate::renewals::Missed;
 use crate::store::Store;
 
 /// A frame holds at most this many events, and no event more once it has this
@@ -63,6 +64,8 @@ pub struct Feed {
     pending: VecDeque<SharedChange>,
     /// Where the cursor stands once `pending` is empty.
     pending_up_to: Revision,
+    /// Renewals of leases that happened further back than they are kept.
+    missed: Missed,
     quiet: std::pin::Pin<Box<Sleep>>,
     end: std::pin::Pin<Box<Sleep>>,
     shutdown: Shutdown,
@@ -103,6 +106,7 @@ impl Feed {
             present,
             pending,
             pending_up_to,
+            missed: Missed::default(),
             quiet,
             end,
             shutdown,
@@ -265,9 +269,13 @@ impl Feed {
     }
 
     /// Puts the renewals of leases between their changes.
-    fn with_renewals(&self, changes: Vec<SharedChange>, up_to: Revision) -> (Vec<SharedChange>, Revision) {
-        let (renewals, up_to) = self.store.renewals().read(self.cursor, up_to, &self.store.remember());
-        let mut merged = renewals;
+    fn with_renewals(
+        &mut self,
+        changes: Vec<SharedChange>,
+        up_to: Revision,
+    ) -> (Vec<SharedChange>, Revision) {
+        let memory = self.store.remember();
+        let (mut merged, up_to) = self.store.renewals().read(self.cursor, up_to, &mut self.missed, &memory);
         merged.extend(changes.into_iter().filter(|change| change.revision <= up_to));
         merged.sort_by_key(|change| change.revision);
         (merged, up_to)

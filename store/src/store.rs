@@ -170,7 +170,11 @@ impl Store {
         if let At::NotOlderThan(revision) | At::Exactly(revision) = list.at {
             self.reach(revision).await?;
         }
-        let (mut page, past) = list.read(&self.remember())?;
+        let mut reading = list.begin(&self.remember());
+        while !reading.read_on(&self.remember())? {
+            tokio::task::yield_now().await;
+        }
+        let (mut page, past) = reading.finish();
         if !past.is_empty() {
             // Older versions lie in the ledger, and reading it may block.
             let (store, at) = (Arc::clone(self), page.revision);
