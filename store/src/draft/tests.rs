@@ -1,7 +1,9 @@
 use muster_proto::lease::LeaseSpec;
 use muster_proto::record::Record;
 
+use super::house::COMPACT_AT_ONCE;
 use super::*;
+use crate::ledger::Ledger;
 use crate::rules::Refusal;
 
 fn keep_nothing() -> Policy {
