@@ -75,6 +75,42 @@ async fn a_request_without_its_record_is_refused() {
     api.refused(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
 }
 
+/// What comes of a creation, an update and an update of status, in this order.
+async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [Refusal; 3] {
+    let created = Box::pin(api.refused(api.create(new))).await;
+    let updated = Box::pin(api.refused(api.update(changed.clone()))).await;
+    let reported = Box::pin(api.refused(api.update_status(changed))).await;
+    [created, updated, reported]
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
+    let store = TestStore::secure().await;
+    let api = store.api();
+    let old = api.create(node("a")).await.unwrap();
+    let now = api.update(old.clone().label("zone", "a")).await.unwrap();
+    let bad = |node: pb::Node| node.label("/x", "");
+    let fields = ["metadata.labels[\"/x\"]"];
+    let viewer = store.api_as("joe", "muster:viewers");
+    for denied in [viewer.clone(), store.api_as_node("b")] {
+        for refusal in refusals(&denied, bad(node("a")), bad(now.clone())).await {
+            refusal.is_denied();
+        }
+    }
+    for caller in [api.clone(), store.api_as_node("a")] {
+        for refusal in refusals(&caller, bad(node("a")), bad(now.clone())).await {
+            refusal.is_invalid(&fields);
+        }
+        let [_, updated, reported] = refusals(&caller, bad(node("a")), bad(old.clone())).await;
+        updated.is(Code::Aborted, "CONFLICT");
+        reported.is(Code::Aborted, "CONFLICT");
+    }
+    let [_, updated, reported] = refusals(&api, bad(node("b")), bad(node("b"))).await;
+    updated.is(Code::NotFound, "NOT_FOUND");
+    reported.is(Code::NotFound, "NOT_FOUND");
+    viewer.refused(viewer.record(event("a", "", ""))).await.is_denied();
+}
+
 #[tokio::test]
 async fn quantities_blocks_and_addresses_must_be_such() {
     let store = TestStore::start().await;
