@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
@@ -25,8 +26,10 @@ use crate::survey::{Survey, survey};
 use crate::tell;
 
 mod beat;
+mod greeting;
 
 use beat::Beat;
+pub use greeting::Greeting;
 
 /// What the loop works with.
 pub struct Link {
@@ -44,6 +47,7 @@ pub struct Link {
     pub board: Arc<Board>,
     pub clock: SharedClock,
     pub leave: Leave,
+    pub greeting: Greeting,
 }
 
 impl Link {
@@ -57,13 +61,14 @@ impl Link {
     }
 
     async fn live(&mut self) {
+        let mut node = None;
         if self.config.node.register {
-            let node = self.register().await;
-            self.adopt(&node);
+            let registered = self.register().await;
+            self.adopt(&registered);
             self.board.beliefs().registered = true;
-            self.board.see_node(Some(node));
+            node = Some(registered);
         }
-        Beat::new(self).run().await;
+        Beat::new(self, node).run().await;
     }
 
     /// Puts the node on the roll, however long it takes.
@@ -85,13 +90,16 @@ impl Link {
                 Ok(None) => {}
                 Err(error) => {
                     self.board.beliefs().store = error.to_string();
-                    tracing::warn!(%error, attempt, "the node could not be registered yet");
+                    // A refusal was logged when it came.
+                    if !self.is_refused() {
+                        tracing::warn!(%error, attempt, "the node could not be registered yet");
+                    }
                 }
             }
         }
     }
 
-    async fn try_register(&self, initial: &Node) -> Result<Option<Node>, ClientError> {
+    async fn try_register(&mut self, initial: &Node) -> Result<Option<Node>, ClientError> {
         let (created, answer) = match self.client.create(initial.clone()).await {
             Ok(node) => return Ok(Some(node)),
             Err(error @ ClientError::AlreadyExists(_)) => (Created::AlreadyExists, error),
@@ -103,6 +111,13 @@ impl Link {
             Next::Retry => Err(answer),
             Next::Read => {
                 let existing: Node = self.client.get(&self.key()).await.map_err(|_| answer)?;
+                // Whoever has the name keeps it: nothing is put right for a machine that is not let in.
+                if let Some(uid) = existing.meta.uid
+                    && let Err(error) = self.greet(uid, self.patience()).await
+                    && self.is_refused()
+                {
+                    return Err(error);
+                }
                 match registration::reconcile(&existing, initial, false) {
                     Some(mended) => self.client.update_status(mended).await.map(Some),
                     None => Ok(Some(existing)),
@@ -115,8 +130,14 @@ impl Link {
         Key::node(self.settings.name.clone())
     }
 
+    /// How long an answer may take.
+    fn patience(&self) -> Duration {
+        cadence::answer_deadline(self.config.status.update_frequency, self.config.lease_duration)
+    }
+
     /// Remembers which record is ours.
     fn adopt(&mut self, node: &Node) {
+        self.board.beliefs().node_uid = node.meta.uid;
         if self.identity.node_uid != node.meta.uid {
             self.identity.node_uid = node.meta.uid;
             if let Err(error) = self.state.save(&self.identity) {

@@ -20,7 +20,7 @@ use crate::config::{Config, ConfigError, Flags};
 use crate::eviction::Evictor;
 use crate::identity::{IdentityError, StateDir};
 use crate::leave::Leave;
-use crate::link::{Link, fresh_uid};
+use crate::link::{Greeting, Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
 use crate::perform::{Hands, share};
 use crate::pressure::{Amount, FlagError, Signal, Threshold};
@@ -182,6 +182,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         board,
         clock: Arc::clone(&clock),
         leave: leave.clone(),
+        greeting: Greeting::default(),
     };
     let routes =
         Routes::new(muster_proto::pb::agent_service_server::AgentServiceServer::new(service)).prepare();

@@ -171,7 +171,7 @@ impl Supervisor {
 
     fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {
         // Without a record there is nothing to admit by, and what runs keeps running.
-        let Some(node) = node else { return };
+        let Some(node) = node else { return ledger.see_node(None, self.now()) };
         let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
         let site = Site {
             name: self.name.clone(),
@@ -182,7 +182,7 @@ impl Supervisor {
             shutting_down: self.leave.is_shutting_down(),
         };
         let host_ip = internal.and_then(|address| address.address.parse().ok());
-        ledger.see_node(NodeState { site, host_ip }, self.now());
+        ledger.see_node(Some(NodeState { site, host_ip }), self.now());
     }
 
     /// What the runtime has, the newest attempt of each container.

@@ -21,15 +21,16 @@ const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Decides what every pod on this node needs.
 ///
-/// Until store, runtime and node have all been seen there is nothing to do: what is missing from half a
-/// picture has not vanished.
+/// Until store and runtime have been seen there is nothing to do: what is missing from half a picture has not
+/// vanished. Without a node nothing is begun and nothing said, but what must end here ends.
 pub fn decide(ledger: &Ledger, now: Now) -> Plan {
     let mut plan = Plan::default();
-    if !ledger.is_complete() {
+    if !ledger.has_seen_all() {
         return plan;
     }
     for entry in ledger.entries.values() {
         match entry.admission {
+            _ if ledger.node.is_none() && !entry.is_stopping() => {}
             Admission::NodeWanted if !entry.is_stopping() => {
                 if !entry.is_calling && due(entry.node_retry.not_before, now.mono, &mut plan) {
                     plan.push(Action::ReadNode { uid: entry.uid });
@@ -113,7 +114,9 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     if status::wanted(entry, ledger, now).is_some() {
         return report(entry, ledger, now, plan);
     }
-    delete(entry, now.mono, plan);
+    if ledger.node.is_some() {
+        delete(entry, now.mono, plan);
+    }
 }
 
 /// Whoever is told to go by its record first stops being sent work; that takes a post. Until when it is waited for.
@@ -181,6 +184,9 @@ fn has_hook(pod: &Pod, name: &str) -> bool {
 
 /// Posts what the store does not know yet, if there is a record to post it to.
 fn report(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
+    if ledger.node.is_none() {
+        return; // Another agent may speak for the node.
+    }
     if entry.is_calling {
         return; // What comes of that is the next thing to know.
     }

@@ -46,15 +46,19 @@ impl Ledger {
         Self::default()
     }
 
-    /// Whether store, runtime and node have all been seen: before that, nothing can be concluded from what
-    /// is missing.
-    pub fn is_complete(&self) -> bool {
-        self.has_pods && self.has_containers && self.node.is_some()
+    /// Whether store and runtime have been seen: before that, nothing can be concluded from what is missing.
+    pub fn has_seen_all(&self) -> bool {
+        self.has_pods && self.has_containers
     }
 
-    /// Takes in what the node is like now.
-    pub fn see_node(&mut self, node: NodeState, now: Now) {
-        self.node = Some(node);
+    /// Whether there also is a node, so that its pods can be begun and spoken of.
+    pub fn is_complete(&self) -> bool {
+        self.has_seen_all() && self.node.is_some()
+    }
+
+    /// Takes in what the node is like now; `None` when there is none, or it is not ours to act for.
+    pub fn see_node(&mut self, node: Option<NodeState>, now: Now) {
+        self.node = node;
         self.settle(now);
     }
 
@@ -138,7 +142,7 @@ impl Ledger {
 
     /// Draws the conclusions that need nobody's help.
     fn settle(&mut self, now: Now) {
-        if !(self.has_pods && self.has_containers) {
+        if !self.has_seen_all() {
             return;
         }
         for entry in self.entries.values_mut() {

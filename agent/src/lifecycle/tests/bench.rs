@@ -17,6 +17,8 @@ use crate::samples::{NODE, PodWords, amounts, labels, uid};
 pub(super) struct Bench {
     pub(super) ledger: Ledger,
     pub(super) node: NodeState,
+    /// Whether the node is this agent's to act for.
+    pub(super) is_welcome: bool,
     pub(super) store: BTreeMap<Uid, Pod>,
     pub(super) runtime: BTreeMap<Uid, PodReport>,
     /// Whether calls of the store come through.
@@ -65,6 +67,7 @@ impl Bench {
         Bench {
             ledger: Ledger::new(),
             node: node(),
+            is_welcome: true,
             store,
             runtime: BTreeMap::new(),
             is_connected: true,
@@ -84,7 +87,7 @@ impl Bench {
 
     /// The agent sees everything there is to see.
     pub(super) fn look(&mut self) {
-        self.ledger.see_node(self.node.clone(), self.now);
+        self.ledger.see_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
         self.ledger.see_containers(self.runtime.clone(), self.now);
         if self.is_connected && !self.is_frozen {
             self.ledger.see_pods(self.store.values(), self.now);
@@ -154,7 +157,7 @@ impl Bench {
         match action {
             Action::ReadNode { .. } => {
                 self.log.push(format!("read node for {name}"));
-                self.ledger.see_node(self.node.clone(), self.now);
+                self.ledger.see_node(Some(self.node.clone()), self.now);
                 Outcome::Done
             }
             Action::Start { pod, container, attempt } => {

@@ -267,7 +267,7 @@ fn a_stale_list_does_not_bring_back_what_is_gone() {
     let stale = pod("a").deleting(30).phase(PodPhase::Failed).build();
     let now = now_at(0);
     let mut ledger = Ledger::new();
-    ledger.see_node(node(), now);
+    ledger.see_node(Some(node()), now);
     ledger.see_containers(BTreeMap::new(), now);
     ledger.see_pods([&stale], now);
     let action = Action::Delete { key: Key::of(&stale), uid: uid("a") };
@@ -277,4 +277,39 @@ fn a_stale_list_does_not_bring_back_what_is_gone() {
     ledger.see_pods([], now);
     ledger.see_pods([&stale], now);
     assert!(ledger.pod(uid("a")).is_some(), "once a list agreed, the next one is believed again");
+}
+
+#[test]
+fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
+    let mut bench = Bench::with([pod("a").grace(3), pod("b"), pod("c")]);
+    bench.settle();
+    bench.is_welcome = false;
+    bench.log.clear();
+    let late = pod("late").build();
+    bench.store.insert(late.meta.uid.unwrap(), late);
+    bench.store.remove(&uid("a"));
+    bench.delete("b", 5);
+    bench.exits("c", "main", 1);
+    bench.advance(1);
+    let sorted = |bench: &mut Bench| {
+        let mut steps = bench.steps();
+        steps.sort();
+        steps
+    };
+    assert_eq!(sorted(&mut bench), ["term a/main", "term b/main"], "another may speak for the node");
+    bench.advance(5);
+    assert_eq!(sorted(&mut bench), ["kill a/main", "kill b/main", "release a", "release b"]);
+    bench.restart_agent();
+    assert_eq!(sorted(&mut bench), ["release b"], "nor does the next agent say a word");
+    bench.is_welcome = true;
+    bench.look();
+    let expected = [
+        "delete b",
+        "report b Failed",
+        "report c Running ready",
+        "report late Running ready",
+        "start c/main#1",
+        "start late/main#0",
+    ];
+    assert_eq!(sorted(&mut bench), expected);
 }

@@ -32,7 +32,7 @@ fn nothing_is_concluded_from_half_a_picture() {
     bench.settle();
     let mut ledger = Ledger::new();
     ledger.see_containers(bench.runtime.clone(), now_at(0));
-    ledger.see_node(bench.node.clone(), now_at(0));
+    ledger.see_node(Some(bench.node.clone()), now_at(0));
     assert!(decide(&ledger, now_at(0)).actions.is_empty(), "the store has not been heard: nothing vanished");
     ledger.see_pods([], now_at(1));
     assert_eq!(decide(&ledger, now_at(1)).actions.len(), 1, "now it has");
