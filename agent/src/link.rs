@@ -3,7 +3,6 @@
 //! The waiting is here and in `beat`, the thinking in `registration`, `cadence`,
 //! `status` and `report`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +17,11 @@ use crate::cadence;
 use crate::config::Config;
 use crate::identity::{Identity, StateDir};
 use crate::leave::Leave;
-use crate::machine::{Machine, System};
+use crate::machine::System;
 use crate::pulse::Pulse;
 use crate::registration::{self, Created, Next};
 use crate::status::{self, Computed, Notice, Previous, Settings, Told};
-use crate::survey::{Survey, survey};
+use crate::survey::{Survey, Surveyor};
 use crate::tell;
 
 mod beat;
@@ -37,8 +36,7 @@ pub struct Link {
     pub config: Config,
     pub settings: Settings,
     pub system: System,
-    pub machine: Arc<dyn Machine>,
-    pub storage: PathBuf,
+    pub surveyor: Surveyor,
     pub pulse: Pulse,
     pub runtime_version: String,
     pub limitations: Vec<String>,
@@ -148,11 +146,7 @@ impl Link {
 
     /// Looks at the machine and computes what to say of it.
     async fn compute(&self, node: Option<&Node>, told: &mut Told) -> Computed {
-        let (machine, settings, system, storage) =
-            (Arc::clone(&self.machine), self.settings.clone(), self.system.clone(), self.storage.clone());
-        let looked =
-            tokio::task::spawn_blocking(move || survey(&*machine, &settings, &system, &storage)).await;
-        let Survey { mut observed, problems } = looked.unwrap_or_default();
+        let Survey { mut observed, problems } = self.surveyor.look().await;
         let shortages = self.board.standing().borrow().shortages;
         observed.runtime_version = self.runtime_version.clone();
         observed.pressures = status::conditions::Pressures {

@@ -31,6 +31,7 @@ use crate::service::{NAMES, Service};
 use crate::status::Settings;
 use crate::status::capacity::{self, EvictionReserve, Overreserved, Share};
 use crate::supervise::Supervisor;
+use crate::survey::Surveyor;
 use crate::swap::SwapSite;
 use crate::topology::cpus::Layout;
 use crate::topology::grants::Grants;
@@ -167,13 +168,14 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     };
     let security = config.security.clone();
     let server = Server::new(config.server.clone(), security, over.clone()).metered(&mut registry);
+    let system = machine.system();
+    let surveyor = Surveyor::new(machine, settings.clone(), system.clone(), config.state_dir.clone());
     let link = Link {
         client,
-        storage: config.state_dir.clone(),
         config,
         settings,
-        system: machine.system(),
-        machine,
+        system,
+        surveyor,
         pulse: Pulse::new(runtime, Arc::clone(&clock)),
         runtime_version: concat!("process://", env!("CARGO_PKG_VERSION")).to_owned(),
         limitations,

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus;
+use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodPhase};
+use muster_store_client::Key;
 
 #[path = "imagined/world.rs"]
 mod world;
@@ -52,6 +54,24 @@ async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
     assert!(ready.message.contains("ephemeral-storage"), "{ready:?}");
     world.machine.change(|facts| facts.is_disk_away = false);
     world.node_that("it is ready", |node| holds(node, "Ready")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
+    let world = World::new().await;
+    world.machine.change(|facts| facts.is_resolver_away = true);
+    world.start(&[NO_THRESHOLDS, "--node-lease-duration-seconds=4"]).await.unwrap();
+    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    assert_eq!(node.status.addresses[0].address, "10.0.0.5", "that of the default route");
+    let key = Key::namespaced("kube-node-lease".parse().unwrap(), "n1".parse().unwrap());
+    let renewed = async || world.client.get::<Lease>(&key).await.ok()?.spec.renew_time;
+    let mut last = eventually(PATIENCE, "there is a lease", renewed).await;
+    for round in 0..4 {
+        let next = async || renewed().await.filter(|at| *at > last);
+        let next = eventually(Duration::from_secs(4), "the lease is renewed", next).await;
+        assert!(next.duration_since(last) < jiff::SignedDuration::from_secs(4), "round {round}: it ran out");
+        last = next;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use muster_agent::config::{Config, Flags};
@@ -34,12 +34,15 @@ pub(crate) struct Facts {
     pub(crate) network: Network,
     /// Whether the disk cannot be read, but for the once that an agent cannot start without.
     pub(crate) is_disk_away: bool,
+    /// Whether the resolver does not answer.
+    pub(crate) is_resolver_away: bool,
     pub(crate) disk_reads: u64,
 }
 
 /// A machine whose facts can be changed under its agent.
 pub(crate) struct Imagined {
     pub(crate) facts: Mutex<Facts>,
+    changed: Condvar,
 }
 
 impl Imagined {
@@ -57,13 +60,15 @@ impl Imagined {
             },
             network: Network { local: vec![address], default_route: vec![address] },
             is_disk_away: false,
+            is_resolver_away: false,
             disk_reads: 0,
         };
-        Arc::new(Imagined { facts: Mutex::new(facts) })
+        Arc::new(Imagined { facts: Mutex::new(facts), changed: Condvar::new() })
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Facts)) {
         change(&mut self.facts.lock().unwrap());
+        self.changed.notify_all();
     }
 
     pub(crate) fn facts(&self) -> Facts {
@@ -103,6 +108,8 @@ impl Machine for Imagined {
         Ok(self.facts().network)
     }
     fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+        let facts = self.facts.lock().unwrap();
+        drop(self.changed.wait_while(facts, |facts| facts.is_resolver_away).unwrap());
         Ok(Vec::new())
     }
     fn hostname(&self) -> io::Result<String> {
@@ -196,6 +203,8 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.shutdown.trigger();
+        // Nobody is to wait for it for ever.
+        self.machine.change(|facts| facts.is_resolver_away = false);
     }
 }
 
