@@ -339,8 +339,8 @@ impl Beat<'_> {
     async fn send(&mut self, node: &Node, labels: Option<Labels>, why: Why) -> Result<(), ClientError> {
         let Some(Latest { computed, is_farewell, .. }) = &self.latest else { return Ok(()) };
         let (status, is_farewell) = (computed.status.clone(), *is_farewell);
+        // At the version that was looked at: what others wrote since is not undone but read.
         let mut wanted = node.clone();
-        wanted.meta.resource_version = 0;
         wanted.meta.labels = labels.unwrap_or(wanted.meta.labels);
         wanted.meta.annotations = computed.annotations.clone();
         wanted.status = status.clone();
