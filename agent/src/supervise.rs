@@ -21,15 +21,16 @@ use crate::admission::Site;
 use crate::board::Board;
 use crate::eviction::Evictor;
 use crate::leave::{Departure, Leave, Next};
-use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, PodReport, decide};
+use crate::lifecycle::{Action, Ledger, NodeState, Now, Outcome, PodReport, decide};
 use crate::metrics::Metrics;
 use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
 use crate::pressure::Shortages;
-use crate::runtime::{Runtime, State};
+use crate::runtime::Runtime;
 use crate::stops::Stops;
 
 mod relief;
+mod reports;
 
 /// The loop wakes at least this often, in case a signal was missed.
 const SAFETY_NET: Duration = Duration::from_secs(30);
@@ -185,34 +186,8 @@ impl Supervisor {
         ledger.see_node(Some(NodeState { site, host_ip }), self.now());
     }
 
-    /// What the runtime has, the newest attempt of each container.
     fn reports(&self) -> BTreeMap<Uid, PodReport> {
-        let mut newest: BTreeMap<(Uid, String), u32> = BTreeMap::new();
-        let listed = self.hands.runtime.list();
-        for workload in &listed {
-            let attempt = newest.entry((workload.id.pod, workload.id.container.clone())).or_default();
-            *attempt = workload.id.attempt.max(*attempt);
-        }
-        let mut reports: BTreeMap<Uid, PodReport> = BTreeMap::new();
-        for workload in listed {
-            let id = workload.id;
-            if newest.get(&(id.pod, id.container.clone())) != Some(&id.attempt) {
-                continue;
-            }
-            let observed = match workload.state {
-                State::Starting => Observed::Waiting,
-                State::Running(started) => {
-                    Observed::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
-                }
-                State::Exited(exit) => Observed::Exited {
-                    code: exit.code,
-                    signal: exit.signal.unwrap_or_default(),
-                    at: exit.finished_at,
-                },
-            };
-            reports.entry(id.pod).or_default().containers.insert(id.container, observed);
-        }
-        reports
+        reports::of(self.hands.runtime.list())
     }
 }
 

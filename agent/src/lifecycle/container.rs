@@ -28,11 +28,7 @@ pub enum Observed {
         pid: u32,
         since: Timestamp,
     },
-    Exited {
-        code: i32,
-        signal: i32,
-        at: Timestamp,
-    },
+    Exited(Exit),
 }
 
 /// How a run of a container ended.
@@ -213,11 +209,11 @@ impl Track {
                 }
                 self.state = State::Running { since: *since };
             }
-            Some(Observed::Exited { code, signal, at }) => {
+            Some(Observed::Exited(exit)) => {
                 self.ran_here = true;
                 // An end that is known already is told again until the next start.
                 if self.exit().is_none() {
-                    self.exited(*code, *signal, *at, now);
+                    self.end(exit.clone(), now);
                 }
             }
             None if self.is_alive() => {
@@ -233,15 +229,6 @@ impl Track {
             }
             None => {}
         }
-    }
-
-    fn exited(&mut self, code: i32, signal: i32, at: Timestamp, now: Now) {
-        // A program that a signal ended returned nothing; shells say 128 and the signal.
-        let code = if signal != 0 && code == 0 { 128 + signal } else { code };
-        let reason = if code == 0 { "Completed" } else { "Error" };
-        let (started_at, at) = (self.since(), Some(at));
-        let exit = Exit { code, signal, reason: reason.to_owned(), message: String::new(), started_at, at };
-        self.end(exit, now);
     }
 
     fn end(&mut self, exit: Exit, now: Now) {

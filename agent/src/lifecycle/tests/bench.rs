@@ -10,7 +10,7 @@ use muster_proto::pod::{Pod, PodStatus};
 use muster_rpc::clock::Mono;
 
 use crate::admission::Site;
-use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
+use crate::lifecycle::{Action, Exit, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
 use crate::pressure::Shortages;
 use crate::samples::{NODE, PodWords, amounts, labels, uid};
 
@@ -240,8 +240,15 @@ impl Bench {
 
     fn ends(&mut self, uid: Uid, container: &str, code: i32, signal: i32) {
         let report = self.runtime.get_mut(&uid).unwrap();
-        let at = self.now.wall;
-        report.containers.insert(container.to_owned(), Observed::Exited { code, signal, at });
+        let started_at = match report.containers.get(container) {
+            Some(Observed::Running { since, .. }) => Some(*since),
+            _ => None,
+        };
+        // As shells say it.
+        let code = if signal == 0 { code } else { 128 + signal };
+        let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
+        report.containers.insert(container.to_owned(), Observed::Exited(exit));
     }
 
     /// Somebody writes to a record.
