@@ -19,6 +19,14 @@ const LOST_CODE: i32 = 137;
 /// How a container ends that never began.
 const START_ERROR_CODE: i32 = 128;
 
+/// The newest attempt at a container that the runtime has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// 0 for the first start, one more for each restart.
+    pub attempt: u32,
+    pub observed: Observed,
+}
+
 /// What the runtime says of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
@@ -194,15 +202,17 @@ impl Track {
     }
 
     /// Folds in what the runtime says; `None` means that it knows of no such container.
-    pub(super) fn observed(&mut self, seen: Option<&Observed>, now: Now) {
-        match seen {
+    pub(super) fn observed(&mut self, found: Option<&Found>, now: Now) {
+        if let Some(found) = found {
+            self.ran_here |= found.observed != Observed::Waiting;
+            self.catch_up(found.attempt, now);
+        }
+        // An earlier run says nothing about the one that is known of.
+        let found = found.filter(|found| found.attempt >= self.restarts);
+        match found.map(|found| &found.observed) {
             Some(Observed::Waiting) if !self.is_alive() => self.state = State::Starting,
             Some(Observed::Waiting) => {}
             Some(Observed::Running { pid, since }) => {
-                // It was started after the last thing that was said of it.
-                if self.exit().is_some() {
-                    self.starting(now);
-                }
                 // Only a run we know of by hearsay, or not at all, begins its steady time now.
                 if self.pid != Some(*pid) || !self.is_running() {
                     self.run(*pid, *since, now);
@@ -210,7 +220,6 @@ impl Track {
                 self.state = State::Running { since: *since };
             }
             Some(Observed::Exited(exit)) => {
-                self.ran_here = true;
                 // An end that is known already is told again until the next start.
                 if self.exit().is_none() {
                     self.end(exit.clone(), now);
@@ -228,6 +237,14 @@ impl Track {
                 self.end(exit, now);
             }
             None => {}
+        }
+    }
+
+    /// Runs that nobody told of count: an agent died before it could, or the store was away.
+    fn catch_up(&mut self, attempt: u32, now: Now) {
+        if attempt > self.restarts {
+            self.starting(now);
+            self.restarts = attempt;
         }
     }
 

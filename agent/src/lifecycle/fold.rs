@@ -50,10 +50,10 @@ impl Entry {
         for (name, track) in &mut self.containers {
             track.observed(seen(name), now);
         }
-        for (name, observed) in report.iter().flat_map(|report| &report.containers) {
+        for (name, found) in report.iter().flat_map(|report| &report.containers) {
             if !self.containers.contains_key(name) {
                 let mut track = Track::new();
-                track.observed(Some(observed), now);
+                track.observed(Some(found), now);
                 self.containers.insert(name.clone(), track);
             }
         }

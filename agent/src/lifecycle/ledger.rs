@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
-use super::container::{Hook, Observed};
+use super::container::{Found, Hook};
 use super::entry::{Admission, Entry};
 use super::plan::{Action, Ending, Now, Outcome};
 use crate::admission::{self, Site};
@@ -26,7 +26,7 @@ pub struct NodeState {
 pub struct PodReport {
     /// The pod's own grace, if the runtime kept it: a pod may be gone from the store before we start.
     pub own_grace: Option<Duration>,
-    pub containers: BTreeMap<String, Observed>,
+    pub containers: BTreeMap<String, Found>,
 }
 
 /// All that is known of the pods on this node.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_proto::name::Uid;
 
-use crate::lifecycle::{Exit, Observed, PodReport};
+use crate::lifecycle::{Exit, Found, Observed, PodReport};
 use crate::runtime::{self, State, Workload};
 
 /// The newest attempt of each container.
@@ -19,7 +19,8 @@ pub(super) fn of(listed: Vec<Workload>) -> BTreeMap<Uid, PodReport> {
         let id = workload.id;
         if newest.get(&(id.pod, id.container.clone())) == Some(&id.attempt) {
             let report = reports.entry(id.pod).or_default();
-            report.containers.insert(id.container, observed(workload.state));
+            let found = Found { attempt: id.attempt, observed: observed(workload.state) };
+            report.containers.insert(id.container, found);
         }
     }
     reports
@@ -94,7 +95,7 @@ mod tests {
                 started_at: Some(Timestamp::UNIX_EPOCH),
                 at: Timestamp::from_second(7).ok(),
             };
-            assert_eq!(*told, Observed::Exited(expected));
+            assert_eq!(told.observed, Observed::Exited(expected));
         }
     }
 
@@ -104,6 +105,7 @@ mod tests {
         let listed =
             vec![workload(0, exit(ExitReason::Error)), workload(2, running), workload(1, State::Starting)];
         let told = &of(listed)[&uid("a")].containers["main"];
-        assert_eq!(*told, Observed::Running { pid: 7, since: Timestamp::UNIX_EPOCH });
+        let observed = Observed::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
+        assert_eq!(*told, Found { attempt: 2, observed });
     }
 }

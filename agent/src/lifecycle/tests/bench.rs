@@ -10,7 +10,7 @@ use muster_proto::pod::{Pod, PodStatus};
 use muster_rpc::clock::Mono;
 
 use crate::admission::Site;
-use crate::lifecycle::{Action, Exit, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
+use crate::lifecycle::{Action, Exit, Found, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
 use crate::pressure::Shortages;
 use crate::samples::{NODE, PodWords, amounts, labels, uid};
 
@@ -168,7 +168,10 @@ impl Bench {
                 self.pid += 1;
                 let (pid, at) = (self.pid, self.now.wall);
                 let report = self.runtime.entry(pod.meta.uid.unwrap()).or_default();
-                report.containers.insert(container.clone(), Observed::Running { pid, since: at });
+                let observed = Observed::Running { pid, since: at };
+                let found = Found { attempt: *attempt, observed };
+                let before = report.containers.insert(container.clone(), found);
+                assert!(before.is_none_or(|before| before.attempt < *attempt), "{action} exists already");
                 Outcome::Started { pid, at }
             }
             Action::RunPreStop { container, within, .. } => {
@@ -240,15 +243,16 @@ impl Bench {
 
     fn ends(&mut self, uid: Uid, container: &str, code: i32, signal: i32) {
         let report = self.runtime.get_mut(&uid).unwrap();
-        let started_at = match report.containers.get(container) {
-            Some(Observed::Running { since, .. }) => Some(*since),
+        let found = report.containers.get_mut(container).unwrap();
+        let started_at = match found.observed {
+            Observed::Running { since, .. } => Some(since),
             _ => None,
         };
         // As shells say it.
         let code = if signal == 0 { code } else { 128 + signal };
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
-        report.containers.insert(container.to_owned(), Observed::Exited(exit));
+        found.observed = Observed::Exited(exit);
     }
 
     /// Somebody writes to a record.
@@ -278,6 +282,6 @@ impl Bench {
     }
 }
 
-fn is_alive(observed: &Observed) -> bool {
-    !matches!(observed, Observed::Exited { .. })
+pub(super) fn is_alive(found: &Found) -> bool {
+    !matches!(found.observed, Observed::Exited(_))
 }

@@ -150,3 +150,39 @@ fn a_run_that_nobody_told_of_counts() {
     bench.settle();
     assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 1);
 }
+
+#[test]
+fn runs_while_the_store_was_away_count_for_the_next_agent() {
+    let mut bench = Bench::with([pod("a")]);
+    bench.settle();
+    bench.is_connected = false;
+    for delay in [0, 10, 20] {
+        bench.exits("a", "main", 1);
+        bench.advance(delay);
+        bench.settle();
+    }
+    bench.is_connected = true;
+    let said = &bench.stored("a").status.container_statuses[0];
+    assert_eq!(said.restart_count, 0, "nobody heard of them");
+    bench.restart_agent();
+    bench.settle();
+    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 3);
+    bench.exits("a", "main", 1);
+    bench.log.clear();
+    assert_eq!(bench.steps()[0], "start a/main#4", "a number that was not used yet");
+}
+
+#[test]
+fn an_end_that_came_after_runs_nobody_told_of_is_told() {
+    let mut bench = Bench::with([pod("a").restart(RestartPolicy::OnFailure)]);
+    bench.settle();
+    bench.is_connected = false;
+    bench.exits("a", "main", 1);
+    bench.settle();
+    bench.exits("a", "main", 0);
+    bench.is_connected = true;
+    bench.restart_agent();
+    bench.settle();
+    let status = &bench.stored("a").status;
+    assert_eq!((status.phase, status.container_statuses[0].restart_count), (PodPhase::Succeeded, 1));
+}
