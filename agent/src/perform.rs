@@ -234,6 +234,7 @@ mod tests {
             pod_namespace: "default".parse().unwrap(),
             pod_name: "a".parse().unwrap(),
             cpus: Vec::new(),
+            is_this_boot: true,
             state: match is_over {
                 true => State::Exited(exit),
                 false => State::Running(Started { pid: 1, started_at: at }),

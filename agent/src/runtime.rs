@@ -141,6 +141,8 @@ pub struct Workload {
     pub pod_name: Name,
     /// The only CPUs it may run on; empty when that is any.
     pub cpus: Vec<u32>,
+    /// Whether it is of the machine's present boot.
+    pub is_this_boot: bool,
     pub state: State,
 }
 

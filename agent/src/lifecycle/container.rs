@@ -24,6 +24,8 @@ const START_ERROR_CODE: i32 = 128;
 pub struct Found {
     /// 0 for the first start, one more for each restart.
     pub attempt: u32,
+    /// Whether it is of the machine's present boot: what one of an earlier boot prepared is gone.
+    pub is_this_boot: bool,
     pub observed: Observed,
 }
 
@@ -204,11 +206,12 @@ impl Track {
     /// Folds in what the runtime says; `None` means that it knows of no such container.
     pub(super) fn observed(&mut self, found: Option<&Found>, now: Now) {
         if let Some(found) = found {
-            self.ran_here |= found.observed != Observed::Waiting;
+            self.ran_here |= found.is_this_boot && found.observed != Observed::Waiting;
             self.catch_up(found.attempt, now);
         }
         // An earlier run says nothing about the one that is known of.
         let found = found.filter(|found| found.attempt >= self.restarts);
+        let is_this_boot = found.is_none_or(|found| found.is_this_boot);
         match found.map(|found| &found.observed) {
             Some(Observed::Waiting) if !self.is_alive() => self.state = State::Starting,
             Some(Observed::Waiting) => {}
@@ -219,10 +222,13 @@ impl Track {
                 }
                 self.state = State::Running { since: *since };
             }
+            // An end that is known already is told again until the next start.
+            Some(Observed::Exited(_)) if self.exit().is_some() => {}
             Some(Observed::Exited(exit)) => {
-                // An end that is known already is told again until the next start.
-                if self.exit().is_none() {
-                    self.end(exit.clone(), now);
+                self.end(exit.clone(), now);
+                // That the machine went down is nobody's failure.
+                if !is_this_boot {
+                    (self.crashes, self.is_backing_off, self.not_before) = (0, false, now.mono);
                 }
             }
             None if self.is_alive() => {

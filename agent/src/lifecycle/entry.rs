@@ -167,7 +167,8 @@ impl Entry {
     }
 
     fn init_restarts(&self, track: &Track) -> bool {
-        self.policy() != RestartPolicy::Never || track.exit().is_none()
+        // One of an earlier boot has not run yet, as far as this one is concerned.
+        self.policy() != RestartPolicy::Never || track.exit().is_none() || !track.ran_here
     }
 
     pub(super) fn init(&self) -> Init {
@@ -183,11 +184,12 @@ impl Entry {
             let Some(track) = self.track(&init.name) else {
                 return Init::At(i);
             };
-            let is_done = if init.sidecar {
-                track.ran_here && track.state != State::Starting
-            } else {
-                track.exit().is_some_and(Exit::is_success)
-            };
+            let is_done = track.ran_here
+                && if init.sidecar {
+                    track.state != State::Starting
+                } else {
+                    track.exit().is_some_and(Exit::is_success)
+                };
             match (is_done, self.init_restarts(track) || init.sidecar) {
                 (true, _) => {}
                 (false, true) => return Init::At(i),

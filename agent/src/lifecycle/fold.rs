@@ -33,7 +33,7 @@ impl Entry {
         }
         self.admission = Admission::Admitted;
         self.is_released = report.is_none() && pod.is_finished();
-        self.remember(&pod.status, report.is_some() || pod.is_finished());
+        self.remember(&pod.status, report.is_some_and(PodReport::is_this_boot) || pod.is_finished());
         self.see_containers(report, now);
     }
 

@@ -29,6 +29,13 @@ pub struct PodReport {
     pub containers: BTreeMap<String, Found>,
 }
 
+impl PodReport {
+    /// Whether any of its containers ran since the machine came up.
+    pub(super) fn is_this_boot(&self) -> bool {
+        self.containers.values().any(|found| found.is_this_boot)
+    }
+}
+
 /// All that is known of the pods on this node.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {

@@ -94,6 +94,7 @@ struct Entry {
     pod_name: Name,
     cpus: Vec<u32>,
     cgroup: Option<CgroupPlace>,
+    is_this_boot: bool,
     stage: Stage,
 }
 
@@ -247,6 +248,7 @@ impl Runtime for ProcessRuntime {
             pod_namespace: entry.pod_namespace.clone(),
             pod_name: entry.pod_name.clone(),
             cpus: entry.cpus.clone(),
+            is_this_boot: entry.is_this_boot,
             state: match &entry.stage {
                 Stage::Starting => State::Starting,
                 Stage::Running(run) => State::Running(run.started()),
@@ -353,6 +355,7 @@ impl Inner {
             pod_name: spec.pod_name.clone(),
             cpus: spec.limits.cpus.clone(),
             cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
+            is_this_boot: true,
             stage: Stage::Starting,
         };
         table.insert(id.clone(), entry);

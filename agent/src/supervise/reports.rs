@@ -19,7 +19,8 @@ pub(super) fn of(listed: Vec<Workload>) -> BTreeMap<Uid, PodReport> {
         let id = workload.id;
         if newest.get(&(id.pod, id.container.clone())) == Some(&id.attempt) {
             let report = reports.entry(id.pod).or_default();
-            let found = Found { attempt: id.attempt, observed: observed(workload.state) };
+            let is_this_boot = workload.is_this_boot;
+            let found = Found { attempt: id.attempt, is_this_boot, observed: observed(workload.state) };
             report.containers.insert(id.container, found);
         }
     }
@@ -61,6 +62,7 @@ mod tests {
             pod_namespace: "default".parse().unwrap(),
             pod_name: "a".parse().unwrap(),
             cpus: Vec::new(),
+            is_this_boot: true,
             state,
         }
     }
@@ -106,6 +108,6 @@ mod tests {
             vec![workload(0, exit(ExitReason::Error)), workload(2, running), workload(1, State::Starting)];
         let told = &of(listed)[&uid("a")].containers["main"];
         let observed = Observed::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
-        assert_eq!(*told, Found { attempt: 2, observed });
+        assert_eq!(*told, Found { attempt: 2, is_this_boot: true, observed });
     }
 }

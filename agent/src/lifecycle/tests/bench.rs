@@ -169,7 +169,7 @@ impl Bench {
                 let (pid, at) = (self.pid, self.now.wall);
                 let report = self.runtime.entry(pod.meta.uid.unwrap()).or_default();
                 let observed = Observed::Running { pid, since: at };
-                let found = Found { attempt: *attempt, observed };
+                let found = Found { attempt: *attempt, is_this_boot: true, observed };
                 let before = report.containers.insert(container.clone(), found);
                 assert!(before.is_none_or(|before| before.attempt < *attempt), "{action} exists already");
                 Outcome::Started { pid, at }
@@ -253,6 +253,21 @@ impl Bench {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
         found.observed = Observed::Exited(exit);
+    }
+
+    /// The machine goes down without a word and comes up again; what it remembers is on its disk.
+    pub(super) fn reboot(&mut self) {
+        let at = Some(self.now.wall);
+        for found in self.runtime.values_mut().flat_map(|report| report.containers.values_mut()) {
+            found.is_this_boot = false;
+            if is_alive(found) {
+                let reason = "ContainerStatusUnknown".to_owned();
+                let message = "The machine was restarted while the container ran.".to_owned();
+                let exit = Exit { code: 137, signal: 0, reason, message, started_at: None, at };
+                found.observed = Observed::Exited(exit);
+            }
+        }
+        self.restart_agent();
     }
 
     /// Somebody writes to a record.
