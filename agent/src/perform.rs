@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::lifecycle::{Action, Outcome};
+use crate::priority;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, Runtime, RuntimeError, Signal, Usage, Workload,
@@ -67,6 +68,7 @@ impl Hands {
             args: container.args.clone(),
             env: container.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
             working_dir: container.working_dir.clone(),
+            own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
         };
         let runtime = Arc::clone(&self.runtime);
@@ -234,6 +236,7 @@ mod tests {
             pod_namespace: "default".parse().unwrap(),
             pod_name: "a".parse().unwrap(),
             cpus: Vec::new(),
+            own_grace: None,
             is_this_boot: true,
             state: match is_over {
                 true => State::Exited(exit),

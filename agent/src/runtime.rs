@@ -106,6 +106,9 @@ pub struct ContainerSpec {
     pub env: Vec<(String, String)>,
     /// Where the program starts; `/` when empty.
     pub working_dir: String,
+    /// How long the pod may take to end: its record may be gone when that is to be known.
+    #[serde(default)]
+    pub own_grace_seconds: Option<u64>,
     pub limits: Limits,
 }
 
@@ -141,6 +144,8 @@ pub struct Workload {
     pub pod_name: Name,
     /// The only CPUs it may run on; empty when that is any.
     pub cpus: Vec<u32>,
+    /// How long its pod may take to end, if that was said.
+    pub own_grace: Option<Duration>,
     /// Whether it is of the machine's present boot.
     pub is_this_boot: bool,
     pub state: State,

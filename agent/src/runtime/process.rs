@@ -94,6 +94,7 @@ struct Entry {
     pod_name: Name,
     cpus: Vec<u32>,
     cgroup: Option<CgroupPlace>,
+    own_grace: Option<Duration>,
     is_this_boot: bool,
     stage: Stage,
 }
@@ -248,6 +249,7 @@ impl Runtime for ProcessRuntime {
             pod_namespace: entry.pod_namespace.clone(),
             pod_name: entry.pod_name.clone(),
             cpus: entry.cpus.clone(),
+            own_grace: entry.own_grace,
             is_this_boot: entry.is_this_boot,
             state: match &entry.stage {
                 Stage::Starting => State::Starting,
@@ -355,6 +357,7 @@ impl Inner {
             pod_name: spec.pod_name.clone(),
             cpus: spec.limits.cpus.clone(),
             cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
+            own_grace: spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: true,
             stage: Stage::Starting,
         };

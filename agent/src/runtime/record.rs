@@ -291,6 +291,7 @@ mod tests {
             args: vec!["echo \"two\nlines\"".to_owned()],
             env: vec![("A".to_owned(), "ä=\u{1}\n".to_owned())],
             working_dir: String::new(),
+            own_grace_seconds: Some(30),
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
         }
     }

@@ -19,6 +19,7 @@ pub(super) fn of(listed: Vec<Workload>) -> BTreeMap<Uid, PodReport> {
         let id = workload.id;
         if newest.get(&(id.pod, id.container.clone())) == Some(&id.attempt) {
             let report = reports.entry(id.pod).or_default();
+            report.own_grace = report.own_grace.max(workload.own_grace);
             let is_this_boot = workload.is_this_boot;
             let found = Found { attempt: id.attempt, is_this_boot, observed: observed(workload.state) };
             report.containers.insert(id.container, found);
@@ -50,6 +51,8 @@ fn told(exit: runtime::Exit) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::Timestamp;
 
     use super::*;
@@ -62,6 +65,7 @@ mod tests {
             pod_namespace: "default".parse().unwrap(),
             pod_name: "a".parse().unwrap(),
             cpus: Vec::new(),
+            own_grace: Some(Duration::from_secs(7)),
             is_this_boot: true,
             state,
         }
@@ -106,7 +110,9 @@ mod tests {
         let running = State::Running(Started { pid: 7, started_at: Timestamp::UNIX_EPOCH });
         let listed =
             vec![workload(0, exit(ExitReason::Error)), workload(2, running), workload(1, State::Starting)];
-        let told = &of(listed)[&uid("a")].containers["main"];
+        let report = &of(listed)[&uid("a")];
+        assert_eq!(report.own_grace, Some(Duration::from_secs(7)));
+        let told = &report.containers["main"];
         let observed = Observed::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
         assert_eq!(*told, Found { attempt: 2, is_this_boot: true, observed });
     }

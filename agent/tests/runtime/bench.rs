@@ -145,6 +145,7 @@ pub(crate) fn container(command: &[&str]) -> ContainerSpec {
         args: Vec::new(),
         env: Vec::new(),
         working_dir: String::new(),
+        own_grace_seconds: None,
         limits: Limits::default(),
     }
 }
