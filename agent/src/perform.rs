@@ -28,7 +28,7 @@ pub type HookEnded = (Uid, String);
 pub struct Hands {
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapSite,
-    pub grants: Mutex<Grants>,
+    pub grants: Arc<Mutex<Grants>>,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
 
@@ -53,12 +53,10 @@ impl Hands {
         let container = pod.spec.all_containers().find(|container| container.name == name);
         let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
         let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
-        let (cpus, shared) = {
-            let mut grants = self.grants();
-            match grants.claim(pod, name) {
-                Ok(cpus) => (cpus, grants.shared()),
-                Err(rejection) => return Outcome::Refused(rejection),
-            }
+        let claimed = lock(&self.grants).claim(pod, name);
+        let cpus = match claimed {
+            Ok(cpus) => cpus,
+            Err(rejection) => return Outcome::Refused(rejection),
         };
         let spec = ContainerSpec {
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
@@ -71,10 +69,10 @@ impl Hands {
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
         };
-        let runtime = Arc::clone(&self.runtime);
+        let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
         // Whoever runs on the container's own CPUs leaves before it comes.
         let started = spawn_blocking(move || {
-            share(&*runtime, &shared);
+            share_rest(&*runtime, &grants);
             runtime.start(&spec)
         });
         match started.await {
@@ -128,13 +126,9 @@ impl Hands {
         });
         match released.await {
             Ok(Ok(_)) => {
-                let shared = {
-                    let mut grants = self.grants();
-                    grants.release(pod);
-                    grants.shared()
-                };
-                let runtime = Arc::clone(&self.runtime);
-                match spawn_blocking(move || share(&*runtime, &shared)).await {
+                lock(&self.grants).release(pod);
+                let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
+                match spawn_blocking(move || share_rest(&*runtime, &grants)).await {
                     Ok(()) => Outcome::Done,
                     Err(error) => Outcome::Failed { message: error.to_string() },
                 }
@@ -146,10 +140,6 @@ impl Hands {
 }
 
 impl Hands {
-    fn grants(&self) -> MutexGuard<'_, Grants> {
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What each running container takes of the machine; nothing if that cannot be found out.
     pub async fn usages(&self) -> BTreeMap<ContainerId, Usage> {
         let runtime = Arc::clone(&self.runtime);
@@ -171,6 +161,17 @@ impl Hands {
         });
         swept.await.unwrap_or_default()
     }
+}
+
+fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
+    grants.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps containers without CPUs of their own to what is left, one caller after the other: starts go on beside each
+/// other, and the last to share must be the last to have looked.
+fn share_rest(runtime: &dyn Runtime, grants: &Mutex<Grants>) {
+    let grants = lock(grants);
+    share(runtime, &grants.shared());
 }
 
 /// Keeps containers without CPUs of their own to these. One that cannot be moved runs on all the same.

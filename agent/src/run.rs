@@ -138,6 +138,8 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         memory_total: hardware.memory_bytes,
         swap_total: hardware.swap_bytes,
     };
+    let grants = Arc::new(Mutex::new(grants));
+    let hands = Hands { runtime: Arc::clone(&runtime), swap, grants, hooks: hook_ended };
     let leave = Leave::new(shutdown, &config.shutdown);
     let over = leave.over();
     let watchful = Watchful {
@@ -152,7 +154,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let supervisor = Supervisor {
         client: client.clone(),
         name,
-        hands: Hands { runtime: Arc::clone(&runtime), swap, grants: Mutex::new(grants), hooks: hook_ended },
+        hands: Arc::new(hands),
         hooks,
         evictor: Evictor::new(config.eviction.max_pod_grace_period),
         board: Arc::clone(&board),

@@ -39,7 +39,7 @@ pub trait Runtime: Send + Sync {
     fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError>;
 
     /// Ends a container and everything it started, at once. Its end is announced through
-    /// [`changes`](Runtime::changes) when nothing of it is left.
+    /// [`changes`](Runtime::changes) when nothing of it is left. One that is still starting then fails to.
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Runs a command beside a running container, with its environment and within its limits, and waits for it. When
@@ -154,7 +154,7 @@ pub struct Workload {
 /// How far a container has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its start is under way; it takes no signals yet.
+    /// Its start is under way; it takes no signals yet, and can only be killed.
     Starting,
     Running(Started),
     Exited(Exit),

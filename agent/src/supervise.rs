@@ -1,5 +1,5 @@
-//! The pods' loop: decide, perform, observe, wait. What takes the store is only begun here and goes on beside the loop:
-//! no pod's end waits for a store that does not answer.
+//! The pods' loop: decide, perform, observe, wait. What takes the store, and every start, is only begun here and goes on
+//! beside the loop: no pod's end waits for a store or a disk that does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const SAFETY_NET: Duration = Duration::from_secs(30);
 pub struct Supervisor {
     pub client: StoreClient,
     pub name: Name,
-    pub hands: Hands,
+    pub hands: Arc<Hands>,
     pub hooks: mpsc::UnboundedReceiver<HookEnded>,
     pub evictor: Evictor,
     pub board: Arc<Board>,
@@ -139,11 +139,9 @@ impl Supervisor {
             }
             for action in plan.actions {
                 let span = stops.begin(&action);
-                if action.is_call() {
-                    ledger.begin(&action);
-                    let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
-                    let node = Key::node(self.name.clone());
-                    calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
+                if action.is_long() {
+                    ledger.begin(&action, self.now());
+                    self.begin(action, &span, ledger, calls);
                     continue;
                 }
                 let outcome = span.around(self.hands.perform(&action)).await;
@@ -155,6 +153,21 @@ impl Supervisor {
         }
     }
 
+    /// Begins what may take long.
+    fn begin(&self, action: Action, span: &Span, ledger: &Ledger, calls: &mut JoinSet<Answered>) {
+        if action.is_call() {
+            let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
+            let node = Key::node(self.name.clone());
+            calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
+        } else {
+            let hands = Arc::clone(&self.hands);
+            calls.spawn(span.around(async move {
+                let outcome = hands.perform(&action).await;
+                Answered { action, outcome, node: None }
+            }));
+        }
+    }
+
     fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger, stops: &Stops) {
         if let Some(node) = node {
             let shortages = self.board.standing().borrow().shortages;
@@ -162,6 +175,10 @@ impl Supervisor {
         }
         self.note(&action, &outcome, &stops.scope(action.uid()));
         ledger.observe(&action, outcome, self.now());
+        // What became of the container meanwhile was not looked at.
+        if !action.is_call() {
+            ledger.see_containers(self.reports(), self.now());
+        }
     }
 
     /// Logs and counts a deed, within its span.

@@ -90,4 +90,3 @@ async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
     node_where(&api, "n1", "its label is back", |node| has_label(node, "kubernetes.io/os")).await;
     assert!(agent.beliefs().await.registered);
 }
-

@@ -105,6 +105,8 @@ pub(super) struct Track {
     pub(super) last: Option<Exit>,
     /// Whether it ran since the machine came up, as far as the runtime knows.
     pub(super) ran_here: bool,
+    /// Since when its start is under way and has not come to anything.
+    pub(super) begun: Option<Mono>,
     pub(super) hook: Hook,
     pub(super) term_sent: bool,
     pub(super) kill_sent: Option<Mono>,
@@ -125,6 +127,7 @@ impl Track {
             restarts: 0,
             last: None,
             ran_here: false,
+            begun: None,
             hook: Hook::Unused,
             term_sent: false,
             kill_sent: None,
@@ -172,9 +175,29 @@ impl Track {
         self.steady_from = now.mono;
     }
 
-    pub(super) fn started(&mut self, pid: u32, since: Timestamp, now: Now) {
+    /// Somebody is at it. What the runtime lists meanwhile is of before, or not the last word.
+    pub(super) fn begin(&mut self, now: Now) {
         self.starting(now);
+        self.begun = Some(now.mono);
+    }
+
+    pub(super) fn started(&mut self, pid: u32, since: Timestamp, now: Now) {
+        self.accept(now);
         self.run(pid, since, now);
+    }
+
+    /// The start came to something.
+    pub(super) fn accept(&mut self, now: Now) {
+        if self.begun.take().is_none() {
+            self.starting(now);
+        }
+    }
+
+    /// The start came to nothing, and nothing of it counts.
+    pub(super) fn refused(&mut self) {
+        if self.begun.take().is_some() {
+            self.state = State::New;
+        }
     }
 
     fn run(&mut self, pid: u32, since: Timestamp, now: Now) {
@@ -188,7 +211,7 @@ impl Track {
 
     /// The start itself failed: an end like others, but even the first time one to wait after.
     pub(super) fn could_not_start(&mut self, message: String, now: Now) {
-        self.starting(now);
+        self.accept(now);
         self.crashes = self.crashes.max(1);
         self.end(
             Exit {
@@ -205,6 +228,9 @@ impl Track {
 
     /// Folds in what the runtime says; `None` means that it knows of no such container.
     pub(super) fn observed(&mut self, found: Option<&Found>, now: Now) {
+        if self.begun.is_some() {
+            return;
+        }
         if let Some(found) = found {
             self.ran_here |= found.is_this_boot && found.observed != Observed::Waiting;
             self.catch_up(found.attempt, now);

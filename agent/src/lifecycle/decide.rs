@@ -19,6 +19,9 @@ const KILL_AGAIN: Duration = Duration::from_secs(10);
 /// from a pod the time it has to end by itself.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a start is waited for before it is told that it is under way: most are over before that could be read.
+const BEGUN_WITHIN: Duration = Duration::from_secs(1);
+
 /// Decides what every pod on this node needs.
 ///
 /// Until store and runtime have been seen there is nothing to do: what is missing from half a picture has not
@@ -69,9 +72,15 @@ fn run(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
         }
     }
     // What comes of a start is the next thing to tell: two posts for one step would say no more.
-    if plan.actions.len() == before {
+    if plan.actions.len() == before && !is_beginning(entry, now.mono, plan) {
         report(entry, ledger, now, plan);
     }
+}
+
+/// Whether a start was begun only now.
+fn is_beginning(entry: &Entry, now: Mono, plan: &mut Plan) -> bool {
+    let begun = entry.containers.values().filter_map(|track| track.begun).max();
+    begun.is_some_and(|begun| !due(begun + BEGUN_WITHIN, now, plan))
 }
 
 fn start(entry: &Entry, pod: &Arc<Pod>, container: &Container, now: Mono, plan: &mut Plan) {
@@ -158,7 +167,8 @@ fn wind_down(entry: &Entry, deadline: Mono, now: Mono, plan: &mut Plan) {
 }
 
 fn ask_to_stop(entry: &Entry, name: &str, deadline: Mono, now: Mono, plan: &mut Plan) {
-    let Some(track) = entry.track(name).filter(|track| !track.term_sent) else {
+    // What has not begun yet cannot be asked; it can be killed.
+    let Some(track) = entry.track(name).filter(|track| !track.term_sent && track.begun.is_none()) else {
         return;
     };
     let hooked = entry.pod.as_ref().filter(|pod| track.is_running() && has_hook(pod, name));

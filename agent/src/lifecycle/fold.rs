@@ -80,6 +80,14 @@ impl Entry {
         }
     }
 
+    /// Something was begun that goes on beside everything else.
+    pub(super) fn begin(&mut self, action: &Action, now: Now) {
+        self.is_calling |= action.is_call();
+        if let Action::Start { container, .. } = action {
+            self.containers.entry(container.clone()).or_insert_with(Track::new).begin(now);
+        }
+    }
+
     pub(super) fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
         self.is_calling &= !action.is_call();
         match action {
@@ -128,10 +136,11 @@ impl Entry {
             Outcome::Started { pid, at } => track.started(pid, at, now),
             Outcome::Failed { message } => track.could_not_start(message, now),
             Outcome::Refused(rejection) => {
+                track.refused();
                 let Rejection { reason, message } = rejection;
                 self.end(Ending { reason, message, grace: own_grace, is_disruption: false }, now);
             }
-            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.starting(now),
+            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.accept(now),
         }
     }
 

@@ -122,11 +122,11 @@ impl Ledger {
         }
     }
 
-    /// Takes in that a call is under way: until its outcome is observed, the store is asked nothing else about the pod.
-    pub fn begin(&mut self, action: &Action) {
-        let entry = action.uid().filter(|_| action.is_call()).and_then(|uid| self.entries.get_mut(&uid));
-        if let Some(entry) = entry {
-            entry.is_calling = true;
+    /// Takes in that something is under way. Until its outcome is observed, the store is asked nothing else about the
+    /// pod, and the container is neither started again nor asked to stop.
+    pub fn begin(&mut self, action: &Action, now: Now) {
+        if let Some(entry) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
+            entry.begin(action, now);
         }
     }
 

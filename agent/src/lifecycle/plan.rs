@@ -19,8 +19,8 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// One thing to do. Actions of a plan are performed in their order; those that call the store may take long, and go on
-/// beside the rest once [`Ledger::begin`](super::Ledger::begin) knows of them.
+/// One thing to do. Actions of a plan are performed in their order; those that may take long go on beside the rest once
+/// [`Ledger::begin`](super::Ledger::begin) knows of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Read the node's record again and show it to the ledger before the outcome: its labels may be newer
@@ -96,6 +96,11 @@ impl Action {
     /// Whether it takes the store to do it.
     pub fn is_call(&self) -> bool {
         matches!(self, Self::ReadNode { .. } | Self::Report { .. } | Self::Delete { .. })
+    }
+
+    /// Whether it may take long: the store need not answer, and a program may lie on a disk that does not.
+    pub fn is_long(&self) -> bool {
+        self.is_call() || matches!(self, Self::Start { .. })
     }
 
     /// The pod this is about; `None` only for a record that no store ever held.

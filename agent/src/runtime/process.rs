@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cgroup::{self, Tree};
+use super::procfs::ProcessKey;
 use super::record::{self, CgroupPlace, Files, Run};
 use super::{
     ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
@@ -95,6 +96,8 @@ struct Entry {
     cgroup: Option<CgroupPlace>,
     own_grace: Option<Duration>,
     is_this_boot: bool,
+    /// Who is at its start, if that is us.
+    starter: Option<ProcessKey>,
     stage: Stage,
 }
 
@@ -186,11 +189,13 @@ impl Runtime for ProcessRuntime {
         launch::check(spec)?;
         let id = &spec.id;
         self.inner.reserve(spec)?;
-        match self.inner.launch(spec) {
+        let cpus = self.inner.cpus_of(&spec.limits);
+        match self.inner.launch(spec, &cpus) {
             Ok((run, shim)) => {
                 let started = run.started();
                 tracing::info!(container = %id, pid = started.pid, "container started");
                 self.inner.set_stage(id, Stage::Running(run.clone()));
+                self.inner.follow_sharers(spec, &run, &cpus);
                 self.inner.watch(id.clone(), run, Some(shim));
                 Ok(started)
             }
@@ -213,6 +218,9 @@ impl Runtime for ProcessRuntime {
 
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let entry = self.inner.entry(id)?;
+        if let (Stage::Starting, Some(starter)) = (&entry.stage, entry.starter) {
+            return self.inner.give_up(id, starter);
+        }
         if let (Stage::Running(_), Some(place)) = (&entry.stage, &entry.cgroup)
             && let Err(error) = cgroup::kill(&place.container)
         {

@@ -208,7 +208,11 @@ impl Drop for World {
     }
 }
 
-pub(crate) async fn eventually<T>(within: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(
+    within: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> T {
     let looking = async {
         loop {
             match look().await {

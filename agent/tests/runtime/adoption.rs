@@ -144,12 +144,8 @@ async fn what_ran_before_a_reboot_is_told_apart_however_it_ended() {
     bench.exit(&own).await;
     bench.close();
     let nobody = ProcessKey { pid: i32::MAX, start_ticks: 1 };
-    let run = Run {
-        boot_id: "another".to_owned(),
-        shim: nobody,
-        main: nobody,
-        started_at: Timestamp::UNIX_EPOCH,
-    };
+    let run =
+        Run { boot_id: "another".to_owned(), shim: nobody, main: nobody, started_at: Timestamp::UNIX_EPOCH };
     let earlier = forge(&bench, Some(&run));
     let is_this_boot = |bench: &Bench, id: &ContainerId| {
         bench.runtime().list().into_iter().find(|found| found.id == *id).unwrap().is_this_boot

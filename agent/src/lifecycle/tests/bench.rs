@@ -10,7 +10,9 @@ use muster_proto::pod::{Pod, PodStatus};
 use muster_rpc::clock::Mono;
 
 use crate::admission::Site;
-use crate::lifecycle::{Action, Exit, Found, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
+use crate::lifecycle::{
+    Action, Exit, Found, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide,
+};
 use crate::pressure::Shortages;
 use crate::samples::{NODE, PodWords, amounts, labels, uid};
 
@@ -26,6 +28,8 @@ pub(super) struct Bench {
     /// Whether calls of the store are answered only when [`answer`](Bench::answer) says so.
     pub(super) is_frozen: bool,
     unanswered: Vec<Action>,
+    /// Containers whose start is not over until [`answer`](Bench::answer) says so, by name.
+    pub(super) hung: Vec<String>,
     /// Containers whose start fails, by name.
     pub(super) unstartable: Vec<String>,
     /// What was done, in short, since the last look.
@@ -73,6 +77,7 @@ impl Bench {
             is_connected: true,
             is_frozen: false,
             unanswered: Vec::new(),
+            hung: Vec::new(),
             unstartable: Vec::new(),
             log: Vec::new(),
             now: now_at(0),
@@ -101,9 +106,10 @@ impl Bench {
         self.look();
     }
 
-    /// The store thaws and answers what it was asked.
+    /// The store thaws and answers what it was asked; starts that hung come to something.
     pub(super) fn answer(&mut self) {
         self.is_frozen = false;
+        self.hung.clear();
         for action in std::mem::take(&mut self.unanswered) {
             let outcome = self.perform(&action);
             self.ledger.observe(&action, outcome, self.now);
@@ -129,10 +135,14 @@ impl Bench {
             }
             for action in plan.actions {
                 assert!(!done.contains(&action), "proposed twice at one instant: {action:?}");
-                if self.is_frozen && action.is_call() {
-                    let is_same = |other: &Action| other.uid() == action.uid();
+                let hangs =
+                    matches!(&action, Action::Start { container, .. } if self.hung.contains(container));
+                if hangs || self.is_frozen && action.is_call() {
+                    let is_same = |other: &Action| {
+                        other.uid() == action.uid() && other.is_call() == action.is_call() && !hangs
+                    };
                     assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
-                    self.ledger.begin(&action);
+                    self.ledger.begin(&action, self.now);
                     self.unanswered.push(action.clone());
                     done.push(action);
                     continue;
@@ -184,7 +194,15 @@ impl Bench {
             }
             Action::Kill { uid, container } => {
                 self.log.push(format!("kill {name}/{container}"));
-                self.ends(*uid, container, 0, 9);
+                let is_start = |action: &Action| matches!(action, Action::Start { container: it, .. } if it == container);
+                let hung = self.unanswered.iter().position(|it| it.uid() == Some(*uid) && is_start(it));
+                match hung.map(|hung| self.unanswered.remove(hung)) {
+                    Some(start) => {
+                        let failed = Outcome::Failed { message: "its shim died".to_owned() };
+                        self.ledger.observe(&start, failed, self.now);
+                    }
+                    None => self.ends(*uid, container, 0, 9),
+                }
                 Outcome::Done
             }
             Action::Release { uid } => {

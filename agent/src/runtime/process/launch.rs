@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use muster_proto::name::check_dns_label;
+use rustix::process::{Pid, Signal, kill_process};
 
+use super::super::procfs::{self, ProcessKey};
 use super::super::record::{self, Files, Order, Run};
 use super::super::shim::{FAILED, SUBCOMMAND};
 use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, logs};
@@ -33,6 +35,7 @@ impl Inner {
             cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
             own_grace: spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: true,
+            starter: None,
             stage: Stage::Starting,
         };
         table.insert(id.clone(), entry);
@@ -40,7 +43,7 @@ impl Inner {
     }
 
     /// Writes the order, starts a shim on it and waits until the container runs.
-    pub(super) fn launch(&self, spec: &ContainerSpec) -> Result<(Run, Child), RuntimeError> {
+    pub(super) fn launch(&self, spec: &ContainerSpec, cpus: &[u32]) -> Result<(Run, Child), RuntimeError> {
         let id = &spec.id;
         let refused = |reason: String| RuntimeError::NotStarted { id: id.clone(), reason };
         let files = self.files(id);
@@ -48,11 +51,11 @@ impl Inner {
         let cgroup = match &self.tree {
             None => None,
             Some(tree) => Some(
-                tree.create(id, &Limits { cpus: self.cpus_of(&spec.limits), ..spec.limits.clone() })
+                tree.create(id, &Limits { cpus: cpus.to_vec(), ..spec.limits.clone() })
                     .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
             ),
         };
-        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(&spec.limits) };
+        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(cpus) };
         record::write(&files.order(), &order)
             .map_err(RuntimeError::machine(format!("write the order of {id}")))?;
 
@@ -60,6 +63,12 @@ impl Inner {
         let complaints = logs::open(&files.shim_log()).map_err(doing())?;
         let mut command = self.shim_for(&files);
         let mut shim = command.stdout(Stdio::piped()).stderr(complaints).spawn().map_err(doing())?;
+        // From here on it can be killed, should it wait for something that never comes.
+        if let (Some(entry), Ok(starter)) =
+            (self.table().get_mut(id), ProcessKey::of(shim.id().cast_signed()))
+        {
+            entry.starter = Some(starter);
+        }
         let word = match shim.stdout.take() {
             Some(out) => first_line(out).unwrap_or_default(),
             None => String::new(),
@@ -79,9 +88,23 @@ impl Inner {
         Err(refused(failure.unwrap_or("its shim died").to_owned()))
     }
 
+    /// Ends a start that has not come to anything: whoever waits for it is told that the shim died.
+    pub(super) fn give_up(&self, id: &ContainerId, starter: ProcessKey) -> Result<(), RuntimeError> {
+        if let Ok(Some(place)) = self.entry(id).map(|entry| entry.cgroup) {
+            let _ = cgroup::kill(&place.container);
+        }
+        let doing = || RuntimeError::machine(format!("end the start of {id}"));
+        let below = procfs::below(&[starter.pid].into()).map_err(doing())?;
+        for pid in below.into_iter().filter_map(Pid::from_raw).filter(|_| starter.is_alive()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        starter.signal_group(Signal::KILL).map_err(doing())?;
+        Ok(())
+    }
+
     /// CPUs to pin a container to where cgroups cannot.
-    fn affinity(&self, limits: &Limits) -> Vec<u32> {
-        if self.controls_cpus() { Vec::new() } else { self.cpus_of(limits) }
+    fn affinity(&self, cpus: &[u32]) -> Vec<u32> {
+        if self.controls_cpus() { Vec::new() } else { cpus.to_vec() }
     }
 
     /// A shim on that order, without the agent's environment: it may hold secrets that are no container's business.
