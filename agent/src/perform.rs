@@ -1,6 +1,6 @@
 //! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in [`call`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Hands {
                 self.at_newest(*uid, container, |runtime, id| runtime.signal(id, Signal::Term)).await
             }
             Action::Kill { uid, container } => self.at_newest(*uid, container, ProcessRuntime::kill).await,
-            Action::Release { uid } => self.release(*uid).await,
+            Action::Release { uid, keeps_files } => self.release(*uid, *keeps_files).await,
         }
     }
 
@@ -118,10 +118,11 @@ impl Hands {
         }
     }
 
-    async fn release(&self, pod: Uid) -> Outcome {
+    async fn release(&self, pod: Uid, keeps_files: bool) -> Outcome {
         let runtime = Arc::clone(&self.runtime);
         let released = spawn_blocking(move || {
-            let of_pod = runtime.list().into_iter().filter(|workload| workload.id.pod == pod);
+            let is_its = |workload: &Workload| workload.id.pod == pod && !keeps_files;
+            let of_pod = runtime.list().into_iter().filter(is_its);
             of_pod.map(|workload| runtime.remove(&workload.id)).collect::<Result<Vec<()>, _>>()
         });
         match released.await {
@@ -152,11 +153,12 @@ impl Hands {
         spawn_blocking(move || runtime.disk_usages()).await.unwrap_or_default()
     }
 
-    /// Removes what earlier attempts at containers left behind; says of how many.
-    pub async fn sweep(&self) -> usize {
+    /// Removes what earlier attempts at containers left behind, and all that is left of pods that are over; says of how
+    /// many containers.
+    pub async fn sweep(&self, over: BTreeSet<Uid>) -> usize {
         let runtime = Arc::clone(&self.runtime);
         let swept = spawn_blocking(move || {
-            let dead = outlived(&runtime.list());
+            let dead = spare(&runtime.list(), &over);
             dead.iter().filter(|id| runtime.remove(id).is_ok()).count()
         });
         swept.await.unwrap_or_default()
@@ -181,17 +183,17 @@ pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
     }
 }
 
-/// Attempts that ended and were followed by another. The last one of each container stays: the pod's status
-/// and the count of restarts are read off it.
-fn outlived(listed: &[Workload]) -> Vec<ContainerId> {
+/// Containers that nobody needs: attempts that ended and were followed by another, and those of pods that are over. The
+/// last one of each container of other pods stays: the pod's status and the count of restarts are read off it.
+fn spare(listed: &[Workload], over: &BTreeSet<Uid>) -> Vec<ContainerId> {
     let is_followed = |id: &ContainerId| {
         let later = |other: &ContainerId| {
             other.pod == id.pod && other.container == id.container && other.attempt > id.attempt
         };
         listed.iter().any(|workload| later(&workload.id))
     };
-    let over = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
-    over.filter(|id| is_followed(id)).cloned().collect()
+    let ended = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
+    ended.filter(|id| over.contains(&id.pod) || is_followed(id)).cloned().collect()
 }
 
 /// The newest attempt of a container.
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn only_attempts_that_another_followed_are_swept() {
+    fn only_what_nobody_needs_is_swept() {
         let listed = [
             workload("x", 0, true),
             workload("x", 1, true),
@@ -255,8 +257,13 @@ mod tests {
             workload("y", 0, true),
             workload("z", 0, false),
         ];
-        let swept = outlived(&listed);
-        let swept: Vec<(&str, u32)> = swept.iter().map(|id| (id.container.as_str(), id.attempt)).collect();
-        assert_eq!(swept, [("x", 0), ("x", 1)]);
+        let swept = |over: &[Uid]| -> Vec<(String, u32)> {
+            let spare = spare(&listed, &over.iter().copied().collect());
+            spare.into_iter().map(|id| (id.container, id.attempt)).collect()
+        };
+        let text = str::to_owned;
+        assert_eq!(swept(&[]), [(text("x"), 0), (text("x"), 1)]);
+        let all = [(text("x"), 0), (text("x"), 1), (text("y"), 0)];
+        assert_eq!(swept(&[uid("a")]), all, "of a pod that is over nothing is kept");
     }
 }

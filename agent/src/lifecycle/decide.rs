@@ -8,7 +8,7 @@ use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use super::container::{Hook, Track};
-use super::entry::{Admission, Entry, Init};
+use super::entry::{Admission, Entry, Holds, Init};
 use super::ledger::Ledger;
 use super::plan::{Action, Now, Plan};
 use super::status;
@@ -113,9 +113,10 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
         }
         return report(entry, ledger, now, plan);
     }
-    if !entry.is_released {
+    if entry.holds > entry.may_hold() {
+        let keeps_files = entry.may_hold() == Holds::Files;
         match due(entry.release_retry.not_before, now.mono, plan) {
-            true => plan.push(Action::Release { uid: entry.uid }),
+            true => plan.push(Action::Release { uid: entry.uid, keeps_files }),
             false => report(entry, ledger, now, plan),
         }
         return;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_proto::pod::{Pod, PodStatus};
 
 use super::container::{Hook, Retry, Track};
-use super::entry::{Admission, Entry};
+use super::entry::{Admission, Entry, Holds};
 use super::ledger::PodReport;
 use super::plan::{Action, Ending, Now, Outcome};
 use super::status;
@@ -32,7 +32,8 @@ impl Entry {
             return;
         }
         self.admission = Admission::Admitted;
-        self.is_released = report.is_none() && pod.is_finished();
+        let is_gone = report.is_none() && pod.is_finished();
+        self.holds = if is_gone { Holds::Nothing } else { Holds::All };
         self.remember(&pod.status, report.is_some_and(PodReport::is_this_boot) || pod.is_finished());
         self.see_containers(report, now);
     }
@@ -108,9 +109,9 @@ impl Entry {
                 Outcome::Failed { .. } => track.retry.fail(now.mono),
                 _ => track.kill_sent = Some(now.mono),
             }),
-            Action::Release { .. } => match outcome {
+            Action::Release { keeps_files, .. } => match outcome {
                 Outcome::Failed { .. } => self.release_retry.fail(now.mono),
-                _ => self.is_released = true,
+                _ => self.holds = if *keeps_files { Holds::Files } else { Holds::Nothing },
             },
             Action::Report { if_version, status, .. } => {
                 self.observe_report(*if_version, status, outcome, now);

@@ -9,7 +9,7 @@ use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::container::{Found, Hook};
-use super::entry::{Admission, Entry};
+use super::entry::{Admission, Entry, Holds};
 use super::plan::{Action, Ending, Now, Outcome};
 use crate::admission::{self, Site};
 
@@ -138,7 +138,7 @@ impl Ledger {
         if outcome == Outcome::Gone {
             self.gone.insert(uid);
         }
-        if matches!((action, &outcome), (Action::Release { .. }, Outcome::Done)) {
+        if matches!((action, &outcome), (Action::Release { keeps_files: false, .. }, Outcome::Done)) {
             self.reports.remove(&uid); // Or the pod would be recognised by it, should it come back.
         }
         if let Some(entry) = self.entries.get_mut(&uid) {
@@ -157,7 +157,8 @@ impl Ledger {
             entry.conclude(now);
         }
         self.admit(now);
-        self.entries.retain(|_, entry| entry.stops.vanished.is_none() || !entry.is_over());
+        let is_left = |entry: &Entry| !entry.is_over() || entry.holds > Holds::Nothing;
+        self.entries.retain(|_, entry| entry.stops.vanished.is_none() || is_left(entry));
     }
 
     /// Looks at the pods that nobody looked at, the oldest first: it was promised the room before the rest.
@@ -193,7 +194,7 @@ impl Ledger {
             let is_first_look = entry.admission == Admission::Open;
             entry.admission = match objections.first() {
                 None => {
-                    entry.is_released = false;
+                    entry.holds = Holds::All;
                     Admission::Admitted
                 }
                 Some(_) if is_first_look && admission::worth_a_fresh_look(&objections) => {
@@ -223,7 +224,12 @@ impl Ledger {
         self.entries.values().filter(stays).filter_map(|entry| entry.pod.as_ref())
     }
 
-    /// Whether anything of the pod is still on the machine.
+    /// The pods that have ended, of which the machine may still have files.
+    pub fn over(&self) -> impl Iterator<Item = Uid> {
+        self.entries.values().filter(|entry| entry.is_over()).map(|entry| entry.uid)
+    }
+
+    /// Whether anything of the pod but files is still on the machine.
     pub fn is_present(&self, uid: Uid) -> bool {
         self.entries.get(&uid).is_some_and(|entry| !entry.is_over())
     }

@@ -35,9 +35,9 @@ pub enum Action {
     Term { uid: Uid, container: String },
     /// Stop the container.
     Kill { uid: Uid, container: String },
-    /// Give back what the pod holds besides processes: directories, groups, processors. Its containers are
-    /// not listed any more after that.
-    Release { uid: Uid },
+    /// Give back what the pod holds besides processes: groups, processors, files. Without its files its containers are
+    /// not listed any more.
+    Release { uid: Uid, keeps_files: bool },
     /// Post a status, if the record is still at that version.
     Report { key: Key, uid: Uid, if_version: u64, status: Box<PodStatus> },
     /// Remove the record of a pod that has ended: grace 0, and only if it still has this uid.
@@ -110,7 +110,7 @@ impl Action {
             Self::ReadNode { uid }
             | Self::Term { uid, .. }
             | Self::Kill { uid, .. }
-            | Self::Release { uid }
+            | Self::Release { uid, .. }
             | Self::Report { uid, .. }
             | Self::Delete { uid, .. } => Some(*uid),
         }
@@ -130,7 +130,7 @@ impl fmt::Display for Action {
             }
             Self::Term { uid, container } => write!(f, "send TERM to {uid}/{container}"),
             Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
-            Self::Release { uid } => write!(f, "release what pod {uid} holds"),
+            Self::Release { uid, .. } => write!(f, "release what pod {uid} holds"),
             Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
             Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }

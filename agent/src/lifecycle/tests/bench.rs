@@ -205,9 +205,11 @@ impl Bench {
                 }
                 Outcome::Done
             }
-            Action::Release { uid } => {
-                self.log.push(format!("release {name}"));
-                self.runtime.remove(uid);
+            Action::Release { uid, keeps_files } => {
+                self.log.push(format!("release {name}{}", if *keeps_files { " but files" } else { "" }));
+                if !keeps_files {
+                    self.runtime.remove(uid);
+                }
                 Outcome::Done
             }
             Action::Report { uid, if_version, status, .. } => self.post(&name, *uid, *if_version, status),

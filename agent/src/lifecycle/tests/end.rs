@@ -152,6 +152,8 @@ fn s025_a_finished_pod_is_removed_by_the_store_and_forgotten_here() {
     bench.settle();
     bench.store.clear();
     bench.look();
+    bench.log.clear();
+    assert_eq!(bench.steps(), ["release a"]);
     assert!(bench.ledger.pod(uid("a")).is_none());
 }
 
@@ -239,7 +241,7 @@ fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
     bench.ledger.end(uid("a"), ending, bench.now());
     assert_eq!(bench.steps(), ["term a/main", "report a Running"]);
     bench.advance(1);
-    assert_eq!(bench.steps(), ["kill a/main", "release a", "report a Failed Evicted"]);
+    assert_eq!(bench.steps(), ["kill a/main", "release a but files", "report a Failed Evicted"]);
     let stored = bench.stored("a");
     let disrupted = stored.condition(types::DISRUPTION_TARGET).unwrap();
     assert_eq!(
@@ -250,7 +252,7 @@ fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
     bench.advance(1000);
     assert_eq!(bench.steps(), [""; 0], "it stays, and is not started again");
     bench.restart_agent();
-    assert_eq!(bench.steps(), [""; 0]);
+    assert_eq!(bench.steps(), ["release a but files"]);
 }
 
 #[test]
@@ -259,7 +261,7 @@ fn a_pod_that_others_call_failed_is_stopped() {
     bench.write("a", |pod| pod.status.phase = PodPhase::Failed);
     assert_eq!(bench.steps(), ["term a/main", "report a Failed"]);
     bench.advance(3);
-    assert_eq!(bench.steps(), ["kill a/main", "release a", "report a Failed"]);
+    assert_eq!(bench.steps(), ["kill a/main", "release a but files", "report a Failed"]);
 }
 
 #[test]
@@ -312,4 +314,18 @@ fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
         "start late/main#0",
     ];
     assert_eq!(sorted(&mut bench), expected);
+}
+
+#[test]
+fn what_a_pod_printed_stays_as_long_as_its_record() {
+    let mut bench = running(pod("a").restart(muster_proto::pod::RestartPolicy::Never));
+    bench.exits("a", "main", 1);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed"]);
+    assert!(bench.runtime.contains_key(&uid("a")));
+    bench.restart_agent();
+    assert_eq!(bench.steps(), ["release a but files"], "the next agent keeps it, too");
+    bench.delete("a", 30);
+    let steps = bench.steps();
+    assert_eq!((&steps[0], steps.last().unwrap()), (&"release a".to_owned(), &"delete a".to_owned()));
+    assert!(bench.runtime.is_empty());
 }

@@ -65,7 +65,7 @@ fn an_init_container_that_fails_for_good_fails_the_pod() {
     bench.exits("a", "one", 3);
     assert_eq!(bench.steps(), ["term a/side", "report a Pending"]);
     bench.exits("a", "side", 0);
-    assert_eq!(bench.steps(), ["release a", "report a Failed"]);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed"]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn s077_a_start_that_is_refused_fails_the_pod() {
     let plan = decide(&bench.ledger, bench.now());
     let refusal = Rejection::new("TopologyAffinityError", "too far apart");
     bench.ledger.observe(&plan.actions[0], Outcome::Refused(refusal), bench.now());
-    assert_eq!(bench.steps(), ["release a", "report a Failed TopologyAffinityError"]);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed TopologyAffinityError"]);
     assert_eq!(bench.stored("a").condition(types::DISRUPTION_TARGET), None);
     bench.advance(1000);
     assert_eq!(bench.steps(), [""; 0]);
