@@ -73,7 +73,9 @@ impl Hands {
         // Whoever runs on the container's own CPUs leaves before it comes.
         let started = spawn_blocking(move || {
             share_rest(&*runtime, &grants);
-            runtime.start(&spec)
+            let started = runtime.start(&spec)?;
+            forget_attempts_before(&runtime, &spec.id);
+            Ok::<_, RuntimeError>(started)
         });
         match started.await {
             Ok(Ok(started)) => Outcome::Started { pid: started.pid.unsigned_abs(), at: started.started_at },
@@ -183,6 +185,27 @@ pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
     }
 }
 
+/// Forgets all attempts before this one but the last of them: how that ended is in the pod's status, and its log is what
+/// people look for.
+fn forget_attempts_before(runtime: &ProcessRuntime, id: &ContainerId) {
+    for earlier in outlived(&runtime.list(), id) {
+        if let Err(error) = runtime.remove(&earlier) {
+            tracing::debug!(container = %earlier, %error, "what it left stays for now");
+        }
+    }
+}
+
+fn outlived(listed: &[Workload], id: &ContainerId) -> Vec<ContainerId> {
+    let is_earlier = |other: &&ContainerId| {
+        other.pod == id.pod && other.container == id.container && other.attempt < id.attempt
+    };
+    let ended = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
+    let mut earlier: Vec<ContainerId> = ended.filter(is_earlier).cloned().collect();
+    earlier.sort();
+    earlier.pop();
+    earlier
+}
+
 /// Containers that nobody needs: attempts that ended and were followed by another, and those of pods that are over. The
 /// last one of each container of other pods stays: the pod's status and the count of restarts are read off it.
 fn spare(listed: &[Workload], over: &BTreeSet<Uid>) -> Vec<ContainerId> {
@@ -265,5 +288,20 @@ mod tests {
         assert_eq!(swept(&[]), [(text("x"), 0), (text("x"), 1)]);
         let all = [(text("x"), 0), (text("x"), 1), (text("y"), 0)];
         assert_eq!(swept(&[uid("a")]), all, "of a pod that is over nothing is kept");
+    }
+    #[test]
+    fn of_earlier_attempts_the_last_is_kept() {
+        let listed = [
+            workload("x", 0, true),
+            workload("x", 1, true),
+            workload("x", 3, true),
+            workload("x", 4, false),
+            workload("y", 0, true),
+        ];
+        let earlier = |attempt| {
+            let id = ContainerId { attempt, ..listed[0].id.clone() };
+            outlived(&listed, &id).into_iter().map(|id| id.attempt).collect::<Vec<_>>()
+        };
+        assert_eq!((earlier(4), earlier(1), earlier(0)), (vec![0, 1], vec![], vec![]));
     }
 }
