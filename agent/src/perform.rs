@@ -14,7 +14,7 @@ use crate::lifecycle::{Action, Outcome};
 use crate::priority;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
-    ContainerId, ContainerSpec, DiskUsage, Limits, Runtime, RuntimeError, Signal, Usage, Workload,
+    ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
@@ -28,6 +28,8 @@ pub type HookEnded = (Uid, String);
 pub struct Hands {
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapSite,
+    /// Processes and threads that each pod may have; `None` means no limit.
+    pub pod_max_pids: Option<u64>,
     pub grants: Arc<Mutex<Grants>>,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
@@ -68,6 +70,7 @@ impl Hands {
             working_dir: container.working_dir.clone(),
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
+            pod_limits: PodLimits { pids: self.pod_max_pids },
         };
         let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
         // Whoever runs on the container's own CPUs leaves before it comes.
@@ -234,7 +237,6 @@ fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
         cpu_millis: milli(&resources.limits, "cpu"),
         memory_bytes: bytes(&resources.limits, "memory"),
         swap_bytes: site.is_controlled.then(|| swap::limit(pod, container, site)),
-        pids: None,
         cpus: Vec::new(),
     }
 }

@@ -139,7 +139,8 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         swap_total: hardware.swap_bytes,
     };
     let grants = Arc::new(Mutex::new(grants));
-    let hands = Hands { runtime: Arc::clone(&runtime), swap, grants, hooks: hook_ended };
+    let pod_max_pids = config.pod_max_pids;
+    let hands = Hands { runtime: Arc::clone(&runtime), swap, pod_max_pids, grants, hooks: hook_ended };
     let leave = Leave::new(shutdown, &config.shutdown);
     let over = leave.over();
     let watchful = Watchful {

@@ -110,6 +110,9 @@ pub struct ContainerSpec {
     #[serde(default)]
     pub own_grace_seconds: Option<u64>,
     pub limits: Limits,
+    /// What all containers of its pod may take together.
+    #[serde(default)]
+    pub pod_limits: PodLimits,
 }
 
 /// What a container may take; `None` and empty mean no limit.
@@ -122,10 +125,15 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Swap beyond its memory; 0 forbids it.
     pub swap_bytes: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
     /// The only CPUs it may run on.
     pub cpus: Vec<u32>,
+}
+
+/// What a pod may take, all its containers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodLimits {
+    /// Processes and threads; `None` means no limit.
+    pub pids: Option<u64>,
 }
 
 /// A container that runs.

@@ -85,7 +85,8 @@ async fn of_a_container_that_keeps_ending_the_last_end_is_kept() {
     let (world, _agent) = World::new().await;
     let tries = world.home.file("tries");
     // It is not waited for after the first end, and stays at the third try.
-    let body = format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
+    let body =
+        format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
     world.api.create(script("a", &body, "Always")).await.unwrap();
     let third = |pod: &pb::Pod| restarts(pod) == 2 && pod.status.as_ref().unwrap().phase == "Running";
     let pod = pod_where(&world.api, "default/a", "it runs for the third time", third).await;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::record::{CgroupPlace, absent_is_fine};
-use super::{ContainerId, Limits, Usage};
+use super::{ContainerId, Limits, PodLimits, Usage};
 
 /// Where cgroup v2 is mounted: alone, or beside the trees of v1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -23,7 +23,7 @@ const SHIMS: &str = "shims";
 const CONTROLLERS: [(&str, &str); 4] = [
     ("cpu", "CPU limits and weights of containers are not enforced"),
     ("memory", "memory and swap limits of containers are not enforced"),
-    ("pids", "limits on the number of a container's processes are not enforced"),
+    ("pids", "limits on the number of a pod's processes are not enforced"),
     ("cpuset", "containers are pinned to CPUs by affinity only, which they can change themselves"),
 ];
 /// The slice of time that CPU limits are counted in, in microseconds; the kernel's own default.
@@ -96,20 +96,22 @@ impl Tree {
         }
     }
 
-    /// Makes a container's cgroup and sets its limits.
-    pub fn create(&self, id: &ContainerId, limits: &Limits) -> io::Result<CgroupPlace> {
+    /// Makes a container's cgroup and its pod's, and sets the limits of both.
+    pub fn create(
+        &self,
+        id: &ContainerId,
+        limits: &Limits,
+        pod_limits: &PodLimits,
+    ) -> io::Result<CgroupPlace> {
         let place = self.place(id);
         fs::create_dir_all(&place.container)?;
         if let Some(pod) = place.container.parent() {
             for controller in &self.controllers {
                 enable(pod, controller)?;
             }
+            write_all(pod, pod_settings(pod_limits, &self.controllers))?;
         }
-        for (file, value) in settings(limits, &self.controllers, self.swap) {
-            put(&place.container.join(file), &value).map_err(|error| {
-                io::Error::new(error.kind(), format!("{file} refused {value:?}: {error}"))
-            })?;
-        }
+        write_all(&place.container, settings(limits, &self.controllers, self.swap))?;
         Ok(place)
     }
 
@@ -165,7 +167,25 @@ pub fn usage(cgroup: &Path) -> Option<Usage> {
     Some(Usage { memory_bytes: total.saturating_sub(spare), cpu: Duration::from_micros(cpu), pids })
 }
 
-/// What to write into which file for these limits to hold.
+fn write_all(cgroup: &Path, settings: Vec<(&'static str, String)>) -> io::Result<()> {
+    for (file, value) in settings {
+        put(&cgroup.join(file), &value)
+            .map_err(|error| io::Error::new(error.kind(), format!("{file} refused {value:?}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// What to write into which file of a pod's cgroup for its limits to hold.
+fn pod_settings(limits: &PodLimits, controllers: &[&str]) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    if controllers.contains(&"pids") {
+        // Said anew with each container: the agent may have been started with another limit since.
+        settings.push(("pids.max", limits.pids.map_or("max".to_owned(), |pids| pids.to_string())));
+    }
+    settings
+}
+
+/// What to write into which file of a container's cgroup for these limits to hold.
 fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if controllers.contains(&"cpu") {
@@ -186,9 +206,6 @@ fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static 
         if let (true, Some(bytes)) = (swap, limits.swap_bytes) {
             settings.push(("memory.swap.max", bytes.to_string()));
         }
-    }
-    if let (true, Some(pids)) = (controllers.contains(&"pids"), limits.pids) {
-        settings.push(("pids.max", pids.to_string()));
     }
     if controllers.contains(&"cpuset") && !limits.cpus.is_empty() {
         settings.push(("cpuset.cpus", cpu_list(&limits.cpus)));
@@ -247,7 +264,6 @@ mod tests {
             cpu_millis: Some(1500),
             memory_bytes: Some(64 << 20),
             swap_bytes: Some(0),
-            pids: Some(100),
             cpus: vec![0, 2, 3],
         }
     }
@@ -260,12 +276,21 @@ mod tests {
             ("memory.max", "67108864"),
             ("memory.oom.group", "1"),
             ("memory.swap.max", "0"),
-            ("pids.max", "100"),
             ("cpuset.cpus", "0,2,3"),
         ]
         .map(|(file, value)| (file, value.to_owned()));
         assert_eq!(settings(&limits(), &ALL, true), expected);
         assert_eq!(settings(&Limits::default(), &ALL, true), [], "no limits, no words");
+    }
+
+    #[test]
+    fn processes_are_limited_for_the_whole_pod() {
+        for (pids, expected) in [(Some(100), "100"), (None, "max")] {
+            let asked = pod_settings(&PodLimits { pids }, &ALL);
+            assert_eq!(asked, [("pids.max", expected.to_owned())]);
+        }
+        let others = ["cpu", "memory", "cpuset"];
+        assert_eq!(pod_settings(&PodLimits { pids: Some(100) }, &others), []);
     }
 
     #[test]

@@ -275,7 +275,7 @@ pub(super) mod as_text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ExitReason, Limits};
+    use super::super::{ExitReason, Limits, PodLimits};
     use super::*;
 
     fn spec() -> ContainerSpec {
@@ -293,6 +293,7 @@ mod tests {
             working_dir: String::new(),
             own_grace_seconds: Some(30),
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
+            pod_limits: PodLimits { pids: Some(9) },
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_agent::runtime::cgroup::Tree;
 use muster_agent::runtime::procfs::ProcessKey;
-use muster_agent::runtime::{ContainerSpec, Limits, Runtime};
+use muster_agent::runtime::{ContainerSpec, Limits, PodLimits, Runtime};
 
 use crate::bench::{Bench, container, eventually, shell};
 
@@ -139,10 +139,14 @@ async fn a_container_is_in_its_cgroup_from_the_start() {
         cpu_millis: Some(500),
         memory_bytes: Some(64 << 20),
         swap_bytes: Some(0),
-        pids: Some(50),
         cpus: vec![0],
     };
-    let spec = ContainerSpec { limits, ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000") };
+    let pod_limits = PodLimits { pids: Some(50) };
+    let spec = ContainerSpec {
+        limits,
+        pod_limits,
+        ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000")
+    };
     let id = bench.start(&spec);
     let place = format!("muster/{}/main", id.pod);
     assert!(bench.line(&id, "0::").await.ends_with(&place));

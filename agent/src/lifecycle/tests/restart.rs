@@ -82,7 +82,8 @@ fn a_start_that_fails_is_an_end_that_waits() {
     bench.unstartable.push("main".to_owned());
     let mut steps = bench.steps();
     steps.sort();
-    let expected = ["release b but files", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
+    let expected =
+        ["release b but files", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
     assert_eq!(steps, expected);
     bench.advance(10);
     assert_eq!(bench.steps()[0], "start a/main#1");

@@ -51,7 +51,7 @@ impl Inner {
         let cgroup = match &self.tree {
             None => None,
             Some(tree) => Some(
-                tree.create(id, &Limits { cpus: cpus.to_vec(), ..spec.limits.clone() })
+                tree.create(id, &Limits { cpus: cpus.to_vec(), ..spec.limits.clone() }, &spec.pod_limits)
                     .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
             ),
         };
