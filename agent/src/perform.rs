@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_proto::name::Uid;
-use muster_proto::pod::{Container, Pod};
+use muster_proto::pod::{Container, Pod, requests};
 use muster_proto::quantity::Resources;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -70,7 +70,7 @@ impl Hands {
             working_dir: container.working_dir.clone(),
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
-            pod_limits: PodLimits { pids: self.pod_max_pids },
+            pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
         let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
         // Whoever runs on the container's own CPUs leaves before it comes.
@@ -226,6 +226,11 @@ fn spare(listed: &[Workload], over: &BTreeSet<Uid>) -> Vec<ContainerId> {
 fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<ContainerId> {
     let attempts = runtime.list().into_iter().map(|workload| workload.id);
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
+}
+
+fn pod_limits(pod: &Pod) -> PodLimits {
+    let asked = requests::amount(&requests::of(&pod.spec), "cpu");
+    PodLimits { cpu_request_millis: u64::try_from(asked.milli()).unwrap_or(0), pids: None }
 }
 
 fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {

@@ -118,7 +118,7 @@ pub struct ContainerSpec {
 /// What a container may take; `None` and empty mean no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Thousandths of a CPU the container asked for: its weight when CPUs are scarce.
+    /// Thousandths of a CPU the container asked for: its weight within its pod when CPUs are scarce.
     pub cpu_request_millis: Option<u64>,
     /// Thousandths of a CPU it gets at most.
     pub cpu_millis: Option<u64>,
@@ -132,6 +132,8 @@ pub struct Limits {
 /// What a pod may take, all its containers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
+    /// Thousandths of a CPU that its containers asked for in all: its weight beside other pods.
+    pub cpu_request_millis: u64,
     /// Processes and threads; `None` means no limit.
     pub pids: Option<u64>,
 }

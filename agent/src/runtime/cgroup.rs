@@ -178,6 +178,9 @@ fn write_all(cgroup: &Path, settings: Vec<(&'static str, String)>) -> io::Result
 /// What to write into which file of a pod's cgroup for its limits to hold.
 fn pod_settings(limits: &PodLimits, controllers: &[&str]) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
+    if controllers.contains(&"cpu") {
+        settings.push(("cpu.weight", cpu_weight(limits.cpu_request_millis).to_string()));
+    }
     if controllers.contains(&"pids") {
         // Said anew with each container: the agent may have been started with another limit since.
         settings.push(("pids.max", limits.pids.map_or("max".to_owned(), |pids| pids.to_string())));
@@ -189,9 +192,9 @@ fn pod_settings(limits: &PodLimits, controllers: &[&str]) -> Vec<(&'static str, 
 fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if controllers.contains(&"cpu") {
-        if let Some(millis) = limits.cpu_request_millis {
-            settings.push(("cpu.weight", cpu_weight(millis).to_string()));
-        }
+        // Who asks for nothing is left what nobody needs who asked; the kernel's own default would outweigh both.
+        let asked = limits.cpu_request_millis.unwrap_or(0);
+        settings.push(("cpu.weight", cpu_weight(asked).to_string()));
         if let Some(millis) = limits.cpu_millis {
             let quota = millis.saturating_mul(CPU_PERIOD / 1000).max(MIN_CPU_QUOTA);
             settings.push(("cpu.max", format!("{quota} {CPU_PERIOD}")));
@@ -280,17 +283,27 @@ mod tests {
         ]
         .map(|(file, value)| (file, value.to_owned()));
         assert_eq!(settings(&limits(), &ALL, true), expected);
-        assert_eq!(settings(&Limits::default(), &ALL, true), [], "no limits, no words");
+        let least = [("cpu.weight", "1".to_owned())];
+        assert_eq!(settings(&Limits::default(), &ALL, true), least, "no request, the least weight");
     }
 
     #[test]
     fn processes_are_limited_for_the_whole_pod() {
         for (pids, expected) in [(Some(100), "100"), (None, "max")] {
-            let asked = pod_settings(&PodLimits { pids }, &ALL);
+            let asked = pod_settings(&PodLimits { pids, cpu_request_millis: 0 }, &["pids"]);
             assert_eq!(asked, [("pids.max", expected.to_owned())]);
         }
-        let others = ["cpu", "memory", "cpuset"];
-        assert_eq!(pod_settings(&PodLimits { pids: Some(100) }, &others), []);
+        let limits = PodLimits { pids: Some(100), cpu_request_millis: 1 };
+        assert_eq!(pod_settings(&limits, &["memory", "cpuset"]), []);
+    }
+
+    #[test]
+    fn pods_weigh_what_they_asked_for_and_those_that_asked_for_nothing_the_least() {
+        let weight = |cpu_request_millis| {
+            let limits = PodLimits { pids: None, cpu_request_millis };
+            pod_settings(&limits, &["cpu"]).pop().unwrap().1.parse::<u64>().unwrap()
+        };
+        assert_eq!((weight(0), weight(1000), weight(4000)), (1, 39, 157));
     }
 
     #[test]
@@ -307,7 +320,8 @@ mod tests {
     #[test]
     fn a_sliver_of_cpu_is_rounded_up_to_what_the_kernel_takes() {
         let sliver = Limits { cpu_millis: Some(1), ..Limits::default() };
-        assert_eq!(settings(&sliver, &ALL, true), [("cpu.max", "1000 100000".to_owned())]);
+        let asked = settings(&sliver, &ALL, true);
+        assert!(asked.contains(&("cpu.max", "1000 100000".to_owned())), "{asked:?}");
     }
 
     #[test]

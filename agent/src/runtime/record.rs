@@ -293,7 +293,7 @@ mod tests {
             working_dir: String::new(),
             own_grace_seconds: Some(30),
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
-            pod_limits: PodLimits { pids: Some(9) },
+            pod_limits: PodLimits { cpu_request_millis: 500, pids: Some(9) },
         }
     }
 

@@ -141,7 +141,7 @@ async fn a_container_is_in_its_cgroup_from_the_start() {
         swap_bytes: Some(0),
         cpus: vec![0],
     };
-    let pod_limits = PodLimits { pids: Some(50) };
+    let pod_limits = PodLimits { cpu_request_millis: 100, pids: Some(50) };
     let spec = ContainerSpec {
         limits,
         pod_limits,
