@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::lifecycle::{Action, Outcome};
-use crate::priority;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
+use crate::{oom, priority};
 
 pub mod call;
 
@@ -70,6 +70,7 @@ impl Hands {
             working_dir: container.working_dir.clone(),
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
+            oom_score_adj: oom::score_adj(pod, container, self.swap.memory_total),
             pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
         let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));

@@ -110,6 +110,9 @@ pub struct ContainerSpec {
     #[serde(default)]
     pub own_grace_seconds: Option<u64>,
     pub limits: Limits,
+    /// How soon the kernel ends it when memory is short: from -1000, never, to 1000, first.
+    #[serde(default)]
+    pub oom_score_adj: i32,
     /// What all containers of its pod may take together.
     #[serde(default)]
     pub pod_limits: PodLimits,

@@ -293,6 +293,7 @@ mod tests {
             working_dir: String::new(),
             own_grace_seconds: Some(30),
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
+            oom_score_adj: 999,
             pod_limits: PodLimits { cpu_request_millis: 500, pids: Some(9) },
         }
     }

@@ -147,6 +147,7 @@ pub(crate) fn container(command: &[&str]) -> ContainerSpec {
         working_dir: String::new(),
         own_grace_seconds: None,
         limits: Limits::default(),
+        oom_score_adj: 0,
         pod_limits: Default::default(),
     }
 }
