@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use muster_proto::quantity::{Quantity, Resources};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
 use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
@@ -145,6 +146,8 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let over = leave.over();
     let watchful = Watchful {
         machine: Arc::clone(&machine),
+        runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
+        reserved_memory: reserved_memory(&config.capacity),
         storage: config.state_dir.clone(),
         thresholds,
         transition: config.eviction.pressure_transition_period,
@@ -255,6 +258,13 @@ fn grants(config: &Config, machine: &dyn Machine, runtime: &dyn Runtime) -> Resu
         grants.learn(workload.id.pod, &workload.id.container, workload.cpus);
     }
     Ok(grants)
+}
+
+/// Memory that is kept for what is no pod, in bytes.
+fn reserved_memory(capacity: &config::CapacityConfig) -> u64 {
+    let of = |held: &Resources| held.get(capacity::MEMORY).map_or(0, Quantity::value);
+    let held = of(&capacity.system_reserved).saturating_add(of(&capacity.kube_reserved));
+    u64::try_from(held).unwrap_or(0)
 }
 
 /// What the hard thresholds keep back from pods.

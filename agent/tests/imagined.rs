@@ -104,6 +104,33 @@ async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pods_that_use_up_the_memory_that_is_for_them_are_a_shortage_of_memory() {
+    let flags = ["--eviction-hard=allocatableMemory.available<15Gi", "--system-reserved=memory=1Gi"];
+    let world = World::ready(&flags).await;
+    assert!(!holds(&world.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and nobody uses any");
+    world.bind("a", asks(&[]), "exec sleep 60").await;
+    world.pod_that("a", |pod| pod.status.phase == PodPhase::Running).await;
+    world.node_that("what the pod uses is missing", |node| holds(node, "MemoryPressure")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_signal_of_the_disk_is_watched() {
+    for signal in ["nodefs", "imagefs", "containerfs"] {
+        for (threshold, what) in [("available<10%", "bytes"), ("inodesFree<5%", "inodes")] {
+            let world = World::new().await;
+            world.machine.change(|facts| match what {
+                "bytes" => facts.disk.available_bytes = GI,
+                _ => facts.disk.inodes_free = 10,
+            });
+            world.start(&[&format!("--eviction-hard={signal}.{threshold}")]).await.unwrap();
+            world
+                .node_that(&format!("{signal} is short of {what}"), |node| holds(node, "DiskPressure"))
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s066_a_machine_short_of_memory_takes_only_who_asked_for_some() {
     let world = World::new().await;
     world.machine.change(|facts| facts.memory_available = 99 * MI);
