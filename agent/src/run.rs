@@ -241,7 +241,8 @@ fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
     let (hard, soft) = (joined(&eviction.hard), joined(&eviction.soft));
     let (soft_grace, min_reclaim) = (joined(&eviction.soft_grace_period), joined(&eviction.minimum_reclaim));
     pressure::thresholds(&pressure::Flags {
-        hard: (!eviction.hard.is_empty()).then_some(hard.as_str()),
+        // The flag has the default; nothing at all is meant.
+        hard: Some(hard.as_str()),
         soft: &soft,
         soft_grace: &soft_grace,
         min_reclaim: &min_reclaim,

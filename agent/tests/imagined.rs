@@ -114,6 +114,16 @@ async fn pods_that_use_up_the_memory_that_is_for_them_are_a_shortage_of_memory()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn thresholds_that_are_set_to_nothing_are_off() {
+    let world = World::new().await;
+    world.machine.change(|facts| facts.memory_available = MI);
+    world.start(&["--eviction-hard="]).await.unwrap();
+    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    assert_eq!(node.status.allocatable["memory"], node.status.capacity["memory"], "nothing is kept back");
+    assert!(!holds(&node, "MemoryPressure"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_signal_of_the_disk_is_watched() {
     for signal in ["nodefs", "imagefs", "containerfs"] {
         for (threshold, what) in [("available<10%", "bytes"), ("inodesFree<5%", "inodes")] {
