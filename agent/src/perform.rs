@@ -55,6 +55,10 @@ impl Hands {
         let container = pod.spec.all_containers().find(|container| container.name == name);
         let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
         let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
+        let env = match environment(container) {
+            Ok(env) => env,
+            Err(message) => return Outcome::Failed { message },
+        };
         let claimed = lock(&self.grants).claim(pod, name);
         let cpus = match claimed {
             Ok(cpus) => cpus,
@@ -66,7 +70,7 @@ impl Hands {
             pod_name: pod.meta.name.clone(),
             command: container.command.clone(),
             args: container.args.clone(),
-            env: container.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
+            env,
             working_dir: container.working_dir.clone(),
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
@@ -229,6 +233,26 @@ fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<Contain
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
 }
 
+/// The variables of a container. One whose value is kept elsewhere is refused: empty, it would be taken for one.
+fn environment(container: &Container) -> Result<Vec<(String, String)>, String> {
+    let variables = container.env.iter().map(|variable| {
+        let kept_in = match &variable.value_from {
+            None => return Ok((variable.name.clone(), variable.value.clone())),
+            Some(from) => match (&from.secret_key_ref, &from.config_map_key_ref) {
+                (Some(key), _) => format!("of the secret {}", key.name),
+                (None, Some(key)) => format!("of the config map {}", key.name),
+                (None, None) => "of something unknown".to_owned(),
+            },
+        };
+        Err(format!(
+            "container {}: the variable {} takes the value {kept_in}, and this runtime knows neither secrets nor config \
+             maps: give it a value",
+            container.name, variable.name
+        ))
+    });
+    variables.collect()
+}
+
 fn pod_limits(pod: &Pod) -> PodLimits {
     let asked = requests::amount(&requests::of(&pod.spec), "cpu");
     PodLimits { cpu_request_millis: u64::try_from(asked.milli()).unwrap_or(0), pids: None }
@@ -253,7 +277,8 @@ mod tests {
 
     use super::*;
     use crate::runtime::{Exit, ExitReason, Started, State};
-    use crate::samples::uid;
+    use crate::samples::{container, uid};
+    use muster_proto::pb;
 
     fn workload(container: &str, attempt: u32, is_over: bool) -> Workload {
         let at = Timestamp::UNIX_EPOCH;
@@ -297,6 +322,25 @@ mod tests {
         let all = [(text("x"), 0), (text("x"), 1), (text("y"), 0)];
         assert_eq!(swept(&[uid("a")]), all, "of a pod that is over nothing is kept");
     }
+    #[test]
+    fn a_variable_whose_value_is_elsewhere_is_refused_by_name() {
+        let key = Some(pb::KeySelector { name: "token".to_owned(), key: "k".to_owned() });
+        let plain = pb::EnvVar { name: "A".to_owned(), value: "1".to_owned(), value_from: None };
+        let mut container = container("main");
+        container.env = vec![plain.clone()];
+        assert_eq!(environment(&container), Ok(vec![("A".to_owned(), "1".to_owned())]));
+        for (from, expected) in [
+            (pb::EnvVarSource { secret_key_ref: key.clone(), config_map_key_ref: None }, "secret token"),
+            (pb::EnvVarSource { secret_key_ref: None, config_map_key_ref: key }, "config map token"),
+            (pb::EnvVarSource::default(), "unknown"),
+        ] {
+            let variable = pb::EnvVar { name: "B".to_owned(), value_from: Some(from), ..Default::default() };
+            container.env = vec![plain.clone(), variable];
+            let refused = environment(&container).unwrap_err();
+            assert!(refused.contains("variable B") && refused.contains(expected), "{refused}");
+        }
+    }
+
     #[test]
     fn of_earlier_attempts_the_last_is_kept() {
         let listed = [
