@@ -82,7 +82,7 @@ impl Link {
             match self.try_register(&initial).await {
                 Ok(Some(node)) => {
                     tracing::info!(node = %self.settings.name, "registered");
-                    self.tell(&node, notices).await;
+                    self.tell(&node, notices);
                     return node;
                 }
                 Ok(None) => {}
@@ -169,12 +169,18 @@ impl Link {
         computed
     }
 
-    /// Records what happened to the node.
-    async fn tell(&self, node: &Node, notices: Vec<Notice>) {
-        for Notice { kind, reason, message } in notices {
-            let about = tell::node(self.settings.name.clone(), node.meta.uid);
-            tell::record(&self.client, tell::event(about, kind, reason, message)).await;
+    /// Records what happened to the node, beside everything else: telling must neither fail nor delay the deed.
+    fn tell(&self, node: &Node, notices: Vec<Notice>) {
+        if notices.is_empty() {
+            return;
         }
+        let (client, name, uid) = (self.client.clone(), self.settings.name.clone(), node.meta.uid);
+        tokio::spawn(async move {
+            for Notice { kind, reason, message } in notices {
+                let about = tell::node(name.clone(), uid);
+                tell::record(&client, tell::event(about, kind, reason, message)).await;
+            }
+        });
     }
 }
 

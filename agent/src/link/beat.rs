@@ -332,7 +332,7 @@ impl Beat<'_> {
         if let Decision::Post(why) = self.reporter.decide(view, self.link.clock.mono()) {
             self.send(node, labels_repaired.then_some(labels), why).await?;
         }
-        self.link.tell(node, notices).await;
+        self.link.tell(node, notices);
         Ok(())
     }
 
