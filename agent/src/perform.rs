@@ -182,13 +182,14 @@ fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
 /// Keeps containers without CPUs of their own to what is left, one caller after the other: starts go on beside each
 /// other, and the last to share must be the last to have looked.
 fn share_rest(runtime: &dyn Runtime, grants: &Mutex<Grants>) {
-    let grants = lock(grants);
-    share(runtime, &grants.shared());
+    share(runtime, &lock(grants));
 }
 
-/// Keeps containers without CPUs of their own to these. One that cannot be moved runs on all the same.
-pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
-    if let Err(error) = runtime.share(cpus) {
+/// Keeps containers without CPUs of their own to what is left. One that cannot be moved runs on all the same.
+pub fn share(runtime: &dyn Runtime, grants: &Grants) {
+    if grants.is_on()
+        && let Err(error) = runtime.share(&grants.shared())
+    {
         tracing::warn!(%error, "containers run on CPUs that others have for themselves");
     }
 }

@@ -120,7 +120,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), ground.shim);
     let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
     let grants = grants(&config, &*machine, &*runtime)?;
-    share(&*runtime, &grants.shared());
+    share(&*runtime, &grants);
     let limitations = runtime.limitations();
     for limitation in &limitations {
         tracing::warn!("{limitation}");

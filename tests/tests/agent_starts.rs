@@ -1,4 +1,4 @@
-//! Starts that take long, and what becomes of the rest of the node meanwhile.
+//! Starts, of containers and of agents: what they hold up, and what they leave alone.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A store, and an agent whose node is ready.
 struct World {
     _directory: TempDir,
-    _store: StoreProcess,
+    store: StoreProcess,
     home: Home,
     api: Api,
 }
@@ -27,9 +27,14 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let store = Launch::on(directory.path()).start();
         let (api, home) = (store.api(), Home::new());
-        let agent = home.agent("n1", &store.url()).start();
-        node_where(&api, "n1", "it is ready", is_ready).await;
-        (World { _directory: directory, _store: store, home, api }, agent)
+        let world = World { _directory: directory, store, home, api };
+        let agent = world.agent();
+        node_where(&world.api, "n1", "it is ready", is_ready).await;
+        (world, agent)
+    }
+
+    fn agent(&self) -> AgentProcess {
+        self.home.agent("n1", &self.store.url()).start()
     }
 
     /// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.
@@ -100,4 +105,27 @@ async fn a_start_that_hangs_is_ended_with_its_pod() {
     })
     .await;
     assert!(agent.workloads().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chose() {
+    let allowed = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap().trim().to_owned()
+    };
+    let (world, agent) = World::new().await;
+    let first = allowed(std::process::id().cast_signed()).split([',', '-']).next().unwrap().to_owned();
+    let pinned = sleeper("a").spec(|spec| {
+        spec.containers[0].command = ["taskset", "-c", &first, "sleep", "1000"].map(str::to_owned).to_vec();
+    });
+    world.api.create(pinned).await.unwrap();
+    let pid = agent.process_of("a").await;
+    eventually(PATIENCE, "it has chosen", || async { (allowed(pid) == first).then_some(()) }).await;
+    agent.kill();
+    let agent = world.agent();
+    assert_eq!(agent.process_of("a").await, pid);
+    world.api.create(sleeper("b")).await.unwrap();
+    agent.process_of("b").await;
+    assert_eq!(allowed(pid), first);
 }
