@@ -39,7 +39,8 @@ pub trait Runtime: Send + Sync {
     fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError>;
 
     /// Ends a container and everything it started, at once. Its end is announced through
-    /// [`changes`](Runtime::changes) when nothing of it is left. One that is still starting then fails to.
+    /// [`changes`](Runtime::changes) when nothing of it is left. One that is still starting then fails to. A hook of it
+    /// that still runs ends too, also when the container has ended before.
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Runs a command beside a running container, with its environment and within its limits, and waits for it. When

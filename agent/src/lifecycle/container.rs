@@ -143,6 +143,11 @@ impl Track {
         matches!(self.state, State::Starting | State::Running { .. })
     }
 
+    /// Whether its hook outlived it.
+    pub(super) fn has_stray_hook(&self) -> bool {
+        self.hook == Hook::Running && !self.is_alive()
+    }
+
     pub(super) fn is_running(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }

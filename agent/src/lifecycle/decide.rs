@@ -100,6 +100,7 @@ fn start(entry: &Entry, pod: &Arc<Pod>, container: &Container, now: Mono, plan: 
 /// The end of a pod, step by step; each step waits for what came of the one before.
 fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     if entry.is_alive() {
+        end_stray_hooks(entry, now.mono, plan);
         let deadline = entry.deadline().unwrap_or(now.mono);
         if now.mono >= deadline {
             kill(entry, now.mono, plan);
@@ -139,10 +140,21 @@ fn announcing(entry: &Entry, deadline: Mono) -> Option<Mono> {
 
 fn kill(entry: &Entry, now: Mono, plan: &mut Plan) {
     for (name, track) in entry.containers.iter().filter(|(_, track)| track.is_alive()) {
-        let again = track.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
-        if due(again.max(track.retry.not_before), now, plan) {
-            plan.push(Action::Kill { uid: entry.uid, container: name.clone() });
-        }
+        kill_one(entry, name, track, now, plan);
+    }
+}
+
+fn kill_one(entry: &Entry, name: &str, track: &Track, now: Mono, plan: &mut Plan) {
+    let again = track.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
+    if due(again.max(track.retry.not_before), now, plan) {
+        plan.push(Action::Kill { uid: entry.uid, container: name.to_owned() });
+    }
+}
+
+/// A hook ends with its container: there is nothing left to prepare for the end.
+fn end_stray_hooks(entry: &Entry, now: Mono, plan: &mut Plan) {
+    for (name, track) in entry.containers.iter().filter(|(_, track)| track.has_stray_hook()) {
+        kill_one(entry, name, track, now, plan);
     }
 }
 

@@ -143,7 +143,7 @@ impl Entry {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.containers.values().any(Track::is_alive)
+        self.containers.values().any(|track| track.is_alive() || track.has_stray_hook())
     }
 
     /// Whether nothing of the pod but files is left on the machine, and nothing will be again.

@@ -98,6 +98,8 @@ struct Entry {
     is_this_boot: bool,
     /// Who is at its start, if that is us.
     starter: Option<ProcessKey>,
+    /// Its hook, while that runs.
+    hook: Option<ProcessKey>,
     stage: Stage,
 }
 
@@ -218,6 +220,10 @@ impl Runtime for ProcessRuntime {
 
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let entry = self.inner.entry(id)?;
+        if let Some(hook) = entry.hook {
+            hook.signal_group(Signal::Kill.to_rustix())
+                .map_err(RuntimeError::machine(format!("end the hook of {id}")))?;
+        }
         if let (Stage::Starting, Some(starter)) = (&entry.stage, entry.starter) {
             return self.inner.give_up(id, starter);
         }
@@ -244,7 +250,9 @@ impl Runtime for ProcessRuntime {
             Stage::Running(_) => {
                 let mut shim = self.inner.shim_for(&self.inner.files(id));
                 shim.args(command).stdout(Stdio::null()).stderr(Stdio::null());
-                hook::run(shim, timeout).map_err(RuntimeError::machine(format!("run a hook of {id}")))
+                let ran = hook::run(shim, timeout, |hook| self.inner.set_hook(id, Some(hook)));
+                self.inner.set_hook(id, None);
+                ran.map_err(RuntimeError::machine(format!("run a hook of {id}")))
             }
         }
     }
@@ -338,6 +346,12 @@ impl Inner {
             Stage::Starting | Stage::Exited(_) => None,
         });
         running.collect()
+    }
+
+    fn set_hook(&self, id: &ContainerId, hook: Option<ProcessKey>) {
+        if let Some(entry) = self.table().get_mut(id) {
+            entry.hook = hook;
+        }
     }
 
     fn set_stage(&self, id: &ContainerId, stage: Stage) {

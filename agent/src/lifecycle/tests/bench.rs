@@ -201,8 +201,12 @@ impl Bench {
                         let failed = Outcome::Failed { message: "its shim died".to_owned() };
                         self.ledger.observe(&start, failed, self.now);
                     }
-                    None => self.ends(*uid, container, 0, 9),
+                    None if is_alive(&self.runtime[uid].containers[container]) => {
+                        self.ends(*uid, container, 0, 9)
+                    }
+                    None => {}
                 }
+                self.ledger.hook_ended(*uid, container);
                 Outcome::Done
             }
             Action::Release { uid, keeps_files } => {

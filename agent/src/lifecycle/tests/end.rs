@@ -329,3 +329,13 @@ fn what_a_pod_printed_stays_as_long_as_its_record() {
     assert_eq!((&steps[0], steps.last().unwrap()), (&"release a".to_owned(), &"delete a".to_owned()));
     assert!(bench.runtime.is_empty());
 }
+
+#[test]
+fn a_hook_ends_with_its_container_and_the_pod_waits_for_that() {
+    let mut bench = running(pod("a").containers(vec![container("main").hook()]));
+    bench.delete("a", 60);
+    assert_eq!(bench.steps(), ["report a Running", "hook a/main within 60s"]);
+    bench.exits("a", "main", 0);
+    let expected = ["kill a/main", "report a Running", "release a", "report a Succeeded", "delete a"];
+    assert_eq!(bench.steps(), expected);
+}

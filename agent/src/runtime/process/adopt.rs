@@ -51,6 +51,7 @@ impl Inner {
             own_grace: order.spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: run.is_none_or(|run| run.boot_id == self.boot_id),
             starter: None,
+            hook: None,
             stage: Stage::Starting,
         };
         let finding = find(path, self)?;

@@ -36,6 +36,7 @@ impl Inner {
             own_grace: spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: true,
             starter: None,
+            hook: None,
             stage: Stage::Starting,
         };
         table.insert(id.clone(), entry);
