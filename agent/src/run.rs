@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::TryFutureExt;
+use futures_util::future::{try_join, try_join_all};
 use muster_proto::quantity::{Quantity, Resources};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
@@ -39,6 +42,9 @@ use crate::topology::grants::Grants;
 use crate::topology::{Policy, TooManyNodes};
 use crate::watchful::Watchful;
 use crate::{cadence, config, pressure};
+
+/// How long threads that wait for something are waited for at the end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Why the agent could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -210,10 +216,11 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
 impl Running {
     /// Returns when the agent has stopped.
     pub async fn stopped(self) -> Result<(), RunError> {
-        self.serving.await.map_err(std::io::Error::other)??;
-        for task in self.loops {
-            task.await.map_err(std::io::Error::other)?;
-        }
+        // A loop that dies takes the rest along: a node that beats and runs nothing, or the other way round, is worse than
+        // one whose agent is started again.
+        let serving = async { Ok::<_, RunError>(self.serving.await.map_err(std::io::Error::other)??) };
+        let loops = try_join_all(self.loops).map_err(|error| RunError::Process(std::io::Error::other(error)));
+        try_join(serving, loops).await?;
         tracing::info!("muster-agent has stopped; what still runs here runs on");
         Ok(())
     }
@@ -227,12 +234,15 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
 /// The whole life of the `muster-agent` process.
 pub fn main(flags: &Flags) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let ran = runtime.block_on(async {
         let telemetry = telemetry::init("muster-agent", &flags.telemetry)?;
         let ran = run(Config::try_from(flags)?, Shutdown::on_signals()?).await;
         telemetry.shutdown().await;
         ran
-    })
+    });
+    // A stop hook or a resolver may keep a thread for long, and nobody is there any more to hear of it.
+    runtime.shutdown_timeout(LAST_WAIT);
+    ran
 }
 
 fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
@@ -279,4 +289,23 @@ fn reserve(thresholds: &[Threshold]) -> EvictionReserve {
         })
     };
     EvictionReserve { memory: share(Signal::MemoryAvailable), storage: share(Signal::NodefsAvailable) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_dies_ends_the_agent() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let loops = vec![
+            tokio::spawn(std::future::pending()),
+            tokio::spawn(async { panic!("what is known would be wrong for ever") }),
+        ];
+        let serving = tokio::spawn(std::future::pending());
+        let running = Running { address, http_address: address, serving, loops };
+        let ended = tokio::time::timeout(Duration::from_secs(60), running.stopped()).await;
+        let error = ended.expect("it ends").expect_err("with an error");
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
 }

@@ -1,14 +1,15 @@
 //! Starts, of containers and of agents: what they hold up, and what they leave alone.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where};
+use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
 use muster_tests::process::{Launch, StoreProcess};
 use muster_tests::{Api, Deletion, PATIENCE, Wire, eventually};
@@ -128,4 +129,24 @@ async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chos
     world.api.create(sleeper("b")).await.unwrap();
     agent.process_of("b").await;
     assert_eq!(allowed(pid), first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
+    let (world, agent) = World::new().await;
+    let mark = world.home.file("hook");
+    let hooked = sleeper("a").grace(300).spec(|spec| {
+        let body = format!("echo up > {}; exec sleep 300", mark.display());
+        let command = ["sh", "-c", &body].map(str::to_owned).to_vec();
+        let pre_stop = Some(pb::ExecAction { command });
+        spec.containers[0].lifecycle = Some(pb::Lifecycle { pre_stop });
+    });
+    world.api.create(hooked).await.unwrap();
+    let pid = agent.process_of("a").await;
+    world.api.delete::<pb::Pod>("default/a").await.unwrap();
+    eventually(PATIENCE, "its hook runs", || async { mark.exists().then_some(()) }).await;
+    let since = Instant::now();
+    assert!(agent.stop().success());
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert!(runs(pid), "what runs goes on running");
 }
