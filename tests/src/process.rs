@@ -335,20 +335,12 @@ impl StoreProcess {
 
     /// One metric of its HTTP port, by its name in the text.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-        value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+        metric(&self.metrics(), name)
     }
 
     /// All metrics of its HTTP port.
     pub fn metrics(&self) -> String {
-        let mut stream = TcpStream::connect(self.http_address()).expect("the HTTP port is open");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).expect("the HTTP port takes requests");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the HTTP port answers");
-        answer
+        metrics(self.http_address())
     }
 
     /// The memory it holds, in bytes.
@@ -373,6 +365,23 @@ impl fmt::Debug for StoreProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreProcess").field("pid", &self.child.id()).finish_non_exhaustive()
     }
+}
+
+/// All metrics of an HTTP port.
+pub(crate) fn metrics(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).expect("the HTTP port is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("the HTTP port takes requests");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the HTTP port answers");
+    answer
+}
+
+/// One of these metrics, by its name.
+pub(crate) fn metric(text: &str, name: &str) -> f64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
 }
 
 /// A connection that is made when first used. Must be called within a runtime.
