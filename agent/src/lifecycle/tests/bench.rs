@@ -202,7 +202,7 @@ impl Bench {
                         self.ledger.observe(&start, failed, self.now);
                     }
                     None if is_alive(&self.runtime[uid].containers[container]) => {
-                        self.ends(*uid, container, 0, 9)
+                        self.ends(*uid, container, 0, 9);
                     }
                     None => {}
                 }
