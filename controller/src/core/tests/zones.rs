@@ -135,6 +135,31 @@ fn s134_unless_it_does_not_count() {
 }
 
 #[test]
+fn s134_a_zone_in_which_nobody_counts_any_more_has_the_usual_rate_again() {
+    let mut stage = fleet(&[("z", 5, 3)]);
+    stage.run_until(60.0);
+    assert_eq!((stage.given_up().len(), stage.zone("z").rate), (0, 0.0));
+    for i in 0..5 {
+        stage.edit_node(&format!("z{i:03}"), |node| {
+            node.meta.labels.insert(label::EXCLUDE_DISRUPTION.to_owned(), String::new());
+        });
+    }
+    stage.run_until(100.0);
+    assert_eq!(times(&stage), [75.0, 85.0, 95.0], "the pass at 65 set the rate; the bucket was empty");
+}
+
+#[test]
+fn what_is_left_is_all_lost_also_when_the_others_were_deleted() {
+    // Where Kubernetes would go on with a001 and a002: those that are left were lost before.
+    let mut stage = fleet(&[("a", 3, 3), ("b", 1, 0)]);
+    stage.run_until(1.0).delete_node("b000");
+    assert_eq!(stage.taints("a000"), "unreachable:NS unreachable:NE");
+    stage.run_until(600.0);
+    assert!(stage.rooms().zones.is_disrupted());
+    assert_eq!((times(&stage), stage.taints("a000").as_str()), (vec![0.0], "unreachable:NS"));
+}
+
+#[test]
 fn s135_nodes_that_have_not_reported_yet_count_as_lost() {
     let mut stage = Stage::new();
     for name in ["a", "b", "c", "d"] {
