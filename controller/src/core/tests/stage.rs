@@ -45,6 +45,8 @@ pub(super) struct Stage {
     pub(super) notes: Vec<(u64, Note)>,
     /// Who tells of them, if anybody.
     pub(super) stories: Option<Stories>,
+    /// Each assessment of the zones, and when it was due: of each zone its name, its nodes, and how many are lost.
+    pub(super) passes: Vec<(u64, Vec<(String, usize, usize)>)>,
     heard: bool,
     /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
     pub(super) sure_of_itself: bool,
@@ -81,6 +83,7 @@ impl Stage {
             history: Vec::new(),
             notes: Vec::new(),
             stories: None,
+            passes: Vec::new(),
             heard: false,
             sure_of_itself: false,
         }
@@ -326,6 +329,7 @@ impl Stage {
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             let plan = self.core.decide(self.now());
+            self.note_pass();
             let again = self.core.decide(self.now());
             assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
             assert_eq!(again.notes, [], "nor noted");
@@ -351,6 +355,16 @@ impl Stage {
             }
         }
         panic!("it never settles: {:?}", self.history.iter().rev().take(5).collect::<Vec<_>>());
+    }
+
+    fn note_pass(&mut self) {
+        let Some(rooms) = self.core.rooms().filter(|rooms| rooms.next_pass > self.now().mono) else { return };
+        let due = rooms.next_pass - self.core.policy().monitor_period - at_ms(0).mono;
+        let due = due.as_millis() as u64;
+        if self.passes.last().is_none_or(|(last, _)| *last != due) {
+            let zones = rooms.zones.reports().map(|zone| (zone.key.zone, zone.nodes, zone.unhealthy));
+            self.passes.push((due, zones.collect()));
+        }
     }
 
     fn perform(&mut self, proposal: Proposal) {
