@@ -1,6 +1,5 @@
 //! The rooms together: who is told what, in which order they decide, and what they want of one node's record.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -40,8 +39,6 @@ pub struct Rooms {
     marks: Marks,
     /// Nodes that are silent and whose record may not say so.
     silent: Docket<Name>,
-    /// Those of them that were Ready until we wrote otherwise.
-    losing: BTreeSet<Name>,
     /// Nodes whose record may not be as the rooms want it.
     records: Docket<Name>,
     pub(crate) hold: Hold,
@@ -88,7 +85,6 @@ impl Rooms {
             collection: Collection::new(policy.collection.clone()),
             marks: Marks::default(),
             silent: Docket::default(),
-            losing: BTreeSet::new(),
             records: Docket::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
             catching_up_until: now.mono,
@@ -107,6 +103,7 @@ impl Rooms {
         // That a node was there before us is no event.
         rooms.events.clear();
         rooms.notes.clear();
+        rooms.marks = Marks::begin(world);
         if let Some(cidrs) = &mut rooms.cidrs {
             cidrs.start(world);
         }
@@ -170,9 +167,13 @@ impl Rooms {
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
                 self.notes.push(Note::Gone { node: name.clone() });
                 self.silent.forget(name);
-                self.losing.remove(name);
                 self.records.forget(name);
                 return;
+            }
+            (Some(old), Some(new)) if old.is_ready() && unknown::is_marked(new) => {
+                let message = format!("Node {name} status is now: NodeNotReady");
+                self.events.push(event(&**new, EventType::Normal, "NodeNotReady", message));
+                self.marks.node_lost(new, world);
             }
             _ => {}
         }
@@ -205,14 +206,6 @@ impl Rooms {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         match (outcome.room, &outcome.subject) {
             (Room::Health, Subject::Node(name, _)) => {
-                if self.losing.remove(name)
-                    && outcome.result.is_ok()
-                    && let Some(node) = world.node(name.as_str())
-                {
-                    let message = format!("Node {name} status is now: NodeNotReady");
-                    self.events.push(event(&**node, EventType::Normal, "NodeNotReady", message));
-                    self.marks.node_lost(node, world);
-                }
                 self.silent.settle(name, &outcome.result, now.mono);
             }
             (Room::Health, Subject::Pod(key, _)) => self.marks.settle(key, outcome, now.mono),
@@ -306,9 +299,6 @@ impl Rooms {
                 self.silent.forget(&name);
                 continue;
             };
-            if node.is_some_and(|node| node.is_ready()) {
-                self.losing.insert(name.clone());
-            }
             let subject = Subject::of_node(&marked);
             plan.propose(
                 Room::Health,

@@ -36,6 +36,8 @@ pub(super) struct Stage {
     agents: BTreeMap<String, Agent>,
     /// How many of the next writes of this kind fail.
     pub(super) failures: Vec<(&'static str, usize)>,
+    /// How many of the next writes of this kind are stored, and nobody is told.
+    answers_lost: Vec<(&'static str, usize)>,
     /// Proposals with this reason are kept instead of being performed.
     hold_back: Option<&'static str>,
     pub(super) held_back: Vec<Proposal>,
@@ -78,6 +80,7 @@ impl Stage {
             leases: HashMap::new(),
             agents: BTreeMap::new(),
             failures: Vec::new(),
+            answers_lost: Vec::new(),
             hold_back: None,
             held_back: Vec::new(),
             history: Vec::new(),
@@ -308,6 +311,11 @@ impl Stage {
         self.failures.push((why, times));
     }
 
+    /// The next writes whose reason is this are stored, and their answers lost.
+    pub(super) fn lose_answers(&mut self, why: &'static str, times: usize) {
+        self.answers_lost.push((why, times));
+    }
+
     /// Lets time pass, step by step.
     pub(super) fn run_until(&mut self, seconds: f64) -> &mut Stage {
         let end = (seconds * 1000.0) as u64;
@@ -374,13 +382,12 @@ impl Stage {
         let now = self.now();
         let span = self.stories.as_mut().map(|stories| stories.begin(&proposal, self.core.world(), now));
         let Proposal { room, subject, action, why } = proposal;
-        let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
-        let result = match failing {
-            Some((_, left)) => {
-                *left -= 1;
-                Err(Failure::Later("told to fail".to_owned()))
-            }
-            None => self.write(&subject, action),
+        let result = if is_next(&mut self.failures, &why) {
+            Err(Failure::Later("told to fail".to_owned()))
+        } else if is_next(&mut self.answers_lost, &why) {
+            self.write(&subject, action).and(Err(Failure::Unknown("the answer is lost".to_owned())))
+        } else {
+            self.write(&subject, action)
         };
         let outcome = Outcome { room, subject, result };
         span.iter().for_each(|span| story::end(span, &outcome));
@@ -527,6 +534,12 @@ impl Stage {
     pub(super) fn zone(&self, zone: &str) -> crate::zones::ZoneReport {
         self.rooms().zones.reports().find(|report| report.key.zone == zone).unwrap()
     }
+}
+
+/// Whether this is one of the next writes that something was announced for.
+fn is_next(announced: &mut [(&'static str, usize)], why: &str) -> bool {
+    let found = announced.iter_mut().find(|(announced, left)| *announced == why && *left > 0);
+    found.map(|(_, left)| *left -= 1).is_some()
 }
 
 fn short(taint: &str) -> String {
