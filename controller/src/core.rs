@@ -2,12 +2,13 @@
 //!
 //! [`Rooms`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
 //! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
-//! grace.
+//! grace. So they have when it was we who stood still.
 
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
+use muster_rpc::clock::Mono;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::Event;
 
@@ -43,6 +44,8 @@ pub struct Core {
 }
 
 /// How far the controller is from acting.
+    /// When they last decided.
+    decided_at: Mono,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
     /// Another leads.
@@ -67,6 +70,7 @@ impl Core {
     }
 
     pub fn observe(&mut self, news: News, now: Now) {
+            decided_at: Mono::ZERO,
         match news {
             News::Node(event) => {
                 let deltas = match event {
@@ -152,7 +156,8 @@ impl Core {
         }
         let rooms = match &mut self.rooms {
             Some(rooms) => {
-                if std::mem::take(&mut self.interrupted) {
+                let stood_still = pause > self.policy.longest_pause();
+                if std::mem::take(&mut self.interrupted) || stood_still {
                     rooms.resume(&self.world, &self.policy, now);
                 }
                 rooms
@@ -168,6 +173,7 @@ impl Core {
     /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
     /// version tells the store so.
     pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+        let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
         match &self.rooms {
             Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, now),
             _ => Some("nothing is judged now"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use muster_proto::event::Event;
@@ -24,8 +25,10 @@ use crate::time::Now;
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
 /// crowd out its heartbeats.
 const UNDER_WAY: usize = 128;
-/// News folded in before the next decision.
+/// News folded in at once.
 const BATCH: usize = 512;
+/// How often that is done before the next decision, at most: news that never stops must not keep us from acting.
+const BATCHES: usize = 128;
 /// The longest sleep: whoever forgot to ask to be woken is looked at all the same.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// Events that wait to be recorded; more than that are dropped, since nothing may depend on them.
@@ -82,6 +85,12 @@ impl Drive {
         let events = recorder(self.client.clone());
         let mut hands = self.take_office();
         loop {
+            // Nobody is judged by what lies unread.
+            let outcomes: Vec<Outcome> = arrived(&mut under_way, UNDER_WAY).collect();
+            self.observe(outcomes.into_iter().map(News::Outcome));
+            for chunk in arrived(&mut news, BATCHES) {
+                self.observe(chunk);
+            }
             let Plan { proposals, events: told, notes, wake_at } = self.decide();
             self.stories.tell(notes, self.shared.now());
             for event in told {
@@ -198,6 +207,11 @@ fn follow(client: &StoreClient) -> impl Stream<Item = News> + use<> {
     )
 }
 
+/// What a stream holds ready, so many items at most.
+fn arrived<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item = S::Item> {
+    std::iter::from_fn(move || stream.next().now_or_never().flatten()).take(most)
+}
+
 /// Records events beside the loop, a few at a time.
 fn recorder(client: StoreClient) -> mpsc::Sender<Event> {
     let (sender, receiver) = mpsc::channel::<Event>(EVENTS);
@@ -214,4 +228,22 @@ fn recorder(client: StoreClient) -> mpsc::Sender<Event> {
             .await;
     });
     sender
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[test]
+    fn all_that_has_arrived_is_taken_but_no_more_than_may_be() {
+        let arrives = |count: usize| stream::iter(0..count).chain(stream::pending());
+        for (arrived_by_now, most, taken) in [(0, 3, 0), (2, 3, 2), (3, 3, 3), (1000, 3, 3)] {
+            let mut stream = arrives(arrived_by_now);
+            assert_eq!(arrived(&mut stream, most).count(), taken, "{arrived_by_now} with {most} at most");
+        }
+        let mut ended = FuturesUnordered::<BoxFuture<'static, ()>>::new();
+        assert_eq!(arrived(&mut ended, 3).count(), 0, "nothing is under way");
+    }
 }

@@ -67,7 +67,7 @@ pub struct Hold {
 pub enum HoldCause {
     /// We have only begun to listen.
     Start,
-    /// We did not hear the store for a while.
+    /// We did not hear the store for a while, or stood still ourselves.
     Interruption,
 }
 
@@ -110,7 +110,7 @@ impl Rooms {
         rooms
     }
 
-    /// The store is heard again. Its silence was not the nodes'.
+    /// The store is heard again, or we are awake again. That silence was not the nodes'.
     pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
         self.renew_graces(world, policy, now.mono);
         self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };

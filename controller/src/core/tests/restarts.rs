@@ -71,6 +71,26 @@ fn a_store_that_is_not_heard_makes_nobody_silent() {
 }
 
 #[test]
+fn whoever_stood_still_takes_nobody_for_silent() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).kill("a");
+    stage.stand_still_until(100.0);
+    stage.run_until(149.0);
+    assert_eq!(stage.times("Unknown").len(), 0, "everybody has a new grace");
+    stage.run_until(300.0);
+    assert_eq!(stage.when("Unknown"), [(150.001, "a".to_owned())]);
+}
+
+#[test]
+fn a_short_pause_of_our_own_changes_nothing() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).kill("a");
+    stage.stand_still_until(35.0);
+    stage.run_until(100.0);
+    assert_eq!(stage.when("Unknown"), [(70.001, "a".to_owned())]);
+}
+
+#[test]
 fn whoever_seemed_silent_because_the_store_was_has_a_new_grace() {
     let mut stage = three(scenario_policy());
     // The store is gone before we notice: no renewal arrives and no write succeeds.

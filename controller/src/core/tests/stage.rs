@@ -155,6 +155,23 @@ impl Stage {
         self.act();
     }
 
+    /// The controller does not get to run while the fleet goes on; then it decides before it has read what it missed.
+    pub(super) fn stand_still_until(&mut self, seconds: f64) {
+        let end = (seconds * 1000.0) as u64;
+        self.heard = false;
+        while let beat = (self.millis / 10_000 + 1) * 10_000
+            && beat <= end
+        {
+            self.millis = beat;
+            for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+                self.beat(&name);
+            }
+        }
+        self.millis = end;
+        self.act();
+        self.find_the_store();
+    }
+
     fn synced(&mut self) {
         self.heard = true;
         let (now, revision) = (self.now(), self.version);
