@@ -7,16 +7,15 @@
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_proto::record::Record;
-use muster_rpc::clock::Mono;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::clock::Mono;
 use muster_store_client::Event;
 
 use crate::plan::{Answer, Outcome, Plan, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::time::Now;
-use crate::world::{Delta, World};
+use crate::world::{Delta, Reach, World};
 
 /// What reaches the core.
 #[derive(Clone, Debug)]
@@ -27,6 +26,8 @@ pub enum News {
     Lease(Event<Lease>),
     /// Whether it is for us to act.
     Leading(bool),
+    /// How far the store had come when it fell to us to act: nothing is judged by a world that is behind that.
+    Horizon(Reach),
     Outcome(Outcome),
 }
 
@@ -38,19 +39,21 @@ pub struct Core {
     pods_heard: bool,
     leases_heard: bool,
     leading: bool,
+    /// What the world must have been told before the rooms are built.
+    horizon: Reach,
     rooms: Option<Rooms>,
     /// There are rooms, and the store has not been heard since they last decided.
     interrupted: bool,
+    /// When they last decided.
+    decided_at: Mono,
 }
 
 /// How far the controller is from acting.
-    /// When they last decided.
-    decided_at: Mono,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
     /// Another leads.
     Standby,
-    /// The store is not heard.
+    /// The store is not heard, or has not told yet what was done before it fell to us to act.
     Blind,
     Judging,
 }
@@ -64,13 +67,14 @@ impl Core {
             pods_heard: false,
             leases_heard: false,
             leading: false,
+            horizon: Reach::default(),
             rooms: None,
             interrupted: false,
+            decided_at: Mono::ZERO,
         }
     }
 
     pub fn observe(&mut self, news: News, now: Now) {
-            decided_at: Mono::ZERO,
         match news {
             News::Node(event) => {
                 let deltas = match event {
@@ -78,7 +82,12 @@ impl Core {
                     Event::Gone { key, uid, revision, .. } => {
                         self.world.remove_node(&key.name, uid, revision)
                     }
-                    other => return hears(&mut self.nodes_heard, &mut self.interrupted, &other),
+                    Event::Synced { revision } => {
+                        self.world.reach_nodes(revision);
+                        self.nodes_heard = true;
+                        return;
+                    }
+                    Event::Lost(_) => return lose(&mut self.nodes_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
@@ -86,7 +95,12 @@ impl Core {
                 let deltas = match event {
                     Event::Applied { record, .. } => self.world.apply_pod(record),
                     Event::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
-                    other => return hears(&mut self.pods_heard, &mut self.interrupted, &other),
+                    Event::Synced { revision } => {
+                        self.world.reach_pods(revision);
+                        self.pods_heard = true;
+                        return;
+                    }
+                    Event::Lost(_) => return lose(&mut self.pods_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
@@ -95,8 +109,10 @@ impl Core {
                 self.leading = leading;
                 if !leading {
                     self.rooms = None;
+                    self.horizon = Reach::default();
                 }
             }
+            News::Horizon(horizon) => self.horizon = horizon,
             News::Outcome(outcome) => self.settle(&outcome, now),
         }
     }
@@ -119,7 +135,9 @@ impl Core {
                     rooms.forget_renewal(&key.name);
                 }
             }
-            other => hears(&mut self.leases_heard, &mut self.interrupted, other),
+            Event::Synced { .. } => self.leases_heard = true,
+            Event::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
+            Event::Applied { .. } | Event::Gone { .. } => {}
         }
     }
 
@@ -154,6 +172,7 @@ impl Core {
         if self.stance() != Stance::Judging {
             return Plan::default();
         }
+        let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
         let rooms = match &mut self.rooms {
             Some(rooms) => {
                 let stood_still = pause > self.policy.longest_pause();
@@ -164,6 +183,7 @@ impl Core {
             }
             none => {
                 self.interrupted = false;
+                self.horizon = Reach::default();
                 none.insert(Rooms::begin(&self.world, &self.policy, now))
             }
         };
@@ -173,7 +193,6 @@ impl Core {
     /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
     /// version tells the store so.
     pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
-        let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
         match &self.rooms {
             Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, now),
             _ => Some("nothing is judged now"),
@@ -183,11 +202,16 @@ impl Core {
     pub fn stance(&self) -> Stance {
         if !self.leading {
             Stance::Standby
-        } else if self.nodes_heard && self.pods_heard && self.leases_heard {
+        } else if self.is_in_step() && self.world.told().covers(self.horizon) {
             Stance::Judging
         } else {
             Stance::Blind
         }
+    }
+
+    /// Whether every stream is heard.
+    pub fn is_in_step(&self) -> bool {
+        self.nodes_heard && self.pods_heard && self.leases_heard
     }
 
     pub fn world(&self) -> &World {
@@ -204,16 +228,10 @@ impl Core {
     }
 }
 
-/// Whether a stream is in step, and whether that was ever not so.
-fn hears<R: Record>(heard: &mut bool, interrupted: &mut bool, event: &Event<R>) {
-    match event {
-        Event::Synced { .. } => *heard = true,
-        Event::Lost(_) => {
-            *heard = false;
-            *interrupted = true;
-        }
-        Event::Applied { .. } | Event::Gone { .. } => {}
-    }
+/// A stream tells nothing any more.
+fn lose(heard: &mut bool, interrupted: &mut bool) {
+    *heard = false;
+    *interrupted = true;
 }
 
 fn is_of_a_node(lease: &Lease) -> bool {

@@ -83,7 +83,7 @@ impl Stories {
                 self.leading = *leading;
                 self.open.clear();
             }
-            News::Node(_) | News::Pod(_) | News::Lease(_) | News::Outcome(_) => {}
+            News::Node(_) | News::Pod(_) | News::Lease(_) | News::Horizon(_) | News::Outcome(_) => {}
         }
     }
 

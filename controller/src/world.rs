@@ -37,9 +37,23 @@ pub struct World {
     /// When each node's lease was last renewed, whether or not there is such a node.
     renewals: HashMap<Name, Timestamp>,
     tally: Tally,
-    /// How far the streams have told of nodes and of pods.
-    nodes_told: u64,
-    pods_told: u64,
+    told: Reach,
+}
+
+/// How far the streams have told of nodes and of pods: everything up to these revisions is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    pub nodes: u64,
+    pub pods: u64,
+}
+
+impl Reach {
+    /// Further than any stream ever tells.
+    pub const NEVER: Reach = Reach { nodes: u64::MAX, pods: u64::MAX };
+
+    pub fn covers(self, other: Reach) -> bool {
+        self.nodes >= other.nodes && self.pods >= other.pods
+    }
 }
 
 /// How many nodes say what of themselves.
@@ -92,6 +106,20 @@ impl World {
         self.pods.len()
     }
 
+    pub fn told(&self) -> Reach {
+        self.told
+    }
+
+    /// The stream of nodes has told everything up to there.
+    pub fn reach_nodes(&mut self, revision: u64) {
+        self.told.nodes = revision;
+    }
+
+    /// The stream of pods has told everything up to there.
+    pub fn reach_pods(&mut self, revision: u64) {
+        self.told.pods = revision;
+    }
+
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -104,23 +132,23 @@ impl World {
     /// A node as a write of our own returned it. What the stream has passed by already is no news: had it lasted, it
     /// would be here.
     pub fn learn_node(&mut self, node: Node) -> Vec<Delta> {
-        if node.meta.resource_version > self.nodes_told { self.put_node(node) } else { Vec::new() }
+        if node.meta.resource_version > self.told.nodes { self.put_node(node) } else { Vec::new() }
     }
 
     /// A pod as a write of our own returned it.
     pub fn learn_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        if pod.meta.resource_version > self.pods_told { self.put_pod(pod) } else { Vec::new() }
+        if pod.meta.resource_version > self.told.pods { self.put_pod(pod) } else { Vec::new() }
     }
 
     /// A node as the stream tells of it.
     pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
-        self.nodes_told = self.nodes_told.max(node.meta.resource_version);
+        self.told.nodes = self.told.nodes.max(node.meta.resource_version);
         self.put_node(node)
     }
 
     /// A pod as the stream tells of it.
     pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        self.pods_told = self.pods_told.max(pod.meta.resource_version);
+        self.told.pods = self.told.pods.max(pod.meta.resource_version);
         self.put_pod(pod)
     }
 
@@ -164,7 +192,7 @@ impl World {
 
     /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_node(&mut self, name: &Name, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.nodes_told = self.nodes_told.max(revision);
+        self.told.nodes = self.told.nodes.max(revision);
         if !self.nodes.get(name).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }
@@ -177,7 +205,7 @@ impl World {
 
     /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_pod(&mut self, key: &Key, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.pods_told = self.pods_told.max(revision);
+        self.told.pods = self.told.pods.max(revision);
         if !self.pods.get(key).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }

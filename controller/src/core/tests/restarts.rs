@@ -2,9 +2,13 @@ use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
 
+use muster_store_client::Event;
+
 use super::stage::{Stage, scenario_policy};
+use crate::core::{News, Stance};
 use crate::policy::Policy;
 use crate::samples::{for_unreachable, pod};
+use crate::world::Reach;
 
 fn three(policy: Policy) -> Stage {
     let mut stage = Stage::with(policy);
@@ -91,6 +95,28 @@ fn a_short_pause_of_our_own_changes_nothing() {
 }
 
 #[test]
+fn whoever_comes_to_lead_waits_for_what_was_written_before() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(10.0);
+    let (now, told) = (stage.now(), stage.core.world().told());
+    let last = Reach { nodes: told.nodes + 5, ..told };
+    for news in [News::Leading(false), News::Leading(true), News::Horizon(Reach::NEVER)] {
+        stage.core.observe(news, now);
+    }
+    stage.act();
+    assert_eq!(stage.core.stance(), Stance::Blind, "nobody knows yet how far that is");
+    stage.core.observe(News::Horizon(last), now);
+    for (revision, expected) in [(told.nodes + 4, Stance::Blind), (told.nodes + 5, Stance::Judging)] {
+        stage.core.observe(News::Node(Event::Synced { revision }), now);
+        stage.act();
+        assert_eq!(
+            (stage.core.stance(), stage.core.rooms().is_some()),
+            (expected, expected == Stance::Judging)
+        );
+    }
+}
+
+#[test]
 fn whoever_seemed_silent_because_the_store_was_has_a_new_grace() {
     let mut stage = three(scenario_policy());
     // The store is gone before we notice: no renewal arrives and no write succeeds.
@@ -156,7 +182,7 @@ fn evictions_that_fall_due_after_an_interruption_wait_for_the_fleet_to_be_heard(
 fn a_standby_does_nothing() {
     let mut stage = three(scenario_policy());
     let now = stage.now();
-    stage.core.observe(crate::core::News::Leading(false), now);
+    stage.core.observe(News::Leading(false), now);
     stage.kill("a");
     stage.run_until(300.0);
     assert_eq!(stage.times("Unknown").len(), 0);
