@@ -136,12 +136,13 @@ impl Drive {
         }
     }
 
-    /// Acts from now on as the leadership stands: each term of office begins anew. One that was won begins when it is
-    /// known how far the world must have come for it.
+    /// Acts from now on as the leadership stands: each term of office begins anew. One that follows another begins when it
+    /// is known how far the world must have come for it.
     fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Reach>>) {
         let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
         self.observe([News::Leading(false), News::Leading(leading)]);
-        let horizon = if leading && fence.is_some() {
+        let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
+        let horizon = if leading && !is_first {
             self.observe([News::Horizon(Reach::NEVER)]);
             horizon(self.client.clone(), self.shared.clone()).boxed().fuse()
         } else {
