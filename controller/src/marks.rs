@@ -24,7 +24,7 @@ impl Marks {
     /// is not well are its own business.
     pub fn begin(world: &World) -> Marks {
         let mut marks = Marks::default();
-        for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(|node| is_unknown(node))) {
+        for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {
             marks.pods.add(Key::of(&**pod));
         }
         marks

@@ -292,7 +292,7 @@ impl Session {
             stream.bore_fruit = true;
             match change {
                 Change::Bookmark { version } if self.progress => {
-                    events.push(Event::Synced { revision: version })
+                    events.push(Event::Synced { revision: version });
                 }
                 change => events.extend(tell(&mut self.known, change)),
             }
