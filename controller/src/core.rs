@@ -4,7 +4,9 @@
 //! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
 //! grace. So they have when it was we who stood still.
 
+use jiff::Timestamp;
 use muster_proto::lease::Lease;
+use muster_proto::name::{Name, Namespace};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
@@ -117,27 +119,39 @@ impl Core {
         }
     }
 
+    /// Takes in what arrived together, in its order. Renewals, most of what a fleet says, are looked up together.
+    pub fn observe_all(&mut self, news: impl IntoIterator<Item = News>, now: Now) {
+        let mut renewals = Vec::new();
+        for news in news {
+            if let News::Lease(Event::Applied { record, .. }) = &news
+                && let Some(renewal) = renewal(record)
+            {
+                renewals.push(renewal);
+            } else {
+                self.renew(&std::mem::take(&mut renewals), now);
+                self.observe(news, now);
+            }
+        }
+        self.renew(&renewals, now);
+    }
+
+    fn renew(&mut self, renewals: &[(Name, Timestamp)], now: Now) {
+        let numbers = self.world.apply_renewals(renewals);
+        if let Some(rooms) = &mut self.rooms {
+            rooms.observe_renewals(numbers.into_iter().flatten(), &self.world, &self.policy, now);
+        }
+    }
+
     fn observe_lease(&mut self, event: &Event<Lease>, now: Now) {
         match event {
-            Event::Applied { record, .. } if is_of_a_node(record) => {
-                let Some(renewed) = record.spec.renew_time else { return };
-                let name = &record.meta.name;
-                self.world.apply_renewal(name, renewed);
-                if let Some(rooms) = &mut self.rooms {
-                    rooms.observe_renewal(name, renewed, &self.world, &self.policy, now);
-                }
-            }
-            Event::Gone { key, .. }
-                if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) =>
-            {
-                self.world.remove_renewal(&key.name);
-                if let Some(rooms) = &mut self.rooms {
-                    rooms.forget_renewal(&key.name);
+            Event::Applied { record, .. } => self.renew(renewal(record).as_slice(), now),
+            Event::Gone { key, .. } => {
+                if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) {
+                    self.world.remove_renewal(&key.name);
                 }
             }
             Event::Synced { .. } => self.leases_heard = true,
             Event::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
-            Event::Applied { .. } | Event::Gone { .. } => {}
         }
     }
 
@@ -234,8 +248,11 @@ fn lose(heard: &mut bool, interrupted: &mut bool) {
     *interrupted = true;
 }
 
-fn is_of_a_node(lease: &Lease) -> bool {
-    lease.meta.namespace.as_ref().is_some_and(|namespace| namespace.as_str() == NODE_LEASE_NAMESPACE)
+/// Which node's lease it is and when it was renewed, if it is one and ever was.
+fn renewal(lease: &Lease) -> Option<(Name, Timestamp)> {
+    let namespace = lease.meta.namespace.as_ref().map(Namespace::as_str);
+    let renewed = lease.spec.renew_time.filter(|_| namespace == Some(NODE_LEASE_NAMESPACE))?;
+    Some((lease.meta.name.clone(), renewed))
 }
 
 #[cfg(test)]

@@ -172,11 +172,8 @@ impl Drive {
 
     fn observe(&mut self, news: impl IntoIterator<Item = News>) {
         let now = self.shared.now();
-        let mut core = self.shared.core();
-        for news in news {
-            self.stories.observe(&news, now);
-            core.observe(news, now);
-        }
+        let stories = &mut self.stories;
+        self.shared.core().observe_all(news.into_iter().inspect(|news| stories.observe(news, now)), now);
     }
 
     fn decide(&self) -> Plan {

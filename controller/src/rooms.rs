@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::name::Name;
@@ -16,14 +15,14 @@ use crate::conditions;
 use crate::docket::Docket;
 use crate::drain::Drains;
 use crate::eviction::Evictions;
-use crate::health::{Health, Heard, unknown};
+use crate::health::{Health, Heard, Silence, unknown};
 use crate::marks::Marks;
 use crate::note::Note;
 use crate::placement::Placement;
 use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
-use crate::world::{Change, Delta, World};
+use crate::world::{Change, Delta, Number, World};
 use crate::zones::{Turn, Zones, is_health_taint};
 
 #[derive(Debug)]
@@ -121,7 +120,9 @@ impl Rooms {
     fn renew_graces(&mut self, world: &World, policy: &Policy, now: Mono) {
         let status =
             |name: &Name| world.node(name.as_str())?.condition(types::READY).map(|ready| ready.status);
-        let unmarked = |name: &Name| status(name) != Some(ConditionStatus::Unknown);
+        let unmarked = |name: &Name| {
+            (status(name) != Some(ConditionStatus::Unknown)).then(|| world.number(name.as_str())).flatten()
+        };
         for name in self.health.refresh(policy, now, unmarked) {
             self.zones.set_silent(&name, false);
             self.silent.forget(&name);
@@ -148,7 +149,8 @@ impl Rooms {
     fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
         let node = change.either();
         let name = &node.meta.name;
-        let heard = self.health.observe(change, world.renewal(name.as_str()), policy, now);
+        let number = world.number(name.as_str()).expect("the world knows whom it tells of");
+        let heard = self.health.observe(change, number, world.renewal(name.as_str()).is_some(), policy, now);
         self.zones.observe(change, policy, now);
         if heard == Heard::Again {
             self.zones.set_silent(name, false);
@@ -183,24 +185,19 @@ impl Rooms {
         }
     }
 
-    pub fn observe_renewal(
+    pub fn observe_renewals(
         &mut self,
-        name: &Name,
-        renewed: Timestamp,
+        numbers: impl IntoIterator<Item = Number>,
         world: &World,
         policy: &Policy,
         now: Now,
     ) {
-        if self.health.observe_renewal(name, renewed, policy, now.mono) == Heard::Again {
-            self.zones.set_silent(name, false);
-            if world.node(name.as_str()).is_some_and(|node| node.is_ready()) {
-                self.notes.push(Note::Recovered { node: name.clone() });
+        for node in self.health.observe_renewals(numbers, policy, now.mono) {
+            self.zones.set_silent(&node, false);
+            if world.node(node.as_str()).is_some_and(|node| node.is_ready()) {
+                self.notes.push(Note::Recovered { node });
             }
         }
-    }
-
-    pub fn forget_renewal(&mut self, name: &Name) {
-        self.health.forget_lease(name);
     }
 
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
@@ -250,12 +247,9 @@ impl Rooms {
             return plan;
         }
         // Whoever fell silent by now counts before the zones are assessed.
-        for name in self.health.take_silent(policy, now.mono) {
+        for (name, Silence { heard_at, heard_by, .. }) in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
-            if let Some(silence) = self.health.silence(&name, policy) {
-                let (heard_at, heard_by) = (silence.heard_at, silence.heard_by);
-                plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
-            }
+            plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);

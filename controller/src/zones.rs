@@ -6,7 +6,7 @@
 //!
 //! To be given up is to get a NoExecute taint; eviction proper is the business of `eviction`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_proto::condition::{ConditionStatus, types};
@@ -20,13 +20,13 @@ use crate::limiter::Limiter;
 use crate::note::Note;
 use crate::policy::Policy;
 use crate::time::Now;
-use crate::world::Change;
+use crate::world::{Change, QuickMap};
 use crate::zone::{ZoneKey, ZoneState, assess, rate};
 
 #[derive(Clone, Debug, Default)]
 pub struct Zones {
     zones: BTreeMap<ZoneKey, Zone>,
-    nodes: HashMap<Name, Member>,
+    nodes: QuickMap<Name, Member>,
     /// Fell ill, or lost their taint, since the last pass.
     candidates: BTreeSet<Name>,
     /// Nodes whose record has a health taint that drives pods off.

@@ -43,7 +43,8 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
         return Some(account);
     };
     let view = View { core, rooms, node, ready, place, now };
-    let silence = rooms.health.silence(name, core.policy());
+    let silence =
+        core.world().number(name.as_str()).and_then(|number| rooms.health.silence(number, core.policy()));
     let marking = view.marking(silence);
     let taint = view.taint();
     account.summary = view.summary(silence, &taint);
