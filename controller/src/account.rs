@@ -91,7 +91,7 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
 fn stance(core: &Core, now: Now) -> (&'static str, String) {
     let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
         return match core.stance() {
-            Stance::Standby => ("Standby", "Another controller leads; this one only listens.".to_owned()),
+            Stance::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
             Stance::Blind => {
                 let reason =
                     "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
@@ -106,6 +106,24 @@ fn stance(core: &Core, now: Now) -> (&'static str, String) {
         ("Holding", hold_reason(rooms, core.world().node_count(), now))
     } else {
         ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
+    }
+}
+
+/// Why a controller does not act, going by whom the lease names. Whether that one is still alive nobody can tell before
+/// the lease has run out.
+pub fn standby(controller: &str, leader: &str) -> String {
+    match leader {
+        "" => "Nobody holds the lease: this controller only listens until it has taken it.".to_owned(),
+        own if own == controller => {
+            "This controller's own term is over: it only listens until it has taken the lease \
+                                     anew."
+                .to_owned()
+        }
+        other => {
+            format!(
+                "{other} holds the lease: this controller only listens, and takes the lease when it runs out."
+            )
+        }
     }
 }
 

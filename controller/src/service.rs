@@ -52,8 +52,13 @@ impl Service {
 
 fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadership>) -> pb::Fleet {
     let now = shared.now();
-    let fleet = account::fleet(&shared.core(), now);
-    pb::Fleet { controller: identity.to_owned(), leader: leadership.borrow().holder.clone(), ..fleet }
+    let mut fleet = account::fleet(&shared.core(), now);
+    identity.clone_into(&mut fleet.controller);
+    fleet.leader.clone_from(&leadership.borrow().holder);
+    if fleet.state == "Standby" {
+        fleet.reason = account::standby(&fleet.controller, &fleet.leader);
+    }
+    fleet
 }
 
 #[tonic::async_trait]

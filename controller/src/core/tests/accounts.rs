@@ -44,6 +44,17 @@ fn five(dead: usize) -> Stage {
 }
 
 #[test]
+fn a_standby_names_whom_it_waits_for() {
+    for (leader, reason) in [
+        ("", "Nobody holds the lease: this controller only listens until it has taken it."),
+        ("c2", "This controller's own term is over: it only listens until it has taken the lease anew."),
+        ("c1", "c1 holds the lease: this controller only listens, and takes the lease when it runs out."),
+    ] {
+        assert_eq!(account::standby("c2", leader), reason);
+    }
+}
+
+#[test]
 fn a_node_that_is_well_knows_until_when() {
     let mut stage = five(0);
     stage.run_until(13.0);
