@@ -172,13 +172,25 @@ fn s137_nodes_are_given_up_at_the_rate_and_counted() {
 
 #[test]
 fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_token() {
-    let mut stage = fleet(&[("a", 2, 1), ("b", 1, 0)]);
-    stage.run_until(1.0).post("a001", Unknown);
-    stage.kill("a001");
+    let mut stage = fleet(&[("a", 5, 1), ("b", 1, 0)]);
+    stage.run_until(1.0);
+    for name in ["a001", "a002", "a003", "a004"] {
+        stage.post(name, Unknown);
+        stage.kill(name);
+    }
     stage.run_until(6.0);
     assert_eq!(stage.zone("a").state, FullDisruption);
-    stage.run_until(20.0);
-    assert_eq!(times(&stage), [0.0, 10.0]);
+    stage.run_until(11.0);
+    for name in ["a000", "a002", "a003"] {
+        stage.revive(name);
+    }
+    stage.run_until(16.0);
+    assert_eq!(stage.zone("a").state, Normal);
+    stage.run_until(30.0);
+    assert_eq!(
+        (times(&stage), names(&stage)),
+        (vec![0.0, 10.0, 20.0], vec!["a000".to_owned(), "a001".to_owned(), "a004".to_owned()])
+    );
 }
 
 #[test]
