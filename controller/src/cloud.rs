@@ -96,8 +96,15 @@ impl Cloud {
     }
 
     /// What to ask and do now. About one node there is one proposal under way at most.
-    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
-        self.suspects.decide(self.newcomers.busy_with(), world, now, plan);
+    ///
+    /// Nodes are deleted on the cloud's word, so it is not asked whether machines exist before we may act on the answer.
+    /// Newcomers are described from the first: that takes nothing from anybody.
+    pub fn decide(&mut self, world: &World, hold_until: Mono, now: Now, plan: &mut Plan) {
+        if now.mono >= hold_until {
+            self.suspects.decide(self.newcomers.busy_with(), world, now, plan);
+        } else {
+            plan.wake_by(hold_until);
+        }
         self.newcomers.decide(self.suspects.busy_with(), world, now, plan);
     }
 

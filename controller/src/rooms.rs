@@ -274,12 +274,7 @@ impl Rooms {
             cidrs.decide(world, now, &mut plan);
         }
         if let Some(cloud) = &mut self.cloud {
-            // Nodes are deleted on its word, so it is asked only when we may act on the answer.
-            if now.mono >= self.hold.until {
-                cloud.decide(world, now, &mut plan);
-            } else {
-                plan.wake_by(self.hold.until);
-            }
+            cloud.decide(world, self.hold.until, now, &mut plan);
         }
         self.placement.decide(world, now, &mut plan);
         self.collection.decide(world, now, &mut plan);

@@ -165,7 +165,8 @@ impl View<'_> {
     fn others(&self) -> Vec<Explanation> {
         let mut told = vec![self.schedule()];
         told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
-        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, self.now)));
+        let hold_until = self.rooms.hold.until;
+        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)));
         told.extend(self.drain());
         told.extend(self.collection());
         told

@@ -47,6 +47,8 @@ struct Fleet {
     machines: BTreeMap<&'static str, Machine>,
     version: u64,
     now: Now,
+    /// Until when nobody may be deleted.
+    hold_until: Mono,
     /// What was asked and done, `question node`, in order.
     done: Vec<String>,
     /// `reason node` of everything told.
@@ -63,6 +65,7 @@ impl Fleet {
             machines: BTreeMap::new(),
             version: 0,
             now: at(0),
+            hold_until: at(0).mono,
             done: Vec::new(),
             told: Vec::new(),
             refusal: None,
@@ -94,7 +97,7 @@ impl Fleet {
 
     fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.cloud.decide(&self.world, self.now, &mut plan);
+        self.cloud.decide(&self.world, self.hold_until, self.now, &mut plan);
         self.told.extend(plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name)));
         assert!(plan.wake_at.is_none_or(|at| at > self.now.mono), "a wake in the past is a busy loop");
         plan
@@ -190,7 +193,7 @@ impl Fleet {
     }
 
     fn explain(&self, name: &str) -> Vec<(&'static str, &'static str, String)> {
-        let explanations = self.cloud.explain(self.world.node(name).unwrap(), self.now);
+        let explanations = self.cloud.explain(self.world.node(name).unwrap(), self.hold_until, self.now);
         explanations.into_iter().map(|it| (it.action, it.state, it.reason)).collect()
     }
 }
@@ -282,4 +285,23 @@ fn a_record_that_outlives_its_deletion_is_deleted_once() {
     fleet.run_until(60);
     assert!(fleet.done.is_empty(), "it has a finalizer, and its next version is late");
     assert_eq!(fleet.explain("a")[0].1, "Done");
+}
+
+#[test]
+fn newcomers_are_described_while_nobody_may_be_deleted() {
+    let mut fleet = Fleet::new(credulous());
+    fleet.hold_until = at(40).mono;
+    let described =
+        Ok(Answer::Machine(Box::new(CloudMachine { zone: "z".to_owned(), ..CloudMachine::default() })));
+    fleet.machines.insert("new", Machine { metadata: described, ..machine() });
+    fleet.put(node("new").ready(True).taint("node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"));
+    fleet.put(node("lost").ready(Unknown));
+    fleet.run_until(1);
+    assert_eq!((fleet.taints("new"), fleet.done.join(", ")), (String::new(), "metadata new".to_owned()));
+    let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+    assert_eq!(fleet.explain("lost"), [("DeleteNode", "Paused", reason)]);
+    fleet.run_until(39);
+    assert!(fleet.has("lost"));
+    fleet.run_until(40);
+    assert!(!fleet.has("lost"));
 }

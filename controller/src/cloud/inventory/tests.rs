@@ -206,7 +206,7 @@ async fn a_plugin_without_an_inventory_does_not_start() {
 async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<Proposal> {
     loop {
         let mut plan = Plan::default();
-        cloud.decide(world, at(seconds), &mut plan);
+        cloud.decide(world, at(0).mono, at(seconds), &mut plan);
         let Some(Proposal { action: Action::AskCloud { question, provider_id }, subject, room, .. }) =
             plan.proposals.first()
         else {

@@ -25,7 +25,8 @@ fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
         held_back: 20,
     };
     assert_eq!(fleet.cloud.brake(fleet.now), held);
-    let explanation = fleet.cloud.explain(fleet.world.node("n29").unwrap(), fleet.now).remove(0);
+    let explanation =
+        fleet.cloud.explain(fleet.world.node("n29").unwrap(), fleet.hold_until, fleet.now).remove(0);
     assert_eq!(
         (explanation.state, explanation.reason.as_str(), explanation.earliest),
         (
