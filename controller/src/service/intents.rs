@@ -9,10 +9,11 @@ use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use tokio::sync::watch;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::not_found;
+use super::{SHORTEST_INTERVAL, not_found};
 use crate::core::Stance;
 use crate::drain::filters::PodAction;
 use crate::drain::intent;
@@ -123,9 +124,11 @@ impl Intents {
                 }
                 let next = async {
                     loop {
-                        decided.borrow_and_update();
+                        if last.is_some() {
+                            next_look(&mut decided).await;
+                        }
                         let progress = progress(&shared, &name)?;
-                        if last.as_ref() != Some(&progress) || decided.changed().await.is_err() {
+                        if last.as_ref() != Some(&progress) {
                             return Ok(progress);
                         }
                     }
@@ -163,6 +166,14 @@ impl Intents {
         }
         Err(Status::aborted(format!("Node {name} is written by others all the time; try again")))
     }
+}
+
+/// Returns when there may be something new to see. A busy controller decides thousands of times a second, and each look
+/// takes in all pods of a node.
+async fn next_look(decided: &mut watch::Receiver<u64>) {
+    tokio::time::sleep(SHORTEST_INTERVAL).await;
+    // It ends with the loop that decides, which ends us too.
+    let _ = decided.changed().await;
 }
 
 fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
@@ -205,5 +216,36 @@ fn status(name: &Name, error: ClientError) -> Status {
         ClientError::Invalid(invalid) => Status::invalid_argument(invalid.to_string()),
         error if error.is_retryable() => Status::unavailable(error.to_string()),
         error => Status::internal(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_follows_a_busy_controller_looks_ten_times_a_second() {
+        let decided = watch::Sender::new(0);
+        let mut follower = decided.subscribe();
+        let busy = async {
+            for _ in 0..1_000 {
+                decided.send_modify(|count| *count += 1);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let mut looks = 0;
+        let follows = async {
+            loop {
+                next_look(&mut follower).await;
+                looks += 1;
+            }
+        };
+        tokio::select! {
+            () = busy => {}
+            () = follows => {}
+        }
+        assert!((8..=10).contains(&looks), "{looks}");
     }
 }
