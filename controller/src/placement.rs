@@ -4,6 +4,7 @@
 //! finished, those on their way out included, and those that the store was asked to bind and whose record does not say
 //! so yet: a place is given once, however late the news of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,22 @@ impl Placement {
     /// How many pods want a node and have none taken for them.
     pub fn pending(&self) -> usize {
         self.waiting.seeking()
+    }
+
+    /// How many pods are on their way to the node: the store was asked to bind them, and their records do not say so yet.
+    pub fn coming_to(&self, node: &Name) -> usize {
+        self.waiting.held_on(node)
+    }
+
+    /// Nodes to which nobody is on the way any more, since that was last asked.
+    pub fn take_released(&mut self) -> BTreeSet<Name> {
+        self.waiting.take_released()
+    }
+
+    /// Whether the node was cordoned after it was chosen for the pod.
+    pub fn is_cordoned_off(&self, key: &Key, uid: Uid, node: &Name) -> bool {
+        let entry = self.waiting.get(key, uid);
+        entry.is_some_and(|entry| !entry.demand.bears_cordon) && self.fleet.is_cordoned(node)
     }
 
     pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {

@@ -246,6 +246,12 @@ impl Rooms {
                 (!self.evictions.is_due(key, *uid, from, now.mono))
                     .then_some("nothing drives it off any more")
             }
+            (Room::Placement, Subject::Pod(key, uid)) => match &proposal.action {
+                Action::BindPod { node } if self.placement.is_cordoned_off(key, *uid, node) => {
+                    Some("the node was cordoned meanwhile")
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -269,14 +275,15 @@ impl Rooms {
         self.assess(world, policy, now, &mut plan);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
-        self.drains.decide(world, now, &mut plan);
+        self.placement.decide(world, now, &mut plan);
+        self.drains.stir(self.placement.take_released());
+        self.drains.decide(world, |node| self.placement.coming_to(node), now, &mut plan);
         if let Some(cidrs) = &mut self.cidrs {
             cidrs.decide(world, now, &mut plan);
         }
         if let Some(cloud) = &mut self.cloud {
             cloud.decide(world, self.hold.until, now, &mut plan);
         }
-        self.placement.decide(world, now, &mut plan);
         self.collection.decide(world, now, &mut plan);
         // Last, when every room has made up its mind about the nodes' records.
         self.write_records(world, now, &mut plan);

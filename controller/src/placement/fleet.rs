@@ -41,6 +41,11 @@ impl Fleet {
         self.sites.get(name).is_some_and(|site| site.facts.is_some())
     }
 
+    pub(super) fn is_cordoned(&self, name: &Name) -> bool {
+        let facts = self.sites.get(name).and_then(|site| site.facts.as_ref());
+        facts.is_some_and(|facts| facts.node.spec.unschedulable)
+    }
+
     /// A node came or changed.
     pub(super) fn set_node(&mut self, node: &Arc<Node>) -> Noted {
         let name = &node.meta.name;

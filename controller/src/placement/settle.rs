@@ -93,6 +93,10 @@ impl Placement {
             Failure::Refused(why) => {
                 self.turn_away(key, entry, &node, now + self.settings.patience, why.clone());
             }
+            // It was not bound, and another node may suit it better by then.
+            Failure::Later(why) if doubted.is_none() => {
+                self.turn_away(key, entry, &node, rested, why.clone());
+            }
             Failure::Later(why) | Failure::Unknown(why) | Failure::Budget { message: why, .. } => {
                 let since = doubted.unwrap_or(now);
                 let stage = Stage::Doubted { node, since, again_at: rested, why: why.clone() };

@@ -417,6 +417,11 @@ impl Stage {
                 });
                 Ok(Answer::Pod(Box::new(self.store_pod(held))))
             }
+            (Action::BindPod { node }, Subject::Pod(key, _)) => {
+                let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
+                held.spec.node_name = Some(node);
+                Ok(Answer::Pod(Box::new(self.store_pod(held))))
+            }
             (action, subject) => panic!("nobody on this stage asks for {action:?} of {subject:?}"),
         }
     }
