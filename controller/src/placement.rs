@@ -19,6 +19,7 @@ use muster_store_client::Key;
 use self::demand::{Claim, Demand, claims_alike};
 use self::fleet::{Fleet, Noted};
 use self::queue::Queue;
+use self::ranking::Rankings;
 use self::stage::{Entry, Stage, Waiting};
 use crate::plan::uid;
 use crate::time::Now;
@@ -31,6 +32,7 @@ mod explain;
 mod filter;
 mod fleet;
 mod queue;
+mod ranking;
 mod score;
 mod settle;
 mod site;
@@ -74,6 +76,7 @@ impl Default for Settings {
 pub struct Placement {
     settings: Settings,
     fleet: Fleet,
+    rankings: Rankings,
     waiting: Waiting,
     queue: Queue,
     /// What happened since the last decision, for people.
@@ -86,8 +89,8 @@ const FAILED_SCHEDULING: &str = "FailedScheduling";
 impl Placement {
     pub fn new(settings: Settings) -> Placement {
         let queue = Queue::new(settings.rests, settings.patience);
-        let (fleet, waiting) = (Fleet::default(), Waiting::default());
-        Placement { settings, fleet, waiting, queue, events: Vec::new() }
+        let (fleet, rankings, waiting) = (Fleet::default(), Rankings::default(), Waiting::default());
+        Placement { settings, fleet, rankings, waiting, queue, events: Vec::new() }
     }
 
     /// How many pods want a node and have none taken for them.
