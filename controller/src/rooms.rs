@@ -231,7 +231,7 @@ impl Rooms {
                     cloud.settle(outcome, world, now);
                 }
             }
-            (Room::Nodes, Subject::Pod(..)) => {}
+            (Room::Nodes, Subject::Pod(..)) | (Room::Health | Room::Nodes, Subject::Lease(_)) => {}
         }
     }
 

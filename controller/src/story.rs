@@ -159,11 +159,12 @@ impl Stories {
                 let node = world.pod(key).and_then(|pod| pod.spec.node_name.as_ref());
                 (node, self.origins.of_pod(key))
             }
+            Subject::Lease(_) => (None, None),
         };
         let story = node.and_then(|node| self.open.get_mut(node));
         let draft = trace::span(name(action)).linked_to(origin);
         let span = match (story, subject) {
-            (None, _) => draft.begin(),
+            (None, _) | (_, Subject::Lease(_)) => draft.begin(),
             (Some(story), Subject::Node(..)) => story.node_deed(draft, action, now).begin(),
             (Some(story), Subject::Pod(key, _)) => story.pod_deed(draft, key, now).begin(),
         };
@@ -263,6 +264,8 @@ fn name(action: &Action) -> &'static str {
         Action::UpdateNode(_) => "node.written",
         Action::DeleteNode { .. } => "node.deleted",
         Action::ReadNode => "node.read",
+        Action::ReadLease => "lease.read",
+        Action::WriteLease(_) => "lease.written",
         Action::UpdatePodStatus(_) => "pod.status",
         Action::EndPod { .. } => "pod.deleted",
         Action::EvictPod { .. } => "pod.evicted",

@@ -163,6 +163,8 @@ async fn s183_a_node_has_its_own_lease_in_its_own_place() {
     let leader = held(lease("muster-controller").in_namespace("kube-system"), "c1", 15);
     controller.create(leader).await.unwrap();
     controller.renew("kube-system/muster-controller", "c1").await.unwrap();
+    let deleted = controller.create(lease("muster-cloud-brake").in_namespace("kube-system")).await.unwrap();
+    controller.update(deleted).await.unwrap();
     controller.refused(controller.renew(own, "a")).await.is_denied();
 }
 

@@ -90,6 +90,13 @@ impl Cloud {
                 let why = self.suspects.why_held_back();
                 ("Paused", format!("the machine does not exist, but {why}"), brake.lets_go_at(now.mono))
             }
+            Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
+                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being asked");
+                let reason = format!(
+                    "the machine does not exist, but how many nodes were deleted before is not known yet: {why}"
+                );
+                ("Waiting", reason, None)
+            }
             Verdict::Denied if denials >= wanted => {
                 ("Due", "the machine does not exist".to_owned(), Some(now.mono))
             }

@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 
 use muster_proto::condition::ConditionStatus::{self, False, True, Unknown};
+use muster_proto::lease::Lease;
 use muster_proto::node::{AddressType, NodeAddress};
 use muster_proto::wellknown::label;
 
 use super::*;
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Proposal};
 use crate::samples::{NodeSample, at, node};
+use crate::world::Change;
 
 mod brake;
 mod newcomers;
@@ -55,11 +57,13 @@ struct Fleet {
     told: Vec<String>,
     /// What a deletion comes to, if not to one.
     refusal: Option<Failure>,
+    /// What the store remembers of the brake.
+    memory: Option<Lease>,
 }
 
 impl Fleet {
     fn new(settings: Settings) -> Fleet {
-        Fleet {
+        let mut fleet = Fleet {
             world: World::new(),
             cloud: Cloud::new(settings),
             machines: BTreeMap::new(),
@@ -69,7 +73,34 @@ impl Fleet {
             done: Vec::new(),
             told: Vec::new(),
             refusal: None,
+            memory: None,
+        };
+        // There is nothing to remember yet, and that is known.
+        fleet.settle();
+        fleet
+    }
+
+    /// Another controller takes over.
+    fn take_over(&mut self) {
+        self.cloud = Cloud::new(self.cloud.suspects.settings);
+        for node in self.world.nodes().cloned().collect::<Vec<_>>() {
+            self.observe(&[Delta::Node(Change { old: None, new: Some(node) })]);
         }
+    }
+
+    /// What the store makes of a proposal about its memory.
+    fn remember(&mut self, action: &Action) -> Result<Answer, Failure> {
+        if let Action::WriteLease(lease) = action {
+            let held = self.memory.as_ref().map_or(0, |lease| lease.meta.resource_version);
+            if held != lease.meta.resource_version {
+                return Err(Failure::Conflict);
+            }
+            self.version += 1;
+            let mut lease = Lease::clone(lease);
+            lease.meta.resource_version = self.version;
+            self.memory = Some(lease);
+        }
+        self.memory.clone().map(|lease| Answer::Lease(Box::new(lease))).ok_or(Failure::Gone)
     }
 
     fn put(&mut self, node: NodeSample) {
@@ -139,7 +170,7 @@ impl Fleet {
     }
 
     fn perform(&mut self, proposal: &Proposal) -> Result<Answer, Failure> {
-        let Subject::Node(name, _) = &proposal.subject else { panic!("a cloud knows no pods") };
+        let Subject::Node(name, _) = &proposal.subject else { return self.remember(&proposal.action) };
         let machine = self.machines.get(name.as_str()).cloned();
         let (word, result) = match &proposal.action {
             Action::AskCloud { question: CloudQuestion::Exists, .. } => {
@@ -279,6 +310,9 @@ fn a_record_that_outlives_its_deletion_is_deleted_once() {
     fleet.put(node("a"));
     let asked = fleet.decide().proposals.remove(0);
     fleet.answer(&asked, gone());
+    let note = fleet.decide().proposals.remove(0);
+    let noted = fleet.perform(&note);
+    fleet.answer(&note, noted);
     let deletion = fleet.decide().proposals.remove(0);
     assert!(matches!(deletion.action, Action::DeleteNode { .. }));
     fleet.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
