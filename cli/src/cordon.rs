@@ -39,19 +39,22 @@ pub(crate) struct UncordonFlags {
     selection: SelectionFlags,
 
     #[command(flatten)]
+    reason: ReasonFlags,
+
+    #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 /// Why something is done.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ReasonFlags {
-    /// Why, for whoever finds the node so; kept with it [default: who called muster]
+    /// Why, for whoever wonders later; recorded [default: who called muster]
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 impl ReasonFlags {
-    /// What is kept with the node. Nobody is made to type a reason, but nobody is left without a trace
+    /// What is recorded. Nobody is made to type a reason, but nobody is left without a trace
     /// either.
     pub(crate) fn text(&self, command: &str) -> String {
         self.reason.clone().filter(|reason| !reason.trim().is_empty()).unwrap_or_else(|| {
@@ -82,9 +85,10 @@ pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
 pub(crate) async fn uncordon(flags: UncordonFlags) -> Result<(), Failure> {
     let connection = flags.connection.settle()?;
     let controller = connection.controller()?;
+    let reason = flags.reason.text("uncordon");
     let mut failures = Failures::default();
     for name in nodes(&connection, &flags.names, &flags.selection).await? {
-        let request = pb::UncordonNodeRequest { name: name.clone() };
+        let request = pb::UncordonNodeRequest { name: name.clone(), reason: reason.clone() };
         let answer = controller.client.clone().uncordon_node(timed(&controller, request)).await;
         if failures.keep(answer.at(&controller.peer))?.is_some() {
             Terminal::stdout().say(&format!("node/{name} uncordoned\n"))?;

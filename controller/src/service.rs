@@ -138,8 +138,9 @@ impl FleetService for Service {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
-        may_write(&request, "uncordon a node")?;
-        let node = self.intents.uncordon(&node_name(&request.into_inner().name)?).await?;
+        let who = may_write(&request, "uncordon a node")?;
+        let pb::UncordonNodeRequest { name, reason } = request.into_inner();
+        let node = self.intents.uncordon(&node_name(&name)?, &who, &required_reason(reason)?).await?;
         Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
     }
 
@@ -177,7 +178,7 @@ fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
 
 fn required_reason(reason: String) -> Result<String, Status> {
     if reason.trim().is_empty() {
-        return Err(invalid("reason", "is required: it is kept with the node, for whoever wonders later"));
+        return Err(invalid("reason", "is required: it is recorded, for whoever wonders later"));
     }
     Ok(reason)
 }

@@ -29,7 +29,7 @@ pub(crate) enum Asked {
     Watch(pb::WatchFleetRequest),
     Explain(String),
     Cordon(pb::CordonNodeRequest),
-    Uncordon(String),
+    Uncordon(pb::UncordonNodeRequest),
     Drain(pb::DrainNodeRequest),
 }
 
@@ -111,7 +111,7 @@ impl FleetService for Actor {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Answer<pb::UncordonNodeResponse> {
-        self.note(Asked::Uncordon(request.into_inner().name))?;
+        self.note(Asked::Uncordon(request.into_inner()))?;
         Ok(Response::new(pb::UncordonNodeResponse::default()))
     }
 

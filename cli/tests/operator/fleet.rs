@@ -87,7 +87,12 @@ async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
         .await
         .ok();
     assert_eq!(stage.muster("uncordon -l rack=7").await.ok(), "node/c uncordoned\n");
-    assert_eq!(controller.asked(), [Asked::Uncordon("c".to_owned())]);
+    let uncordon = |reason: &str| {
+        Asked::Uncordon(pb::UncordonNodeRequest { name: "c".to_owned(), reason: reason.to_owned() })
+    };
+    assert_eq!(controller.asked(), [uncordon("muster uncordon by eva")]);
+    stage.muster("uncordon c --reason mended").await.ok();
+    assert_eq!(controller.asked(), [uncordon("mended")]);
     let complaint = stage.muster("cordon").await.refused(2);
     assert!(complaint.contains("no nodes are named"), "{complaint}");
 }

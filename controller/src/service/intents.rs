@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -19,11 +20,18 @@ use crate::drain::filters::PodAction;
 use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use crate::drive::Shared;
+use crate::plan::event;
 
 /// Evictions that are tried at once.
 const TRIALS: usize = 16;
 /// How often a record that others write at the same time is read again.
 const TRIES: usize = 10;
+
+/// What a node's record was, and what it has become if it changed.
+struct Changed {
+    before: Node,
+    after: Option<Node>,
+}
 
 pub struct Intents {
     pub client: StoreClient,
@@ -33,11 +41,29 @@ pub struct Intents {
 impl Intents {
     pub async fn cordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
         let now = self.shared.now().wall;
-        self.change(name, |node| intent::cordon(node, who, reason, now)).await
+        let Changed { before, after } =
+            self.change(name, |node| intent::cordon(node, who, reason, now)).await?;
+        let Some(node) = after else { return Ok(before) };
+        self.record(&node, "NodeCordoned", format!("{who} cordoned the node: {reason}")).await;
+        Ok(node)
     }
 
-    pub async fn uncordon(&self, name: &Name) -> Result<Node, Status> {
-        self.change(name, intent::uncordon).await
+    pub async fn uncordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
+        let Changed { before, after } = self.change(name, intent::uncordon).await?;
+        let Some(node) = after else { return Ok(before) };
+        let drained = before.spec.drain.is_some_and(|drain| drain.is_under_way());
+        let ends = if drained { ", which calls its drain off" } else { "" };
+        self.record(&node, "NodeUncordoned", format!("{who} uncordoned the node{ends}: {reason}")).await;
+        Ok(node)
+    }
+
+    /// Tells of what somebody asked for. The record of the node does not keep it for ever.
+    async fn record(&self, node: &Node, reason: &str, message: String) {
+        tracing::info!(node = %node.meta.name, "{message}");
+        let told = self.client.record_event(event(node, EventType::Normal, reason, message)).await;
+        if let Err(error) = told {
+            tracing::warn!(node = %node.meta.name, %error, "who asked for it, and why, stands in this log only");
+        }
     }
 
     /// What a drain would do, without asking for one. The store says which budgets would be in the way now.
@@ -86,7 +112,9 @@ impl Intents {
             message: String::new(),
             finished_at: None,
         };
-        self.change(name, |node| Some(intent::request_drain(node, drain.clone()))).await
+        let Changed { before, after } =
+            self.change(name, |node| Some(intent::request_drain(node, drain.clone()))).await?;
+        Ok(after.unwrap_or(before))
     }
 
     /// Only who drives a drain can tell how far it has come.
@@ -149,18 +177,18 @@ impl Intents {
     }
 
     /// Reads, changes and writes a node until nobody has written it in between; `None` leaves it as it is.
-    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Node, Status> {
+    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Changed, Status> {
         let key = Key::node(name.clone());
         for _ in 0..TRIES {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
-            let Some(wanted) = change(&node) else { return Ok(node) };
+            let Some(wanted) = change(&node) else { return Ok(Changed { before: node, after: None }) };
             match self.client.update(wanted).await {
                 Err(ClientError::Conflict(_)) => {}
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
                     self.shared.core().learn_node(written.clone(), self.shared.now());
-                    return Ok(written);
+                    return Ok(Changed { before: node, after: Some(written) });
                 }
             }
         }
