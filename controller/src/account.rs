@@ -10,6 +10,7 @@ use muster_rpc::clock::Mono;
 
 use crate::cidr::Cidrs;
 use crate::cloud::Cloud;
+use crate::collection::Prospect;
 use crate::core::{Core, Stance};
 use crate::explain::Explanation;
 use crate::policy::Policy;
@@ -19,6 +20,7 @@ use crate::zone::ZoneState;
 use crate::zones::{ZoneReport, Zones};
 
 pub mod node;
+pub mod pod;
 
 /// How much of a queue is shown.
 const QUEUE_SHOWN: usize = 100;
@@ -206,6 +208,27 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
             "{share}, which is {threshold:.0} % or more: in a zone of {} nodes or fewer nobody is given up then.",
             policy.large_zone_size
         ),
+    }
+}
+
+/// Whether the pods of a node are removed without its word.
+pub(crate) fn collection(rooms: &Rooms, node: &Name, now: Now) -> Option<Explanation> {
+    let told = |state, reason| Explanation::new("CollectPods", state, reason);
+    match rooms.collection.explain_node(node.as_str()) {
+        Prospect::Left => None,
+        Prospect::OutOfService { at } => {
+            let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \
+                          word.";
+            Some(told("Due", reason).earliest(at))
+        }
+        Prospect::Orphaned { until } => {
+            let reason = "There is no such node, and its pods are removed unless it comes back.";
+            Some(told("Waiting", reason).earliest(until))
+        }
+        Prospect::Condemned => {
+            let reason = "There is no such node: its pods are removed once the store has confirmed that.";
+            Some(told("Due", reason).earliest(now.mono))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a node is as it is, and what will happen to it and its pods.
+//! Why a node or a pod is as it is, and what will happen to it.
 
 use jiff::Timestamp;
 use muster_proto::pb;
@@ -35,6 +35,36 @@ pub(crate) fn explanation(told: &pb::ExplainNodeResponse, paint: Paint) -> Strin
     page.push_str(&explanations(&told.explanations, now, paint));
     page.push_str(&pods(&told.pods, now, paint));
     page
+}
+
+/// The explanation of a pod on a page.
+pub(crate) fn pod_explanation(told: &pb::ExplainPodResponse, paint: Paint) -> String {
+    let now = moment(told.as_of.as_ref());
+    let mut page = String::new();
+    if !told.summary.is_empty() {
+        page.push_str(&format!("{}\n\n", told.summary.trim()));
+    }
+    let mut head = Table::without_headers();
+    head.push(["Pod".to_owned(), format!("{}/{}", told.namespace, told.name)]);
+    head.push(["Node".to_owned(), or_none(&told.node_name).to_owned()]);
+    page.push_str(&head.take(paint));
+    page.push_str(&explanations(&told.explanations, now, paint));
+    page.push_str(&obstacles(&told.obstacles, paint));
+    if let Some(stay) = &told.stay {
+        page.push_str(&pods(std::slice::from_ref(stay), now, paint));
+    }
+    page
+}
+
+fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
+    if obstacles.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["NODES", "WHY"]);
+    for it in obstacles {
+        table.push([it.nodes.to_string(), it.reason.clone()]);
+    }
+    format!("\n{}", table.take(paint))
 }
 
 fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {

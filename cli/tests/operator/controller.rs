@@ -17,6 +17,7 @@ type Answers<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 pub(crate) struct Script {
     pub(crate) fleet: pb::Fleet,
     pub(crate) explanation: pb::ExplainNodeResponse,
+    pub(crate) pod: pb::ExplainPodResponse,
     pub(crate) drain: Vec<pb::DrainNodeResponse>,
     /// What it refuses every call with.
     pub(crate) refusal: Option<Status>,
@@ -28,6 +29,7 @@ pub(crate) enum Asked {
     Fleet,
     Watch(pb::WatchFleetRequest),
     Explain(String),
+    ExplainPod(pb::ExplainPodRequest),
     Cordon(pb::CordonNodeRequest),
     Uncordon(pb::UncordonNodeRequest),
     Drain(pb::DrainNodeRequest),
@@ -100,6 +102,11 @@ impl FleetService for Actor {
     ) -> Answer<pb::ExplainNodeResponse> {
         self.note(Asked::Explain(request.into_inner().name))?;
         Ok(Response::new(self.script.explanation.clone()))
+    }
+
+    async fn explain_pod(&self, request: Request<pb::ExplainPodRequest>) -> Answer<pb::ExplainPodResponse> {
+        self.note(Asked::ExplainPod(request.into_inner()))?;
+        Ok(Response::new(self.script.pod.clone()))
     }
 
     async fn cordon_node(&self, request: Request<pb::CordonNodeRequest>) -> Answer<pb::CordonNodeResponse> {

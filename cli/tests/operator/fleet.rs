@@ -72,6 +72,27 @@ async fn a_node_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_explained() {
+    let pod = pb::ExplainPodResponse {
+        namespace: "shop".to_owned(),
+        name: "web-1".to_owned(),
+        summary: "web-1: 0/1 nodes are available: 1 Insufficient cpu.".to_owned(),
+        obstacles: vec![pb::PodObstacle { reason: "Insufficient cpu".to_owned(), nodes: 1 }],
+        ..Default::default()
+    };
+    let (stage, controller) = stage(Script { pod, ..Script::default() }).await;
+    for (asked, namespace) in [("explain pod web-1 -n shop", "shop"), ("explain pod/web-1", "default")] {
+        let shown = stage.muster(asked).await.ok();
+        assert!(shown.starts_with("web-1: 0/1 nodes are available: 1 Insufficient cpu.\n\n"), "{shown}");
+        assert!(shown.contains("NODES   WHY\n1       Insufficient cpu\n"), "{shown}");
+        let request = pb::ExplainPodRequest { namespace: namespace.to_owned(), name: "web-1".to_owned() };
+        assert_eq!(controller.asked(), [Asked::ExplainPod(request)]);
+    }
+    let document = stage.muster("explain pod web-1 -o json").await.ok();
+    assert!(document.contains("\"reason\": \"Insufficient cpu\""), "{document}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
     let (stage, controller) = stage(Script::default()).await;
     let cordon = |name: &str, reason: &str| {
@@ -105,6 +126,7 @@ fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
         action: action.to_owned(),
         state: state.to_owned(),
         reason: reason.to_owned(),
+        retry_at: None,
     }
 }
 

@@ -156,7 +156,8 @@ async fn wrong_questions_are_refused_with_a_way_out() {
         ("delete pod web-1 -n shop --force --grace-period 5", 2, "--force leaves no time"),
         ("delete node nix", 3, "nix does not exist"),
         ("delete node", 2, "no nodes are named"),
-        ("explain pod web-1", 2, "pods are not explained"),
+        ("explain lease worker-1", 2, "leases are not explained"),
+        ("explain pod", 2, "which pod?"),
     ] {
         let complaint = stage.muster(asked).await.refused(code);
         assert!(complaint.contains(said), "{asked}: {complaint}");

@@ -15,12 +15,14 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::{SHORTEST_INTERVAL, not_found};
+use crate::account::stamp;
 use crate::core::Stance;
 use crate::drain::filters::PodAction;
 use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use crate::drive::Shared;
 use crate::plan::event;
+use crate::time::Now;
 
 /// Evictions that are tried at once.
 const TRIALS: usize = 16;
@@ -77,7 +79,7 @@ impl Intents {
         let mut plan = plan.ok_or_else(|| not_found(name))?;
         let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
         stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
-        Ok(told(plan))
+        Ok(told(plan, now))
     }
 
     /// Asks for an eviction that does not happen.
@@ -168,7 +170,7 @@ impl Intents {
                 Some(match progress {
                     Ok(progress) => {
                         let ended = progress.state.is_final();
-                        (Ok(told(progress.clone())), (decided, Some(progress), ended))
+                        (Ok(told(progress.clone(), shared.now())), (decided, Some(progress), ended))
                     }
                     Err(status) => (Err(status), (decided, None, true)),
                 })
@@ -220,7 +222,7 @@ fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
     }))
 }
 
-fn told(progress: DrainProgress) -> pb::DrainNodeResponse {
+fn told(progress: DrainProgress, now: Now) -> pb::DrainNodeResponse {
     let pods = progress.pods.into_iter().map(|pod| pb::DrainPod {
         namespace: pod.key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
         name: pod.key.name.to_string(),
@@ -228,6 +230,7 @@ fn told(progress: DrainProgress) -> pb::DrainNodeResponse {
         action: pod.action.to_string(),
         state: pod.state.to_string(),
         reason: pod.reason,
+        retry_at: pod.retry_at.and_then(|at| stamp(now, at)),
     });
     pb::DrainNodeResponse {
         state: progress.state.to_string(),

@@ -4,8 +4,9 @@ use muster_proto::condition::ConditionStatus::True;
 use muster_proto::drain::{Drain, DrainState};
 
 use super::stage::Stage;
+use crate::account;
 use crate::drain::intent;
-use crate::samples::{drain, node, pod};
+use crate::samples::{EPOCH, drain, key, node, pod};
 
 const BINDING: &str = "no node suits it better";
 
@@ -43,7 +44,7 @@ fn a_drain_is_complete_when_the_binding_came_to_nothing() {
     stage.let_go();
     assert_eq!(recorded(&stage).state, DrainState::Complete);
     stage.run_until(60.0);
-    assert_eq!(stage.core.world().pod(&crate::samples::key("p")).unwrap().spec.node_name, None);
+    assert_eq!(stage.core.world().pod(&key("p")).unwrap().spec.node_name, None);
 }
 
 #[test]
@@ -62,4 +63,21 @@ fn a_pod_is_not_bound_to_a_node_that_was_cordoned_while_it_had_to_wait() {
     stage.put_pod(pod("p").tolerates(toleration));
     stage.edit_node("n", |node| node.spec.unschedulable = true);
     assert_eq!(stage.core.moot(&stage.held_back[0], stage.now()), None, "it does not mind");
+}
+
+#[test]
+fn a_pod_that_is_in_the_way_of_a_drain_says_when_it_is_asked_for_again() {
+    let mut stage = Stage::new();
+    stage.start().put_node(node("n").ready(True));
+    stage.put_pod(pod("p").on("n").owned_by("ReplicaSet", "web").running(True));
+    stage.fail("the node is being drained", 1);
+    stage.edit_node("n", |node| *node = intent::request_drain(node, drain(0)));
+    let account = account::node::explain(&stage.core, &"n".parse().unwrap(), stage.now()).unwrap();
+    let of_node = account.explanations.into_iter().find(|told| told.action == "Drain").unwrap();
+    let account = account::pod::explain(&stage.core, &key("p"), stage.now()).unwrap();
+    let of_pod = account.explanations.into_iter().find(|told| told.action == "Drain").unwrap();
+    for told in [of_node, of_pod] {
+        let earliest = told.earliest.map(|at| at.seconds - EPOCH);
+        assert_eq!((told.state.as_str(), earliest), ("Waiting", Some(5)), "{}", told.reason);
+    }
 }
