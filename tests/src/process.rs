@@ -192,12 +192,17 @@ pub fn run(args: &[&OsStr]) -> Output {
     Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("muster-store can be run")
 }
 
-/// Runs the operator's command to its end.
-pub fn muster(args: &[&str]) -> Output {
+/// The operator's command, without the settings of whoever runs the tests.
+pub fn command() -> Command {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(BINARY.get_or_init(|| build("muster")));
     without_settings(&mut command);
-    command.args(args).stdin(Stdio::null()).output().expect("muster can be run")
+    command
+}
+
+/// Runs the operator's command to its end.
+pub fn muster(args: &[&str]) -> Output {
+    command().args(args).stdin(Stdio::null()).output().expect("muster can be run")
 }
 
 /// What a store has written to its log so far.
