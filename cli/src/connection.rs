@@ -16,15 +16,16 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::config::parse_duration;
 use muster_rpc::tls::{ClientTls, PemFile};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
 use self::context::{Context, Contexts};
 pub(crate) use self::peer::{At, Peer};
 use crate::failure::Failure;
 
-// Without a scheme: certificates decide on it.
-const STORE: &str = "127.0.0.1:7400";
-const CONTROLLER: &str = "127.0.0.1:7500";
+// Where `muster up` listens unless told otherwise. Without a scheme: certificates decide on it.
+pub(crate) const STORE: &str = "127.0.0.1:7400";
+pub(crate) const CONTROLLER: &str = "127.0.0.1:7500";
 const NAMESPACE: &str = "default";
 
 /// Where to find Muster, and with what to be let in.
@@ -250,6 +251,15 @@ impl Connection {
         let client = FleetServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let peer = Peer::controller(url, self.timeout);
         Ok(Controller { client, peer, timeout: self.timeout })
+    }
+}
+
+impl Controller {
+    /// A request that tells how long its answer may take.
+    pub(crate) fn timed<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
     }
 }
 

@@ -4,9 +4,8 @@
 
 use muster_proto::node::Node;
 use muster_proto::pb;
-use tonic::Request;
 
-use crate::connection::{At, Connection, ConnectionFlags, Controller, NamespaceFlags};
+use crate::connection::{At, Connection, ConnectionFlags, NamespaceFlags};
 use crate::failure::{Failure, Failures};
 use crate::targets::{SelectionFlags, keys, strip_kind};
 use crate::terminal::Terminal;
@@ -71,7 +70,7 @@ pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for name in nodes(&connection, &flags.names, &flags.selection).await? {
         let request = pb::CordonNodeRequest { name: name.clone(), reason: reason.clone() };
-        let answer = controller.client.clone().cordon_node(timed(&controller, request)).await;
+        let answer = controller.client.clone().cordon_node(controller.timed(request)).await;
         if failures.keep(answer.at(&controller.peer))?.is_some() {
             Terminal::stdout().say(&format!("node/{name} cordoned\n"))?;
         }
@@ -85,7 +84,7 @@ pub(crate) async fn uncordon(flags: UncordonFlags) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for name in nodes(&connection, &flags.names, &flags.selection).await? {
         let request = pb::UncordonNodeRequest { name: name.clone() };
-        let answer = controller.client.clone().uncordon_node(timed(&controller, request)).await;
+        let answer = controller.client.clone().uncordon_node(controller.timed(request)).await;
         if failures.keep(answer.at(&controller.peer))?.is_some() {
             Terminal::stdout().say(&format!("node/{name} uncordoned\n"))?;
         }
@@ -103,11 +102,4 @@ pub(crate) async fn nodes(
     let namespaces = connection.namespaces(&NamespaceFlags::default());
     let keys = keys::<Node>(&connection.store()?, &names, selection, &namespaces).await?;
     Ok(keys.into_iter().map(|key| key.name.as_str().to_owned()).collect())
-}
-
-/// A request that tells how long its answer may take.
-pub(crate) fn timed<Q>(controller: &Controller, message: Q) -> Request<Q> {
-    let mut request = Request::new(message);
-    request.set_timeout(controller.timeout);
-    request
 }

@@ -4,7 +4,6 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 
 use crate::connection::{At, ConnectionFlags};
-use crate::cordon::timed;
 use crate::failure::{Failure, Failures};
 use crate::kind::{Target, plural};
 use crate::print::document::{Language, document};
@@ -46,7 +45,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let mut failures = Failures::default();
     let mut follows = false;
     for name in names {
-        let request = timed(&controller, pb::ExplainNodeRequest { name });
+        let request = controller.timed(pb::ExplainNodeRequest { name });
         let answer = controller.client.clone().explain_node(request).await.at(&controller.peer);
         if let Some(answer) = failures.keep(answer)? {
             let told = answer.get_ref();

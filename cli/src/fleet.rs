@@ -6,7 +6,6 @@ use muster_proto::pb;
 use muster_rpc::config::parse_duration;
 
 use crate::connection::{At, ConnectionFlags, Controller};
-use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
 use crate::print::document::{Language, document};
 use crate::print::fleet::fleet;
@@ -37,7 +36,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     if flags.watch {
         return watch(&controller, &flags).await;
     }
-    let request = timed(&controller, pb::GetFleetRequest {});
+    let request = controller.timed(pb::GetFleetRequest {});
     let answer = controller.client.clone().get_fleet(request).await.at(&controller.peer)?.into_inner();
     say(&answer.fleet.unwrap_or_default(), flags.output, true)
 }

@@ -19,6 +19,7 @@ mod doctor;
 mod drain;
 mod explain;
 mod failure;
+mod files;
 mod fleet;
 mod get;
 mod kind;

@@ -28,6 +28,7 @@ use self::parts::Parts;
 use self::place::Place;
 use self::readiness::{Progress, Waiting};
 use self::speed::Speed;
+use crate::connection;
 
 /// Runs Muster in this process: store, controller, this machine's agent and simulated ones
 ///
@@ -64,7 +65,7 @@ pub(crate) struct Flags {
     pub(crate) no_agent: bool,
 
     /// Where the store serves gRPC; port 0 picks a free one, here and below
-    #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "ADDRESS")]
+    #[arg(long, env = "MUSTER_LISTEN", default_value = connection::STORE, value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
 
     /// Where the store serves metrics and health
@@ -72,7 +73,7 @@ pub(crate) struct Flags {
     pub(crate) http_listen: SocketAddr,
 
     /// Where the controller serves gRPC
-    #[arg(long, default_value = "127.0.0.1:7500", value_name = "ADDRESS")]
+    #[arg(long, default_value = connection::CONTROLLER, value_name = "ADDRESS")]
     pub(crate) controller_listen: SocketAddr,
 
     /// Where the controller serves metrics and health

@@ -13,7 +13,6 @@ use super::switch::Switch;
 use super::tell;
 use super::workload::{LABEL, Workload};
 use crate::connection::{At, Controller, Store};
-use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
@@ -112,7 +111,7 @@ impl Scene {
         for pod in self.workload.missing(&pods) {
             self.store.client.create(pod).await.at(&self.store.peer)?;
         }
-        let request = timed(&self.controller, pb::GetFleetRequest {});
+        let request = self.controller.timed(pb::GetFleetRequest {});
         let answer = self.controller.client.clone().get_fleet(request).await.at(&self.controller.peer)?;
         let node = match self.subject.clone() {
             Some(name) => Some(self.explain(&name).await?),
@@ -131,7 +130,7 @@ impl Scene {
     }
 
     pub(super) async fn explain(&self, name: &str) -> Result<pb::ExplainNodeResponse, Failure> {
-        let request = timed(&self.controller, pb::ExplainNodeRequest { name: name.to_owned() });
+        let request = self.controller.timed(pb::ExplainNodeRequest { name: name.to_owned() });
         let answer = self.controller.client.clone().explain_node(request).await;
         Ok(answer.at(&self.controller.peer)?.into_inner())
     }
