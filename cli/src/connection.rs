@@ -15,9 +15,9 @@ use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::config::parse_duration;
 use muster_rpc::tls::{ClientTls, PemFile};
-use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
-use tonic::Request;
+use muster_store_client::{ClientError, EndpointError, StoreClient, StoreEndpoints};
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
 
 use self::context::{Context, Contexts};
 pub(crate) use self::peer::{At, Peer};
@@ -247,7 +247,14 @@ impl Connection {
             }
             (None, true) => return Err(not_an_address(&"it needs --tls-ca, --tls-cert and --tls-key")),
         };
-        let channel = endpoint.connect_timeout(self.timeout).tcp_nodelay(true).connect_lazy();
+        // A stream may be silent for long. Whether anybody is still there is asked as often as an answer may take, and
+        // answered in that time or not at all.
+        let endpoint = endpoint
+            .connect_timeout(self.timeout)
+            .http2_keep_alive_interval(self.timeout)
+            .keep_alive_timeout(self.timeout)
+            .tcp_nodelay(true);
+        let channel = endpoint.connect_lazy();
         let client = FleetServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let peer = Peer::controller(url, self.timeout);
         Ok(Controller { client, peer, timeout: self.timeout })
@@ -260,6 +267,16 @@ impl Controller {
         let mut request = Request::new(message);
         request.set_timeout(self.timeout);
         request
+    }
+
+    /// The stream that a call opens. It may go on for as long as it likes, but has to begin like any answer.
+    pub(crate) async fn opened<T>(
+        &self,
+        opening: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+    ) -> Result<Streaming<T>, Failure> {
+        let opened = tokio::time::timeout(self.timeout, opening).await;
+        let opened = opened.map_err(|_| self.peer.failure(ClientError::DeadlineExceeded))?;
+        Ok(opened.at(&self.peer)?.into_inner())
     }
 }
 

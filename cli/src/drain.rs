@@ -91,8 +91,9 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
     let request = request(node, flags);
-    // Without a deadline: a drain takes what it takes, and has one of its own.
-    let mut answers = controller.client.clone().drain_node(request).await.at(&controller.peer)?.into_inner();
+    let mut client = controller.client.clone();
+    // Without a deadline once it has begun: a drain takes what it takes, and has one of its own.
+    let mut answers = controller.opened(client.drain_node(request)).await?;
     let mut progress = Progress::default();
     let mut last = pb::DrainNodeResponse::default();
     while let Some(told) = answers.message().await.at(&controller.peer)? {

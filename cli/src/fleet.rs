@@ -43,7 +43,8 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 
 async fn watch(controller: &Controller, flags: &Flags) -> Result<(), Failure> {
     let request = pb::WatchFleetRequest { min_interval: flags.interval.try_into().ok() };
-    let mut answers = controller.client.clone().watch_fleet(request).await.at(&controller.peer)?.into_inner();
+    let mut client = controller.client.clone();
+    let mut answers = controller.opened(client.watch_fleet(request)).await?;
     let mut first = true;
     while let Some(answer) = answers.message().await.at(&controller.peer)? {
         let told = answer.fleet.unwrap_or_default();

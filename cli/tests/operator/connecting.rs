@@ -94,3 +94,16 @@ async fn the_certificates_it_makes_let_everybody_in_as_who_they_are() {
     let clear = stage.muster(&format!("get nodes --store {}", store.replace("https", "http"))).await;
     assert_eq!(clear.code, 6, "a store in TLS is not spoken to in clear: {}", clear.err);
 }
+
+/// Accepts connections and says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_says_nothing_is_not_waited_for_without_end() {
+    let mut stage = Stage::empty();
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    stage.say("MUSTER_CONTROLLER", format!("http://{}", mute.local_addr().unwrap()));
+    stage.say("MUSTER_REQUEST_TIMEOUT", "300ms");
+    for command in ["drain a", "drain a --plan", "fleet -w", "fleet", "explain node a"] {
+        let complaint = stage.muster(command).await.refused(6);
+        assert!(complaint.contains("the controller at http://127.0.0.1:"), "{command}: {complaint}");
+    }
+}
