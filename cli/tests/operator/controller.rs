@@ -18,6 +18,8 @@ pub(crate) struct Script {
     pub(crate) fleet: pb::Fleet,
     pub(crate) explanation: pb::ExplainNodeResponse,
     pub(crate) drain: Vec<pb::DrainNodeResponse>,
+    /// What it breaks a drain off with, instead of ending it.
+    pub(crate) ending: Option<Status>,
     /// What it refuses every call with.
     pub(crate) refusal: Option<Status>,
 }
@@ -117,6 +119,8 @@ impl FleetService for Actor {
 
     async fn drain_node(&self, request: Request<pb::DrainNodeRequest>) -> Answer<Self::DrainNodeStream> {
         self.note(Asked::Drain(request.into_inner()))?;
-        Ok(Response::new(answers(self.script.drain.clone())))
+        let told = self.script.drain.iter().cloned().map(Ok);
+        let told: Vec<_> = told.chain(self.script.ending.clone().map(Err)).collect();
+        Ok(Response::new(tokio_stream::iter(told)))
     }
 }

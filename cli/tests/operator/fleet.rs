@@ -163,6 +163,29 @@ async fn a_plan_names_what_is_in_the_way_and_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_ends_early_says_how_to_go_on() {
+    let web = || vec![pod("web-1", "Evict", "Waiting", "")];
+    let refusal = vec![told("Refused", "refused: shop/loner is managed by nothing", web())];
+    let (stage, _controller) = stage(Script { drain: refusal, ..Script::default() }).await;
+    let complaint = stage.muster("drain worker-1").await.refused(4);
+    assert!(complaint.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{complaint}");
+    assert!(complaint.contains("the node stays cordoned, `muster uncordon worker-1`"), "{complaint}");
+
+    let drain = vec![told("Draining", "", web())];
+    for ending in [None, Some(Status::unavailable("the controller stops; the drain goes on"))] {
+        let reason = ending.as_ref().map(|status| status.message().to_owned()).unwrap_or_default();
+        let (stage, _controller) =
+            self::stage(Script { drain: drain.clone(), ending, ..Script::default() }).await;
+        let complaint = stage.muster("drain worker-1").await.refused(6);
+        assert!(complaint.contains(&reason), "{complaint}");
+        assert!(
+            complaint.contains("hint: the drain goes on: the same command follows it again"),
+            "{complaint}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_controller_refuses_is_told_with_its_code() {
     for (status, code) in [
         (Status::not_found("node worker-1 does not exist"), 3),

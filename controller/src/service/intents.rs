@@ -65,6 +65,7 @@ impl Intents {
         }
     }
 
+    /// Asks for a drain; the same that is under way already goes on as it is.
     pub async fn request_drain(
         &self,
         name: &Name,
@@ -85,7 +86,7 @@ impl Intents {
             message: String::new(),
             finished_at: None,
         };
-        self.change(name, |node| Some(intent::request_drain(node, drain.clone()))).await
+        self.change(name, |node| intent::request_drain(node, drain.clone())).await
     }
 
     /// Only who drives a drain can tell how far it has come.
@@ -150,14 +151,17 @@ impl Intents {
         let key = Key::node(name.clone());
         for _ in 0..TRIES {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
-            let Some(wanted) = change(&node) else { return Ok(node) };
-            match self.client.update(wanted).await {
+            let written = match change(&node) {
+                None => Ok(node),
+                Some(wanted) => self.client.update(wanted).await,
+            };
+            match written {
                 Err(ClientError::Conflict(_)) => {}
                 Err(error) => return Err(status(name, error)),
-                Ok(written) => {
-                    // Told at once, so that who asks next is answered from what was just written.
-                    self.shared.core().learn_node(written.clone(), self.shared.now());
-                    return Ok(written);
+                Ok(node) => {
+                    // Told at once, so that who asks next is answered from what is there now.
+                    self.shared.core().learn_node(node.clone(), self.shared.now());
+                    return Ok(node);
                 }
             }
         }
