@@ -27,6 +27,8 @@ use crate::failure::Failure;
 pub(crate) const STORE: &str = "127.0.0.1:7400";
 pub(crate) const CONTROLLER: &str = "127.0.0.1:7500";
 const NAMESPACE: &str = "default";
+/// Not a variable of the flag: that would count as if it were said with each command, and contradict what is.
+const NAMESPACE_VARIABLE: &str = "MUSTER_NAMESPACE";
 
 /// Where to find Muster, and with what to be let in.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -89,8 +91,9 @@ pub(crate) struct ConfigPath {
 /// Which namespace records are looked for in.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NamespaceFlags {
-    /// Namespace of the records [default: that of the context, or default; of leases kube-node-lease]
-    #[arg(short, long, env = "MUSTER_NAMESPACE", value_name = "NAME")]
+    /// Namespace of the records [default: MUSTER_NAMESPACE, that of the context, or default; of leases
+    /// kube-node-lease]
+    #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<Namespace>,
 }
 
@@ -99,7 +102,7 @@ pub(crate) struct NamespaceFlags {
 pub(crate) struct Namespaces {
     /// As the caller said it.
     pub(crate) asked: Option<Namespace>,
-    /// As the context says it.
+    /// As the variable or the context says it.
     usual: Namespace,
 }
 
@@ -182,14 +185,23 @@ impl ConnectionFlags {
     /// What they come to, with the config file they name.
     pub(crate) fn settle(&self) -> Result<Connection, Failure> {
         let contexts = Contexts::read(&self.file.path)?;
-        let context = contexts.choose(self.file.context.as_deref())?;
-        Ok(settle(self, context))
+        let mut context = contexts.choose(self.file.context.as_deref())?.cloned().unwrap_or_default();
+        context.namespace = usual_namespace()?.or(context.namespace);
+        Ok(settle(self, &context))
     }
 }
 
-fn settle(flags: &ConnectionFlags, context: Option<&Context>) -> Connection {
-    let usual = Context::default();
-    let context = context.unwrap_or(&usual);
+/// The namespace that the variable names, if it names one.
+fn usual_namespace() -> Result<Option<Namespace>, Failure> {
+    let said = std::env::var(NAMESPACE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let named = said.map(|name| {
+        name.parse::<Namespace>()
+            .map_err(|error| Failure::usage(format!("{NAMESPACE_VARIABLE}: `{name}` {error}")))
+    });
+    named.transpose()
+}
+
+fn settle(flags: &ConnectionFlags, context: &Context) -> Connection {
     let own_tls =
         TlsFiles { ca: flags.tls_ca.clone(), cert: flags.tls_cert.clone(), key: flags.tls_key.clone() };
     let their_tls =
@@ -305,7 +317,7 @@ fn unusable(error: &EndpointError, flag: &str) -> Failure {
 /// What flags come to without a config file.
 #[cfg(test)]
 pub(crate) fn settle_without_file(flags: &ConnectionFlags) -> Connection {
-    settle(flags, None)
+    settle(flags, &Context::default())
 }
 
 #[cfg(test)]

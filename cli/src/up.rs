@@ -40,8 +40,8 @@ use crate::connection;
 // Ready condition too.
 #[command(mut_arg("log_level", |arg| arg.default_value("warn,muster_agent::run=error")))]
 pub(crate) struct Flags {
-    /// Where Muster keeps its records [default: muster in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, env = "MUSTER_UP_DATA_DIR", value_name = "DIR")]
+    /// Where Muster keeps its records [default: MUSTER_UP_DATA_DIR, or muster in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
     /// Keep everything in a temporary directory and remove it at the end

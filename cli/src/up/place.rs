@@ -8,6 +8,9 @@ use tempfile::TempDir;
 
 use super::Failure;
 
+/// Not a variable of the flag: that would count as if it were said with each command, and contradict --ephemeral.
+const VARIABLE: &str = "MUSTER_UP_DATA_DIR";
+
 /// The data directory, with a room for each part that keeps something; a temporary one goes when this goes.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -16,14 +19,16 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// A temporary directory, the one asked for, or the user's own.
+    /// A temporary directory, the one asked for, the one that the variable names, or the user's own.
     pub(crate) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
         if ephemeral {
             let directory = tempfile::Builder::new().prefix("muster-up-").tempdir();
             return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
         }
         let own = || users_own(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
-        data_dir.map(Path::to_owned).or_else(own).map(Place::Kept).ok_or(Failure::NoHome)
+        let usual = || std::env::var_os(VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
+        let kept = data_dir.map(Path::to_owned).or_else(usual).or_else(own);
+        kept.map(Place::Kept).ok_or(Failure::NoHome)
     }
 
     /// The store's records.

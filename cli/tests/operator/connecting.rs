@@ -107,3 +107,28 @@ async fn a_controller_that_says_nothing_is_not_waited_for_without_end() {
         assert!(complaint.contains("the controller at http://127.0.0.1:"), "{command}: {complaint}");
     }
 }
+
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_of_the_variable_is_the_usual_one_and_contradicts_nothing() {
+    let mut stage = Stage::with_store().await;
+    stage.say("MUSTER_NAMESPACE", "shop");
+    let pod = |meta: &str| {
+        format!(
+            "{{kind: Pod, apiVersion: v1, metadata: {{{meta}}}, spec: {{containers: [{{name: x, image: y}}]}}}}"
+        )
+    };
+    stage.piped("apply -f -", &pod("name: a")).await.ok();
+    stage.piped("apply -f -", &pod("name: b, namespace: other")).await.ok();
+    assert_eq!(stage.muster("get pods -o name").await.ok(), "pod/a\n");
+    assert_eq!(stage.muster("get pods -o name -n other").await.ok(), "pod/b\n", "a flag comes before it");
+    assert_eq!(stage.muster("get pods -o name -A").await.ok(), "pod/b\npod/a\n");
+    stage.muster("get pods -A -n other").await.refused_by_arguments();
+    let lease = "{kind: Lease, apiVersion: v1, metadata: {name: a}, spec: {holderIdentity: a, \
+                 leaseDurationSeconds: 40}}";
+    stage.piped("apply -f -", lease).await.ok();
+    assert_eq!(stage.muster("get leases -o name").await.ok(), "lease/a\n", "leases are where nodes' are");
+    stage.say("MUSTER_NAMESPACE", "Not_A_Name");
+    let complaint = stage.muster("get pods").await.refused(2);
+    assert!(complaint.contains("MUSTER_NAMESPACE: `Not_A_Name`"), "{complaint}");
+}
