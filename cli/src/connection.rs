@@ -185,7 +185,7 @@ impl ConnectionFlags {
     /// What they come to, with the config file they name.
     pub(crate) fn settle(&self) -> Result<Connection, Failure> {
         let contexts = Contexts::read(&self.file.path)?;
-        let mut context = contexts.choose(self.file.context.as_deref())?.cloned().unwrap_or_default();
+        let mut context = contexts.choose(self.file.context.as_deref())?.unwrap_or_default();
         context.namespace = usual_namespace()?.or(context.namespace);
         Ok(settle(self, &context))
     }

@@ -22,6 +22,7 @@ mod failure;
 mod files;
 mod fleet;
 mod get;
+mod home;
 mod kind;
 mod label;
 mod manifest;
