@@ -111,7 +111,8 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
         let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.now());
         scroll = model.scrolled(scroll);
         if let Err(error) = screen.draw(|frame| draw::draw(&model, scroll, frame)) {
-            break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}")));
+            break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}"))
+                .hint("`muster fleet -w` needs less of a terminal"));
         }
         tokio::select! {
             key = keys.recv() => match key {

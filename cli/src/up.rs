@@ -34,7 +34,7 @@ use crate::connection;
 ///
 /// Further settings of the parts are taken from the same MUSTER_ variables as by muster-store, muster-controller and
 /// muster-agent, whose --help lists them. With certificates, --tls-cert must be an administrator's (of the organisation
-/// system:masters): all parts show it.
+/// muster:admins): all parts show it.
 #[derive(Debug, Clone, clap::Args)]
 // A person is watching: only what needs attention is worth a line. What this machine's agent cannot do is in its node's
 // Ready condition too.
@@ -124,24 +124,30 @@ async fn run(flags: &Flags, place: &Place) -> Result<(), Failure> {
     let parts = Parts::start(flags, place).await?;
     say(&greeting(&parts, flags, place)?.to_string());
     let mut screen = Screen::new();
-    tokio::select! {
-        () = asked.requested() => {}
-        () = parts.ended() => {}
-        waited = wait(&parts, flags, |progress| screen.show(progress)) => {
-            screen.finish();
-            say(&waited?);
-            say("ready\n");
+    let waited = tokio::select! {
+        () = asked.requested() => None,
+        () = parts.ended() => None,
+        waited = wait(&parts, flags, |progress| screen.show(progress)) => Some(waited),
+    };
+    screen.finish();
+    let outcome = match waited.transpose() {
+        Ok(Some(told)) => {
+            say(&format!("{told}ready\n"));
             tokio::select! {
                 () = asked.requested() => {}
                 () = parts.ended() => {}
             }
+            Ok(())
         }
-    }
-    parts
-        .stop(|part| {
-            say(&format!("the {part} {} stopped\n", if part.ends_with('s') { "have" } else { "has" }));
-        })
-        .await
+        Ok(None) => Ok(()),
+        Err(failure) => Err(failure),
+    };
+    let stopped = parts.stop(|part| {
+        say(&format!("the {part} {} stopped\n", if part.ends_with('s') { "have" } else { "has" }));
+    });
+    // Whatever else goes wrong after a failure follows from it.
+    let stopped = stopped.await;
+    outcome.and(stopped)
 }
 
 /// Waits until the fleet is there; says what is to be said about it.

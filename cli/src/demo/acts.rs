@@ -10,7 +10,7 @@ use muster_proto::pod::Pod;
 use muster_proto::wellknown::label;
 use muster_store_client::Key;
 
-use super::scene::{Scene, Sight};
+use super::scene::{Scene, Sight, WHERE_TO_LOOK};
 use super::tell;
 use super::workload::{by_node, counts, is_running};
 use crate::connection::At;
@@ -43,6 +43,11 @@ pub(super) async fn play(scene: &mut Scene) -> Result<(), Failure> {
     scene.title("What was seen")?;
     let lines: String = findings.0.iter().map(|finding| format!("  * {finding}\n")).collect();
     Terminal::stdout().say(&lines)
+}
+
+/// What was told did not come true.
+fn failed(what: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Failed, what).hint(WHERE_TO_LOOK)
 }
 
 /// The simulated zones.
@@ -112,7 +117,7 @@ async fn a_node_dies(
     let sight = scene.look().await?;
     let busiest = by_node(&sight.pods).into_iter().max_by_key(|(_, pods)| pods.len());
     let Some((victim, pods)) = busiest else {
-        return Err(Failure::new(Exit::Failed, "no pod of the demonstration runs any more"));
+        return Err(failed("no pod of the demonstration runs any more"));
     };
     let killed_at = scene.now();
     scene.switch.kill(&format!("node={victim}")).await?;
@@ -161,10 +166,7 @@ async fn a_zone_dies(
         }
     }
     let Some((zone, node, _)) = busiest else {
-        return Err(Failure::new(
-            Exit::Failed,
-            format!("no pod of the demonstration runs outside of {spared}"),
-        ));
+        return Err(failed(format!("no pod of the demonstration runs outside of {spared}")));
     };
     let killed_at = scene.now();
     let killed = scene.switch.kill(&format!("zone={zone}")).await?;
@@ -194,7 +196,7 @@ async fn a_zone_dies(
 }
 
 async fn zone_of(scene: &Scene, node: &str) -> Result<String, Failure> {
-    let name = node.parse().map_err(|error| Failure::new(Exit::Failed, format!("{node}: {error}")))?;
+    let name = node.parse().map_err(|error| failed(format!("{node}: {error}")))?;
     let node: Node = scene.store.client.get(&Key::node(name)).await.at(&scene.store.peer)?;
     Ok(node.meta.labels.get(label::ZONE).cloned().unwrap_or_default())
 }
@@ -222,8 +224,7 @@ async fn all_zones_die(
     let sight = scene.look().await?;
     let evicted: Vec<Uid> = leaving(&sight).difference(&before).copied().collect();
     if !evicted.is_empty() {
-        let message = format!("{} pods were evicted though all zones were lost", evicted.len());
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(failed(format!("{} pods were evicted though all zones were lost", evicted.len())));
     }
     scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
     scene.say("nobody was")?;

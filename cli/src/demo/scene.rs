@@ -19,6 +19,10 @@ use crate::terminal::Terminal;
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Who can say why something did not come true.
+pub(super) const WHERE_TO_LOOK: &str =
+    "on a running fleet, `muster fleet`, `muster get events` and `muster explain node` say more";
+
 /// What there is to see at one moment.
 #[derive(Debug)]
 pub(super) struct Sight {
@@ -98,8 +102,7 @@ impl Scene {
             }
             if waited > patience {
                 let message = format!("this did not happen within {}: {what}", tell::seconds(patience));
-                return Err(Failure::new(Exit::Failed, message)
-                    .hint("`muster fleet`, `muster get events` and `muster explain node` say more"));
+                return Err(Failure::new(Exit::Failed, message).hint(WHERE_TO_LOOK));
             }
             self.listen(TICK).await?;
         }
