@@ -64,11 +64,14 @@ async fn the_fleet(scene: &mut Scene) -> Result<Duration, Failure> {
     scene.switch.look().await?;
     scene.switch.revive("all").await?;
     scene.title("The fleet")?;
-    scene.workload.replicas = 0;
+    // A demonstration that was killed may have left its pods, under the names of ours.
+    scene.clear().await?;
     let is_there = |sight: &Sight| {
-        zones(&sight.fleet).count() > 1 && zones(&sight.fleet).all(|zone| zone.unhealthy == 0)
+        zones(&sight.fleet).count() > 1
+            && zones(&sight.fleet).all(|zone| zone.unhealthy == 0)
+            && sight.pods.is_empty()
     };
-    let what = "all simulated nodes are Ready, in at least two zones";
+    let what = "all simulated nodes are Ready, in at least two zones, and without pods of a demonstration";
     scene.until(what, Duration::from_secs(60), is_there).await?;
     let first = scene.explain(Blueprint::name(0).as_str()).await?;
     let grace = first.silence.and_then(|silence| silence.grace);
@@ -141,7 +144,7 @@ async fn a_node_dies(
         "what was evicted stays on {victim} as Terminating: nobody can say that a machine nobody hears has stopped it"
     ))?;
     findings.note(format!(
-        "{victim} was given up {} after it died (it may be silent for {}), and its work ran elsewhere after {}",
+        "{victim} was Unknown {} after it died (it may be silent for {}), and its work ran elsewhere after {}",
         tell::seconds(detected),
         tell::seconds(grace),
         tell::seconds(moved)
@@ -187,8 +190,7 @@ async fn a_zone_dies(
     scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
     say_places(scene, &sight.pods)?;
     findings.note(format!(
-        "{zone} counted as lost after {}; other zones lived, so its nodes were given up one by one and its work ran \
-         elsewhere after {}",
+        "{zone} counted as lost after {}; other zones lived, so its pods were evicted and its work ran elsewhere after {}",
         tell::seconds(detected),
         tell::seconds(moved)
     ));

@@ -75,7 +75,7 @@ fn silence(settings: &Settings, interval: Duration, found: &mut Found) {
         lease > grace,
         Level::Unsafe,
         format!(
-            "a node is given up after {} though its own lease counts for {}: its work is started elsewhere \
+            "a node is Unknown after {} though its own lease counts for {}: its work may be started elsewhere \
              while it still runs there",
             seconds(grace),
             seconds(lease)
@@ -86,7 +86,7 @@ fn silence(settings: &Settings, interval: Duration, found: &mut Found) {
         settings.monitor_period > grace,
         Level::Doubtful,
         format!(
-            "zones are judged every {}, less often than nodes are given up",
+            "zones are judged every {}, less often than nodes fall silent",
             seconds(settings.monitor_period)
         ),
         "--node-monitor-period of a few seconds",

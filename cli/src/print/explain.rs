@@ -44,9 +44,9 @@ fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
         silence.grace.as_ref().map(|grace| format!(", may be silent for {}", age::short(duration(grace))));
     let deadline = moment(silence.deadline.as_ref()).zip(now).map(|(deadline, now)| {
         if deadline > now {
-            format!(", given up in {}", age::until(deadline, now))
+            format!(", Unknown in {}", age::until(deadline, now))
         } else {
-            format!(", given up {} ago", age::since(Some(deadline), now))
+            format!(", overdue for {}", age::since(Some(deadline), now))
         }
     });
     let ago = ago.unwrap_or_else(|| "at an unknown time".to_owned());
