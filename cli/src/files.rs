@@ -30,7 +30,7 @@ impl From<ManifestError> for Failure {
     fn from(error: ManifestError) -> Failure {
         let exit = match error.problem {
             // It was understood, and breaks a rule that the store would refuse it by.
-            Problem::Invalid(_) => Exit::Refused,
+            Problem::Invalid(_) | Problem::Together(_) => Exit::Refused,
             _ => Exit::Usage,
         };
         let failure = Failure::new(exit, &error);

@@ -174,7 +174,12 @@ impl Manifest {
             Some(status) => merged.insert("status".to_owned(), status.clone()),
             None => merged.remove("status"),
         };
-        let mut wanted: R = self.check(merged)?;
+        let mut wanted: R = self.check(merged).map_err(|error| match error.problem {
+            Problem::Invalid(invalid) if self.record::<R>().is_ok() => {
+                self.problem(Problem::Together(invalid))
+            }
+            _ => error,
+        })?;
         if without_the_store(&wanted) == without_the_store(current) {
             wanted.meta_mut().resource_version = current.meta().resource_version;
         }
