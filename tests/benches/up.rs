@@ -104,7 +104,7 @@ impl Drop for Up {
 }
 
 /// Says whether a limit was kept.
-fn within<T: PartialOrd + std::fmt::Debug>(what: &str, found: T, limit: T) -> bool {
+fn within<T: Copy + PartialOrd + std::fmt::Debug>(what: &str, found: T, limit: T) -> bool {
     let is_kept = found < limit;
     println!("  {} {what}: {found:.0?}, limit {limit:?}", if is_kept { "ok    " } else { "BEYOND" });
     is_kept

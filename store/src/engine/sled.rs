@@ -3,7 +3,7 @@
 //!
 //! sled's own flush does not reach the disk on Linux, so every transaction ends
 //! with `fdatasync` on a second handle of sled's file. One tree, because batches
-//! are atomic per tree; values above 64 KiB are split, because sled keeps larger
+//! are atomic per tree; values above 60 KiB are split, because sled keeps larger
 //! ones in files that this sync does not cover.
 
 mod codec;
