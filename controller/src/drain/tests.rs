@@ -106,7 +106,7 @@ impl Site {
         let deadline = timeout.map(|seconds| requested_at + SignedDuration::from_secs(seconds as i64));
         let drain = Drain { requested_at, deadline, options, ..drain(0) };
         let node = super::intent::request_drain(&self.node(), drain);
-        self.put_node(node);
+        self.put_node(node.unwrap());
     }
 
     fn decide(&mut self) -> Plan {
