@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use muster_proto::name::Uid;
 use muster_proto::node::{Node, NodeStatus};
 use muster_proto::pb;
 use tokio::sync::watch;
@@ -14,6 +15,8 @@ use crate::pressure::Standing;
 #[derive(Clone, Debug, Default)]
 pub struct Beliefs {
     pub registered: bool,
+    /// The node's record, whether or not it is ours to act for.
+    pub node_uid: Option<Uid>,
     /// The store spoken to, or why there is none.
     pub store: String,
     pub computed: Option<(NodeStatus, Timestamp)>,
@@ -48,7 +51,7 @@ impl Board {
         self.beliefs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node as the store last told of it; `None` while there is none.
+    /// The node as the store last told of it; `None` while there is none, or another agent has it.
     pub fn node(&self) -> watch::Receiver<Option<Arc<Node>>> {
         self.node.subscribe()
     }

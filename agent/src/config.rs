@@ -49,6 +49,8 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
     pub topology: TopologyConfig,
     pub swap: SwapConfig,
+    /// Processes and threads that each pod may have; `None` means no limit.
+    pub pod_max_pids: Option<u64>,
     /// What was left out of the settings, for the log.
     pub warnings: Vec<String>,
 }

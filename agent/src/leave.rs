@@ -150,7 +150,7 @@ impl Leave {
     /// The departure of the pods that the node has, once it is time.
     pub fn departure(&self, ledger: &Ledger) -> Option<Departure> {
         // Half a picture would leave out pods.
-        let schedule = self.schedule.as_ref().filter(|_| self.is_shutting_down() && ledger.is_complete())?;
+        let schedule = self.schedule.as_ref().filter(|_| self.is_shutting_down() && ledger.has_seen_all())?;
         Some(Departure::new(schedule, ledger))
     }
 

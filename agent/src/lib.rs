@@ -17,6 +17,7 @@ pub mod lifecycle;
 pub mod link;
 pub mod machine;
 pub mod metrics;
+pub mod oom;
 pub mod perform;
 pub mod pressure;
 pub mod priority;

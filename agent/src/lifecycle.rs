@@ -20,7 +20,7 @@ mod status;
 mod tests;
 mod view;
 
-pub use container::{Exit, Observed};
+pub use container::{Exit, Found, Observed};
 pub use decide::decide;
 pub use ledger::{Ledger, NodeState, PodReport};
 pub use plan::{Action, Ending, Now, Outcome, Plan};

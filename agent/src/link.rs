@@ -3,8 +3,8 @@
 //! The waiting is here and in `beat`, the thinking in `registration`, `cadence`,
 //! `status` and `report`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
@@ -17,16 +17,18 @@ use crate::cadence;
 use crate::config::Config;
 use crate::identity::{Identity, StateDir};
 use crate::leave::Leave;
-use crate::machine::{Machine, System};
+use crate::machine::System;
 use crate::pulse::Pulse;
 use crate::registration::{self, Created, Next};
 use crate::status::{self, Computed, Notice, Previous, Settings, Told};
-use crate::survey::{Survey, survey};
+use crate::survey::{Survey, Surveyor};
 use crate::tell;
 
 mod beat;
+mod greeting;
 
 use beat::Beat;
+pub use greeting::Greeting;
 
 /// What the loop works with.
 pub struct Link {
@@ -34,8 +36,7 @@ pub struct Link {
     pub config: Config,
     pub settings: Settings,
     pub system: System,
-    pub machine: Arc<dyn Machine>,
-    pub storage: PathBuf,
+    pub surveyor: Surveyor,
     pub pulse: Pulse,
     pub runtime_version: String,
     pub limitations: Vec<String>,
@@ -44,6 +45,7 @@ pub struct Link {
     pub board: Arc<Board>,
     pub clock: SharedClock,
     pub leave: Leave,
+    pub greeting: Greeting,
 }
 
 impl Link {
@@ -57,13 +59,14 @@ impl Link {
     }
 
     async fn live(&mut self) {
+        let mut node = None;
         if self.config.node.register {
-            let node = self.register().await;
-            self.adopt(&node);
+            let registered = self.register().await;
+            self.adopt(&registered);
             self.board.beliefs().registered = true;
-            self.board.see_node(Some(node));
+            node = Some(registered);
         }
-        Beat::new(self).run().await;
+        Beat::new(self, node).run().await;
     }
 
     /// Puts the node on the roll, however long it takes.
@@ -79,19 +82,22 @@ impl Link {
             match self.try_register(&initial).await {
                 Ok(Some(node)) => {
                     tracing::info!(node = %self.settings.name, "registered");
-                    self.tell(&node, notices).await;
+                    self.tell(&node, notices);
                     return node;
                 }
                 Ok(None) => {}
                 Err(error) => {
                     self.board.beliefs().store = error.to_string();
-                    tracing::warn!(%error, attempt, "the node could not be registered yet");
+                    // A refusal was logged when it came.
+                    if !self.is_refused() {
+                        tracing::warn!(%error, attempt, "the node could not be registered yet");
+                    }
                 }
             }
         }
     }
 
-    async fn try_register(&self, initial: &Node) -> Result<Option<Node>, ClientError> {
+    async fn try_register(&mut self, initial: &Node) -> Result<Option<Node>, ClientError> {
         let (created, answer) = match self.client.create(initial.clone()).await {
             Ok(node) => return Ok(Some(node)),
             Err(error @ ClientError::AlreadyExists(_)) => (Created::AlreadyExists, error),
@@ -103,6 +109,13 @@ impl Link {
             Next::Retry => Err(answer),
             Next::Read => {
                 let existing: Node = self.client.get(&self.key()).await.map_err(|_| answer)?;
+                // Whoever has the name keeps it: nothing is put right for a machine that is not let in.
+                if let Some(uid) = existing.meta.uid
+                    && let Err(error) = self.greet(uid, self.patience()).await
+                    && self.is_refused()
+                {
+                    return Err(error);
+                }
                 match registration::reconcile(&existing, initial, false) {
                     Some(mended) => self.client.update_status(mended).await.map(Some),
                     None => Ok(Some(existing)),
@@ -115,8 +128,14 @@ impl Link {
         Key::node(self.settings.name.clone())
     }
 
+    /// How long an answer may take.
+    fn patience(&self) -> Duration {
+        cadence::answer_deadline(self.config.status.update_frequency, self.config.lease_duration)
+    }
+
     /// Remembers which record is ours.
     fn adopt(&mut self, node: &Node) {
+        self.board.beliefs().node_uid = node.meta.uid;
         if self.identity.node_uid != node.meta.uid {
             self.identity.node_uid = node.meta.uid;
             if let Err(error) = self.state.save(&self.identity) {
@@ -127,11 +146,7 @@ impl Link {
 
     /// Looks at the machine and computes what to say of it.
     async fn compute(&self, node: Option<&Node>, told: &mut Told) -> Computed {
-        let (machine, settings, system, storage) =
-            (Arc::clone(&self.machine), self.settings.clone(), self.system.clone(), self.storage.clone());
-        let looked =
-            tokio::task::spawn_blocking(move || survey(&*machine, &settings, &system, &storage)).await;
-        let Survey { mut observed, problems } = looked.unwrap_or_default();
+        let Survey { mut observed, problems } = self.surveyor.look().await;
         let shortages = self.board.standing().borrow().shortages;
         observed.runtime_version = self.runtime_version.clone();
         observed.pressures = status::conditions::Pressures {
@@ -154,12 +169,18 @@ impl Link {
         computed
     }
 
-    /// Records what happened to the node.
-    async fn tell(&self, node: &Node, notices: Vec<Notice>) {
-        for Notice { kind, reason, message } in notices {
-            let about = tell::node(self.settings.name.clone(), node.meta.uid);
-            tell::record(&self.client, tell::event(about, kind, reason, message)).await;
+    /// Records what happened to the node, beside everything else: telling must neither fail nor delay the deed.
+    fn tell(&self, node: &Node, notices: Vec<Notice>) {
+        if notices.is_empty() {
+            return;
         }
+        let (client, name, uid) = (self.client.clone(), self.settings.name.clone(), node.meta.uid);
+        tokio::spawn(async move {
+            for Notice { kind, reason, message } in notices {
+                let about = tell::node(name.clone(), uid);
+                tell::record(&client, tell::event(about, kind, reason, message)).await;
+            }
+        });
     }
 }
 

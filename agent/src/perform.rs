@@ -1,11 +1,11 @@
 //! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in [`call`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_proto::name::Uid;
-use muster_proto::pod::{Container, Pod};
+use muster_proto::pod::{Container, Pod, requests};
 use muster_proto::quantity::Resources;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -13,10 +13,11 @@ use tokio::task::spawn_blocking;
 use crate::lifecycle::{Action, Outcome};
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
-    ContainerId, ContainerSpec, DiskUsage, Limits, Runtime, RuntimeError, Signal, Usage, Workload,
+    ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
 use crate::swap::{self, SwapSite};
 use crate::topology::grants::Grants;
+use crate::{oom, priority};
 
 pub mod call;
 
@@ -27,7 +28,9 @@ pub type HookEnded = (Uid, String);
 pub struct Hands {
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapSite,
-    pub grants: Mutex<Grants>,
+    /// Processes and threads that each pod may have; `None` means no limit.
+    pub pod_max_pids: Option<u64>,
+    pub grants: Arc<Mutex<Grants>>,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
 
@@ -44,7 +47,7 @@ impl Hands {
                 self.at_newest(*uid, container, |runtime, id| runtime.signal(id, Signal::Term)).await
             }
             Action::Kill { uid, container } => self.at_newest(*uid, container, ProcessRuntime::kill).await,
-            Action::Release { uid } => self.release(*uid).await,
+            Action::Release { uid, keeps_files } => self.release(*uid, *keeps_files).await,
         }
     }
 
@@ -52,12 +55,14 @@ impl Hands {
         let container = pod.spec.all_containers().find(|container| container.name == name);
         let (Some(container), Some(uid)) = (container, pod.meta.uid) else { return Outcome::Gone };
         let Some(namespace) = pod.meta.namespace.clone() else { return Outcome::Gone };
-        let (cpus, shared) = {
-            let mut grants = self.grants();
-            match grants.claim(pod, name) {
-                Ok(cpus) => (cpus, grants.shared()),
-                Err(rejection) => return Outcome::Refused(rejection),
-            }
+        let env = match environment(container) {
+            Ok(env) => env,
+            Err(message) => return Outcome::Failed { message },
+        };
+        let claimed = lock(&self.grants).claim(pod, name);
+        let cpus = match claimed {
+            Ok(cpus) => cpus,
+            Err(rejection) => return Outcome::Refused(rejection),
         };
         let spec = ContainerSpec {
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
@@ -65,15 +70,20 @@ impl Hands {
             pod_name: pod.meta.name.clone(),
             command: container.command.clone(),
             args: container.args.clone(),
-            env: container.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
+            env,
             working_dir: container.working_dir.clone(),
+            own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
+            oom_score_adj: oom::score_adj(pod, container, self.swap.memory_total),
+            pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
-        let runtime = Arc::clone(&self.runtime);
+        let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
         // Whoever runs on the container's own CPUs leaves before it comes.
         let started = spawn_blocking(move || {
-            share(&*runtime, &shared);
-            runtime.start(&spec)
+            share_rest(&*runtime, &grants);
+            let started = runtime.start(&spec)?;
+            forget_attempts_before(&runtime, &spec.id);
+            Ok::<_, RuntimeError>(started)
         });
         match started.await {
             Ok(Ok(started)) => Outcome::Started { pid: started.pid.unsigned_abs(), at: started.started_at },
@@ -118,21 +128,18 @@ impl Hands {
         }
     }
 
-    async fn release(&self, pod: Uid) -> Outcome {
+    async fn release(&self, pod: Uid, keeps_files: bool) -> Outcome {
         let runtime = Arc::clone(&self.runtime);
         let released = spawn_blocking(move || {
-            let of_pod = runtime.list().into_iter().filter(|workload| workload.id.pod == pod);
+            let is_its = |workload: &Workload| workload.id.pod == pod && !keeps_files;
+            let of_pod = runtime.list().into_iter().filter(is_its);
             of_pod.map(|workload| runtime.remove(&workload.id)).collect::<Result<Vec<()>, _>>()
         });
         match released.await {
             Ok(Ok(_)) => {
-                let shared = {
-                    let mut grants = self.grants();
-                    grants.release(pod);
-                    grants.shared()
-                };
-                let runtime = Arc::clone(&self.runtime);
-                match spawn_blocking(move || share(&*runtime, &shared)).await {
+                lock(&self.grants).release(pod);
+                let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
+                match spawn_blocking(move || share_rest(&*runtime, &grants)).await {
                     Ok(()) => Outcome::Done,
                     Err(error) => Outcome::Failed { message: error.to_string() },
                 }
@@ -144,10 +151,6 @@ impl Hands {
 }
 
 impl Hands {
-    fn grants(&self) -> MutexGuard<'_, Grants> {
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What each running container takes of the machine; nothing if that cannot be found out.
     pub async fn usages(&self) -> BTreeMap<ContainerId, Usage> {
         let runtime = Arc::clone(&self.runtime);
@@ -160,41 +163,100 @@ impl Hands {
         spawn_blocking(move || runtime.disk_usages()).await.unwrap_or_default()
     }
 
-    /// Removes what earlier attempts at containers left behind; says of how many.
-    pub async fn sweep(&self) -> usize {
+    /// Removes what earlier attempts at containers left behind, and all that is left of pods that are over; says of how
+    /// many containers.
+    pub async fn sweep(&self, over: BTreeSet<Uid>) -> usize {
         let runtime = Arc::clone(&self.runtime);
         let swept = spawn_blocking(move || {
-            let dead = outlived(&runtime.list());
+            let dead = spare(&runtime.list(), &over);
             dead.iter().filter(|id| runtime.remove(id).is_ok()).count()
         });
         swept.await.unwrap_or_default()
     }
 }
 
-/// Keeps containers without CPUs of their own to these. One that cannot be moved runs on all the same.
-pub fn share(runtime: &dyn Runtime, cpus: &[u32]) {
-    if let Err(error) = runtime.share(cpus) {
+fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
+    grants.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps containers without CPUs of their own to what is left, one caller after the other: starts go on beside each
+/// other, and the last to share must be the last to have looked.
+fn share_rest(runtime: &dyn Runtime, grants: &Mutex<Grants>) {
+    share(runtime, &lock(grants));
+}
+
+/// Keeps containers without CPUs of their own to what is left. One that cannot be moved runs on all the same.
+pub fn share(runtime: &dyn Runtime, grants: &Grants) {
+    if grants.is_on()
+        && let Err(error) = runtime.share(&grants.shared())
+    {
         tracing::warn!(%error, "containers run on CPUs that others have for themselves");
     }
 }
 
-/// Attempts that ended and were followed by another. The last one of each container stays: the pod's status
-/// and the count of restarts are read off it.
-fn outlived(listed: &[Workload]) -> Vec<ContainerId> {
+/// Forgets all attempts before this one but the last of them: how that ended is in the pod's status, and its log is what
+/// people look for.
+fn forget_attempts_before(runtime: &ProcessRuntime, id: &ContainerId) {
+    for earlier in outlived(&runtime.list(), id) {
+        if let Err(error) = runtime.remove(&earlier) {
+            tracing::debug!(container = %earlier, %error, "what it left stays for now");
+        }
+    }
+}
+
+fn outlived(listed: &[Workload], id: &ContainerId) -> Vec<ContainerId> {
+    let is_earlier = |other: &&ContainerId| {
+        other.pod == id.pod && other.container == id.container && other.attempt < id.attempt
+    };
+    let ended = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
+    let mut earlier: Vec<ContainerId> = ended.filter(is_earlier).cloned().collect();
+    earlier.sort();
+    earlier.pop();
+    earlier
+}
+
+/// Containers that nobody needs: attempts that ended and were followed by another, and those of pods that are over. The
+/// last one of each container of other pods stays: the pod's status and the count of restarts are read off it.
+fn spare(listed: &[Workload], over: &BTreeSet<Uid>) -> Vec<ContainerId> {
     let is_followed = |id: &ContainerId| {
         let later = |other: &ContainerId| {
             other.pod == id.pod && other.container == id.container && other.attempt > id.attempt
         };
         listed.iter().any(|workload| later(&workload.id))
     };
-    let over = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
-    over.filter(|id| is_followed(id)).cloned().collect()
+    let ended = listed.iter().filter(|workload| workload.is_over()).map(|workload| &workload.id);
+    ended.filter(|id| over.contains(&id.pod) || is_followed(id)).cloned().collect()
 }
 
 /// The newest attempt of a container.
 fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<ContainerId> {
     let attempts = runtime.list().into_iter().map(|workload| workload.id);
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
+}
+
+/// The variables of a container. One whose value is kept elsewhere is refused: empty, it would be taken for one.
+fn environment(container: &Container) -> Result<Vec<(String, String)>, String> {
+    let variables = container.env.iter().map(|variable| {
+        let kept_in = match &variable.value_from {
+            None => return Ok((variable.name.clone(), variable.value.clone())),
+            Some(from) => match (&from.secret_key_ref, &from.config_map_key_ref) {
+                (Some(key), _) => format!("of the secret {}", key.name),
+                (None, Some(key)) => format!("of the config map {}", key.name),
+                (None, None) => "of something unknown".to_owned(),
+            },
+        };
+        Err(format!(
+            "container {}: the variable {} takes the value {kept_in}, and this runtime knows neither secrets nor config \
+             maps: give it a value",
+            container.name, variable.name
+        ))
+    });
+    variables.collect()
+}
+
+fn pod_limits(pod: &Pod) -> PodLimits {
+    let asked = requests::amount(&requests::of(&pod.spec), "cpu");
+    PodLimits { cpu_request_millis: u64::try_from(asked.milli()).unwrap_or(0), pids: None }
 }
 
 fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
@@ -206,7 +268,6 @@ fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
         cpu_millis: milli(&resources.limits, "cpu"),
         memory_bytes: bytes(&resources.limits, "memory"),
         swap_bytes: site.is_controlled.then(|| swap::limit(pod, container, site)),
-        pids: None,
         cpus: Vec::new(),
     }
 }
@@ -217,7 +278,8 @@ mod tests {
 
     use super::*;
     use crate::runtime::{Exit, ExitReason, Started, State};
-    use crate::samples::uid;
+    use crate::samples::{container, uid};
+    use muster_proto::pb;
 
     fn workload(container: &str, attempt: u32, is_over: bool) -> Workload {
         let at = Timestamp::UNIX_EPOCH;
@@ -234,6 +296,8 @@ mod tests {
             pod_namespace: "default".parse().unwrap(),
             pod_name: "a".parse().unwrap(),
             cpus: Vec::new(),
+            own_grace: None,
+            is_this_boot: true,
             state: match is_over {
                 true => State::Exited(exit),
                 false => State::Running(Started { pid: 1, started_at: at }),
@@ -242,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_attempts_that_another_followed_are_swept() {
+    fn only_what_nobody_needs_is_swept() {
         let listed = [
             workload("x", 0, true),
             workload("x", 1, true),
@@ -250,8 +314,47 @@ mod tests {
             workload("y", 0, true),
             workload("z", 0, false),
         ];
-        let swept = outlived(&listed);
-        let swept: Vec<(&str, u32)> = swept.iter().map(|id| (id.container.as_str(), id.attempt)).collect();
-        assert_eq!(swept, [("x", 0), ("x", 1)]);
+        let swept = |over: &[Uid]| -> Vec<(String, u32)> {
+            let spare = spare(&listed, &over.iter().copied().collect());
+            spare.into_iter().map(|id| (id.container, id.attempt)).collect()
+        };
+        let text = str::to_owned;
+        assert_eq!(swept(&[]), [(text("x"), 0), (text("x"), 1)]);
+        let all = [(text("x"), 0), (text("x"), 1), (text("y"), 0)];
+        assert_eq!(swept(&[uid("a")]), all, "of a pod that is over nothing is kept");
+    }
+    #[test]
+    fn a_variable_whose_value_is_elsewhere_is_refused_by_name() {
+        let key = Some(pb::KeySelector { name: "token".to_owned(), key: "k".to_owned() });
+        let plain = pb::EnvVar { name: "A".to_owned(), value: "1".to_owned(), value_from: None };
+        let mut container = container("main");
+        container.env = vec![plain.clone()];
+        assert_eq!(environment(&container), Ok(vec![("A".to_owned(), "1".to_owned())]));
+        for (from, expected) in [
+            (pb::EnvVarSource { secret_key_ref: key.clone(), config_map_key_ref: None }, "secret token"),
+            (pb::EnvVarSource { secret_key_ref: None, config_map_key_ref: key }, "config map token"),
+            (pb::EnvVarSource::default(), "unknown"),
+        ] {
+            let variable = pb::EnvVar { name: "B".to_owned(), value_from: Some(from), ..Default::default() };
+            container.env = vec![plain.clone(), variable];
+            let refused = environment(&container).unwrap_err();
+            assert!(refused.contains("variable B") && refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn of_earlier_attempts_the_last_is_kept() {
+        let listed = [
+            workload("x", 0, true),
+            workload("x", 1, true),
+            workload("x", 3, true),
+            workload("x", 4, false),
+            workload("y", 0, true),
+        ];
+        let earlier = |attempt| {
+            let id = ContainerId { attempt, ..listed[0].id.clone() };
+            outlived(&listed, &id).into_iter().map(|id| id.attempt).collect::<Vec<_>>()
+        };
+        assert_eq!((earlier(4), earlier(1), earlier(0)), (vec![0, 1], vec![], vec![]));
     }
 }

@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::TryFutureExt;
+use futures_util::future::{try_join, try_join_all};
+use muster_proto::quantity::{Quantity, Resources};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
 use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
@@ -20,7 +24,7 @@ use crate::config::{Config, ConfigError, Flags};
 use crate::eviction::Evictor;
 use crate::identity::{IdentityError, StateDir};
 use crate::leave::Leave;
-use crate::link::{Link, fresh_uid};
+use crate::link::{Greeting, Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
 use crate::perform::{Hands, share};
 use crate::pressure::{Amount, FlagError, Signal, Threshold};
@@ -31,12 +35,16 @@ use crate::service::{NAMES, Service};
 use crate::status::Settings;
 use crate::status::capacity::{self, EvictionReserve, Overreserved, Share};
 use crate::supervise::Supervisor;
+use crate::survey::Surveyor;
 use crate::swap::SwapSite;
 use crate::topology::cpus::Layout;
 use crate::topology::grants::Grants;
 use crate::topology::{Policy, TooManyNodes};
 use crate::watchful::Watchful;
 use crate::{cadence, config, pressure};
+
+/// How long threads that wait for something are waited for at the end.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Why the agent could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +126,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), ground.shim);
     let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
     let grants = grants(&config, &*machine, &*runtime)?;
-    share(&*runtime, &grants.shared());
+    share(&*runtime, &grants);
     let limitations = runtime.limitations();
     for limitation in &limitations {
         tracing::warn!("{limitation}");
@@ -137,10 +145,15 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         memory_total: hardware.memory_bytes,
         swap_total: hardware.swap_bytes,
     };
+    let grants = Arc::new(Mutex::new(grants));
+    let pod_max_pids = config.pod_max_pids;
+    let hands = Hands { runtime: Arc::clone(&runtime), swap, pod_max_pids, grants, hooks: hook_ended };
     let leave = Leave::new(shutdown, &config.shutdown);
     let over = leave.over();
     let watchful = Watchful {
         machine: Arc::clone(&machine),
+        runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
+        reserved_memory: reserved_memory(&config.capacity),
         storage: config.state_dir.clone(),
         thresholds,
         transition: config.eviction.pressure_transition_period,
@@ -151,7 +164,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let supervisor = Supervisor {
         client: client.clone(),
         name,
-        hands: Hands { runtime: Arc::clone(&runtime), swap, grants: Mutex::new(grants), hooks: hook_ended },
+        hands: Arc::new(hands),
         hooks,
         evictor: Evictor::new(config.eviction.max_pod_grace_period),
         board: Arc::clone(&board),
@@ -167,13 +180,14 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     };
     let security = config.security.clone();
     let server = Server::new(config.server.clone(), security, over.clone()).metered(&mut registry);
+    let system = machine.system();
+    let surveyor = Surveyor::new(machine, settings.clone(), system.clone(), config.state_dir.clone());
     let link = Link {
         client,
-        storage: config.state_dir.clone(),
         config,
         settings,
-        system: machine.system(),
-        machine,
+        system,
+        surveyor,
         pulse: Pulse::new(runtime, Arc::clone(&clock)),
         runtime_version: concat!("process://", env!("CARGO_PKG_VERSION")).to_owned(),
         limitations,
@@ -182,6 +196,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         board,
         clock: Arc::clone(&clock),
         leave: leave.clone(),
+        greeting: Greeting::default(),
     };
     let routes =
         Routes::new(muster_proto::pb::agent_service_server::AgentServiceServer::new(service)).prepare();
@@ -201,10 +216,11 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
 impl Running {
     /// Returns when the agent has stopped.
     pub async fn stopped(self) -> Result<(), RunError> {
-        self.serving.await.map_err(std::io::Error::other)??;
-        for task in self.loops {
-            task.await.map_err(std::io::Error::other)?;
-        }
+        // A loop that dies takes the rest along: a node that beats and runs nothing, or the other way round, is worse than
+        // one whose agent is started again.
+        let serving = async { Ok::<_, RunError>(self.serving.await.map_err(std::io::Error::other)??) };
+        let loops = try_join_all(self.loops).map_err(|error| RunError::Process(std::io::Error::other(error)));
+        try_join(serving, loops).await?;
         tracing::info!("muster-agent has stopped; what still runs here runs on");
         Ok(())
     }
@@ -218,12 +234,15 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
 /// The whole life of the `muster-agent` process.
 pub fn main(flags: &Flags) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let ran = runtime.block_on(async {
         let telemetry = telemetry::init("muster-agent", &flags.telemetry)?;
         let ran = run(Config::try_from(flags)?, Shutdown::on_signals()?).await;
         telemetry.shutdown().await;
         ran
-    })
+    });
+    // A stop hook or a resolver may keep a thread for long, and nobody is there any more to hear of it.
+    runtime.shutdown_timeout(LAST_WAIT);
+    ran
 }
 
 fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
@@ -232,7 +251,8 @@ fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
     let (hard, soft) = (joined(&eviction.hard), joined(&eviction.soft));
     let (soft_grace, min_reclaim) = (joined(&eviction.soft_grace_period), joined(&eviction.minimum_reclaim));
     pressure::thresholds(&pressure::Flags {
-        hard: (!eviction.hard.is_empty()).then_some(hard.as_str()),
+        // The flag has the default; nothing at all is meant.
+        hard: Some(hard.as_str()),
         soft: &soft,
         soft_grace: &soft_grace,
         min_reclaim: &min_reclaim,
@@ -251,6 +271,13 @@ fn grants(config: &Config, machine: &dyn Machine, runtime: &dyn Runtime) -> Resu
     Ok(grants)
 }
 
+/// Memory that is kept for what is no pod, in bytes.
+fn reserved_memory(capacity: &config::CapacityConfig) -> u64 {
+    let of = |held: &Resources| held.get(capacity::MEMORY).map_or(0, Quantity::value);
+    let held = of(&capacity.system_reserved).saturating_add(of(&capacity.kube_reserved));
+    u64::try_from(held).unwrap_or(0)
+}
+
 /// What the hard thresholds keep back from pods.
 fn reserve(thresholds: &[Threshold]) -> EvictionReserve {
     let share = |signal: Signal| {
@@ -262,4 +289,23 @@ fn reserve(thresholds: &[Threshold]) -> EvictionReserve {
         })
     };
     EvictionReserve { memory: share(Signal::MemoryAvailable), storage: share(Signal::NodefsAvailable) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_dies_ends_the_agent() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let loops = vec![
+            tokio::spawn(std::future::pending()),
+            tokio::spawn(async { panic!("what is known would be wrong for ever") }),
+        ];
+        let serving = tokio::spawn(std::future::pending());
+        let running = Running { address, http_address: address, serving, loops };
+        let ended = tokio::time::timeout(Duration::from_secs(60), running.stopped()).await;
+        let error = ended.expect("it ends").expect_err("with an error");
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
 }

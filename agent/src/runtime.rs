@@ -39,7 +39,8 @@ pub trait Runtime: Send + Sync {
     fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError>;
 
     /// Ends a container and everything it started, at once. Its end is announced through
-    /// [`changes`](Runtime::changes) when nothing of it is left.
+    /// [`changes`](Runtime::changes) when nothing of it is left. One that is still starting then fails to. A hook of it
+    /// that still runs ends too, also when the container has ended before.
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Runs a command beside a running container, with its environment and within its limits, and waits for it. When
@@ -106,23 +107,39 @@ pub struct ContainerSpec {
     pub env: Vec<(String, String)>,
     /// Where the program starts; `/` when empty.
     pub working_dir: String,
+    /// How long the pod may take to end: its record may be gone when that is to be known.
+    #[serde(default)]
+    pub own_grace_seconds: Option<u64>,
     pub limits: Limits,
+    /// How soon the kernel ends it when memory is short: from -1000, never, to 1000, first.
+    #[serde(default)]
+    pub oom_score_adj: i32,
+    /// What all containers of its pod may take together.
+    #[serde(default)]
+    pub pod_limits: PodLimits,
 }
 
 /// What a container may take; `None` and empty mean no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Thousandths of a CPU the container asked for: its weight when CPUs are scarce.
+    /// Thousandths of a CPU the container asked for: its weight within its pod when CPUs are scarce.
     pub cpu_request_millis: Option<u64>,
     /// Thousandths of a CPU it gets at most.
     pub cpu_millis: Option<u64>,
     pub memory_bytes: Option<u64>,
     /// Swap beyond its memory; 0 forbids it.
     pub swap_bytes: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
     /// The only CPUs it may run on.
     pub cpus: Vec<u32>,
+}
+
+/// What a pod may take, all its containers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodLimits {
+    /// Thousandths of a CPU that its containers asked for in all: its weight beside other pods.
+    pub cpu_request_millis: u64,
+    /// Processes and threads; `None` means no limit.
+    pub pids: Option<u64>,
 }
 
 /// A container that runs.
@@ -141,13 +158,17 @@ pub struct Workload {
     pub pod_name: Name,
     /// The only CPUs it may run on; empty when that is any.
     pub cpus: Vec<u32>,
+    /// How long its pod may take to end, if that was said.
+    pub own_grace: Option<Duration>,
+    /// Whether it is of the machine's present boot.
+    pub is_this_boot: bool,
     pub state: State,
 }
 
 /// How far a container has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its start is under way; it takes no signals yet.
+    /// Its start is under way; it takes no signals yet, and can only be killed.
     Starting,
     Running(Started),
     Exited(Exit),

@@ -53,7 +53,6 @@ impl AgentService for Service {
         _: Request<pb::GetAgentRequest>,
     ) -> Result<Response<pb::GetAgentResponse>, Status> {
         let beliefs = self.board.beliefs().clone();
-        let node_uid = self.board.node().borrow().as_ref().and_then(|node| node.meta.uid);
         let (computed, computed_at) = beliefs.computed.unzip();
         let (status, status_at, status_version) = match beliefs.status {
             Some((status, at, version)) => (Some(status), Some(at), version),
@@ -62,7 +61,7 @@ impl AgentService for Service {
         let (renewal_at, renewal_version) = beliefs.renewal.unzip();
         Ok(Response::new(pb::GetAgentResponse {
             node_name: self.identity.name.to_string(),
-            node_uid: node_uid.map(|uid| uid.to_string()).unwrap_or_default(),
+            node_uid: beliefs.node_uid.map(|uid| uid.to_string()).unwrap_or_default(),
             incarnation: self.identity.incarnation.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             registered: beliefs.registered,

@@ -1,5 +1,5 @@
-//! The pods' loop: decide, perform, observe, wait. What takes the store is only begun here and goes on beside the loop:
-//! no pod's end waits for a store that does not answer.
+//! The pods' loop: decide, perform, observe, wait. What takes the store, and every start, is only begun here and goes on
+//! beside the loop: no pod's end waits for a store or a disk that does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +21,16 @@ use crate::admission::Site;
 use crate::board::Board;
 use crate::eviction::Evictor;
 use crate::leave::{Departure, Leave, Next};
-use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, PodReport, decide};
+use crate::lifecycle::{Action, Ledger, NodeState, Now, Outcome, PodReport, decide};
 use crate::metrics::Metrics;
 use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
 use crate::pressure::Shortages;
-use crate::runtime::{Runtime, State};
+use crate::runtime::Runtime;
 use crate::stops::Stops;
 
 mod relief;
+mod reports;
 
 /// The loop wakes at least this often, in case a signal was missed.
 const SAFETY_NET: Duration = Duration::from_secs(30);
@@ -38,7 +39,7 @@ const SAFETY_NET: Duration = Duration::from_secs(30);
 pub struct Supervisor {
     pub client: StoreClient,
     pub name: Name,
-    pub hands: Hands,
+    pub hands: Arc<Hands>,
     pub hooks: mpsc::UnboundedReceiver<HookEnded>,
     pub evictor: Evictor,
     pub board: Arc<Board>,
@@ -141,11 +142,9 @@ impl Supervisor {
             }
             for action in plan.actions {
                 let span = stops.begin(&action);
-                if action.is_call() {
-                    ledger.begin(&action);
-                    let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
-                    let node = Key::node(self.name.clone());
-                    calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
+                if action.is_long() {
+                    ledger.begin(&action, self.now());
+                    self.begin(action, &span, ledger, calls);
                     continue;
                 }
                 let outcome = span.around(self.hands.perform(&action)).await;
@@ -157,6 +156,21 @@ impl Supervisor {
         }
     }
 
+    /// Begins what may take long.
+    fn begin(&self, action: Action, span: &Span, ledger: &Ledger, calls: &mut JoinSet<Answered>) {
+        if action.is_call() {
+            let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
+            let node = Key::node(self.name.clone());
+            calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
+        } else {
+            let hands = Arc::clone(&self.hands);
+            calls.spawn(span.around(async move {
+                let outcome = hands.perform(&action).await;
+                Answered { action, outcome, node: None }
+            }));
+        }
+    }
+
     fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger, stops: &Stops) {
         if let Some(node) = node {
             let shortages = self.board.standing().borrow().shortages;
@@ -164,6 +178,10 @@ impl Supervisor {
         }
         self.note(&action, &outcome, &stops.scope(action.uid()));
         ledger.observe(&action, outcome, self.now());
+        // What became of the container meanwhile was not looked at.
+        if !action.is_call() {
+            ledger.see_containers(self.reports(), self.now());
+        }
     }
 
     /// Logs and counts a deed, within its span.
@@ -174,7 +192,7 @@ impl Supervisor {
 
     fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {
         // Without a record there is nothing to admit by, and what runs keeps running.
-        let Some(node) = node else { return };
+        let Some(node) = node else { return ledger.see_node(None, self.now()) };
         let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
         let site = Site {
             name: self.name.clone(),
@@ -185,37 +203,11 @@ impl Supervisor {
             shutting_down: self.leave.is_shutting_down(),
         };
         let host_ip = internal.and_then(|address| address.address.parse().ok());
-        ledger.see_node(NodeState { site, host_ip }, self.now());
+        ledger.see_node(Some(NodeState { site, host_ip }), self.now());
     }
 
-    /// What the runtime has, the newest attempt of each container.
     fn reports(&self) -> BTreeMap<Uid, PodReport> {
-        let mut newest: BTreeMap<(Uid, String), u32> = BTreeMap::new();
-        let listed = self.hands.runtime.list();
-        for workload in &listed {
-            let attempt = newest.entry((workload.id.pod, workload.id.container.clone())).or_default();
-            *attempt = workload.id.attempt.max(*attempt);
-        }
-        let mut reports: BTreeMap<Uid, PodReport> = BTreeMap::new();
-        for workload in listed {
-            let id = workload.id;
-            if newest.get(&(id.pod, id.container.clone())) != Some(&id.attempt) {
-                continue;
-            }
-            let observed = match workload.state {
-                State::Starting => Observed::Waiting,
-                State::Running(started) => {
-                    Observed::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
-                }
-                State::Exited(exit) => Observed::Exited {
-                    code: exit.code,
-                    signal: exit.signal.unwrap_or_default(),
-                    at: exit.finished_at,
-                },
-            };
-            reports.entry(id.pod).or_default().containers.insert(id.container, observed);
-        }
-        reports
+        reports::of(self.hands.runtime.list())
     }
 }
 

@@ -1,12 +1,22 @@
 //! One look at the machine, for one status.
 //!
-//! Blocks on the kernel, and on the resolver where the node's address depends on it: run it off the async
-//! threads.
+//! A look blocks on the kernel, and on the resolver where the node's address depends on it. Neither is waited for
+//! long: whoever reports the machine also renews its lease, and a resolver that is away says nothing about the machine.
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::machine::{Machine, System};
 use crate::status::{Observed, Settings, addresses};
+
+/// How long a status waits for the machine, or for the resolver. One that is late is asked no second time before it
+/// answers.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// What one look gave.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,89 +27,108 @@ pub struct Survey {
     pub problems: Vec<String>,
 }
 
-/// Looks at the machine. `storage` is a path on the filesystem that pods write to; `system` was read at the
-/// start and does not change.
-pub fn survey(machine: &dyn Machine, settings: &Settings, system: &System, storage: &Path) -> Survey {
+/// Looks at the machine again and again, and knows the last answer of what is late.
+pub struct Surveyor {
+    machine: Arc<dyn Machine>,
+    settings: Settings,
+    system: System,
+    storage: PathBuf,
+    kernel: Question<Survey>,
+    resolver: Question<Vec<IpAddr>>,
+}
+
+impl Surveyor {
+    /// `storage` is a path on the filesystem that pods write to; `system` was read at the start and does not change.
+    pub fn new(machine: Arc<dyn Machine>, settings: Settings, system: System, storage: PathBuf) -> Surveyor {
+        let (kernel, resolver) = (Question::default(), Question::default());
+        Surveyor { machine, settings, system, storage, kernel, resolver }
+    }
+
+    pub async fn look(&self) -> Survey {
+        let (machine, system, storage) =
+            (Arc::clone(&self.machine), self.system.clone(), self.storage.clone());
+        let looking = self.kernel.ask(move || survey(&*machine, &system, &storage));
+        let (looked, named) = tokio::join!(looking, self.look_up());
+        let mut survey = looked.answer.unwrap_or_default();
+        if looked.is_late {
+            survey.problems.push("the machine does not answer; what it last said still counts".to_owned());
+        }
+        if named.is_late {
+            survey.problems.push("no resolver answers; the addresses it last gave still count".to_owned());
+        }
+        survey.observed.lookup = named.answer.unwrap_or_default();
+        survey
+    }
+
+    async fn look_up(&self) -> Answer<Vec<IpAddr>> {
+        if !addresses::needs_lookup(&self.settings) {
+            return Answer { answer: None, is_late: false };
+        }
+        let (machine, name) = (Arc::clone(&self.machine), self.settings.name.clone());
+        // A name that no resolver knows is common and no problem: the default route serves.
+        self.resolver.ask(move || machine.lookup(name.as_str()).unwrap_or_default()).await
+    }
+}
+
+/// Something that is asked off the async threads, and may be late.
+struct Question<T> {
+    state: Arc<Mutex<Asked<T>>>,
+}
+
+struct Asked<T> {
+    last: Option<T>,
+    is_open: bool,
+}
+
+struct Answer<T> {
+    /// The newest there is.
+    answer: Option<T>,
+    is_late: bool,
+}
+
+impl<T> Default for Question<T> {
+    fn default() -> Self {
+        Question { state: Arc::new(Mutex::new(Asked { last: None, is_open: false })) }
+    }
+}
+
+impl<T: Clone + Send + 'static> Question<T> {
+    async fn ask(&self, look: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+        let was_open = std::mem::replace(&mut lock(&self.state).is_open, true);
+        if !was_open {
+            let state = Arc::clone(&self.state);
+            let asking = spawn_blocking(move || {
+                let last = Some(look());
+                *lock(&state) = Asked { last, is_open: false };
+            });
+            // Too late is told by the question being open still.
+            let _ = timeout(WAIT, asking).await;
+        }
+        let asked = lock(&self.state);
+        Answer { answer: asked.last.clone(), is_late: asked.is_open }
+    }
+}
+
+fn lock<T>(state: &Mutex<Asked<T>>) -> std::sync::MutexGuard<'_, Asked<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at the machine, but for its name's addresses.
+fn survey(machine: &dyn Machine, system: &System, storage: &Path) -> Survey {
     let mut problems = Vec::new();
     let mut noted = |what: &str, error: &dyn std::error::Error| problems.push(format!("{what}: {error}"));
     let hardware = machine.hardware().map_err(|error| noted("the machine's hardware", &error)).ok();
     let storage = machine.filesystem(storage).map_err(|error| noted("the filesystem of pods", &error)).ok();
     let network = machine.network().map_err(|error| noted("the machine's interfaces", &error)).ok();
-    // A name that no resolver knows is common and no problem: the default route serves.
-    let lookup = if addresses::needs_lookup(settings) {
-        machine.lookup(settings.name.as_str()).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
     let observed = Observed {
         system: system.clone(),
         hardware,
         storage_bytes: storage.map(|storage| storage.capacity_bytes),
         network,
-        lookup,
         ..Observed::default()
     };
     Survey { observed, problems }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io;
-    use std::net::IpAddr;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::config::NodeIps;
-    use crate::machine::{Filesystem, Hardware, Network, Pids};
-    use crate::status::tests::settings;
-
-    /// A machine whose disk cannot be read, and that counts how often it is asked for names.
-    #[derive(Default)]
-    struct Fake {
-        lookups: AtomicUsize,
-    }
-
-    impl Machine for Fake {
-        fn system(&self) -> System {
-            System::default()
-        }
-        fn hardware(&self) -> io::Result<Hardware> {
-            Ok(Hardware { cores: 2, ..Hardware::default() })
-        }
-        fn processors(&self) -> io::Result<crate::topology::cpus::Layout> {
-            Ok(Default::default())
-        }
-        fn memory_available(&self) -> io::Result<u64> {
-            Ok(0)
-        }
-        fn filesystem(&self, _: &Path) -> io::Result<Filesystem> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-        fn pids(&self) -> io::Result<Pids> {
-            Ok(Pids::default())
-        }
-        fn network(&self) -> io::Result<Network> {
-            Ok(Network::default())
-        }
-        fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-            self.lookups.fetch_add(1, Ordering::Relaxed);
-            Ok(vec![IpAddr::from([10, 0, 0, 5])])
-        }
-        fn hostname(&self) -> io::Result<String> {
-            Ok("n1".to_owned())
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
-        let (machine, mut settings) = (Fake::default(), settings());
-        let found = survey(&machine, &settings, &System::default(), Path::new("/"));
-        assert_eq!(found.observed.hardware.map(|hardware| hardware.cores), Some(2));
-        assert_eq!((found.observed.storage_bytes, found.observed.lookup.len()), (None, 1));
-        assert_eq!(found.problems, ["the filesystem of pods: entity not found"]);
-
-        settings.node.ips = NodeIps::One(IpAddr::from([10, 0, 0, 5]));
-        survey(&machine, &settings, &System::default(), Path::new("/"));
-        assert_eq!(machine.lookups.load(Ordering::Relaxed), 1, "an address that is given is not looked up");
-    }
-}
+mod tests;

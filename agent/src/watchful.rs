@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use crate::board::Board;
 use crate::machine::Machine;
 use crate::pressure::{Level, Observation, Pressure, Signal, Threshold};
+use crate::runtime::Runtime;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -18,6 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// What the loop works with.
 pub struct Watchful {
     pub machine: Arc<dyn Machine>,
+    pub runtime: Arc<dyn Runtime>,
+    /// Bytes of memory that are not for pods.
+    pub reserved_memory: u64,
     pub storage: PathBuf,
     pub thresholds: Vec<Threshold>,
     pub transition: Duration,
@@ -30,9 +34,21 @@ impl Watchful {
     /// Runs until the shutdown is asked for.
     pub async fn run(self) {
         let mut pressure = Pressure::new(self.thresholds.clone(), self.transition);
+        // Counting what all pods use is for who asked for it.
+        let counts_pods =
+            self.thresholds.iter().any(|threshold| threshold.signal == Signal::AllocatableMemoryAvailable);
         loop {
             let (machine, storage) = (Arc::clone(&self.machine), self.storage.clone());
-            if let Ok(observation) = tokio::task::spawn_blocking(move || look(&*machine, &storage)).await {
+            let (runtime, reserved) = (Arc::clone(&self.runtime), self.reserved_memory);
+            let looking = tokio::task::spawn_blocking(move || {
+                let mut observation = look(&*machine, &storage);
+                if counts_pods && let Some(memory) = observation.get(&Signal::MemoryAvailable) {
+                    let of_pods = memory_of_pods(&*runtime, memory.capacity.saturating_sub(reserved));
+                    observation.insert(Signal::AllocatableMemoryAvailable, of_pods);
+                }
+                observation
+            });
+            if let Ok(observation) = looking.await {
                 let now = self.clock.mono();
                 pressure.observe(&observation, now);
                 self.board.see_standing(pressure.standing(now));
@@ -45,6 +61,12 @@ impl Watchful {
     }
 }
 
+/// What pods have left of the memory that is for them.
+fn memory_of_pods(runtime: &dyn Runtime, capacity: u64) -> Level {
+    let used = runtime.usages().values().fold(0, |sum: u64, usage| sum.saturating_add(usage.memory_bytes));
+    Level { available: capacity.saturating_sub(used), capacity }
+}
+
 /// What is left of each thing that can be read; pods and images share one filesystem
 /// with everything else here.
 fn look(machine: &dyn Machine, storage: &std::path::Path) -> Observation {
@@ -55,10 +77,12 @@ fn look(machine: &dyn Machine, storage: &std::path::Path) -> Observation {
     if let Ok(disk) = machine.filesystem(storage) {
         let bytes = Level { available: disk.available_bytes, capacity: disk.capacity_bytes };
         let inodes = Level { available: disk.inodes_free, capacity: disk.inodes };
-        observation.insert(Signal::NodefsAvailable, bytes);
-        observation.insert(Signal::ImagefsAvailable, bytes);
-        observation.insert(Signal::NodefsInodesFree, inodes);
-        observation.insert(Signal::ImagefsInodesFree, inodes);
+        for signal in [Signal::NodefsAvailable, Signal::ImagefsAvailable, Signal::ContainerfsAvailable] {
+            observation.insert(signal, bytes);
+        }
+        for signal in [Signal::NodefsInodesFree, Signal::ImagefsInodesFree, Signal::ContainerfsInodesFree] {
+            observation.insert(signal, inodes);
+        }
     }
     if let Ok(pids) = machine.pids() {
         let available = pids.max.saturating_sub(pids.used);

@@ -2,231 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_agent::config::{Config, Flags};
-use muster_agent::machine::{Filesystem, Hardware, Machine, Network, Pids, System};
-use muster_agent::run::{self, Ground, RunError};
-use muster_agent::topology::cpus::Layout;
 use muster_proto::condition::ConditionStatus;
-use muster_proto::event::Event;
-use muster_proto::node::{Node, NodeCondition};
-use muster_proto::pb;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodPhase};
-use muster_rpc::config::parse_with_config;
-use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{Key, StoreClient, StoreEndpoints};
+use muster_store_client::Key;
 
-/// No condition here takes this long on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(90);
-const MI: u64 = 1 << 20;
-const GI: u64 = 1 << 30;
+#[path = "imagined/world.rs"]
+mod world;
 
-/// What the machine is like now.
-#[derive(Clone, Debug)]
-struct Facts {
-    hardware: Hardware,
-    memory_available: u64,
-    disk: Filesystem,
-    network: Network,
-    /// Whether the disk cannot be read, but for the once that an agent cannot start without.
-    is_disk_away: bool,
-    disk_reads: u64,
-}
-
-/// A machine whose facts can be changed under its agent.
-struct Imagined {
-    facts: Mutex<Facts>,
-}
-
-impl Imagined {
-    fn new() -> Arc<Imagined> {
-        let hardware = Hardware { cores: 4, memory_bytes: 16 * GI, numa_nodes: 1, ..Hardware::default() };
-        let address = IpAddr::from([10, 0, 0, 5]);
-        let facts = Facts {
-            hardware,
-            memory_available: 8 * GI,
-            disk: Filesystem {
-                capacity_bytes: 100 * GI,
-                available_bytes: 90 * GI,
-                inodes: 1_000_000,
-                inodes_free: 900_000,
-            },
-            network: Network { local: vec![address], default_route: vec![address] },
-            is_disk_away: false,
-            disk_reads: 0,
-        };
-        Arc::new(Imagined { facts: Mutex::new(facts) })
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Facts)) {
-        change(&mut self.facts.lock().unwrap());
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts.lock().unwrap().clone()
-    }
-}
-
-impl Machine for Imagined {
-    fn system(&self) -> System {
-        let text = str::to_owned;
-        System {
-            boot_id: text("b1"),
-            operating_system: text("linux"),
-            architecture: text("amd64"),
-            ..System::default()
-        }
-    }
-    fn hardware(&self) -> io::Result<Hardware> {
-        Ok(self.facts().hardware)
-    }
-    fn processors(&self) -> io::Result<Layout> {
-        Ok(Layout::from([(0, vec![0, 1, 2, 3])]))
-    }
-    fn memory_available(&self) -> io::Result<u64> {
-        Ok(self.facts().memory_available)
-    }
-    fn filesystem(&self, _: &Path) -> io::Result<Filesystem> {
-        let mut facts = self.facts.lock().unwrap();
-        facts.disk_reads += 1;
-        let is_away = facts.is_disk_away && facts.disk_reads > 1;
-        if is_away { Err(io::ErrorKind::NotFound.into()) } else { Ok(facts.disk) }
-    }
-    fn pids(&self) -> io::Result<Pids> {
-        Ok(Pids { max: 100_000, used: 100 })
-    }
-    fn network(&self) -> io::Result<Network> {
-        Ok(self.facts().network)
-    }
-    fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(Vec::new())
-    }
-    fn hostname(&self) -> io::Result<String> {
-        Ok("n1".to_owned())
-    }
-}
-
-/// A store, and an agent in this process; both end with their test.
-struct World {
-    machine: Arc<Imagined>,
-    client: StoreClient,
-    url: String,
-    shutdown: Shutdown,
-    files: tempfile::TempDir,
-    _store: muster_store::run::Running,
-}
-
-impl World {
-    async fn new() -> World {
-        let files = tempfile::tempdir().unwrap();
-        let data = format!("--data-dir={}", files.path().join("store").display());
-        let args = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
-        let flags: muster_store::config::Flags = parse_with_config(args).unwrap();
-        let shutdown = Shutdown::new();
-        let store = muster_store::run::start((&flags).try_into().unwrap(), shutdown.clone()).await.unwrap();
-        let url = format!("http://{}", store.address);
-        let client = StoreClient::connect(StoreEndpoints::new([url.clone()])).unwrap();
-        World { machine: Imagined::new(), client, url, shutdown, files, _store: store }
-    }
-
-    async fn start(&self, flags: &[&str]) -> Result<run::Running, RunError> {
-        let state = format!("--state-dir={}", self.files.path().join("agent").display());
-        let fixed =
-            ["muster-agent", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--store", &self.url];
-        let args = fixed.iter().chain(flags).copied().chain([state.as_str()]);
-        let parsed: Flags = parse_with_config(args).unwrap();
-        let shim = PathBuf::from(env!("CARGO_BIN_EXE_muster-agent"));
-        let ground = Ground { machine: self.machine.clone(), shim };
-        run::start(Config::try_from(&parsed).unwrap(), ground, self.shutdown.clone()).await
-    }
-
-    /// An agent whose node is ready.
-    async fn ready(flags: &[&str]) -> World {
-        let world = World::new().await;
-        world.start(flags).await.unwrap();
-        world.node_that("it is ready", |node| holds(node, "Ready")).await;
-        world
-    }
-
-    async fn node(&self) -> Option<Node> {
-        self.client.get(&Key::node("n1".parse().unwrap())).await.ok()
-    }
-
-    async fn node_that(&self, what: &str, is_so: impl Fn(&Node) -> bool) -> Node {
-        eventually(PATIENCE, what, async || self.node().await.filter(|node| is_so(node))).await
-    }
-
-    /// A pod bound to the node. It outlasts the test, and not for long should it be left behind.
-    async fn bind(&self, name: &str, resources: pb::ResourceRequirements, script: &str) {
-        let container = pb::Container {
-            name: "main".to_owned(),
-            image: "none".to_owned(),
-            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
-            resources: Some(resources),
-            ..Default::default()
-        };
-        let spec =
-            pb::PodSpec { node_name: "n1".to_owned(), containers: vec![container], ..Default::default() };
-        let metadata =
-            pb::Metadata { name: name.to_owned(), namespace: "default".to_owned(), ..Default::default() };
-        let pod = pb::Pod { metadata: Some(metadata), spec: Some(spec), status: None };
-        self.client.create(Pod::try_from(pod).unwrap()).await.unwrap();
-    }
-
-    async fn pod(&self, name: &str) -> Pod {
-        let key = Key::namespaced("default".parse().unwrap(), name.parse().unwrap());
-        self.client.get(&key).await.unwrap()
-    }
-
-    async fn pod_that(&self, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
-        eventually(PATIENCE, name, async || Some(self.pod(name).await).filter(|pod| is_so(pod))).await
-    }
-
-    /// The reasons of all events so far, and how often each was told.
-    async fn told(&self) -> BTreeMap<String, i32> {
-        let events = self.client.list::<Event>(Default::default()).await.unwrap().records;
-        events.into_iter().map(|event| (event.reason, event.count)).collect()
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.shutdown.trigger();
-    }
-}
-
-async fn eventually<T>(within: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            match look().await {
-                Some(seen) => return seen,
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let seen = tokio::time::timeout(within, looking).await;
-    seen.unwrap_or_else(|_| panic!("not within {within:?}: {what}"))
-}
-
-fn condition<'a>(node: &'a Node, kind: &str) -> &'a NodeCondition {
-    node.status.conditions.iter().find(|condition| condition.kind == kind).unwrap()
-}
-
-fn holds(node: &Node, kind: &str) -> bool {
-    let found = node.status.conditions.iter().find(|condition| condition.kind == kind);
-    found.is_some_and(|condition| condition.status == ConditionStatus::True)
-}
-
-fn asks(amounts: &[(&str, &str)]) -> pb::ResourceRequirements {
-    let limits = amounts.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect();
-    pb::ResourceRequirements { limits, ..Default::default() }
-}
+use world::{GI, MI, PATIENCE, World, asks, condition, eventually, holds};
 
 /// What is not watched for cannot be short.
 const NO_THRESHOLDS: &str = "--eviction-hard=memory.available<1Mi";
@@ -269,6 +57,24 @@ async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
+    let world = World::new().await;
+    world.machine.change(|facts| facts.is_resolver_away = true);
+    world.start(&[NO_THRESHOLDS, "--node-lease-duration-seconds=4"]).await.unwrap();
+    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    assert_eq!(node.status.addresses[0].address, "10.0.0.5", "that of the default route");
+    let key = Key::namespaced("kube-node-lease".parse().unwrap(), "n1".parse().unwrap());
+    let renewed = async || world.client.get::<Lease>(&key).await.ok()?.spec.renew_time;
+    let mut last = eventually(PATIENCE, "there is a lease", renewed).await;
+    for round in 0..4 {
+        let next = async || renewed().await.filter(|at| *at > last);
+        let next = eventually(Duration::from_secs(4), "the lease is renewed", next).await;
+        assert!(next.duration_since(last) < jiff::SignedDuration::from_secs(4), "round {round}: it ran out");
+        last = next;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
     let world = World::new().await;
     world.machine.change(|facts| facts.memory_available = 100 * MI);
@@ -295,6 +101,43 @@ async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
     };
     let told = eventually(PATIENCE, "it is told", told).await;
     assert!(told.contains_key("NodeHasSufficientMemory"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_use_up_the_memory_that_is_for_them_are_a_shortage_of_memory() {
+    let flags = ["--eviction-hard=allocatableMemory.available<15Gi", "--system-reserved=memory=1Gi"];
+    let world = World::ready(&flags).await;
+    assert!(!holds(&world.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and nobody uses any");
+    world.bind("a", asks(&[]), "exec sleep 60").await;
+    world.pod_that("a", |pod| pod.status.phase == PodPhase::Running).await;
+    world.node_that("what the pod uses is missing", |node| holds(node, "MemoryPressure")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thresholds_that_are_set_to_nothing_are_off() {
+    let world = World::new().await;
+    world.machine.change(|facts| facts.memory_available = MI);
+    world.start(&["--eviction-hard="]).await.unwrap();
+    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    assert_eq!(node.status.allocatable["memory"], node.status.capacity["memory"], "nothing is kept back");
+    assert!(!holds(&node, "MemoryPressure"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_signal_of_the_disk_is_watched() {
+    for signal in ["nodefs", "imagefs", "containerfs"] {
+        for (threshold, what) in [("available<10%", "bytes"), ("inodesFree<5%", "inodes")] {
+            let world = World::new().await;
+            world.machine.change(|facts| match what {
+                "bytes" => facts.disk.available_bytes = GI,
+                _ => facts.disk.inodes_free = 10,
+            });
+            world.start(&[&format!("--eviction-hard={signal}.{threshold}")]).await.unwrap();
+            world
+                .node_that(&format!("{signal} is short of {what}"), |node| holds(node, "DiskPressure"))
+                .await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,13 @@
 //! `muster apply`: makes records what manifests say.
 
-use std::path::PathBuf;
-
-use muster_proto::record::Kind;
 use muster_store_client::{ClientError, Stored};
 
-use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
+use crate::connection::{ConnectionFlags, NamespaceFlags, Store};
 use crate::failure::{Exit, Failure, Failures};
+use crate::files::{FileFlags, manifests};
 use crate::kind::for_stored;
-use crate::manifest::{Manifest, ManifestError, Problem, read_file};
-use crate::records::{ATTEMPTS, spoken, version};
+use crate::manifest::Manifest;
+use crate::records::{ATTEMPTS, events_are_recorded, spoken, version};
 use crate::terminal::Terminal;
 
 /// Creates records from manifests, or changes those that exist
@@ -26,26 +24,6 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     connection: ConnectionFlags,
-}
-
-/// Where manifests are.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct FileFlags {
-    /// File of manifests in YAML or JSON, - for standard input; may be given again
-    #[arg(short, long, value_name = "FILE", required = true)]
-    pub(crate) filename: Vec<PathBuf>,
-}
-
-/// The manifests of all files, in order. All are read before anything is done.
-pub(crate) fn manifests(files: &[PathBuf], namespaces: &Namespaces) -> Result<Vec<Manifest>, Failure> {
-    let mut manifests = Vec::new();
-    for file in files {
-        manifests.extend(read_file(file)?);
-    }
-    for manifest in &mut manifests {
-        manifest.settle(namespaces)?;
-    }
-    Ok(manifests)
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
@@ -92,26 +70,6 @@ async fn apply<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, 
                 ));
             }
             Err(error) => return Err(store.peer.failure(error)),
-        }
-    }
-}
-
-pub(crate) fn events_are_recorded() -> Failure {
-    Failure::new(Exit::Refused, format!("an {} is what happened: it can be read only", Kind::Event))
-        .hint("leave events out of the manifests")
-}
-
-impl From<ManifestError> for Failure {
-    fn from(error: ManifestError) -> Failure {
-        let exit = match error.problem {
-            // It was understood, and breaks a rule that the store would refuse it by.
-            Problem::Invalid(_) => Exit::Refused,
-            _ => Exit::Usage,
-        };
-        let failure = Failure::new(exit, &error);
-        match error.problem.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure.hint("correct the manifest, and try again"),
         }
     }
 }

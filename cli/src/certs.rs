@@ -219,7 +219,9 @@ fn new_authority(cert: &Path, key: &Path, validity: Validity) -> Result<Authorit
 fn open_authority(cert: &Path, key: &Path) -> Result<Authority, Failure> {
     let read = |path: &Path| {
         fs::read_to_string(path).map_err(|error| {
-            Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
+            Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display())).hint(
+                "an authority is ca.crt and ca.key; name another directory, and a new one is made there",
+            )
         })
     };
     let (certificate, key_text) = (read(cert)?, read(key)?);
@@ -271,6 +273,7 @@ fn named(common_name: &str, organization: &str) -> DistinguishedName {
 
 fn cannot_make(error: &rcgen::Error) -> Failure {
     Failure::new(Exit::Failed, format!("no certificate can be made: {error}"))
+        .hint("name another directory, and a new authority is made there")
 }
 
 /// Who may read a file.

@@ -103,7 +103,7 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
             terminal.say(&format!("context {name} is in use\n"))
         }
         Command::SetContext(set) => {
-            let mut contexts = Contexts::read(&set.path)?;
+            let mut contexts = Contexts::read_or_begin(&set.path)?;
             let name = set.name.clone();
             let context = contexts.file.contexts.entry(name.clone()).or_default();
             update(context, set)?;

@@ -15,17 +15,20 @@ use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::config::parse_duration;
 use muster_rpc::tls::{ClientTls, PemFile};
-use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use muster_store_client::{ClientError, EndpointError, StoreClient, StoreEndpoints};
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
 
 use self::context::{Context, Contexts};
 pub(crate) use self::peer::{At, Peer};
 use crate::failure::Failure;
 
-// Without a scheme: certificates decide on it.
-const STORE: &str = "127.0.0.1:7400";
-const CONTROLLER: &str = "127.0.0.1:7500";
+// Where `muster up` listens unless told otherwise. Without a scheme: certificates decide on it.
+pub(crate) const STORE: &str = "127.0.0.1:7400";
+pub(crate) const CONTROLLER: &str = "127.0.0.1:7500";
 const NAMESPACE: &str = "default";
+/// Not a variable of the flag: that would count as if it were said with each command, and contradict what is.
+const NAMESPACE_VARIABLE: &str = "MUSTER_NAMESPACE";
 
 /// Where to find Muster, and with what to be let in.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -88,8 +91,9 @@ pub(crate) struct ConfigPath {
 /// Which namespace records are looked for in.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NamespaceFlags {
-    /// Namespace of the records [default: that of the context, or default; of leases kube-node-lease]
-    #[arg(short, long, env = "MUSTER_NAMESPACE", value_name = "NAME")]
+    /// Namespace of the records [default: MUSTER_NAMESPACE, that of the context, or default; of leases
+    /// kube-node-lease]
+    #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<Namespace>,
 }
 
@@ -98,7 +102,7 @@ pub(crate) struct NamespaceFlags {
 pub(crate) struct Namespaces {
     /// As the caller said it.
     pub(crate) asked: Option<Namespace>,
-    /// As the context says it.
+    /// As the variable or the context says it.
     usual: Namespace,
 }
 
@@ -181,14 +185,23 @@ impl ConnectionFlags {
     /// What they come to, with the config file they name.
     pub(crate) fn settle(&self) -> Result<Connection, Failure> {
         let contexts = Contexts::read(&self.file.path)?;
-        let context = contexts.choose(self.file.context.as_deref())?;
-        Ok(settle(self, context))
+        let mut context = contexts.choose(self.file.context.as_deref())?.unwrap_or_default();
+        context.namespace = usual_namespace()?.or(context.namespace);
+        Ok(settle(self, &context))
     }
 }
 
-fn settle(flags: &ConnectionFlags, context: Option<&Context>) -> Connection {
-    let usual = Context::default();
-    let context = context.unwrap_or(&usual);
+/// The namespace that the variable names, if it names one.
+fn usual_namespace() -> Result<Option<Namespace>, Failure> {
+    let said = std::env::var(NAMESPACE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let named = said.map(|name| {
+        name.parse::<Namespace>()
+            .map_err(|error| Failure::usage(format!("{NAMESPACE_VARIABLE}: `{name}` {error}")))
+    });
+    named.transpose()
+}
+
+fn settle(flags: &ConnectionFlags, context: &Context) -> Connection {
     let own_tls =
         TlsFiles { ca: flags.tls_ca.clone(), cert: flags.tls_cert.clone(), key: flags.tls_key.clone() };
     let their_tls =
@@ -246,10 +259,36 @@ impl Connection {
             }
             (None, true) => return Err(not_an_address(&"it needs --tls-ca, --tls-cert and --tls-key")),
         };
-        let channel = endpoint.connect_timeout(self.timeout).tcp_nodelay(true).connect_lazy();
+        // A stream may be silent for long. Whether anybody is still there is asked as often as an answer may take, and
+        // answered in that time or not at all.
+        let endpoint = endpoint
+            .connect_timeout(self.timeout)
+            .http2_keep_alive_interval(self.timeout)
+            .keep_alive_timeout(self.timeout)
+            .tcp_nodelay(true);
+        let channel = endpoint.connect_lazy();
         let client = FleetServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let peer = Peer::controller(url, self.timeout);
         Ok(Controller { client, peer, timeout: self.timeout })
+    }
+}
+
+impl Controller {
+    /// A request that tells how long its answer may take.
+    pub(crate) fn timed<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
+
+    /// The stream that a call opens. It may go on for as long as it likes, but has to begin like any answer.
+    pub(crate) async fn opened<T>(
+        &self,
+        opening: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+    ) -> Result<Streaming<T>, Failure> {
+        let opened = tokio::time::timeout(self.timeout, opening).await;
+        let opened = opened.map_err(|_| self.peer.failure(ClientError::DeadlineExceeded))?;
+        Ok(opened.at(&self.peer)?.into_inner())
     }
 }
 
@@ -278,7 +317,7 @@ fn unusable(error: &EndpointError, flag: &str) -> Failure {
 /// What flags come to without a config file.
 #[cfg(test)]
 pub(crate) fn settle_without_file(flags: &ConnectionFlags) -> Connection {
-    settle(flags, None)
+    settle(flags, &Context::default())
 }
 
 #[cfg(test)]

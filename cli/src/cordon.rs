@@ -4,9 +4,8 @@
 
 use muster_proto::node::Node;
 use muster_proto::pb;
-use tonic::Request;
 
-use crate::connection::{At, Connection, ConnectionFlags, Controller, NamespaceFlags};
+use crate::connection::{At, Connection, ConnectionFlags, NamespaceFlags};
 use crate::failure::{Failure, Failures};
 use crate::targets::{SelectionFlags, keys, strip_kind};
 use crate::terminal::Terminal;
@@ -39,19 +38,22 @@ pub(crate) struct UncordonFlags {
     selection: SelectionFlags,
 
     #[command(flatten)]
+    reason: ReasonFlags,
+
+    #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 /// Why something is done.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ReasonFlags {
-    /// Why, for whoever finds the node so; kept with it [default: who called muster]
+    /// Why, for whoever wonders later; recorded [default: who called muster]
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 impl ReasonFlags {
-    /// What is kept with the node. Nobody is made to type a reason, but nobody is left without a trace
+    /// What is recorded. Nobody is made to type a reason, but nobody is left without a trace
     /// either.
     pub(crate) fn text(&self, command: &str) -> String {
         self.reason.clone().filter(|reason| !reason.trim().is_empty()).unwrap_or_else(|| {
@@ -71,7 +73,7 @@ pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for name in nodes(&connection, &flags.names, &flags.selection).await? {
         let request = pb::CordonNodeRequest { name: name.clone(), reason: reason.clone() };
-        let answer = controller.client.clone().cordon_node(timed(&controller, request)).await;
+        let answer = controller.client.clone().cordon_node(controller.timed(request)).await;
         if failures.keep(answer.at(&controller.peer))?.is_some() {
             Terminal::stdout().say(&format!("node/{name} cordoned\n"))?;
         }
@@ -82,10 +84,11 @@ pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
 pub(crate) async fn uncordon(flags: UncordonFlags) -> Result<(), Failure> {
     let connection = flags.connection.settle()?;
     let controller = connection.controller()?;
+    let reason = flags.reason.text("uncordon");
     let mut failures = Failures::default();
     for name in nodes(&connection, &flags.names, &flags.selection).await? {
-        let request = pb::UncordonNodeRequest { name: name.clone() };
-        let answer = controller.client.clone().uncordon_node(timed(&controller, request)).await;
+        let request = pb::UncordonNodeRequest { name: name.clone(), reason: reason.clone() };
+        let answer = controller.client.clone().uncordon_node(controller.timed(request)).await;
         if failures.keep(answer.at(&controller.peer))?.is_some() {
             Terminal::stdout().say(&format!("node/{name} uncordoned\n"))?;
         }
@@ -103,11 +106,4 @@ pub(crate) async fn nodes(
     let namespaces = connection.namespaces(&NamespaceFlags::default());
     let keys = keys::<Node>(&connection.store()?, &names, selection, &namespaces).await?;
     Ok(keys.into_iter().map(|key| key.name.as_str().to_owned()).collect())
-}
-
-/// A request that tells how long its answer may take.
-pub(crate) fn timed<Q>(controller: &Controller, message: Q) -> Request<Q> {
-    let mut request = Request::new(message);
-    request.set_timeout(controller.timeout);
-    request
 }

@@ -2,12 +2,12 @@
 
 use muster_store_client::Stored;
 
-use crate::apply::{FileFlags, events_are_recorded, manifests};
 use crate::connection::{At, ConnectionFlags, NamespaceFlags, Store};
 use crate::failure::{Failure, Failures};
+use crate::files::{FileFlags, manifests};
 use crate::kind::for_stored;
 use crate::manifest::Manifest;
-use crate::records::spoken;
+use crate::records::{events_are_recorded, spoken};
 use crate::terminal::Terminal;
 
 /// Creates records from manifests; a name that is taken is an error

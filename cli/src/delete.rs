@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use muster_proto::record::Kind;
 use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, Stored};
 
-use crate::apply::{events_are_recorded, manifests};
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
 use crate::failure::{Exit, Failure, Failures};
+use crate::files::manifests;
 use crate::kind::{Target, for_stored, plural};
-use crate::records::spoken;
+use crate::records::{events_are_recorded, spoken};
 use crate::targets::{SelectionFlags, keys, strip_kind};
 use crate::terminal::Terminal;
 

@@ -51,7 +51,9 @@ struct Own {
 }
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
-    let unable = |error: std::io::Error| Failure::new(Exit::Failed, error);
+    let unable = |error: std::io::Error| {
+        Failure::new(Exit::Failed, error).hint("`ulimit -a` shows what this user may have")
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(unable)?;
     runtime.block_on(async {
         let asked = Shutdown::on_signals().map_err(unable)?;
@@ -67,7 +69,7 @@ async fn play_on_own_fleet(asked: &Shutdown) -> Result<(), Failure> {
     let place = Place::choose(true, None)?;
     let parts = Parts::start(&flags, &place).await?;
     let Some((simulation, _)) = &parts.simulation else {
-        return Err(Failure::new(Exit::Failed, "the demonstration's own fleet has no simulated nodes"));
+        unreachable!("the demonstration's own fleet has simulated nodes");
     };
     let connection = ConnectionFlags {
         store: vec![format!("http://{}", parts.store.grpc)],
@@ -107,7 +109,8 @@ async fn play(flags: &ConnectionFlags, switch: Switch, asked: &Shutdown) -> Resu
     let mut scene = Scene::new(connection.store()?, connection.controller()?, switch, workload);
     let outcome = tokio::select! {
         outcome = acts::play(&mut scene) => outcome,
-        () = asked.requested() => Err(Failure::new(Exit::Failed, "the demonstration was interrupted")),
+        () = asked.requested() => Err(Failure::new(Exit::Failed, "the demonstration was interrupted")
+            .hint("all nodes were revived, and its pods are being taken away")),
     };
     if outcome.is_err() {
         // Nobody should be left dead behind a story that was not told to its end. What already went wrong is told instead

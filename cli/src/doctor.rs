@@ -133,3 +133,56 @@ fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "expected a number such as 0.55".to_owned())?;
     if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("expected more than 0 and at most 1".to_owned()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use muster_agent::cadence::{Cadence, jittered};
+    use muster_rpc::clock::Mono;
+
+    #[derive(Debug, Parser)]
+    struct Own {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    /// The flags of a service, without arguments. Variables of whoever runs the test have a say in them, as in ours.
+    fn usual<F: Parser>() -> F {
+        F::try_parse_from(["service"])
+            .or_else(|_| F::try_parse_from(["service", "--store=http://a"]))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_services() {
+        let own = Settings::from(&Own::parse_from(["muster"]).flags);
+        let store: muster_store::config::Flags = usual();
+        let controller: muster_controller::config::Flags = usual();
+        let agent = muster_agent::Config::try_from(&usual::<muster_agent::config::Flags>()).unwrap();
+        let seconds = |seconds: i64| Duration::from_secs(seconds.try_into().unwrap());
+        let theirs = Settings {
+            grace: controller.health.node_monitor_grace_period,
+            monitor_period: controller.health.node_monitor_period,
+            eviction_rate: controller.health.node_eviction_rate,
+            secondary_rate: controller.health.secondary_node_eviction_rate,
+            large_zone: controller.health.large_cluster_size_threshold as u64,
+            lease_duration: agent.lease_duration,
+            report_frequency: agent.status.report_frequency,
+            not_ready_toleration: seconds(store.default_not_ready_toleration_seconds),
+            unreachable_toleration: seconds(store.default_unreachable_toleration_seconds),
+            ..own.clone()
+        };
+        assert_eq!(own, theirs);
+        assert_eq!(own.unhealthy_threshold as f32, controller.health.unhealthy_zone_threshold);
+    }
+
+    #[test]
+    fn an_agent_renews_as_it_is_reckoned_with() {
+        let settings = Settings::from(&Own::parse_from(["muster"]).flags);
+        let forecast = judge(&settings);
+        let interval = Cadence::new(settings.lease_duration, Mono::default()).interval();
+        assert_eq!(forecast.renew_interval, interval);
+        assert_eq!(forecast.unknown.least, settings.grace - jittered(interval, 1.0));
+    }
+}

@@ -1,6 +1,6 @@
 //! `muster drain`: moves a node's pods away, or says what that would mean.
 //!
-//! The drain is the controller's: it goes on if we go away, and we can come back to it.
+//! The drain is the controller's: it goes on if we go away, and whoever asks for the same again follows it.
 
 use std::time::Duration;
 
@@ -91,11 +91,13 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
     let request = request(node, flags);
-    // Without a deadline: a drain takes what it takes, and has one of its own.
-    let mut answers = controller.client.clone().drain_node(request).await.at(&controller.peer)?.into_inner();
+    let mut client = controller.client.clone();
+    // Without a deadline once it has begun: a drain takes what it takes, and has one of its own.
+    let mut answers = controller.opened(client.drain_node(request)).await?;
     let mut progress = Progress::default();
     let mut last = pb::DrainNodeResponse::default();
-    while let Some(told) = answers.message().await.at(&controller.peer)? {
+    let lost = |failure: Failure| if flags.plan { failure } else { failure.hint(goes_on(node)) };
+    while let Some(told) = answers.message().await.at(&controller.peer).map_err(lost)? {
         if flags.plan {
             terminal.say(&plan(node, &told, terminal.paint))?;
         } else {
@@ -132,7 +134,8 @@ fn judge(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Fai
     match last.state.as_str() {
         "Planned" if in_the_way => Err(Failure::new(Exit::Refused, why).hint(WAYS_OUT)),
         "Planned" | "Complete" => Ok(()),
-        "Refused" => Err(Failure::new(Exit::Refused, why).hint(WAYS_OUT)),
+        "Refused" => Err(Failure::new(Exit::Refused, why)
+            .hint(format!("{WAYS_OUT}; the node stays cordoned, `muster uncordon {node}` ends that"))),
         "Failed" => Err(Failure::new(Exit::Failed, why)
             .hint(format!("`muster drain {node} --plan` says what is left; the node stays cordoned"))),
         "Cancelled" => Err(Failure::new(Exit::Conflict, why).hint("somebody uncordoned the node meanwhile")),
@@ -142,8 +145,15 @@ fn judge(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Fai
             Exit::Unreachable,
             format!("node/{node}: the controller went away before the end"),
         )
-        .hint(format!("the drain goes on: `muster drain {node}` follows it again, `muster fleet` shows it"))),
+        .hint(goes_on(node))),
     }
+}
+
+/// What to do when a drain is lost sight of.
+fn goes_on(node: &str) -> String {
+    format!(
+        "the drain goes on: the same command follows it again; `muster fleet -w` and `muster describe node {node}` show it"
+    )
 }
 
 const WAYS_OUT: &str = "the pods in the way are named above with the rule; --ignore-daemonsets, --force and \

@@ -6,7 +6,6 @@ use muster_proto::pb;
 use muster_rpc::config::parse_duration;
 
 use crate::connection::{At, ConnectionFlags, Controller};
-use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
 use crate::print::document::{Language, document};
 use crate::print::fleet::fleet;
@@ -37,14 +36,15 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     if flags.watch {
         return watch(&controller, &flags).await;
     }
-    let request = timed(&controller, pb::GetFleetRequest {});
+    let request = controller.timed(pb::GetFleetRequest {});
     let answer = controller.client.clone().get_fleet(request).await.at(&controller.peer)?.into_inner();
     say(&answer.fleet.unwrap_or_default(), flags.output, true)
 }
 
 async fn watch(controller: &Controller, flags: &Flags) -> Result<(), Failure> {
     let request = pb::WatchFleetRequest { min_interval: flags.interval.try_into().ok() };
-    let mut answers = controller.client.clone().watch_fleet(request).await.at(&controller.peer)?.into_inner();
+    let mut client = controller.client.clone();
+    let mut answers = controller.opened(client.watch_fleet(request)).await?;
     let mut first = true;
     while let Some(answer) = answers.message().await.at(&controller.peer)? {
         let told = answer.fleet.unwrap_or_default();

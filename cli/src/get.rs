@@ -44,15 +44,15 @@ pub(crate) struct Flags {
     output: Option<Output>,
 
     /// Only records with these labels, such as `zone=a,tier in (x,y),!old`
-    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
     /// Only records with these fields, such as `spec.nodeName=a` or `status.phase!=Running`
-    #[arg(long, value_name = "SELECTOR", conflicts_with = "names")]
+    #[arg(long, value_name = "SELECTOR")]
     field_selector: Option<String>,
 
     /// Records of all namespaces
-    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "names"])]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 
     /// After that, every change as it happens
@@ -125,6 +125,13 @@ impl<'a> Get<'a> {
     fn new(flags: &'a Flags) -> Result<Get<'a>, Failure> {
         let Target { kind, name } = &flags.target;
         let names = strip_kind(*kind, name.as_ref(), &flags.names)?;
+        let is_selecting = flags.selector.is_some() || flags.field_selector.is_some() || flags.all_namespaces;
+        if !names.is_empty() && is_selecting {
+            let failure = Failure::usage("names cannot be combined with selectors or --all-namespaces");
+            return Err(
+                failure.hint("name records, or select them; --namespace says where names are looked for")
+            );
+        }
         let connection = flags.connection.settle()?;
         let namespaces = connection.namespaces(&flags.namespace);
         let store = connection.store()?;

@@ -54,7 +54,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     for_stored!(
         flags.target.kind,
         label(&store, &names, &changes, &flags, &namespaces),
-        else Err(crate::apply::events_are_recorded())
+        else Err(crate::records::events_are_recorded())
     )
 }
 

@@ -19,8 +19,10 @@ mod doctor;
 mod drain;
 mod explain;
 mod failure;
+mod files;
 mod fleet;
 mod get;
+mod home;
 mod kind;
 mod label;
 mod manifest;
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprint!("{}", failure.report(name));
+            terminal::complain(&failure.report(name));
             failure.code()
         }
     }
@@ -96,6 +98,7 @@ fn asking(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         Failure::new(failure::Exit::Failed, format!("this process cannot wait for answers: {error}"))
+            .hint("`ulimit -a` shows what this user may have")
     })?;
     let outcome = runtime.block_on(command);
     // Whatever is still under way, such as a key that nobody will press, is not waited for.

@@ -32,13 +32,14 @@ pub(crate) struct Manifest {
 }
 
 /// What only the store writes of a record's metadata; in a manifest it is there because it was printed.
-const OF_THE_STORE: [&str; 6] = [
+const OF_THE_STORE: [&str; 7] = [
     "uid",
     "resourceVersion",
     "generation",
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
+    "traceparent",
 ];
 
 /// The manifests of a file, or of what is piped in for `-`.
@@ -174,7 +175,12 @@ impl Manifest {
             Some(status) => merged.insert("status".to_owned(), status.clone()),
             None => merged.remove("status"),
         };
-        let mut wanted: R = self.check(merged)?;
+        let mut wanted: R = self.check(merged).map_err(|error| match error.problem {
+            Problem::Invalid(invalid) if self.record::<R>().is_ok() => {
+                self.problem(Problem::Together(invalid))
+            }
+            _ => error,
+        })?;
         if without_the_store(&wanted) == without_the_store(current) {
             wanted.meta_mut().resource_version = current.meta().resource_version;
         }
@@ -243,6 +249,7 @@ fn without_the_store<R: Record>(record: &R) -> R::Pb {
     meta.creation_timestamp = None;
     meta.deletion_timestamp = None;
     meta.deletion_grace_period_seconds = None;
+    meta.traceparent = None;
     record.into()
 }
 

@@ -11,7 +11,7 @@ use muster_proto::record::{Kind, Record};
 use muster_store_client::{ClientError, Key, ListOptions, Stored};
 
 use crate::connection::{At, Namespaces, Store};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::kind::singular;
 use crate::print::rows::Tabular;
 
@@ -60,6 +60,12 @@ pub(crate) fn key(kind: Kind, name: &str, namespaces: &Namespaces) -> Result<Key
 /// A record as messages speak of it: `node/a`.
 pub(crate) fn spoken(kind: Kind, key: &Key) -> String {
     format!("{}/{}", singular(kind), key.name)
+}
+
+/// Why nothing is done about an event.
+pub(crate) fn events_are_recorded() -> Failure {
+    Failure::new(Exit::Refused, format!("an {} is what happened: it can be read only", Kind::Event))
+        .hint("leave events out of the manifests")
 }
 
 /// What a change came to.

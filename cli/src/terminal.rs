@@ -25,7 +25,9 @@ impl Terminal {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::new(Exit::Failed, format!("cannot write the answer: {error}")),
+            _ => Failure::new(Exit::Failed, format!("cannot write the answer: {error}")).hint(
+                "what was to be done may be done: look before you repeat it, and see where the output goes",
+            ),
         })
     }
 
@@ -47,6 +49,11 @@ impl Terminal {
 pub(crate) fn aside(text: impl std::fmt::Display) {
     // If nobody does, the answer still counts.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says why a command failed. Its exit code says so too, whether anybody reads this or not.
+pub(crate) fn complain(report: &str) {
+    let _ = io::stderr().lock().write_all(report.as_bytes());
 }
 
 /// Colours are for terminals, unless their owner wants none (no-color.org).

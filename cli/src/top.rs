@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, watch};
 
 use self::model::{Controller, Model, Store as StoreSeen};
 use crate::connection::{At, ConnectionFlags, Controller as ControllerClient, Store};
-use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
@@ -66,7 +65,7 @@ async fn once(
 
 /// What the controller says of the fleet. Top shows the nodes with it or without.
 async fn ask(controller: &ControllerClient) -> Controller {
-    let answer = controller.client.clone().get_fleet(timed(controller, pb::GetFleetRequest {})).await;
+    let answer = controller.client.clone().get_fleet(controller.timed(pb::GetFleetRequest {})).await;
     match answer {
         Ok(answer) => Controller::Heard(Box::new(answer.into_inner().fleet.unwrap_or_default())),
         Err(_) => Controller::Silent,
@@ -112,7 +111,8 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
         let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.now());
         scroll = model.scrolled(scroll);
         if let Err(error) = screen.draw(|frame| draw::draw(&model, scroll, frame)) {
-            break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}")));
+            break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}"))
+                .hint("`muster fleet -w` needs less of a terminal"));
         }
         tokio::select! {
             key = keys.recv() => match key {

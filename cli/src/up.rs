@@ -28,19 +28,20 @@ use self::parts::Parts;
 use self::place::Place;
 use self::readiness::{Progress, Waiting};
 use self::speed::Speed;
+use crate::connection;
 
 /// Runs Muster in this process: store, controller, this machine's agent and simulated ones
 ///
 /// Further settings of the parts are taken from the same MUSTER_ variables as by muster-store, muster-controller and
 /// muster-agent, whose --help lists them. With certificates, --tls-cert must be an administrator's (of the organisation
-/// system:masters): all parts show it.
+/// muster:admins): all parts show it.
 #[derive(Debug, Clone, clap::Args)]
 // A person is watching: only what needs attention is worth a line. What this machine's agent cannot do is in its node's
 // Ready condition too.
 #[command(mut_arg("log_level", |arg| arg.default_value("warn,muster_agent::run=error")))]
 pub(crate) struct Flags {
-    /// Where Muster keeps its records [default: muster in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, env = "MUSTER_UP_DATA_DIR", value_name = "DIR")]
+    /// Where Muster keeps its records [default: MUSTER_UP_DATA_DIR, or muster in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
     /// Keep everything in a temporary directory and remove it at the end
@@ -64,7 +65,7 @@ pub(crate) struct Flags {
     pub(crate) no_agent: bool,
 
     /// Where the store serves gRPC; port 0 picks a free one, here and below
-    #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400", value_name = "ADDRESS")]
+    #[arg(long, env = "MUSTER_LISTEN", default_value = connection::STORE, value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
 
     /// Where the store serves metrics and health
@@ -72,7 +73,7 @@ pub(crate) struct Flags {
     pub(crate) http_listen: SocketAddr,
 
     /// Where the controller serves gRPC
-    #[arg(long, default_value = "127.0.0.1:7500", value_name = "ADDRESS")]
+    #[arg(long, default_value = connection::CONTROLLER, value_name = "ADDRESS")]
     pub(crate) controller_listen: SocketAddr,
 
     /// Where the controller serves metrics and health
@@ -123,24 +124,30 @@ async fn run(flags: &Flags, place: &Place) -> Result<(), Failure> {
     let parts = Parts::start(flags, place).await?;
     say(&greeting(&parts, flags, place)?.to_string());
     let mut screen = Screen::new();
-    tokio::select! {
-        () = asked.requested() => {}
-        () = parts.ended() => {}
-        waited = wait(&parts, flags, |progress| screen.show(progress)) => {
-            screen.finish();
-            say(&waited?);
-            say("ready\n");
+    let waited = tokio::select! {
+        () = asked.requested() => None,
+        () = parts.ended() => None,
+        waited = wait(&parts, flags, |progress| screen.show(progress)) => Some(waited),
+    };
+    screen.finish();
+    let outcome = match waited.transpose() {
+        Ok(Some(told)) => {
+            say(&format!("{told}ready\n"));
             tokio::select! {
                 () = asked.requested() => {}
                 () = parts.ended() => {}
             }
+            Ok(())
         }
-    }
-    parts
-        .stop(|part| {
-            say(&format!("the {part} {} stopped\n", if part.ends_with('s') { "have" } else { "has" }));
-        })
-        .await
+        Ok(None) => Ok(()),
+        Err(failure) => Err(failure),
+    };
+    let stopped = parts.stop(|part| {
+        say(&format!("the {part} {} stopped\n", if part.ends_with('s') { "have" } else { "has" }));
+    });
+    // Whatever else goes wrong after a failure follows from it.
+    let stopped = stopped.await;
+    outcome.and(stopped)
 }
 
 /// Waits until the fleet is there; says what is to be said about it.

@@ -3,10 +3,10 @@
 //! The info string of a fenced block says what it is, and an unknown one fails the test:
 //!
 //! - `sh`: all of them run in their order, in one shell, against a running `muster up`; each must succeed;
-//! - `sh fails`: the same, and must be refused;
+//! - `sh fails WORD`: the same, but one command of it must be refused, with this word in what is said;
 //! - `sh follows`: goes on until it is interrupted; it must have something to say;
-//! - `sh builds`: builds or tests the workspace, which a test of the workspace cannot: `cargo run --release -- ...` stands
-//!   for the `muster` under test, whose arguments must be good, and a script must exist;
+//! - `sh builds`: builds or tests the workspace, which a test of the workspace cannot. `cargo run --release -- ...` is run
+//!   as the `muster` under test, with free ports, and is the one that all other commands speak to. A script must exist;
 //! - `text`: a picture, or what a command said.
 //!
 //! The documents name the usual ports; the test's are free ones, and take their place.
@@ -20,12 +20,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A Muster that is not ready by then never will be.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
+
+/// The documents, and how many of their blocks are run at least: less would mean that they are not found any more.
+const DOCUMENTS: [(&str, usize); 2] = [("README.md", 10), ("ARCHITECTURE.md", 3)];
 
 /// What `muster up` listens on: the flag, the usual address, and where its greeting tells the one it took.
 const PLACES: [(&str, &str, &str, usize); 7] = [
@@ -41,7 +45,8 @@ const PLACES: [(&str, &str, &str, usize); 7] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Runs,
-    Fails,
+    /// With this in what is said.
+    Fails(String),
     Follows,
     Builds,
     Text,
@@ -66,7 +71,7 @@ fn blocks(document: &str) -> Result<Vec<Block>, String> {
             (Some(info), None) => {
                 let kind = match info.trim() {
                     "sh" => Kind::Runs,
-                    "sh fails" => Kind::Fails,
+                    info if let Some(word) = info.strip_prefix("sh fails ") => Kind::Fails(word.to_owned()),
                     "sh follows" => Kind::Follows,
                     "sh builds" => Kind::Builds,
                     "text" => Kind::Text,
@@ -84,10 +89,21 @@ fn blocks(document: &str) -> Result<Vec<Block>, String> {
     }
 }
 
+/// What sees to it that a command was refused, and by which word. `set -e` is off meanwhile, as it ends the whole script.
+const REFUSED: &str = "\
+refused() {
+    set -e
+    echo \"$3\" >&2
+    if [ $1 = 0 ]; then echo 'this should have been refused' >&2; exit 1; fi
+    case $3 in *\"$2\"*) ;; *) echo \"this should have said $2\" >&2; exit 1;; esac
+}
+set +e
+";
+
 /// What waits until the follower has said something, then ends it.
 const HEARD: &str = "\
 follower=$!
-for _ in $(seq 600); do [ -s $followed ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s $followed ] && break; kill -0 $follower; sleep 0.1; done
 kill $follower
 [ -s $followed ]
 rm $followed
@@ -100,7 +116,9 @@ fn script(name: &str, blocks: &[Block]) -> String {
         let text = text.trim_end();
         let commands = match kind {
             Kind::Runs => format!("{text}\n"),
-            Kind::Fails => format!("if {text}\nthen echo 'this should have been refused' >&2; exit 1; fi\n"),
+            Kind::Fails(word) => {
+                format!("{REFUSED}said=$(exec 2>&1; set -e; {text}\n)\nrefused $? '{word}' \"$said\"\n")
+            }
             Kind::Follows => format!("followed=$(mktemp)\n{text} > $followed &\n{HEARD}"),
             Kind::Builds | Kind::Text => continue,
         };
@@ -138,11 +156,12 @@ struct Up {
 }
 
 impl Up {
-    fn start() -> Up {
+    /// Starts it with the arguments that a document gives it; its usual directory is a temporary one.
+    fn start(arguments: &[String]) -> Up {
         let mut command = Command::new(MUSTER);
         let temporary = tempfile::tempdir().unwrap();
-        clean(&mut command).env("TMPDIR", temporary.path());
-        command.args(["up", "--ephemeral"]).stdout(Stdio::piped());
+        clean(&mut command).env("TMPDIR", temporary.path()).env("XDG_STATE_HOME", temporary.path());
+        command.args(arguments).stdout(Stdio::piped());
         for (flag, ..) in PLACES {
             command.args([flag, "127.0.0.1:0"]);
         }
@@ -162,6 +181,13 @@ impl Up {
         up
     }
 
+    /// Stops it as ctrl-C does.
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "it ended with {status}");
+    }
+
     /// The text with the addresses that were really taken.
     fn with_own_ports(&self, text: &str) -> String {
         PLACES.iter().fold(text.to_owned(), |text, (_, usual, part, column)| {
@@ -179,11 +205,26 @@ impl Drop for Up {
     }
 }
 
+/// The lines that build or test the workspace.
+fn building(blocks: &[Block]) -> Vec<&str> {
+    let building = blocks.iter().filter(|block| block.kind == Kind::Builds);
+    building.flat_map(|block| block.text.lines()).collect()
+}
+
+const CARGO_RUN: &str = "cargo run --release -- ";
+
 #[test]
 fn every_command_of_the_documents_does_what_it_says() {
-    let up = Up::start();
-    for name in ["README.md", "ARCHITECTURE.md"] {
-        let script = up.with_own_ports(&script(name, &read(name)));
+    let tour = read("README.md");
+    let runs: Vec<&str> =
+        building(&tour).into_iter().filter_map(|line| line.strip_prefix(CARGO_RUN)).collect();
+    let [first] = runs.as_slice() else { panic!("README.md starts Muster once, not by {runs:?}") };
+    let up = Up::start(&first.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    for (name, least) in DOCUMENTS {
+        let blocks = read(name);
+        let run = blocks.iter().filter(|block| !matches!(block.kind, Kind::Builds | Kind::Text)).count();
+        assert!(run >= least, "{name} has {run} blocks to run, and had {least}");
+        let script = up.with_own_ports(&script(name, &blocks));
         let binaries = Path::new(MUSTER).parent().unwrap();
         let script = script.replace("$PWD/target/release", binaries.to_str().unwrap());
         let mut shell = Command::new("bash");
@@ -191,6 +232,8 @@ fn every_command_of_the_documents_does_what_it_says() {
             .args(["-c", &script])
             .env("MUSTER_STORE", up.with_own_ports("http://127.0.0.1:7400"))
             .env("MUSTER_CONTROLLER", up.with_own_ports("http://127.0.0.1:7500"))
+            // The demonstration keeps nothing there, nor minds that others would.
+            .env("MUSTER_UP_DATA_DIR", "/nonexistent")
             .current_dir(workspace())
             .stdin(Stdio::null());
         let output = shell.output().unwrap();
@@ -202,25 +245,40 @@ fn every_command_of_the_documents_does_what_it_says() {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+    up.stop();
 }
 
 #[test]
-fn what_is_said_to_build_and_test_muster_exists() {
-    for name in ["README.md", "ARCHITECTURE.md"] {
-        for block in read(name).into_iter().filter(|block| block.kind == Kind::Builds) {
-            for line in block.text.lines() {
-                let at = format!("{name}:{}: {line}", block.line);
-                if let Some(arguments) = line.strip_prefix("cargo run --release -- ") {
-                    let arguments = arguments.split_whitespace().chain(["--help"]);
-                    let output = clean(Command::new(MUSTER).args(arguments)).output().unwrap();
-                    assert!(output.status.success(), "{at}: {}", String::from_utf8_lossy(&output.stderr));
-                } else {
-                    let script = std::fs::metadata(workspace().join(line));
-                    let mode = script.unwrap_or_else(|error| panic!("{at}: {error}")).permissions().mode();
-                    assert!(mode & 0o111 != 0, "{at}: it cannot be run");
-                }
-            }
+fn a_script_that_is_named_can_be_run() {
+    for (name, _) in DOCUMENTS {
+        let blocks = read(name);
+        for line in building(&blocks).into_iter().filter(|line| !line.starts_with(CARGO_RUN)) {
+            let script = std::fs::metadata(workspace().join(line));
+            let mode = script.unwrap_or_else(|error| panic!("{name}: {line}: {error}")).permissions().mode();
+            assert!(mode & 0o111 != 0, "{name}: {line} cannot be run");
         }
+    }
+}
+
+#[test]
+fn a_block_counts_only_for_the_right_reason() {
+    let ends = |block: &str| {
+        let script = script("x", &blocks(block).unwrap());
+        Command::new("bash").args(["-c", &script]).stderr(Stdio::null()).status().unwrap().success()
+    };
+    for (block, expected) in [
+        ("```sh\ntrue\n```", true),
+        ("```sh\nfalse\ntrue\n```", false),
+        ("```sh fails wrong\necho it is wrong >&2; false\n```", true),
+        ("```sh fails wrong\necho it is wrong >&2\n```", false),
+        ("```sh fails wrong\nnot-a-command\n```", false),
+        ("```sh fails wrong\nnot-a-command\necho it is wrong; false\n```", false),
+        ("```sh fails wrong\nfalse # wrong\n```\n```sh\ntrue\n```", false),
+        ("```sh fails wrong\necho wrong; false\n```\n```sh\nfalse\n```", false),
+        ("```sh follows\n(echo a; exec sleep 9)\n```", true),
+        ("```sh follows\ntrue\n```", false),
+    ] {
+        assert_eq!(ends(block), expected, "{block}");
     }
 }
 
@@ -244,5 +302,10 @@ fn a_block_of_an_unknown_kind_or_without_an_end_is_refused() {
     );
     assert_eq!(blocks("```bash\na\n```\n"), Err("line 1: no test knows blocks of `bash`".to_owned()));
     assert_eq!(blocks("```\na\n```\n"), Err("line 1: no test knows blocks of ``".to_owned()));
+    assert_eq!(
+        blocks("```sh fails\na\n```\n"),
+        Err("line 1: no test knows blocks of `sh fails`".to_owned()),
+        "of what it fails must be said"
+    );
     assert_eq!(blocks("\n```sh\na\n"), Err("line 2: the block has no end".to_owned()));
 }

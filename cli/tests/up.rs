@@ -62,8 +62,14 @@ struct Up {
 
 impl Up {
     fn start(arguments: &[&str]) -> Up {
+        Up::start_with(arguments, &[])
+    }
+
+    fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Up {
         let temporary = tempfile::tempdir().unwrap();
-        let mut child = muster_up(arguments).env("TMPDIR", temporary.path()).spawn().unwrap();
+        let mut command = muster_up(arguments);
+        command.env("TMPDIR", temporary.path()).envs(variables.iter().copied());
+        let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -345,6 +351,7 @@ fn refused(arguments: &[&str]) -> String {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned());
     assert_eq!(output.status.code(), Some(1), "{out}{complaint}");
     assert_eq!(out, "", "nothing is announced that is not so");
+    assert!(complaint.contains("\nhint: "), "{complaint}");
     complaint
 }
 
@@ -356,7 +363,6 @@ fn a_taken_port_is_named_with_a_way_out() {
         let complaint = refused(&["--ephemeral", flag, &address]);
         let message = format!("{flag}: cannot listen on {address}: the port is in use by another process");
         assert!(complaint.contains(&message), "{complaint}");
-        assert!(complaint.contains("\nhint: "), "{complaint}");
         assert!(complaint.contains(&format!("{flag} 127.0.0.1:0 picks a free one")), "{complaint}");
     }
 }
@@ -388,5 +394,20 @@ fn a_data_directory_that_cannot_be_made_is_named_with_a_way_out() {
     let directory = file.path().join("below-a-file");
     let complaint = refused(&["--data-dir", directory.to_str().unwrap()]);
     assert!(complaint.contains(directory.to_str().unwrap()), "{complaint}");
-    assert!(complaint.contains("\nhint: ") && complaint.contains("--ephemeral"), "{complaint}");
+    assert!(complaint.contains("--ephemeral"), "{complaint}");
+}
+
+#[test]
+fn the_variable_names_the_usual_directory_and_contradicts_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("usual");
+    for (arguments, is_used) in [(&["--ephemeral"][..], false), (&[], true)] {
+        let arguments = [arguments, &["--no-agent", "--nodes", "0"]].concat();
+        let mut up = Up::start_with(&arguments, &[("MUSTER_UP_DATA_DIR", directory.to_str().unwrap())]);
+        up.wait_for("ready");
+        assert_eq!(up.told("records") == directory.to_str().unwrap(), is_used, "{arguments:?}");
+        assert_eq!(directory.exists(), is_used, "{arguments:?}");
+        up.signal(Signal::INT);
+        assert_eq!(up.ended().code(), Some(0), "{}", up.complaints());
+    }
 }

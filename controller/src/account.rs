@@ -10,6 +10,7 @@ use muster_rpc::clock::Mono;
 
 use crate::cidr::Cidrs;
 use crate::cloud::Cloud;
+use crate::collection::Prospect;
 use crate::core::{Core, Stance};
 use crate::explain::Explanation;
 use crate::policy::Policy;
@@ -19,6 +20,7 @@ use crate::zone::ZoneState;
 use crate::zones::{ZoneReport, Zones};
 
 pub mod node;
+pub mod pod;
 
 /// How much of a queue is shown.
 const QUEUE_SHOWN: usize = 100;
@@ -91,7 +93,7 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
 fn stance(core: &Core, now: Now) -> (&'static str, String) {
     let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
         return match core.stance() {
-            Stance::Standby => ("Standby", "Another controller leads; this one only listens.".to_owned()),
+            Stance::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
             Stance::Blind => {
                 let reason =
                     "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
@@ -106,6 +108,24 @@ fn stance(core: &Core, now: Now) -> (&'static str, String) {
         ("Holding", hold_reason(rooms, core.world().node_count(), now))
     } else {
         ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
+    }
+}
+
+/// Why a controller does not act, going by whom the lease names. Whether that one is still alive nobody can tell before
+/// the lease has run out.
+pub fn standby(controller: &str, leader: &str) -> String {
+    match leader {
+        "" => "Nobody holds the lease: this controller only listens until it has taken it.".to_owned(),
+        own if own == controller => {
+            "This controller's own term is over: it only listens until it has taken the lease \
+                                     anew."
+                .to_owned()
+        }
+        other => {
+            format!(
+                "{other} holds the lease: this controller only listens, and takes the lease when it runs out."
+            )
+        }
     }
 }
 
@@ -188,6 +208,27 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
             "{share}, which is {threshold:.0} % or more: in a zone of {} nodes or fewer nobody is given up then.",
             policy.large_zone_size
         ),
+    }
+}
+
+/// Whether the pods of a node are removed without its word.
+pub(crate) fn collection(rooms: &Rooms, node: &Name, now: Now) -> Option<Explanation> {
+    let told = |state, reason| Explanation::new("CollectPods", state, reason);
+    match rooms.collection.explain_node(node.as_str()) {
+        Prospect::Left => None,
+        Prospect::OutOfService { at } => {
+            let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \
+                          word.";
+            Some(told("Due", reason).earliest(at))
+        }
+        Prospect::Orphaned { until } => {
+            let reason = "There is no such node, and its pods are removed unless it comes back.";
+            Some(told("Waiting", reason).earliest(until))
+        }
+        Prospect::Condemned => {
+            let reason = "There is no such node: its pods are removed once the store has confirmed that.";
+            Some(told("Due", reason).earliest(now.mono))
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod account;
 mod brake;
 pub mod client;
 pub mod inventory;
+mod memory;
 mod newcomers;
 mod suspects;
 
@@ -96,14 +97,26 @@ impl Cloud {
     }
 
     /// What to ask and do now. About one node there is one proposal under way at most.
-    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
-        self.suspects.decide(self.newcomers.busy_with(), world, now, plan);
+    ///
+    /// Nodes are deleted on the cloud's word, so it is not asked whether machines exist before we may act on the answer.
+    /// Newcomers are described from the first: that takes nothing from anybody.
+    pub fn decide(&mut self, world: &World, hold_until: Mono, now: Now, plan: &mut Plan) {
+        self.suspects.recall(now.mono, plan);
+        if now.mono >= hold_until {
+            self.suspects.decide(self.newcomers.busy_with(), world, now, plan);
+        } else {
+            plan.wake_by(hold_until);
+        }
         self.newcomers.decide(self.suspects.busy_with(), world, now, plan);
     }
 
     /// What came of it.
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
-        let Subject::Node(name, uid) = &outcome.subject else { return };
+        let (name, uid) = match &outcome.subject {
+            Subject::Node(name, uid) => (name, uid),
+            Subject::Lease(_) => return self.suspects.settle_memory(&outcome.result, now),
+            Subject::Pod(..) => return,
+        };
         let has_news = if self.suspects.busy_with() == Some(*uid) {
             self.suspects.settle(*uid, &outcome.result, world, now.mono)
         } else if self.newcomers.busy_with() == Some(*uid) {

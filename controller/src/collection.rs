@@ -248,6 +248,7 @@ impl Collection {
         match &outcome.subject {
             Subject::Node(name, _) => self.settle_question(name, &outcome.result, now.mono),
             Subject::Pod(key, uid) => self.settle_end(key, *uid, &outcome.result),
+            Subject::Lease(_) => {}
         }
     }
 

@@ -127,9 +127,14 @@ pub struct CollectionFlags {
     #[arg(long, env = "MUSTER_POD_GC_QUARANTINE", default_value = "40s", value_parser = parse_duration)]
     pub pod_gc_quarantine: Duration,
 
-    /// How many pods that have ended are kept; 0 keeps all
-    #[arg(long, env = "MUSTER_TERMINATED_POD_GC_THRESHOLD", default_value_t = 12_500)]
-    pub terminated_pod_gc_threshold: usize,
+    /// How many pods that have ended are kept; 0 or less keeps all
+    #[arg(
+        long,
+        env = "MUSTER_TERMINATED_POD_GC_THRESHOLD",
+        default_value_t = 12_500,
+        allow_negative_numbers = true
+    )]
+    pub terminated_pod_gc_threshold: i64,
 }
 
 /// What address blocks nodes are given.
@@ -278,7 +283,7 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         collection: collection::Settings {
             period: flags.collection.pod_gc_period,
             quarantine: flags.collection.pod_gc_quarantine,
-            kept: Some(flags.collection.terminated_pod_gc_threshold).filter(|kept| *kept > 0),
+            kept: usize::try_from(flags.collection.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
             ..collection::Settings::default()
         },
     })
@@ -340,6 +345,15 @@ mod tests {
             policy(&["--node-monitor-grace-period=9s", "--eviction-hold=2s"]).unwrap().hold,
             2 * second
         );
+    }
+
+    #[test]
+    fn pods_that_have_ended_are_all_kept_if_no_number_of_them_is_given() {
+        let kept = |args: &[&str]| policy(args).unwrap().collection.kept;
+        assert_eq!(kept(&["--terminated-pod-gc-threshold=7"]), Some(7));
+        assert_eq!(kept(&["--terminated-pod-gc-threshold=0"]), None);
+        assert_eq!(kept(&["--terminated-pod-gc-threshold=-1"]), None);
+        assert_eq!(kept(&["--terminated-pod-gc-threshold", "-1"]), None);
     }
 
     #[test]

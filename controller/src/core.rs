@@ -2,20 +2,22 @@
 //!
 //! [`Rooms`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
 //! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
-//! grace.
+//! grace. So they have when it was we who stood still.
 
+use jiff::Timestamp;
 use muster_proto::lease::Lease;
+use muster_proto::name::{Name, Namespace};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_proto::record::Record;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::clock::Mono;
 use muster_store_client::Event;
 
 use crate::plan::{Answer, Outcome, Plan, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::time::Now;
-use crate::world::{Delta, World};
+use crate::world::{Delta, Reach, World};
 
 /// What reaches the core.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub enum News {
     Lease(Event<Lease>),
     /// Whether it is for us to act.
     Leading(bool),
+    /// How far the store had come when it fell to us to act: nothing is judged by a world that is behind that.
+    Horizon(Reach),
     Outcome(Outcome),
 }
 
@@ -37,9 +41,13 @@ pub struct Core {
     pods_heard: bool,
     leases_heard: bool,
     leading: bool,
+    /// What the world must have been told before the rooms are built.
+    horizon: Reach,
     rooms: Option<Rooms>,
     /// There are rooms, and the store has not been heard since they last decided.
     interrupted: bool,
+    /// When they last decided.
+    decided_at: Mono,
 }
 
 /// How far the controller is from acting.
@@ -47,7 +55,7 @@ pub struct Core {
 pub enum Stance {
     /// Another leads.
     Standby,
-    /// The store is not heard.
+    /// The store is not heard, or has not told yet what was done before it fell to us to act.
     Blind,
     Judging,
 }
@@ -61,8 +69,10 @@ impl Core {
             pods_heard: false,
             leases_heard: false,
             leading: false,
+            horizon: Reach::default(),
             rooms: None,
             interrupted: false,
+            decided_at: Mono::ZERO,
         }
     }
 
@@ -74,7 +84,12 @@ impl Core {
                     Event::Gone { key, uid, revision, .. } => {
                         self.world.remove_node(&key.name, uid, revision)
                     }
-                    other => return hears(&mut self.nodes_heard, &mut self.interrupted, &other),
+                    Event::Synced { revision } => {
+                        self.world.reach_nodes(revision);
+                        self.nodes_heard = true;
+                        return;
+                    }
+                    Event::Lost(_) => return lose(&mut self.nodes_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
@@ -82,7 +97,12 @@ impl Core {
                 let deltas = match event {
                     Event::Applied { record, .. } => self.world.apply_pod(record),
                     Event::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
-                    other => return hears(&mut self.pods_heard, &mut self.interrupted, &other),
+                    Event::Synced { revision } => {
+                        self.world.reach_pods(revision);
+                        self.pods_heard = true;
+                        return;
+                    }
+                    Event::Lost(_) => return lose(&mut self.pods_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
@@ -91,31 +111,47 @@ impl Core {
                 self.leading = leading;
                 if !leading {
                     self.rooms = None;
+                    self.horizon = Reach::default();
                 }
             }
+            News::Horizon(horizon) => self.horizon = horizon,
             News::Outcome(outcome) => self.settle(&outcome, now),
+        }
+    }
+
+    /// Takes in what arrived together, in its order. Renewals, most of what a fleet says, are looked up together.
+    pub fn observe_all(&mut self, news: impl IntoIterator<Item = News>, now: Now) {
+        let mut renewals = Vec::new();
+        for news in news {
+            if let News::Lease(Event::Applied { record, .. }) = &news
+                && let Some(renewal) = renewal(record)
+            {
+                renewals.push(renewal);
+            } else {
+                self.renew(&std::mem::take(&mut renewals), now);
+                self.observe(news, now);
+            }
+        }
+        self.renew(&renewals, now);
+    }
+
+    fn renew(&mut self, renewals: &[(Name, Timestamp)], now: Now) {
+        let numbers = self.world.apply_renewals(renewals);
+        if let Some(rooms) = &mut self.rooms {
+            rooms.observe_renewals(numbers.into_iter().flatten(), &self.world, &self.policy, now);
         }
     }
 
     fn observe_lease(&mut self, event: &Event<Lease>, now: Now) {
         match event {
-            Event::Applied { record, .. } if is_of_a_node(record) => {
-                let Some(renewed) = record.spec.renew_time else { return };
-                let name = &record.meta.name;
-                self.world.apply_renewal(name, renewed);
-                if let Some(rooms) = &mut self.rooms {
-                    rooms.observe_renewal(name, renewed, &self.world, &self.policy, now);
+            Event::Applied { record, .. } => self.renew(renewal(record).as_slice(), now),
+            Event::Gone { key, .. } => {
+                if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) {
+                    self.world.remove_renewal(&key.name);
                 }
             }
-            Event::Gone { key, .. }
-                if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) =>
-            {
-                self.world.remove_renewal(&key.name);
-                if let Some(rooms) = &mut self.rooms {
-                    rooms.forget_renewal(&key.name);
-                }
-            }
-            other => hears(&mut self.leases_heard, &mut self.interrupted, other),
+            Event::Synced { .. } => self.leases_heard = true,
+            Event::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
         }
     }
 
@@ -150,15 +186,18 @@ impl Core {
         if self.stance() != Stance::Judging {
             return Plan::default();
         }
+        let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
         let rooms = match &mut self.rooms {
             Some(rooms) => {
-                if std::mem::take(&mut self.interrupted) {
+                let stood_still = pause > self.policy.longest_pause();
+                if std::mem::take(&mut self.interrupted) || stood_still {
                     rooms.resume(&self.world, &self.policy, now);
                 }
                 rooms
             }
             none => {
                 self.interrupted = false;
+                self.horizon = Reach::default();
                 none.insert(Rooms::begin(&self.world, &self.policy, now))
             }
         };
@@ -177,11 +216,16 @@ impl Core {
     pub fn stance(&self) -> Stance {
         if !self.leading {
             Stance::Standby
-        } else if self.nodes_heard && self.pods_heard && self.leases_heard {
+        } else if self.is_in_step() && self.world.told().covers(self.horizon) {
             Stance::Judging
         } else {
             Stance::Blind
         }
+    }
+
+    /// Whether every stream is heard.
+    pub fn is_in_step(&self) -> bool {
+        self.nodes_heard && self.pods_heard && self.leases_heard
     }
 
     pub fn world(&self) -> &World {
@@ -198,20 +242,17 @@ impl Core {
     }
 }
 
-/// Whether a stream is in step, and whether that was ever not so.
-fn hears<R: Record>(heard: &mut bool, interrupted: &mut bool, event: &Event<R>) {
-    match event {
-        Event::Synced { .. } => *heard = true,
-        Event::Lost(_) => {
-            *heard = false;
-            *interrupted = true;
-        }
-        Event::Applied { .. } | Event::Gone { .. } => {}
-    }
+/// A stream tells nothing any more.
+fn lose(heard: &mut bool, interrupted: &mut bool) {
+    *heard = false;
+    *interrupted = true;
 }
 
-fn is_of_a_node(lease: &Lease) -> bool {
-    lease.meta.namespace.as_ref().is_some_and(|namespace| namespace.as_str() == NODE_LEASE_NAMESPACE)
+/// Which node's lease it is and when it was renewed, if it is one and ever was.
+fn renewal(lease: &Lease) -> Option<(Name, Timestamp)> {
+    let namespace = lease.meta.namespace.as_ref().map(Namespace::as_str);
+    let renewed = lease.spec.renew_time.filter(|_| namespace == Some(NODE_LEASE_NAMESPACE))?;
+    Some((lease.meta.name.clone(), renewed))
 }
 
 #[cfg(test)]

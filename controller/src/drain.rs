@@ -58,6 +58,8 @@ struct UnderWay {
     replies: BTreeMap<Key, Reply>,
     /// Pods that have gone while we looked on.
     gone: Vec<PlannedPod>,
+    /// Pods that are being bound to the node, chosen before it was cordoned.
+    coming: usize,
     /// What is to be written into the node's record.
     end: Option<End>,
     is_news: bool,
@@ -110,6 +112,7 @@ impl Drains {
                 deadline: wanted.deadline.map(|at| now.mono_of(at)),
                 replies: BTreeMap::new(),
                 gone: Vec::new(),
+                coming: 0,
                 end: None,
                 is_news: is_new(change, wanted),
                 wake_at: None,
@@ -163,7 +166,13 @@ impl Drains {
         }
     }
 
-    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
+    /// Nodes to which nobody is on the way any more: their drains may have come to their end.
+    pub fn stir(&mut self, nodes: impl IntoIterator<Item = Name>) {
+        self.stirred.extend(nodes.into_iter().filter(|name| self.nodes.contains_key(name)));
+    }
+
+    /// What to do now; `coming` counts the pods that are being bound to a node and that its pods do not show yet.
+    pub fn decide(&mut self, world: &World, coming: impl Fn(&Name) -> usize, now: Now, plan: &mut Plan) {
         let mut look = std::mem::take(&mut self.stirred);
         while let Some((at, _)) = self.due.first()
             && *at <= now.mono
@@ -171,6 +180,9 @@ impl Drains {
             look.extend(self.due.pop_first().map(|(_, name)| name));
         }
         for name in look {
+            if let Some(drain) = self.nodes.get_mut(&name) {
+                drain.coming = coming(&name);
+            }
             self.advance(&name, world, now, plan);
         }
         plan.events.append(&mut self.untold);

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Fuse};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use muster_proto::event::Event;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
@@ -20,14 +23,19 @@ use crate::perform::Hands;
 use crate::plan::{Failure, Outcome, Plan, Proposal, Room};
 use crate::story::{self, Stories};
 use crate::time::Now;
+use crate::world::Reach;
 
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
 /// crowd out its heartbeats.
 const UNDER_WAY: usize = 128;
-/// News folded in before the next decision.
+/// News folded in at once.
 const BATCH: usize = 512;
+/// How often that is done before the next decision, at most: news that never stops must not keep us from acting.
+const BATCHES: usize = 128;
 /// The longest sleep: whoever forgot to ask to be woken is looked at all the same.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// The pause before the store is asked again how far it has come.
+const HORIZON_AGAIN: Duration = Duration::from_millis(200);
 /// Events that wait to be recorded; more than that are dropped, since nothing may depend on them.
 const EVENTS: usize = 4096;
 
@@ -80,8 +88,14 @@ impl Drive {
         let mut under_way: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
         let mut waiting = Waiting::default();
         let events = recorder(self.client.clone());
-        let mut hands = self.take_office();
+        let (mut hands, mut horizon) = self.take_office();
         loop {
+            // Nobody is judged by what lies unread.
+            let outcomes: Vec<Outcome> = arrived(&mut under_way, UNDER_WAY).collect();
+            self.observe(outcomes.into_iter().map(News::Outcome));
+            for chunk in arrived(&mut news, BATCHES) {
+                self.observe(chunk);
+            }
             let Plan { proposals, events: told, notes, wake_at } = self.decide();
             self.stories.tell(notes, self.shared.now());
             for event in told {
@@ -114,20 +128,30 @@ impl Drive {
                     // What we meant to do is decided anew, by us or by another; what is under way is let go.
                     waiting = Waiting::default();
                     under_way.clear();
-                    hands = self.take_office();
+                    (hands, horizon) = self.take_office();
                 }
+                reach = &mut horizon => self.observe([News::Horizon(reach)]),
                 () = tokio::time::sleep(sleep) => {}
             }
         }
     }
 
-    /// Acts from now on as the leadership stands: each term of office begins anew.
-    fn take_office(&mut self) -> Arc<Hands> {
+    /// Acts from now on as the leadership stands: each term of office begins anew. One that follows another begins when it
+    /// is known how far the world must have come for it.
+    fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Reach>>) {
         let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
         self.observe([News::Leading(false), News::Leading(leading)]);
+        let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
+        let horizon = if leading && !is_first {
+            self.observe([News::Horizon(Reach::NEVER)]);
+            horizon(self.client.clone(), self.shared.clone()).boxed().fuse()
+        } else {
+            Fuse::terminated()
+        };
         let client = self.client.with_fence(fence.as_ref());
         let fence = fence.zip(self.refusals.clone());
-        Arc::new(Hands { client, fence, cloud: self.cloud.clone(), clock: self.shared.clock.clone() })
+        let (cloud, clock) = (self.cloud.clone(), self.shared.clock.clone());
+        (Arc::new(Hands { client, fence, cloud, clock }), horizon)
     }
 
     /// Why a proposal that had to wait is not to be performed any more.
@@ -148,11 +172,8 @@ impl Drive {
 
     fn observe(&mut self, news: impl IntoIterator<Item = News>) {
         let now = self.shared.now();
-        let mut core = self.shared.core();
-        for news in news {
-            self.stories.observe(&news, now);
-            core.observe(news, now);
-        }
+        let stories = &mut self.stories;
+        self.shared.core().observe_all(news.into_iter().inspect(|news| stories.observe(news, now)), now);
     }
 
     fn decide(&self) -> Plan {
@@ -189,13 +210,39 @@ fn follow(client: &StoreClient) -> impl Stream<Item = News> + use<> {
         namespace: Some(NODE_LEASE_NAMESPACE.parse().expect("the namespace of leases is a namespace")),
         ..WatchOptions::default()
     };
+    let all = || WatchOptions { progress: true, ..WatchOptions::default() };
     stream::select(
-        client.watch(WatchOptions::default()).map(News::Node),
-        stream::select(
-            client.watch(WatchOptions::default()).map(News::Pod),
-            client.watch(leases).map(News::Lease),
-        ),
+        client.watch(all()).map(News::Node),
+        stream::select(client.watch(all()).map(News::Pod), client.watch(leases).map(News::Lease)),
     )
+}
+
+/// What a stream holds ready, so many items at most.
+fn arrived<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item = S::Item> {
+    std::iter::from_fn(move || stream.next().now_or_never().flatten()).take(most)
+}
+
+/// How far the store has come by now, in changes that the streams will tell of.
+///
+/// Asked after the lease was taken: whoever led before us writes nothing any more, so what they wrote lies before the
+/// horizon. Without it a block that they gave away last, and of which we were not told yet, could be given away again.
+async fn horizon(client: StoreClient, shared: Shared) -> Reach {
+    let mut decided = shared.decided();
+    loop {
+        let told = { Some(shared.core()).filter(|core| core.is_in_step()).map(|core| core.world().told()) };
+        let Some(told) = told else {
+            // The streams are in step only after news, and each piece of news is followed by a decision.
+            let _ = decided.changed().await;
+            continue;
+        };
+        match tokio::try_join!(client.newest::<Node>(told.nodes), client.newest::<Pod>(told.pods)) {
+            Ok((nodes, pods)) => return Reach { nodes, pods },
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell how far the store has come; nothing is judged until it can");
+                tokio::time::sleep(HORIZON_AGAIN).await;
+            }
+        }
+    }
 }
 
 /// Records events beside the loop, a few at a time.
@@ -214,4 +261,22 @@ fn recorder(client: StoreClient) -> mpsc::Sender<Event> {
             .await;
     });
     sender
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[test]
+    fn all_that_has_arrived_is_taken_but_no_more_than_may_be() {
+        let arrives = |count: usize| stream::iter(0..count).chain(stream::pending());
+        for (arrived_by_now, most, taken) in [(0, 3, 0), (2, 3, 2), (3, 3, 3), (1000, 3, 3)] {
+            let mut stream = arrives(arrived_by_now);
+            assert_eq!(arrived(&mut stream, most).count(), taken, "{arrived_by_now} with {most} at most");
+        }
+        let mut ended = FuturesUnordered::<BoxFuture<'static, ()>>::new();
+        assert_eq!(arrived(&mut ended, 3).count(), 0, "nothing is under way");
+    }
 }

@@ -1,13 +1,12 @@
 //! Silence: when each node was last heard, and who has been silent for too long.
 //!
 //! Silence runs on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is judged like
-//! any other. Deadlines sit in order; a renewal only notes the time, and a deadline that comes up is moved if its node
-//! was heard meanwhile. So a fleet costs what it says, and not what it is.
+//! any other. Looks at the nodes stand in order, at their deadlines or before; a renewal only notes the time, and a look
+//! that comes up too early is put where the deadline is by then. So a fleet costs what it says, and not what it is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use muster_proto::condition::types;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
@@ -15,37 +14,30 @@ use muster_rpc::clock::Mono;
 
 use crate::policy::Policy;
 use crate::time::Now;
-use crate::world::Change;
+use crate::world::{Change, Number};
 
+mod roll;
 pub mod unknown;
+
+use roll::{Entry, Roll};
+
+/// First looks are spread over so many moments of a grace: else a controller that starts would look at its whole fleet at
+/// once, a grace later.
+const SPREAD: u32 = 64;
 
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    nodes: HashMap<Name, Memory>,
-    /// One entry for each node that is not silent, at or before its deadline.
-    deadlines: BTreeSet<(Mono, Name)>,
+    roll: Roll,
+    /// By number, as of who was met last.
+    names: Vec<Option<Name>>,
     /// Those whose grace has passed, until they are heard again.
     silent: BTreeSet<Name>,
     /// Everybody counts as heard at this moment, if not later.
     fresh_since: Mono,
     /// How often everybody got a new grace.
-    epoch: u64,
+    epoch: u32,
     /// Nodes that gave a sign of life since then, or since we began to look.
     heard: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Memory {
-    heard_at: Mono,
-    heard_by: Sign,
-    /// The heartbeat time of Ready as last seen; `None` without the condition.
-    heartbeat: Option<Option<Timestamp>>,
-    /// The renewal as last seen.
-    renewal: Option<Timestamp>,
-    /// Its place in `deadlines`; `None` when it is silent.
-    due: Option<Mono>,
-    /// The epoch in which it last gave a sign of life; `None` if it never did.
-    spoke_in: Option<u64>,
 }
 
 /// What a node was last heard by.
@@ -76,124 +68,97 @@ pub enum Heard {
     Again,
 }
 
-impl Memory {
-    fn silence(&self, fresh_since: Mono, policy: &Policy) -> Silence {
-        let (heard_at, heard_by) = if self.heard_at >= fresh_since {
-            (self.heard_at, Some(self.heard_by))
-        } else {
-            (fresh_since, None)
-        };
-        let grace = if self.heartbeat.is_some() { policy.grace } else { policy.startup_grace };
-        Silence { heard_at, heard_by, grace, deadline: heard_at + grace }
-    }
-
-    /// Puts its deadline in its place, unless an earlier one stands there: that one is moved when it comes up.
-    fn await_deadline(
-        &mut self,
-        name: &Name,
-        fresh_since: Mono,
-        policy: &Policy,
-        deadlines: &mut BTreeSet<(Mono, Name)>,
-    ) {
-        let deadline = self.silence(fresh_since, policy).deadline;
-        match self.due {
-            Some(due) if due <= deadline => return,
-            Some(due) => drop(deadlines.remove(&(due, name.clone()))),
-            None => {}
-        }
-        self.due = Some(deadline);
-        deadlines.insert((deadline, name.clone()));
-    }
-}
-
 impl Health {
     pub fn new() -> Health {
         Health::default()
     }
 
-    /// A node came, changed or went; `renewal` is what its lease says. Says whether a node that was silent is heard.
+    /// A node came, changed or went; `renewed` says whether it ever renewed a lease. Says whether a node that was silent
+    /// is heard.
     pub fn observe(
         &mut self,
         change: &Change<Node>,
-        renewal: Option<Timestamp>,
+        number: Number,
+        renewed: bool,
         policy: &Policy,
         now: Now,
     ) -> Heard {
-        let name = &change.either().meta.name;
         let Some(node) = &change.new else {
-            self.forget(name);
+            self.forget(number, &change.either().meta.name);
             return Heard::No;
         };
         let ready = node.condition(types::READY);
-        let heartbeat = ready.map(|ready| ready.last_heartbeat_time);
-        let Some(memory) = self.nodes.get_mut(name) else {
-            self.meet(node, heartbeat, renewal, policy, now);
+        let Some(entry) = self.roll.get_mut(number) else {
+            self.meet(node, number, ready.is_some() || renewed, policy, now);
             return Heard::No;
         };
-        let before = std::mem::replace(&mut memory.heartbeat, heartbeat);
+        entry.reported = ready.is_some();
+        let heartbeat = |node: &Node| node.condition(types::READY).map(|ready| ready.last_heartbeat_time);
+        let (before, after) = (change.old.as_deref().and_then(heartbeat), heartbeat(node));
         // What a controller wrote about a node that never reported is no word of the node's own.
         let is_ours = ready.is_some_and(|ready| ready.reason == unknown::NEVER_UPDATED);
-        if before == heartbeat || (heartbeat.is_some() && before.is_none() && is_ours) {
+        if before == after || (after.is_some() && before.is_none() && is_ours) {
             return Heard::No;
         }
-        self.hear(name, Sign::Status, policy, now.mono)
+        self.hear(number, Sign::Status, policy, now.mono)
     }
 
     /// The first look at a node: whatever it said before, it gets a whole grace. One that never said anything has had
     /// its time since its creation.
-    fn meet(
-        &mut self,
-        node: &Node,
-        heartbeat: Option<Option<Timestamp>>,
-        renewal: Option<Timestamp>,
-        policy: &Policy,
-        now: Now,
-    ) {
-        let name = node.meta.name.clone();
-        let (heard_at, heard_by) = if heartbeat.is_some() || renewal.is_some() {
+    fn meet(&mut self, node: &Node, number: Number, spoke: bool, policy: &Policy, now: Now) {
+        let (heard_at, heard_by) = if spoke {
             (now.mono, Sign::FirstSeen)
         } else {
             (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), Sign::Created)
         };
-        let mut memory = Memory { heard_at, heard_by, heartbeat, renewal, due: None, spoke_in: None };
-        memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
-        self.nodes.insert(name, memory);
+        let entry = Entry::new(heard_at, heard_by, node.condition(types::READY).is_some());
+        let Silence { heard_at, grace, .. } = self.silence_of(&entry, policy);
+        let share = number.index() as u32 % SPREAD + 1;
+        self.roll.enter(number, entry);
+        self.roll.look_by(number, heard_at + grace * share / SPREAD);
+        if self.names.len() <= number.index() {
+            self.names.resize(number.index() + 1, None);
+        }
+        self.names[number.index()] = Some(node.meta.name.clone());
     }
 
-    fn forget(&mut self, name: &Name) {
-        let Some(memory) = self.nodes.remove(name) else { return };
-        if let Some(due) = memory.due {
-            self.deadlines.remove(&(due, name.clone()));
-        }
-        self.heard -= usize::from(memory.spoke_in == Some(self.epoch));
+    fn forget(&mut self, number: Number, name: &Name) {
+        let Some(entry) = self.roll.strike(number) else { return };
+        self.heard -= usize::from(entry.spoke_in == Some(self.epoch));
         self.silent.remove(name);
     }
 
-    /// A lease was renewed, at this time by the clock of whoever renewed it: what counts is that it is another time.
-    pub fn observe_renewal(&mut self, name: &Name, renewed: Timestamp, policy: &Policy, now: Mono) -> Heard {
-        let Some(memory) = self.nodes.get_mut(name).filter(|memory| memory.renewal != Some(renewed)) else {
-            return Heard::No;
-        };
-        memory.renewal = Some(renewed);
-        self.hear(name, Sign::Lease, policy, now)
-    }
-
-    pub fn forget_lease(&mut self, name: &Name) {
-        if let Some(memory) = self.nodes.get_mut(name) {
-            memory.renewal = None;
+    /// Leases were renewed, each at another time than before by the clock of whoever renewed it. Returns the nodes that
+    /// were silent until then.
+    pub fn observe_renewals(
+        &mut self,
+        numbers: impl IntoIterator<Item = Number>,
+        policy: &Policy,
+        now: Mono,
+    ) -> Vec<Name> {
+        // There are leases without a node. That each is looked at twice costs nothing: the first time round their entries
+        // are fetched from memory all at once.
+        let known: Vec<Number> =
+            numbers.into_iter().filter(|number| self.roll.get(*number).is_some()).collect();
+        let mut again = Vec::new();
+        for number in known {
+            if self.hear(number, Sign::Lease, policy, now) == Heard::Again {
+                again.extend(self.names[number.index()].clone());
+            }
         }
+        again
     }
 
-    fn hear(&mut self, name: &Name, sign: Sign, policy: &Policy, now: Mono) -> Heard {
-        let memory = self.nodes.get_mut(name).expect("only nodes that are known are heard");
-        if memory.spoke_in.replace(self.epoch) != Some(self.epoch) {
+    fn hear(&mut self, number: Number, sign: Sign, policy: &Policy, now: Mono) -> Heard {
+        let entry = self.roll.get_mut(number).expect("only who was entered is heard");
+        if entry.spoke_in.replace(self.epoch) != Some(self.epoch) {
             self.heard += 1;
         }
-        memory.heard_at = now;
-        memory.heard_by = sign;
-        let was_silent = memory.due.is_none();
-        memory.await_deadline(name, self.fresh_since, policy, &mut self.deadlines);
-        if was_silent {
+        let was_silent = entry.is_silent();
+        entry.hear(now, sign);
+        let deadline = now + grace_of(entry, policy);
+        self.roll.look_by(number, deadline);
+        if was_silent && let Some(name) = &self.names[number.index()] {
             self.silent.remove(name);
             return Heard::Again;
         }
@@ -201,19 +166,16 @@ impl Health {
     }
 
     /// The nodes whose grace has passed since they were last asked for. Each is told once, until it is heard again.
-    pub fn take_silent(&mut self, policy: &Policy, now: Mono) -> Vec<Name> {
+    pub fn take_silent(&mut self, policy: &Policy, now: Mono) -> Vec<(Name, Silence)> {
         let mut silent = Vec::new();
-        while let Some((due, _)) = self.deadlines.first()
-            && *due < now
-        {
-            let (_, name) = self.deadlines.pop_first().expect("there is a first");
-            let memory = self.nodes.get_mut(&name).expect("a deadline is of a known node");
-            memory.due = None;
-            if memory.silence(self.fresh_since, policy).deadline < now {
+        while let Some(number) = self.roll.take_due(now) {
+            let entry = self.roll.get(number).expect("who is looked at was entered");
+            let silence = self.silence_of(entry, policy);
+            if silence.deadline >= now {
+                self.roll.look_by(number, silence.deadline);
+            } else if let Some(name) = &self.names[number.index()] {
                 self.silent.insert(name.clone());
-                silent.push(name);
-            } else {
-                memory.await_deadline(&name, self.fresh_since, policy, &mut self.deadlines);
+                silent.push((name.clone(), silence));
             }
         }
         silent
@@ -221,22 +183,29 @@ impl Health {
 
     /// When to look next: right after the next deadline.
     pub fn next_deadline(&self) -> Option<Mono> {
-        self.deadlines.first().map(|(due, _)| *due + Duration::from_nanos(1))
+        self.roll.next_look().map(|at| at + Duration::from_nanos(1))
     }
 
     /// Everybody gets a new grace, those included who are silent and whom `unmarked` names: nobody has been told of
     /// their silence yet. Returns them; the other silent ones stay so until they speak.
-    pub fn refresh(&mut self, policy: &Policy, now: Mono, unmarked: impl Fn(&Name) -> bool) -> Vec<Name> {
+    pub fn refresh(
+        &mut self,
+        policy: &Policy,
+        now: Mono,
+        unmarked: impl Fn(&Name) -> Option<Number>,
+    ) -> Vec<Name> {
         self.fresh_since = now;
         self.epoch += 1;
         self.heard = 0;
-        let forgiven: Vec<Name> = self.silent.iter().filter(|name| unmarked(name)).cloned().collect();
-        for name in &forgiven {
+        let forgiven: Vec<(Name, Number)> =
+            self.silent.iter().filter_map(|name| Some((name.clone(), unmarked(name)?))).collect();
+        for (name, number) in &forgiven {
             self.silent.remove(name);
-            let memory = self.nodes.get_mut(name).expect("who is silent is known");
-            memory.await_deadline(name, now, policy, &mut self.deadlines);
+            let entry = self.roll.get(*number).expect("who is silent was entered");
+            let deadline = self.silence_of(entry, policy).deadline;
+            self.roll.look_by(*number, deadline);
         }
-        forgiven
+        forgiven.into_iter().map(|(name, _)| name).collect()
     }
 
     /// Nodes that gave a sign of life since everybody last got a new grace.
@@ -250,7 +219,25 @@ impl Health {
     }
 
     /// How a node's silence stands.
-    pub fn silence(&self, name: &Name, policy: &Policy) -> Option<Silence> {
-        self.nodes.get(name).map(|memory| memory.silence(self.fresh_since, policy))
+    pub fn silence(&self, number: Number, policy: &Policy) -> Option<Silence> {
+        self.roll.get(number).map(|entry| self.silence_of(entry, policy))
+    }
+
+    fn silence_of(&self, entry: &Entry, policy: &Policy) -> Silence {
+        let (heard_at, heard_by) = if entry.heard_at() >= self.fresh_since {
+            (entry.heard_at(), Some(entry.heard_by))
+        } else {
+            (self.fresh_since, None)
+        };
+        let grace = grace_of(entry, policy);
+        Silence { heard_at, heard_by, grace, deadline: heard_at + grace }
     }
 }
+
+/// How long a node may be silent.
+fn grace_of(entry: &Entry, policy: &Policy) -> Duration {
+    if entry.reported { policy.grace } else { policy.startup_grace }
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,18 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// We have just written that a node is not heard any more.
+    /// Whoever led before us may not have come to the pods of the nodes it lost. Those of a node that says itself that it
+    /// is not well are its own business.
+    pub fn begin(world: &World) -> Marks {
+        let mut marks = Marks::default();
+        for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {
+            marks.pods.add(Key::of(&**pod));
+        }
+        marks
+    }
+
+    /// A node's record says from now on that it is not heard any more, by whoever's word: an answer to a write of our own
+    /// may be lost, its record is not.
     pub fn node_lost(&mut self, node: &Node, world: &World) {
         for pod in world.pods_on(node.meta.name.as_str()) {
             self.pods.add(Key::of(&**pod));
@@ -65,9 +76,16 @@ impl Marks {
     }
 }
 
+fn node_of<'a>(pod: &Pod, world: &'a World) -> Option<&'a Node> {
+    pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str())).map(|node| &**node)
+}
+
 fn on_a_lost_node(pod: &Pod, world: &World) -> bool {
-    let node = pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str()));
-    node.is_some_and(|node| node.condition(types::READY).is_some() && !node.is_ready())
+    node_of(pod, world).is_some_and(|node| node.condition(types::READY).is_some() && !node.is_ready())
+}
+
+fn is_unknown(node: &Node) -> bool {
+    node.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::Unknown)
 }
 
 /// The pod as not ready; `None` if it says so already, or says nothing.

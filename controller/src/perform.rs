@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::fence::Fence;
+use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodCondition, PodPhase};
 use muster_rpc::clock::SharedClock;
@@ -66,6 +67,11 @@ impl Hands {
             (Action::ReadNode, Subject::Node(name, _)) => {
                 client.get(&Key::node(name.clone())).await.map(answer_node)
             }
+            (Action::ReadLease, Subject::Lease(key)) => client.get(key).await.map(answer_lease),
+            (Action::WriteLease(lease), _) => match lease.meta.resource_version {
+                0 => client.create(*lease).await.map(answer_lease),
+                _ => client.update(*lease).await.map(answer_lease),
+            },
             (Action::EvictPod { grace_period_seconds }, Subject::Pod(key, _)) => {
                 let delete = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
                 client.evict(key, EvictOptions { delete, dry_run: false }).await.map(answer_pod)
@@ -98,7 +104,7 @@ impl Hands {
             refusals.tell(fence);
         }
         match error {
-            ClientError::Conflict(_) => Failure::Conflict,
+            ClientError::Conflict(_) | ClientError::AlreadyExists(_) => Failure::Conflict,
             ClientError::NotFound(_) => Failure::Gone,
             ClientError::BudgetExhausted { message, retry_after } => Failure::Budget { message, retry_after },
             ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {
@@ -136,8 +142,11 @@ fn marked(pod: &Pod, mark: &EndMark, now: jiff::Timestamp) -> Option<Pod> {
 
 /// This bearer of the name and no other.
 fn meant(subject: &Subject) -> Preconditions {
-    let (Subject::Node(_, uid) | Subject::Pod(_, uid)) = subject;
-    Preconditions { uid: Some(*uid), resource_version: None }
+    let uid = match subject {
+        Subject::Node(_, uid) | Subject::Pod(_, uid) => Some(*uid),
+        Subject::Lease(_) => None,
+    };
+    Preconditions { uid, resource_version: None }
 }
 
 fn answer_node(node: Node) -> Answer {
@@ -146,6 +155,10 @@ fn answer_node(node: Node) -> Answer {
 
 fn answer_pod(pod: Pod) -> Answer {
     Answer::Pod(Box::new(pod))
+}
+
+fn answer_lease(lease: Lease) -> Answer {
+    Answer::Lease(Box::new(lease))
 }
 
 fn name(action: &Action) -> &'static str {
@@ -158,6 +171,8 @@ fn name(action: &Action) -> &'static str {
         Action::EvictPod { .. } => "evict the pod",
         Action::BindPod { .. } => "bind the pod",
         Action::ReadNode => "read the node",
+        Action::ReadLease => "read the lease",
+        Action::WriteLease(_) => "write the lease",
         Action::AskCloud { .. } => "ask the cloud",
     }
 }

@@ -4,6 +4,7 @@
 //! finished, those on their way out included, and those that the store was asked to bind and whose record does not say
 //! so yet: a place is given once, however late the news of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use muster_store_client::Key;
 use self::demand::{Claim, Demand, claims_alike};
 use self::fleet::{Fleet, Noted};
 use self::queue::Queue;
+use self::ranking::Rankings;
 use self::stage::{Entry, Stage, Waiting};
 use crate::plan::uid;
 use crate::time::Now;
@@ -30,6 +32,7 @@ mod explain;
 mod filter;
 mod fleet;
 mod queue;
+mod ranking;
 mod score;
 mod settle;
 mod site;
@@ -73,6 +76,7 @@ impl Default for Settings {
 pub struct Placement {
     settings: Settings,
     fleet: Fleet,
+    rankings: Rankings,
     waiting: Waiting,
     queue: Queue,
     /// What happened since the last decision, for people.
@@ -85,13 +89,29 @@ const FAILED_SCHEDULING: &str = "FailedScheduling";
 impl Placement {
     pub fn new(settings: Settings) -> Placement {
         let queue = Queue::new(settings.rests, settings.patience);
-        let (fleet, waiting) = (Fleet::default(), Waiting::default());
-        Placement { settings, fleet, waiting, queue, events: Vec::new() }
+        let (fleet, rankings, waiting) = (Fleet::default(), Rankings::default(), Waiting::default());
+        Placement { settings, fleet, rankings, waiting, queue, events: Vec::new() }
     }
 
     /// How many pods want a node and have none taken for them.
     pub fn pending(&self) -> usize {
         self.waiting.seeking()
+    }
+
+    /// How many pods are on their way to the node: the store was asked to bind them, and their records do not say so yet.
+    pub fn coming_to(&self, node: &Name) -> usize {
+        self.waiting.held_on(node)
+    }
+
+    /// Nodes to which nobody is on the way any more, since that was last asked.
+    pub fn take_released(&mut self) -> BTreeSet<Name> {
+        self.waiting.take_released()
+    }
+
+    /// Whether the node was cordoned after it was chosen for the pod.
+    pub fn is_cordoned_off(&self, key: &Key, uid: Uid, node: &Name) -> bool {
+        let entry = self.waiting.get(key, uid);
+        entry.is_some_and(|entry| !entry.demand.bears_cordon) && self.fleet.is_cordoned(node)
     }
 
     pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {

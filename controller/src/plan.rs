@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_proto::event::{Event, EventType, ObjectReference};
+use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
@@ -46,6 +47,8 @@ pub enum Room {
 pub enum Subject {
     Node(Name, Uid),
     Pod(Key, Uid),
+    /// A lease of our own, which has no namesakes.
+    Lease(Key),
 }
 
 /// One thing to do.
@@ -76,6 +79,9 @@ pub enum Action {
     },
     /// Read the node from the store itself, past everything we remember.
     ReadNode,
+    ReadLease,
+    /// Write it at the version it carries, or create it if it has none.
+    WriteLease(Box<Lease>),
     /// Ask the cloud about the node's machine.
     AskCloud {
         question: CloudQuestion,
@@ -124,6 +130,7 @@ pub enum Answer {
     /// The record as it now is.
     Node(Box<Node>),
     Pod(Box<Pod>),
+    Lease(Box<Lease>),
     /// The cloud's yes or no.
     Cloud(bool),
     Machine(Box<CloudMachine>),
@@ -208,6 +215,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Node(name, _) => write!(f, "Node {name}"),
             Subject::Pod(key, _) => write!(f, "Pod {key}"),
+            Subject::Lease(key) => write!(f, "Lease {key}"),
         }
     }
 }

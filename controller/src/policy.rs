@@ -31,6 +31,14 @@ pub struct Policy {
     pub collection: collection::Settings,
 }
 
+impl Policy {
+    /// The longest time between two decisions that is put down to our having nothing to do. The zones are assessed once a
+    /// period; whoever comes much later than that stood still, and must not take what it did not read for silence.
+    pub fn longest_pause(&self) -> Duration {
+        self.monitor_period + self.grace / 4
+    }
+}
+
 impl Default for Policy {
     fn default() -> Policy {
         let grace = Duration::from_secs(40);

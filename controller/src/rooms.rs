@@ -1,9 +1,7 @@
 //! The rooms together: who is told what, in which order they decide, and what they want of one node's record.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::name::Name;
@@ -17,14 +15,14 @@ use crate::conditions;
 use crate::docket::Docket;
 use crate::drain::Drains;
 use crate::eviction::Evictions;
-use crate::health::{Health, Heard, unknown};
+use crate::health::{Health, Heard, Silence, unknown};
 use crate::marks::Marks;
 use crate::note::Note;
 use crate::placement::Placement;
 use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
 use crate::time::Now;
-use crate::world::{Change, Delta, World};
+use crate::world::{Change, Delta, Number, World};
 use crate::zones::{Turn, Zones, is_health_taint};
 
 #[derive(Debug)]
@@ -40,8 +38,6 @@ pub struct Rooms {
     marks: Marks,
     /// Nodes that are silent and whose record may not say so.
     silent: Docket<Name>,
-    /// Those of them that were Ready until we wrote otherwise.
-    losing: BTreeSet<Name>,
     /// Nodes whose record may not be as the rooms want it.
     records: Docket<Name>,
     pub(crate) hold: Hold,
@@ -70,7 +66,7 @@ pub struct Hold {
 pub enum HoldCause {
     /// We have only begun to listen.
     Start,
-    /// We did not hear the store for a while.
+    /// We did not hear the store for a while, or stood still ourselves.
     Interruption,
 }
 
@@ -88,7 +84,6 @@ impl Rooms {
             collection: Collection::new(policy.collection.clone()),
             marks: Marks::default(),
             silent: Docket::default(),
-            losing: BTreeSet::new(),
             records: Docket::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
             catching_up_until: now.mono,
@@ -107,13 +102,14 @@ impl Rooms {
         // That a node was there before us is no event.
         rooms.events.clear();
         rooms.notes.clear();
+        rooms.marks = Marks::begin(world);
         if let Some(cidrs) = &mut rooms.cidrs {
             cidrs.start(world);
         }
         rooms
     }
 
-    /// The store is heard again. Its silence was not the nodes'.
+    /// The store is heard again, or we are awake again. That silence was not the nodes'.
     pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
         self.renew_graces(world, policy, now.mono);
         self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
@@ -124,7 +120,9 @@ impl Rooms {
     fn renew_graces(&mut self, world: &World, policy: &Policy, now: Mono) {
         let status =
             |name: &Name| world.node(name.as_str())?.condition(types::READY).map(|ready| ready.status);
-        let unmarked = |name: &Name| status(name) != Some(ConditionStatus::Unknown);
+        let unmarked = |name: &Name| {
+            (status(name) != Some(ConditionStatus::Unknown)).then(|| world.number(name.as_str())).flatten()
+        };
         for name in self.health.refresh(policy, now, unmarked) {
             self.zones.set_silent(&name, false);
             self.silent.forget(&name);
@@ -151,7 +149,8 @@ impl Rooms {
     fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
         let node = change.either();
         let name = &node.meta.name;
-        let heard = self.health.observe(change, world.renewal(name.as_str()), policy, now);
+        let number = world.number(name.as_str()).expect("the world knows whom it tells of");
+        let heard = self.health.observe(change, number, world.renewal(name.as_str()).is_some(), policy, now);
         self.zones.observe(change, policy, now);
         if heard == Heard::Again {
             self.zones.set_silent(name, false);
@@ -170,9 +169,13 @@ impl Rooms {
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
                 self.notes.push(Note::Gone { node: name.clone() });
                 self.silent.forget(name);
-                self.losing.remove(name);
                 self.records.forget(name);
                 return;
+            }
+            (Some(old), Some(new)) if old.is_ready() && unknown::is_marked(new) => {
+                let message = format!("Node {name} status is now: NodeNotReady");
+                self.events.push(event(&**new, EventType::Normal, "NodeNotReady", message));
+                self.marks.node_lost(new, world);
             }
             _ => {}
         }
@@ -182,37 +185,24 @@ impl Rooms {
         }
     }
 
-    pub fn observe_renewal(
+    pub fn observe_renewals(
         &mut self,
-        name: &Name,
-        renewed: Timestamp,
+        numbers: impl IntoIterator<Item = Number>,
         world: &World,
         policy: &Policy,
         now: Now,
     ) {
-        if self.health.observe_renewal(name, renewed, policy, now.mono) == Heard::Again {
-            self.zones.set_silent(name, false);
-            if world.node(name.as_str()).is_some_and(|node| node.is_ready()) {
-                self.notes.push(Note::Recovered { node: name.clone() });
+        for node in self.health.observe_renewals(numbers, policy, now.mono) {
+            self.zones.set_silent(&node, false);
+            if world.node(node.as_str()).is_some_and(|node| node.is_ready()) {
+                self.notes.push(Note::Recovered { node });
             }
         }
-    }
-
-    pub fn forget_renewal(&mut self, name: &Name) {
-        self.health.forget_lease(name);
     }
 
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         match (outcome.room, &outcome.subject) {
             (Room::Health, Subject::Node(name, _)) => {
-                if self.losing.remove(name)
-                    && outcome.result.is_ok()
-                    && let Some(node) = world.node(name.as_str())
-                {
-                    let message = format!("Node {name} status is now: NodeNotReady");
-                    self.events.push(event(&**node, EventType::Normal, "NodeNotReady", message));
-                    self.marks.node_lost(node, world);
-                }
                 self.silent.settle(name, &outcome.result, now.mono);
             }
             (Room::Health, Subject::Pod(key, _)) => self.marks.settle(key, outcome, now.mono),
@@ -231,7 +221,7 @@ impl Rooms {
                     cloud.settle(outcome, world, now);
                 }
             }
-            (Room::Nodes, Subject::Pod(..)) => {}
+            (Room::Nodes, Subject::Pod(..)) | (Room::Health | Room::Nodes, Subject::Lease(_)) => {}
         }
     }
 
@@ -246,6 +236,12 @@ impl Rooms {
                 (!self.evictions.is_due(key, *uid, from, now.mono))
                     .then_some("nothing drives it off any more")
             }
+            (Room::Placement, Subject::Pod(key, uid)) => match &proposal.action {
+                Action::BindPod { node } if self.placement.is_cordoned_off(key, *uid, node) => {
+                    Some("the node was cordoned meanwhile")
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -257,31 +253,24 @@ impl Rooms {
             return plan;
         }
         // Whoever fell silent by now counts before the zones are assessed.
-        for name in self.health.take_silent(policy, now.mono) {
+        for (name, Silence { heard_at, heard_by, .. }) in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
-            if let Some(silence) = self.health.silence(&name, policy) {
-                let (heard_at, heard_by) = (silence.heard_at, silence.heard_by);
-                plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
-            }
+            plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);
         self.assess(world, policy, now, &mut plan);
         self.marks.decide(world, now, &mut plan);
         self.evictions.decide(world, self.health_evictions_from(), now, &mut plan);
-        self.drains.decide(world, now, &mut plan);
+        self.placement.decide(world, now, &mut plan);
+        self.drains.stir(self.placement.take_released());
+        self.drains.decide(world, |node| self.placement.coming_to(node), now, &mut plan);
         if let Some(cidrs) = &mut self.cidrs {
             cidrs.decide(world, now, &mut plan);
         }
         if let Some(cloud) = &mut self.cloud {
-            // Nodes are deleted on its word, so it is asked only when we may act on the answer.
-            if now.mono >= self.hold.until {
-                cloud.decide(world, now, &mut plan);
-            } else {
-                plan.wake_by(self.hold.until);
-            }
+            cloud.decide(world, self.hold.until, now, &mut plan);
         }
-        self.placement.decide(world, now, &mut plan);
         self.collection.decide(world, now, &mut plan);
         // Last, when every room has made up its mind about the nodes' records.
         self.write_records(world, now, &mut plan);
@@ -306,9 +295,6 @@ impl Rooms {
                 self.silent.forget(&name);
                 continue;
             };
-            if node.is_some_and(|node| node.is_ready()) {
-                self.losing.insert(name.clone());
-            }
             let subject = Subject::of_node(&marked);
             plan.propose(
                 Room::Health,

@@ -27,7 +27,7 @@ pub(crate) const EPOCH: i64 = 1_700_000_000;
 /// So many milliseconds after the beginning.
 pub(crate) fn at_ms(millis: u64) -> Now {
     let elapsed = Duration::from_millis(millis);
-    // The clock's origin lies well before the beginning, as it does in a process that has run for a while.
+    // The clock's origin lies well before the beginning, as that of the system's clock does.
     let mono = Mono::since_origin(Duration::from_secs(100_000) + elapsed);
     Now { mono, wall: epoch().checked_add(elapsed).unwrap() }
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use muster_proto::drain::DrainOptions;
-use muster_proto::name::Name;
+use muster_proto::event::DEFAULT_NAMESPACE;
+use muster_proto::name::{Name, NameError};
 use muster_proto::pb;
 use muster_proto::pb::fleet_service_server::FleetService;
 use muster_rpc::ERROR_DOMAIN;
 use muster_rpc::identity::{Caller, requester};
 use muster_rpc::shutdown::Shutdown;
+use muster_store_client::Key;
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -52,8 +54,13 @@ impl Service {
 
 fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadership>) -> pb::Fleet {
     let now = shared.now();
-    let fleet = account::fleet(&shared.core(), now);
-    pb::Fleet { controller: identity.to_owned(), leader: leadership.borrow().holder.clone(), ..fleet }
+    let mut fleet = account::fleet(&shared.core(), now);
+    identity.clone_into(&mut fleet.controller);
+    fleet.leader.clone_from(&leadership.borrow().holder);
+    if fleet.state == "Standby" {
+        fleet.reason = account::standby(&fleet.controller, &fleet.leader);
+    }
+    fleet
 }
 
 #[tonic::async_trait]
@@ -119,6 +126,17 @@ impl FleetService for Service {
         account.map(Response::new).ok_or_else(|| not_found(&name))
     }
 
+    async fn explain_pod(
+        &self,
+        request: Request<pb::ExplainPodRequest>,
+    ) -> Result<Response<pb::ExplainPodResponse>, Status> {
+        may_read(&request, "explain a pod")?;
+        let key = pod_key(&request.get_ref().namespace, &request.get_ref().name)?;
+        let now = self.shared.now();
+        let account = account::pod::explain(&self.shared.core(), &key, now);
+        account.map(Response::new).ok_or_else(|| missing("Pod", &key.to_string()))
+    }
+
     async fn cordon_node(
         &self,
         request: Request<pb::CordonNodeRequest>,
@@ -133,8 +151,9 @@ impl FleetService for Service {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
-        may_write(&request, "uncordon a node")?;
-        let node = self.intents.uncordon(&node_name(&request.into_inner().name)?).await?;
+        let who = may_write(&request, "uncordon a node")?;
+        let pb::UncordonNodeRequest { name, reason } = request.into_inner();
+        let node = self.intents.uncordon(&node_name(&name)?, &who, &required_reason(reason)?).await?;
         Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
     }
 
@@ -172,7 +191,7 @@ fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
 
 fn required_reason(reason: String) -> Result<String, Status> {
     if reason.trim().is_empty() {
-        return Err(invalid("reason", "is required: it is kept with the node, for whoever wonders later"));
+        return Err(invalid("reason", "is required: it is recorded, for whoever wonders later"));
     }
     Ok(reason)
 }
@@ -185,7 +204,14 @@ fn may_read<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
 }
 
 fn node_name(text: &str) -> Result<Name, Status> {
-    text.parse().map_err(|error: muster_proto::name::NameError| invalid("name", &error.to_string()))
+    text.parse().map_err(|error: NameError| invalid("name", &error.to_string()))
+}
+
+fn pod_key(namespace: &str, name: &str) -> Result<Key, Status> {
+    let wrong = |field, error: NameError| invalid(field, &error.to_string());
+    let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace };
+    let namespace = namespace.parse().map_err(|error| wrong("namespace", error))?;
+    Ok(Key { namespace: Some(namespace), name: name.parse().map_err(|error| wrong("name", error))? })
 }
 
 fn invalid(field: &str, reason: &str) -> Status {
@@ -201,8 +227,12 @@ fn denied(caller: &Caller, what: &str) -> Status {
 }
 
 fn not_found(name: &Name) -> Status {
+    missing("Node", name.as_str())
+}
+
+fn missing(kind: &str, name: &str) -> Status {
     let mut details =
         ErrorDetails::with_error_info("NOT_FOUND", ERROR_DOMAIN, std::collections::HashMap::new());
-    details.set_resource_info("Node", name.as_str(), "", "the controller knows no node of that name");
-    Status::with_error_details(Code::NotFound, format!("Node {name} does not exist"), details)
+    details.set_resource_info(kind, name, "", "the controller knows none of that name");
+    Status::with_error_details(Code::NotFound, format!("{kind} {name} does not exist"), details)
 }

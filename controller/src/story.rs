@@ -68,7 +68,7 @@ impl Stories {
                 self.leading = *leading;
                 self.open.clear();
             }
-            News::Node(_) | News::Pod(_) | News::Lease(_) | News::Outcome(_) => {}
+            News::Node(_) | News::Pod(_) | News::Lease(_) | News::Horizon(_) | News::Outcome(_) => {}
         }
     }
 
@@ -144,12 +144,13 @@ impl Stories {
                 let pod = world.pod(key);
                 (pod.and_then(|pod| pod.spec.node_name.as_ref()), pod.map(|pod| &pod.meta))
             }
+            Subject::Lease(_) => (None, None),
         };
         let story = node.and_then(|node| self.open.get_mut(node));
         let origin = meta.and_then(|meta| recorded(meta.traceparent.as_deref()));
         let draft = trace::span(name(action)).linked_to(origin);
         let span = match (story, subject) {
-            (None, _) => draft.begin(),
+            (None, _) | (_, Subject::Lease(_)) => draft.begin(),
             (Some(story), Subject::Node(..)) => story.node_deed(draft, action, now).begin(),
             (Some(story), Subject::Pod(key, _)) => story.pod_deed(draft, key, now).begin(),
         };
@@ -254,6 +255,8 @@ fn name(action: &Action) -> &'static str {
         Action::UpdateNode(_) => "node.written",
         Action::DeleteNode { .. } => "node.deleted",
         Action::ReadNode => "node.read",
+        Action::ReadLease => "lease.read",
+        Action::WriteLease(_) => "lease.written",
         Action::UpdatePodStatus(_) => "pod.status",
         Action::EndPod { .. } => "pod.deleted",
         Action::EvictPod { .. } => "pod.evicted",

@@ -3,9 +3,10 @@
 //! Folded from the store's changes and from what our own writes returned; no version ever goes back. Each step gives
 //! the [`Delta`]s that the rooms are told of: a record replaced by a namesake is one that went and another that came.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::{Name, Uid};
@@ -13,6 +14,11 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 use muster_store_client::Key;
+
+pub mod machines;
+
+use machines::Machines;
+pub use machines::Number;
 
 /// What changed. Both sides are the same bearer of the name; one of them is always there.
 #[derive(Clone, Debug)]
@@ -28,18 +34,33 @@ pub struct Change<R> {
     pub new: Option<Arc<R>>,
 }
 
+/// A map for what is looked up with every event. Its hash is quick, and seeded anew in each process.
+pub type QuickMap<K, V> = HashMap<K, V, RandomState>;
+
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    nodes: BTreeMap<Name, Arc<Node>>,
-    pods: BTreeMap<Key, Arc<Pod>>,
+    machines: Machines,
+    pods: QuickMap<Key, Arc<Pod>>,
     /// Of every node that a pod names, whether or not there is such a node.
-    pods_on: HashMap<Name, BTreeSet<Key>>,
-    /// When each node's lease was last renewed, whether or not there is such a node.
-    renewals: HashMap<Name, Timestamp>,
+    pods_on: QuickMap<Name, BTreeSet<Key>>,
     tally: Tally,
-    /// How far the streams have told of nodes and of pods.
-    nodes_told: u64,
-    pods_told: u64,
+    told: Reach,
+}
+
+/// How far the streams have told of nodes and of pods: everything up to these revisions is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    pub nodes: u64,
+    pub pods: u64,
+}
+
+impl Reach {
+    /// Further than any stream ever tells.
+    pub const NEVER: Reach = Reach { nodes: u64::MAX, pods: u64::MAX };
+
+    pub fn covers(self, other: Reach) -> bool {
+        self.nodes >= other.nodes && self.pods >= other.pods
+    }
 }
 
 /// How many nodes say what of themselves.
@@ -67,7 +88,12 @@ impl World {
     }
 
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
-        self.nodes.get(name)
+        self.machines.node(name)
+    }
+
+    /// The number of a node or lease of that name. It stays the same while there is one, and is then used again.
+    pub fn number(&self, name: &str) -> Option<Number> {
+        self.machines.number(name)
     }
 
     pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
@@ -76,20 +102,39 @@ impl World {
 
     /// All nodes, by name. For a start or a question; never for an event or a timer.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.nodes.values()
+        let mut nodes: Vec<_> = self.machines.nodes().collect();
+        nodes.sort_unstable_by(|a, b| a.meta.name.cmp(&b.meta.name));
+        nodes.into_iter()
     }
 
     /// All pods, by namespace and name. For a start or a question; never for an event or a timer.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.pods.values()
+        let mut pods: Vec<_> = self.pods.iter().collect();
+        pods.sort_unstable_by_key(|(key, _)| *key);
+        pods.into_iter().map(|(_, pod)| pod)
     }
 
     pub fn node_count(&self) -> usize {
-        self.nodes.len()
+        let Tally { ready, not_ready, unknown } = self.tally;
+        ready + not_ready + unknown
     }
 
     pub fn pod_count(&self) -> usize {
         self.pods.len()
+    }
+
+    pub fn told(&self) -> Reach {
+        self.told
+    }
+
+    /// The stream of nodes has told everything up to there.
+    pub fn reach_nodes(&mut self, revision: u64) {
+        self.told.nodes = revision;
+    }
+
+    /// The stream of pods has told everything up to there.
+    pub fn reach_pods(&mut self, revision: u64) {
+        self.told.pods = revision;
     }
 
     pub fn tally(&self) -> Tally {
@@ -104,31 +149,31 @@ impl World {
     /// A node as a write of our own returned it. What the stream has passed by already is no news: had it lasted, it
     /// would be here.
     pub fn learn_node(&mut self, node: Node) -> Vec<Delta> {
-        if node.meta.resource_version > self.nodes_told { self.put_node(node) } else { Vec::new() }
+        if node.meta.resource_version > self.told.nodes { self.put_node(node) } else { Vec::new() }
     }
 
     /// A pod as a write of our own returned it.
     pub fn learn_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        if pod.meta.resource_version > self.pods_told { self.put_pod(pod) } else { Vec::new() }
+        if pod.meta.resource_version > self.told.pods { self.put_pod(pod) } else { Vec::new() }
     }
 
     /// A node as the stream tells of it.
     pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
-        self.nodes_told = self.nodes_told.max(node.meta.resource_version);
+        self.told.nodes = self.told.nodes.max(node.meta.resource_version);
         self.put_node(node)
     }
 
     /// A pod as the stream tells of it.
     pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        self.pods_told = self.pods_told.max(pod.meta.resource_version);
+        self.told.pods = self.told.pods.max(pod.meta.resource_version);
         self.put_pod(pod)
     }
 
     fn put_node(&mut self, node: Node) -> Vec<Delta> {
-        let Some(change) = replace(self.nodes.get(&node.meta.name), node) else { return Vec::new() };
+        let Some(change) = replace(self.node(node.meta.name.as_str()), node) else { return Vec::new() };
         let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
         *self.tally.count(&new) += 1;
-        if let Some(old) = self.nodes.insert(new.meta.name.clone(), new) {
+        if let Some(old) = self.machines.put_node(new) {
             *self.tally.count(&old) -= 1;
         }
         change.into_iter().map(Delta::Node).collect()
@@ -145,30 +190,28 @@ impl World {
         change.into_iter().map(Delta::Pod).collect()
     }
 
-    /// A node's lease as the store has it. Most are known already, and no name is copied for them.
-    pub fn apply_renewal(&mut self, name: &Name, renewed: Timestamp) {
-        match self.renewals.get_mut(name) {
-            Some(held) => *held = renewed,
-            None => drop(self.renewals.insert(name.clone(), renewed)),
-        }
+    /// Node leases that were renewed, each at that time by the clock of whoever renewed it. Says of each whose number it
+    /// is, if that is another time than before.
+    pub fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<Number>> {
+        self.machines.renew_all(renewals)
     }
 
     pub fn remove_renewal(&mut self, name: &Name) {
-        self.renewals.remove(name);
+        self.machines.forget_renewal(name);
     }
 
     /// When a node's lease was last renewed, by the clock of whoever renewed it.
     pub fn renewal(&self, name: &str) -> Option<Timestamp> {
-        self.renewals.get(name).copied()
+        self.machines.renewal(name)
     }
 
     /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_node(&mut self, name: &Name, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.nodes_told = self.nodes_told.max(revision);
-        if !self.nodes.get(name).is_some_and(|held| is_meant(&**held, uid, revision)) {
+        self.told.nodes = self.told.nodes.max(revision);
+        if !self.node(name.as_str()).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }
-        let old = self.nodes.remove(name);
+        let old = self.machines.remove_node(name);
         if let Some(old) = &old {
             *self.tally.count(old) -= 1;
         }
@@ -177,7 +220,7 @@ impl World {
 
     /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
     pub fn remove_pod(&mut self, key: &Key, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.pods_told = self.pods_told.max(revision);
+        self.told.pods = self.told.pods.max(revision);
         if !self.pods.get(key).is_some_and(|held| is_meant(&**held, uid, revision)) {
             return Vec::new();
         }

@@ -6,7 +6,7 @@
 //!
 //! To be given up is to get a NoExecute taint; eviction proper is the business of `eviction`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_proto::condition::{ConditionStatus, types};
@@ -20,13 +20,13 @@ use crate::limiter::Limiter;
 use crate::note::Note;
 use crate::policy::Policy;
 use crate::time::Now;
-use crate::world::Change;
+use crate::world::{Change, QuickMap};
 use crate::zone::{ZoneKey, ZoneState, assess, rate};
 
 #[derive(Clone, Debug, Default)]
 pub struct Zones {
     zones: BTreeMap<ZoneKey, Zone>,
-    nodes: HashMap<Name, Member>,
+    nodes: QuickMap<Name, Member>,
     /// Fell ill, or lost their taint, since the last pass.
     candidates: BTreeSet<Name>,
     /// Nodes whose record has a health taint that drives pods off.
@@ -248,6 +248,8 @@ impl Zones {
         let assessed = |zone: &Zone| assess(zone.counted, zone.unhealthy, policy.unhealthy_zone_threshold);
         let all_now = counting().all(|zone| assessed(zone) == ZoneState::FullDisruption);
         let all_before = counting().all(|zone| zone.state == ZoneState::FullDisruption);
+        // Kubernetes goes by the states before alone: if the last zone that was well loses its nodes to a deletion, all
+        // that remain were lost before, and it goes on giving up the rest. We enter: what is left is all lost.
         let turn = match (anybody && all_now, self.disrupted) {
             (true, false) => Turn::Entered,
             (true, true) if !all_before => Turn::Entered,
@@ -261,7 +263,7 @@ impl Zones {
             let changed = std::mem::replace(&mut zone.state, state) != state;
             if self.disrupted {
                 zone.limiter.set_rate(0.0, now);
-            } else if turn == Turn::Left || (counts && changed) {
+            } else if turn == Turn::Left || changed {
                 zone.limiter.set_rate(rate(state, zone.counted, policy), now);
             }
         }

@@ -77,6 +77,9 @@ pub trait Record:
     fn meta(&self) -> &Metadata;
 
     fn meta_mut(&mut self) -> &mut Metadata;
+
+    /// The metadata of a record that was not checked yet.
+    fn wire_meta(wire: &Self::Pb) -> Option<&pb::Metadata>;
 }
 
 macro_rules! records {
@@ -92,6 +95,10 @@ macro_rules! records {
 
             fn meta_mut(&mut self) -> &mut Metadata {
                 &mut self.meta
+            }
+
+            fn wire_meta(wire: &pb::$kind) -> Option<&pb::Metadata> {
+                wire.metadata.as_ref()
             }
         })*
     };

@@ -9,6 +9,8 @@ pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 pub const SYSTEM_NAMESPACE: &str = "kube-system";
 /// The lease by which controllers agree on the one that acts; it lives in [`SYSTEM_NAMESPACE`].
 pub const CONTROLLER_LEASE: &str = "muster-controller";
+/// The record of nodes that were deleted on the cloud's word; it lives in [`SYSTEM_NAMESPACE`].
+pub const CLOUD_BRAKE_LEASE: &str = "muster-cloud-brake";
 
 /// Taints the control plane puts on nodes, and the conditions behind them.
 pub mod taint {
@@ -64,13 +66,17 @@ pub mod annotation {
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
     /// The address a node was told to use; the cloud controller looks it up.
     pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+    /// When nodes were deleted on the cloud's word, on the record of that: `TIME*COUNT`, separated by spaces.
+    pub const CLOUD_DELETIONS: &str = "muster.dev/cloud-deletions";
     /// On the bookmark that ends the initial events of a watch.
     pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROLLER_LEASE, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, annotation, label, taint};
+    use super::{
+        CLOUD_BRAKE_LEASE, CONTROLLER_LEASE, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, annotation, label, taint,
+    };
     use crate::label::{check_annotation_key, check_label_key};
     use crate::name::{Name, Namespace};
 
@@ -79,7 +85,9 @@ mod tests {
         for namespace in [NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE] {
             assert_eq!(namespace.parse::<Namespace>().map(|_| ()), Ok(()));
         }
-        assert_eq!(CONTROLLER_LEASE.parse::<Name>().map(|_| ()), Ok(()));
+        for name in [CONTROLLER_LEASE, CLOUD_BRAKE_LEASE] {
+            assert_eq!(name.parse::<Name>().map(|_| ()), Ok(()));
+        }
         let role = format!("{}x", label::ROLE_PREFIX);
         for key in [taint::NOT_READY, taint::SHUTDOWN, label::ZONE_BETA, label::EXCLUDE_DISRUPTION, &role] {
             assert_eq!(check_label_key(key), Ok(()), "{key}");

@@ -11,7 +11,7 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use muster_proto::selector::FieldSelector;
-use muster_proto::wellknown::{CONTROLLER_LEASE, SYSTEM_NAMESPACE};
+use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, CONTROLLER_LEASE, SYSTEM_NAMESPACE};
 use muster_rpc::identity::Caller;
 
 mod node;
@@ -90,6 +90,8 @@ pub enum Rule {
     Taints,
     #[error("a node may not change its own owners")]
     Owners,
+    #[error("a node may not change the cordon or drain that was asked of it")]
+    Intent,
     #[error("a node may create mirror pods only, with the annotation kubernetes.io/config.mirror")]
     MirrorOnly,
     #[error("a mirror pod must be bound to the node that creates it")]
@@ -165,7 +167,8 @@ fn controller_may(call: &Call<'_>) -> bool {
         (Kind::Node, Update | UpdateStatus | Delete) => true,
         (Kind::Pod, UpdateStatus | Bind | Evict | Delete) => true,
         (Kind::Lease, Create | Update | Renew) => {
-            call.namespace == Some(SYSTEM_NAMESPACE) && call.name == Some(CONTROLLER_LEASE)
+            let is_own = |name| name == CONTROLLER_LEASE || name == CLOUD_BRAKE_LEASE;
+            call.namespace == Some(SYSTEM_NAMESPACE) && call.name.is_some_and(is_own)
         }
         (Kind::Event, Record) => true,
         _ => false,

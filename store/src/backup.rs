@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 pub use self::file::FileError;
 use self::file::{Backup, Entry};
 use crate::config::Flags;
-use crate::engine::sled::{OpenError, SledEngine};
+use crate::engine::sled::{self, OpenError, SledEngine};
 use crate::engine::{Engine, EngineError};
 use crate::ledger::{Ledger, StoredChange};
 use crate::peek;
@@ -28,6 +28,9 @@ use crate::peek;
 /// beyond the backup's moment then asks for a version that history does not hold
 /// and lists again, instead of taking other changes for the ones it missed.
 const GAP: u64 = 1 << 32;
+
+/// The folder of a data directory in which it is restored.
+const RESTORING: &str = "restoring";
 
 /// Records are asked for in pages of this many.
 const PAGE: u32 = 500;
@@ -143,37 +146,35 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
     Ok(Backup { revision, entries })
 }
 
-/// Fills a new data directory. It is filled aside and appears when it is whole.
+/// Fills a new or empty data directory.
+///
+/// It is filled in a folder within: the directory may be a volume, which can be
+/// neither renamed nor replaced, and nothing beside it need be ours.
 fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BackupError::Directory { path, source }
-    };
-    if data_dir.exists() && data_dir.read_dir().map_err(failed(data_dir))?.next().is_some() {
+    let failed = |source| BackupError::Directory { path: data_dir.to_owned(), source };
+    let within = data_dir.join(RESTORING);
+    if data_dir.exists() && !sled::is_vacant(data_dir, &within).map_err(failed)? {
         return Err(BackupError::Occupied(data_dir.to_owned()));
     }
-    let mut aside = data_dir.as_os_str().to_owned();
-    aside.push(".restoring");
-    let aside = PathBuf::from(aside);
-    if aside.exists() {
-        std::fs::remove_dir_all(&aside).map_err(failed(&aside))?;
+    std::fs::create_dir_all(data_dir).map_err(failed)?;
+    // What an earlier try left, which was stopped.
+    if within.exists() {
+        std::fs::remove_dir_all(&within).map_err(failed)?;
     }
-    {
-        let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(&aside, 32 << 20)?);
-        let (leases, others): (Vec<_>, Vec<_>) =
-            backup.entries.iter().partition(|entry| entry.kind == Kind::Lease);
-        let leases = leases.into_iter().zip(0..).map(|(lease, id)| stored(lease, id));
-        let changes: Vec<_> = others.into_iter().map(|entry| stored(entry, 0)).chain(leases).collect();
-        // Of a lease only the newest renewal is known, which may be later than
-        // the moment of the backup: history must go on above it.
-        let newest = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(0);
-        Ledger::new(engine).import(&changes, backup.revision.max(newest) + GAP)?;
-    }
-    if data_dir.exists() {
-        std::fs::remove_dir(data_dir).map_err(failed(data_dir))?;
-    }
-    std::fs::rename(&aside, data_dir).map_err(failed(data_dir))?;
-    file::sync_parent(data_dir).map_err(failed(data_dir))
+    fill(backup, &within)?;
+    sled::move_into(&within, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
+}
+
+fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {
+    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(directory, 32 << 20)?);
+    let (leases, others): (Vec<_>, Vec<_>) =
+        backup.entries.iter().partition(|entry| entry.kind == Kind::Lease);
+    let leases = leases.into_iter().zip(0..).map(|(lease, id)| stored(lease, id));
+    let changes: Vec<_> = others.into_iter().map(|entry| stored(entry, 0)).chain(leases).collect();
+    // Of a lease only the newest renewal is known, which may be later than
+    // the moment of the backup: history must go on above it.
+    let newest = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(0);
+    Ok(Ledger::new(engine).import(&changes, backup.revision.max(newest) + GAP)?)
 }
 
 /// A record of a backup as the newest change of its own history.

@@ -16,7 +16,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use crate::key::Key;
-use crate::ledger::Revision;
+use crate::ledger::{Revision, StoredChange};
 use crate::peek;
 
 /// One step of a record's history.
@@ -71,6 +71,17 @@ impl Change {
     ) -> Self {
         let (published, views) = (OnceLock::new(), Views::default());
         Self { revision, kind, key, deleted, record, previous, traceparent, published, views }
+    }
+
+    /// A change as it lies in the ledger, with the record it replaced.
+    pub fn of_past(revision: Revision, stored: StoredChange, previous: Option<Bytes>) -> Self {
+        let key = stored.key();
+        let StoredChange { kind, deleted, mut record, traceparent, .. } = stored;
+        if kind == Kind::Lease {
+            // Renewals folded in since then gave the value a later version.
+            record = with_version(kind, &record, revision);
+        }
+        Self::new(kind, revision, key, deleted, record, previous, traceparent)
     }
 
     /// Notes that watchers can see it from now on.
@@ -133,7 +144,10 @@ pub struct Selection {
 impl Selection {
     /// Whether a record is asked for.
     pub fn matches(&self, kind: Kind, key: &Key, record: &[u8]) -> bool {
-        self.in_namespace(key) && (self.takes_all() || self.admits(kind, &Traits::of(kind, record)))
+        // Labels lie in front of a record; for fields all of it is decoded.
+        self.in_namespace(key)
+            && (self.labels.is_everything() || self.labels.matches(&peek::metadata(record).labels))
+            && (self.fields.is_everything() || self.admits_fields(kind, &peek::fields(kind, record)))
     }
 
     /// What a watcher hears of a change, as an encoded frame of one event.
@@ -163,21 +177,27 @@ impl Selection {
     }
 
     fn admits(&self, kind: Kind, traits: &Traits) -> bool {
+        self.labels.matches(&traits.labels) && self.admits_fields(kind, &traits.fields)
+    }
+
+    fn admits_fields(&self, kind: Kind, values: &[String]) -> bool {
         let value = |field: &'static str| {
             let index = peek::selectable(kind).iter().position(|name| *name == field);
-            index.and_then(|index| traits.fields.get(index)).map_or("", String::as_str)
+            index.and_then(|index| values.get(index)).map_or("", String::as_str)
         };
-        self.labels.matches(&traits.labels) && self.fields.matches(value)
+        self.fields.matches(value)
     }
 
     /// The one name a change must touch to be of interest, if the selection
     /// pins one: a node's own name, the node of a pod.
     pub fn topic(&self, kind: Kind) -> Option<&str> {
-        match kind {
+        let name = match kind {
             Kind::Node => self.fields.requires("metadata.name"),
             Kind::Pod => self.fields.requires("spec.nodeName"),
             _ => None,
-        }
+        };
+        // Pods without a node are nobody's topic: they are looked for among all.
+        name.filter(|name| !name.is_empty())
     }
 }
 

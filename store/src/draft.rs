@@ -4,42 +4,39 @@
 //! Each request of a batch sees what the ones before it did, and none of it is
 //! seen by anybody else until the commit is durable.
 
+mod house;
+mod index;
+
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_proto::budget::DisruptionBudget;
-use muster_proto::event::Event;
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use prost::Message;
 
 use crate::change::{Change, SharedChange};
 use crate::error::StoreError;
-use crate::heartbeat;
-use crate::indexes::{Counted, Indexes};
+use crate::indexes::Indexes;
 use crate::key::Key;
 use crate::leases::{Claim, Renewal};
-use crate::ledger::{Commit, Ledger, PACK, Revision, StoredChange, StoredRenewal};
+use crate::ledger::{Commit, PACK, Revision, StoredChange, StoredRenewal};
 use crate::memory::{Memory, Retention, renewed_lease};
-use crate::peek;
-use crate::rules::{self, Context, Defaults, Outcome, PodDeletion};
+use crate::rules::{self, Context, Defaults, Outcome};
 
 /// The largest record, as the schema encodes it.
 pub const MAX_RECORD: usize = 1_500_000;
 
-/// How much housekeeping one commit takes along, at most.
-const EXPIRE_AT_ONCE: usize = 256;
-const COMPACT_AT_ONCE: usize = 2048;
-const RETIRE_AT_ONCE: usize = 8;
+/// A draft with this many changes, or bytes of them, takes no further request: sled's
+/// batches should stay below some thousand entries, housekeeping included.
+const FULL_CHANGES: usize = 1024;
+const FULL_BYTES: usize = 8 << 20;
 
 /// What the writer is set up with.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +79,7 @@ pub struct Draft<'a> {
     orphans: Vec<(Kind, Key)>,
     commit: Commit,
     changes: Vec<SharedChange>,
+    bytes: usize,
     traceparent: String,
 }
 
@@ -102,6 +100,7 @@ impl<'a> Draft<'a> {
             orphans: Vec::new(),
             commit: Commit { base: head, head, ..Default::default() },
             changes: Vec::new(),
+            bytes: 0,
             traceparent: String::new(),
         }
     }
@@ -109,6 +108,11 @@ impl<'a> Draft<'a> {
     /// What follows belongs to the trace of this request.
     pub fn begin(&mut self, traceparent: String) {
         self.traceparent = traceparent;
+    }
+
+    /// Whether the rest of what waits should have a commit of its own.
+    pub fn is_full(&self) -> bool {
+        self.changes.len() >= FULL_CHANGES || self.bytes >= FULL_BYTES
     }
 
     pub fn now(&self) -> Timestamp {
@@ -218,6 +222,7 @@ impl<'a> Draft<'a> {
         lease_id: u32,
     ) {
         self.head += 1;
+        self.bytes += record.len();
         let stored = StoredChange {
             kind,
             namespace: key.namespace().to_owned(),
@@ -233,178 +238,6 @@ impl<'a> Draft<'a> {
         let (previous, traceparent) = (was.map(|was| was.record), self.traceparent.clone());
         let change = Change::new(kind, self.head, key, deleted, record, previous, traceparent);
         self.changes.push(Arc::new(change));
-    }
-
-    fn index_put<R: Record>(
-        &mut self,
-        key: &Key,
-        record: &R,
-        bytes: &Bytes,
-        was: Option<&Pending>,
-        lease_id: u32,
-    ) -> Result<(), StoreError> {
-        let kind = R::KIND;
-        if matches!(kind, Kind::Pod | Kind::Lease) {
-            self.index_owners(key, kind, record.meta(), was);
-        }
-        match kind {
-            Kind::Pod => self.count_pod(key, was, Some(bytes))?,
-            Kind::Lease => {
-                // A claim holds on while the same holder and incarnation stay.
-                let holder =
-                    |bytes: &Bytes| pb::Lease::decode(&**bytes).map(|lease| heartbeat::holder(&lease));
-                let same = was.is_some_and(|was| holder(&was.record) == holder(bytes));
-                let held = self.leases.get(&lease_id).copied().unwrap_or(true);
-                self.leases.insert(lease_id, held && same);
-            }
-            Kind::DisruptionBudget => self.index_budget(key, bytes)?,
-            Kind::Event => {
-                let event: Event = decode(key, bytes)?;
-                let last = event.last_timestamp.unwrap_or(self.now).as_millisecond();
-                self.indexes.expire_at(key, last + self.policy.event_ttl_millis);
-            }
-            Kind::Node => {}
-        }
-        Ok(())
-    }
-
-    fn index_remove(&mut self, key: &Key, was: Option<&Pending>, kind: Kind) -> Result<(), StoreError> {
-        // By what was indexed: the last content may name other owners.
-        if let Some(was) = was {
-            for owner in peek::metadata(&was.record).owner_references {
-                self.indexes.disown(&owner.uid, kind, key);
-            }
-        }
-        match kind {
-            Kind::Pod => self.count_pod(key, was, None)?,
-            Kind::Lease => {
-                self.leases.insert(was.map_or(0, |was| was.lease_id), false);
-            }
-            Kind::DisruptionBudget => {
-                self.indexes.remove_budget(key);
-                self.unsettled.remove(key);
-            }
-            Kind::Event => self.indexes.never_expire(key),
-            Kind::Node => {}
-        }
-        Ok(())
-    }
-
-    fn index_owners(&mut self, key: &Key, kind: Kind, meta: &Metadata, was: Option<&Pending>) {
-        if let Some(was) = was {
-            for owner in peek::metadata(&was.record).owner_references {
-                self.indexes.disown(&owner.uid, kind, key);
-            }
-        }
-        for owner in &meta.owner_references {
-            self.indexes.own(&owner.kind, &owner.uid, kind, key);
-            if owner.kind == "Node" && !self.node_lives(&owner.name, &owner.uid) {
-                self.orphans.push((kind, key.clone()));
-            }
-        }
-    }
-
-    fn node_lives(&self, name: &str, uid: &str) -> bool {
-        let node = self.pending(Kind::Node, &Key::new("", name));
-        node.is_some_and(|node| peek::metadata(&node.record).uid.eq_ignore_ascii_case(uid))
-    }
-
-    fn count_pod(&mut self, key: &Key, was: Option<&Pending>, is: Option<&Bytes>) -> Result<(), StoreError> {
-        if !self.indexes.has_budgets(key.namespace()) {
-            return Ok(());
-        }
-        let counted = |bytes: &Bytes| decode::<Pod>(key, bytes).map(|pod| Counted::of(&pod));
-        let was = was.map(|was| counted(&was.record)).transpose()?;
-        let is = is.map(counted).transpose()?;
-        self.unsettled.extend(self.indexes.count(key.namespace(), was.as_ref(), is.as_ref()));
-        Ok(())
-    }
-
-    fn index_budget(&mut self, key: &Key, bytes: &Bytes) -> Result<(), StoreError> {
-        let budget: DisruptionBudget = decode(key, bytes)?;
-        if !self.indexes.counts_by(key, &budget.spec.selector) {
-            let pods: Vec<Counted> = self.pods_in(key.namespace())?.iter().map(Counted::of).collect();
-            self.indexes.put_budget(key.clone(), budget.spec.selector, pods.into_iter());
-        }
-        self.unsettled.insert(key.clone());
-        Ok(())
-    }
-
-    /// The pods of a namespace as the batch has left them: once for each new
-    /// budget, never for a pod.
-    fn pods_in(&self, namespace: &str) -> Result<Vec<Pod>, StoreError> {
-        let start = Key::start_of(namespace);
-        let stored = self.memory.scan(Kind::Pod, Bound::Included(&start)).map(|(key, _)| key);
-        let mut keys: BTreeSet<&Key> = stored.take_while(|key| key.namespace() == namespace).collect();
-        let touched =
-            self.touched.keys().filter(|(kind, key)| *kind == Kind::Pod && key.namespace() == namespace);
-        keys.extend(touched.map(|(_, key)| key));
-        keys.into_iter().filter_map(|key| self.at::<Pod>(key).transpose()).collect()
-    }
-
-    /// The budgets of a namespace, with statuses that count what the batch did.
-    pub fn budgets(&mut self, namespace: &str) -> Result<Vec<DisruptionBudget>, StoreError> {
-        self.settle_budgets()?;
-        let keys: Vec<Key> = self.indexes.budgets(namespace).map(|(key, _)| key.clone()).collect();
-        keys.iter().filter_map(|key| self.at(key).transpose()).collect()
-    }
-
-    /// Brings the statuses of budgets up to date with the pods they count.
-    pub fn settle_budgets(&mut self) -> Result<(), StoreError> {
-        let settled = std::mem::take(&mut self.unsettled).into_iter().map(|key| self.settle_budget(&key));
-        // One that cannot be settled must not keep the others from it.
-        settled.collect::<Vec<_>>().into_iter().collect()
-    }
-
-    fn settle_budget(&mut self, key: &Key) -> Result<(), StoreError> {
-        let Some(tally) = self.indexes.tally(key).cloned() else { return Ok(()) };
-        let Some(mut budget) = self.at::<DisruptionBudget>(key)? else { return Ok(()) };
-        let generation = budget.meta.generation;
-        let status = rules::budget_status(&budget.spec, tally.expected, tally.healthy, generation);
-        if budget.status != status {
-            budget.status = status;
-            self.put(budget)?;
-            self.unsettled.remove(key);
-        }
-        Ok(())
-    }
-
-    /// Removes what belongs to a node that is gone. The node's removal stands
-    /// whatever comes of it: what cannot be removed now is an orphan.
-    fn collect(&mut self, owner_uid: &str) {
-        for (kind, key) in self.indexes.dependents(owner_uid) {
-            if self.drop_orphan(kind, &key).is_err() {
-                self.orphans.push((kind, key));
-            }
-        }
-    }
-
-    /// Removes a record whose owner is not there, if that is still so.
-    pub fn drop_orphan(&mut self, kind: Kind, key: &Key) -> Result<(), StoreError> {
-        let Some(pending) = self.pending(kind, key) else { return Ok(()) };
-        let owners = peek::metadata(&pending.record).owner_references;
-        let nodes: Vec<_> = owners.iter().filter(|owner| owner.kind == "Node").collect();
-        if !nodes.is_empty() && nodes.iter().all(|owner| !self.node_lives(&owner.name, &owner.uid)) {
-            self.drop_record(kind, key)?;
-        }
-        Ok(())
-    }
-
-    fn drop_record(&mut self, kind: Kind, key: &Key) -> Result<(), StoreError> {
-        let cx = self.context();
-        if kind == Kind::Lease {
-            if let Some(lease) = self.at::<Lease>(key)? {
-                let wanted = rules::Key::of(&lease);
-                let outcome = rules::delete(&wanted, Some(&lease), &rules::Preconditions::default(), &cx)?;
-                self.settle(outcome)?;
-            }
-        } else if let Some(pod) = self.at::<Pod>(key)? {
-            let at_once = PodDeletion { grace_period_seconds: Some(0), ..Default::default() };
-            let wanted = rules::Key::of(&pod);
-            let outcome = rules::delete_pod(&wanted, Some(&pod), &at_once, &cx)?;
-            self.settle(outcome)?;
-        }
-        Ok(())
     }
 
     /// The uid of a node, if it is there.
@@ -424,11 +257,13 @@ impl<'a> Draft<'a> {
         untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
     }
 
-    /// Renews a lease for whoever holds the claim.
-    pub fn renew(&mut self, claim: Claim, digest: u64, age_millis: u32) -> Result<Renewal, StoreError> {
+    /// Renews a lease for whoever holds the claim. A renewal that says nothing of
+    /// the holder's status leaves it as it was.
+    pub fn renew(&mut self, claim: Claim, status: Option<(u64, u32)>) -> Result<Renewal, StoreError> {
         if !self.holds(claim) {
             return Err(StoreError::ClaimLost);
         }
+        let (digest, age_millis) = status.unwrap_or_else(|| self.last_status(claim.lease_id));
         self.head += 1;
         let renewal = Renewal {
             revision: self.head,
@@ -453,41 +288,17 @@ impl<'a> Draft<'a> {
         Ok(renewal)
     }
 
-    /// Removes what has had its time: events, history, packs of renewals.
-    pub fn keep_house(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
-        let now_millis = self.now.as_millisecond();
-        self.begin(String::new());
-        for key in self.indexes.expired(now_millis, EXPIRE_AT_ONCE) {
-            match self.at::<Event>(&key) {
-                Ok(Some(event)) => drop(self.remove(event)?),
-                // One that cannot be read stays, and must not be tried for ever.
-                Ok(None) | Err(_) => self.indexes.never_expire(&key),
+    /// Digest and age of the status that a lease's holder told of last.
+    fn last_status(&self, lease_id: u32) -> (u64, u32) {
+        let lease = self.memory.leases.key(lease_id).and_then(|key| self.pending(Kind::Lease, key));
+        let Some(lease) = lease else { return (0, 0) };
+        match self.newest_renewal(&lease) {
+            Some(renewal) => (renewal.status_digest, renewal.status_age_millis),
+            None => {
+                let spec = pb::Lease::decode(&*lease.record).unwrap_or_default().spec.unwrap_or_default();
+                (spec.status_digest, spec.status_age_millis)
             }
         }
-        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, COMPACT_AT_ONCE);
-        self.retire_packs(ledger)
-    }
-
-    fn retire_packs(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
-        // At least as many as come in, or they would pile up.
-        for ahead in 0..RETIRE_AT_ONCE + self.commit.renewals.len() {
-            let Some((first, leases)) = self.memory.leases.retirable(ahead) else { break };
-            for id in leases {
-                let Some(key) = self.memory.leases.key(id) else { continue };
-                let (Some(current), Some(renewal)) =
-                    (self.memory.get(Kind::Lease, key), self.memory.leases.newest(id))
-                else {
-                    continue;
-                };
-                let stored = ledger.change(current.revision)?;
-                let missing = || StoreError::Storage(format!("Lease {key} is not where it was written"));
-                let mut stored = stored.ok_or_else(missing)?;
-                stored.record = renewed_lease(&current.record, &renewal);
-                self.commit.folds.push((current.revision, stored));
-            }
-            self.commit.retired.push(first);
-        }
-        Ok(())
     }
 
     /// Whether the batch wrote anything.

@@ -55,8 +55,9 @@ pub type Pair = (Vec<u8>, Bytes);
 pub trait Engine: Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
-    /// Pairs with `from <= key < to`, in order, at most `limit`.
-    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, EngineError>;
+    /// Pairs with `from <= key < to`, in order, at most `limit`, and no more once
+    /// their values have `bytes`.
+    fn range(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, EngineError>;
 
     /// Durable when it returns `Ok`. After `Conflict` and `Full` nothing was
     /// written; after any other `Err` it may or may not have been.

@@ -15,11 +15,12 @@ use muster_rpc::exemplar::trace_of;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::{Sleep, sleep};
 
-use crate::change::{Change, Selection, SharedChange, encode_bookmark, encode_event, with_version};
+use crate::change::{Change, Selection, SharedChange, encode_bookmark, encode_event};
 use crate::error::StoreError;
 use crate::ledger::{Revision, StoredChange};
 use crate::log::{Read, Signal};
 use crate::page::{At, List};
+use crate::renewals::Missed;
 use crate::store::Store;
 
 /// A frame holds at most this many events, and no event more once it has this
@@ -63,6 +64,8 @@ pub struct Feed {
     pending: VecDeque<SharedChange>,
     /// Where the cursor stands once `pending` is empty.
     pending_up_to: Revision,
+    /// Renewals of leases that happened further back than they are kept.
+    missed: Missed,
     quiet: std::pin::Pin<Box<Sleep>>,
     end: std::pin::Pin<Box<Sleep>>,
     shutdown: Shutdown,
@@ -103,6 +106,7 @@ impl Feed {
             present,
             pending,
             pending_up_to,
+            missed: Missed::default(),
             quiet,
             end,
             shutdown,
@@ -265,9 +269,13 @@ impl Feed {
     }
 
     /// Puts the renewals of leases between their changes.
-    fn with_renewals(&self, changes: Vec<SharedChange>, up_to: Revision) -> (Vec<SharedChange>, Revision) {
-        let (renewals, up_to) = self.store.renewals().read(self.cursor, up_to, &self.store.remember());
-        let mut merged = renewals;
+    fn with_renewals(
+        &mut self,
+        changes: Vec<SharedChange>,
+        up_to: Revision,
+    ) -> (Vec<SharedChange>, Revision) {
+        let memory = self.store.remember();
+        let (mut merged, up_to) = self.store.renewals().read(self.cursor, up_to, &mut self.missed, &memory);
         merged.extend(changes.into_iter().filter(|change| change.revision <= up_to));
         merged.sort_by_key(|change| change.revision);
         (merged, up_to)
@@ -280,13 +288,7 @@ fn past_change(store: &Store, revision: Revision, change: StoredChange) -> Resul
         0 => None,
         version => store.ledger().change(version)?.map(|previous| previous.record),
     };
-    let key = change.key();
-    let StoredChange { kind, deleted, mut record, traceparent, .. } = change;
-    if kind == Kind::Lease {
-        // Renewals folded in since then gave the value a later version.
-        record = with_version(kind, &record, revision);
-    }
-    Ok(Arc::new(Change::new(kind, revision, key, deleted, record, previous, traceparent)))
+    Ok(Arc::new(Change::of_past(revision, change, previous)))
 }
 
 impl Drop for Feed {

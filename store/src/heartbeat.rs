@@ -68,7 +68,7 @@ impl Hello {
 }
 
 /// What becomes of the node's lease when an agent introduces itself: the lease to
-/// write, or `None` if it is this agent's already.
+/// write, or `None` if it is this agent's already, and as the agent means it.
 pub fn greet(
     hello: &Hello,
     node: Option<&Node>,
@@ -86,7 +86,7 @@ pub fn greet(
     if holder.is_some_and(|holder| *holder == hello.incarnation)
         && lease.spec.holder_identity == hello.node.as_str()
     {
-        return Ok(None);
+        return Ok(mended(hello, lease, now));
     }
     if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
         let why = format!(
@@ -145,6 +145,19 @@ fn taken_over(hello: &Hello, lease: &Lease, now: Timestamp) -> Lease {
     lease.spec.lease_transitions += 1;
     lease.spec = LeaseSpec { lease_transitions: lease.spec.lease_transitions, ..fresh.spec };
     lease
+}
+
+/// The lease of the agent that holds it, where it lacks what the agent says of it: how long it lasts, or whose it is.
+fn mended(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
+    let fresh = first_lease(hello, now);
+    let mut mended = lease.clone();
+    mended.spec.lease_duration_seconds = fresh.spec.lease_duration_seconds;
+    for owner in fresh.meta.owner_references {
+        if !mended.meta.owner_references.contains(&owner) {
+            mended.meta.owner_references.push(owner);
+        }
+    }
+    (mended != *lease).then_some(mended)
 }
 
 /// Who holds a lease, down to the instance of the agent.

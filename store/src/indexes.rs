@@ -44,7 +44,8 @@ impl Counted {
 pub struct Indexes {
     /// Budgets by key, which sorts them by namespace.
     tallies: BTreeMap<Key, Tally>,
-    /// Records that go when the node with this uid is gone.
+    /// Records that go when the node with this uid is gone. A uid may be written in
+    /// either case; here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, Key)>>,
     /// When events are over, in milliseconds since 1970.
     expiries: BTreeSet<(i64, Key)>,
@@ -150,22 +151,24 @@ impl Indexes {
     /// Notes that a record goes with its owner, if the owner is a node.
     pub fn own(&mut self, owner_kind: &str, owner_uid: &str, kind: Kind, key: &Key) {
         if owner_kind == "Node" {
-            self.dependents.entry(owner_uid.to_owned()).or_default().insert((kind, key.clone()));
+            let owner = owner_uid.to_ascii_lowercase();
+            self.dependents.entry(owner).or_default().insert((kind, key.clone()));
         }
     }
 
     pub fn disown(&mut self, owner_uid: &str, kind: Kind, key: &Key) {
-        if let Some(dependents) = self.dependents.get_mut(owner_uid) {
+        let owner = owner_uid.to_ascii_lowercase();
+        if let Some(dependents) = self.dependents.get_mut(&owner) {
             dependents.remove(&(kind, key.clone()));
             if dependents.is_empty() {
-                self.dependents.remove(owner_uid);
+                self.dependents.remove(&owner);
             }
         }
     }
 
     /// What goes with the node of this uid.
     pub fn dependents(&self, owner_uid: &str) -> Vec<(Kind, Key)> {
-        self.dependents.get(owner_uid).into_iter().flatten().cloned().collect()
+        self.dependents.get(&owner_uid.to_ascii_lowercase()).into_iter().flatten().cloned().collect()
     }
 
     /// Records whose owner is no node that lives.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use muster_proto::record::Kind;
 
 pub use self::stored::{StoredChange, StoredRenewal};
-use crate::engine::{Compare, Engine, EngineError, Pair, Transaction};
+use crate::engine::{Compare, Engine, EngineError, Transaction};
 use crate::key::Key;
 
 /// A place in the store's history; a record's version is the revision that
@@ -27,6 +27,7 @@ const RENEWALS: u8 = b'w';
 
 /// How much is read from the engine at once while loading or replaying.
 const CHUNK: usize = 1024;
+const CHUNK_BYTES: usize = 4 << 20;
 
 /// What one commit adds to history.
 #[derive(Debug, Default)]
@@ -56,8 +57,8 @@ pub struct Compaction {
     pub forget: Vec<Revision>,
 }
 
-/// The most renewals in a pack: a value of the engine stays below 64 KiB.
-pub const PACK: usize = 2048;
+/// The most renewals in a pack: 6 KiB, which no engine has to split.
+pub const PACK: usize = 256;
 
 /// History in an engine.
 #[derive(Clone)]
@@ -146,7 +147,8 @@ impl Ledger {
         let mut undo = Transaction::default();
         undo.compare.push(Compare { key: HEAD.to_vec(), expected: Some(number(found)) });
         for prefix in [CHANGES, RENEWALS] {
-            let beyond = self.engine.range(&revision_key(prefix, head + 1), &[prefix + 1], usize::MAX)?;
+            let from = revision_key(prefix, head + 1);
+            let beyond = self.engine.range(&from, &[prefix + 1], usize::MAX, usize::MAX)?;
             undo.deletes.extend(beyond.into_iter().map(|(key, _)| key));
         }
         if head > 0 {
@@ -185,8 +187,10 @@ impl Ledger {
         let mut from = after;
         loop {
             let to = revision_key(CHANGES, until.saturating_add(1));
-            let pairs = self.engine.range(&revision_key(CHANGES, from + 1), &to, CHUNK)?;
-            let last_chunk = pairs.len() < CHUNK;
+            let pairs = self.engine.range(&revision_key(CHANGES, from + 1), &to, CHUNK, CHUNK_BYTES)?;
+            if pairs.is_empty() {
+                return Ok((found, until.max(after)));
+            }
             for (key, value) in pairs {
                 from = revision_of(&key)?;
                 let change = decode_change(from, value)?;
@@ -196,9 +200,6 @@ impl Ledger {
                         return Ok((found, from));
                     }
                 }
-            }
-            if last_chunk {
-                return Ok((found, until.max(after)));
             }
         }
     }
@@ -219,15 +220,14 @@ impl Ledger {
     ) -> Result<(), EngineError> {
         let mut from = after;
         loop {
-            let pairs: Vec<Pair> =
-                self.engine.range(&revision_key(prefix, from + 1), &[prefix + 1], CHUNK)?;
-            let last_chunk = pairs.len() < CHUNK;
+            let pairs =
+                self.engine.range(&revision_key(prefix, from + 1), &[prefix + 1], CHUNK, CHUNK_BYTES)?;
+            if pairs.is_empty() {
+                return Ok(());
+            }
             for (key, value) in pairs {
                 from = revision_of(&key)?;
                 each(from, value)?;
-            }
-            if last_chunk {
-                return Ok(());
             }
         }
     }

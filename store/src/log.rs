@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_proto::record::Kind;
 use tokio::sync::watch;
 
-use crate::change::{self, SharedChange};
+use crate::change::{self, Change, SharedChange};
 use crate::ledger::Revision;
 
 /// How much of each kind is held here, by number and by size.
@@ -64,13 +64,24 @@ pub struct Signal {
 }
 
 impl Log {
-    /// A log of what comes after `head`.
+    /// A log of what comes after a revision.
     pub fn new(head: Revision) -> Arc<Self> {
         let kinds = Kind::ALL.map(|kind| {
             let tail = Mutex::new(Tail { since: head, ..Default::default() });
             (kind, KindLog { tail, changed: watch::Sender::new(()) })
         });
         Arc::new(Self { head: watch::Sender::new(head), kinds: kinds.into() })
+    }
+
+    /// Takes in what happened before a restart, in order, so that those who were
+    /// watching go on without the disk.
+    pub fn recall(&self, change: Change) {
+        lock(&self.kind(change.kind).tail).push(Arc::new(change));
+    }
+
+    /// Says that everything up to the head was recalled.
+    pub fn recalled(&self, head: Revision) {
+        self.head.send_replace(head);
     }
 
     fn kind(&self, kind: Kind) -> &KindLog {
@@ -227,7 +238,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::Change;
     use crate::key::Key;
     use bytes::Bytes;
 

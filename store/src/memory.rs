@@ -4,7 +4,7 @@
 //! so they go on when the disk does not. The writer alone changes it, after its
 //! commit is durable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use prost::Message;
 
+use crate::change::Change;
 use crate::engine::EngineError;
 use crate::heartbeat;
 use crate::key::Key;
@@ -39,7 +40,7 @@ pub enum Found {
 struct Slot {
     current: Option<Current>,
     /// Versions that history still holds, oldest first.
-    older: Vec<Older>,
+    older: VecDeque<Older>,
 }
 
 /// A version that was superseded.
@@ -76,16 +77,27 @@ pub struct Memory {
     compacted: Revision,
     shelves: BTreeMap<Kind, BTreeMap<Key, Slot>>,
     history: VecDeque<Step>,
-    pods_by_node: HashMap<String, BTreeSet<Key>>,
+    /// Pods by their node: how often each is there, now and in the past that history
+    /// holds.
+    pods_by_node: HashMap<String, BTreeMap<Key, u32>>,
+    /// The nodes of pods that are gone, by the revision of the deletion.
+    departed: HashMap<Revision, String>,
     pub leases: LeaseBook,
 }
 
 impl Memory {
-    /// Reads everything back from the ledger.
-    pub fn load(ledger: &Ledger) -> Result<Self, EngineError> {
+    /// Reads everything back from the ledger, and tells of each step that history
+    /// still holds.
+    pub fn load(ledger: &Ledger, mut recall: impl FnMut(Change)) -> Result<Self, EngineError> {
         let mut memory = Memory { compacted: ledger.compacted()?, ..Default::default() };
+        let mut last = 0;
         ledger.each_change(0, |revision, change| {
+            if revision > memory.compacted {
+                let previous = memory.get(change.kind, &change.key()).map(|was| was.record.clone());
+                recall(Change::of_past(revision, change.clone(), previous));
+            }
             memory.apply(revision, &change);
+            last = revision;
             Ok(())
         })?;
         // Slots of records that were gone before history begins hold nothing.
@@ -94,9 +106,15 @@ impl Memory {
         }
         ledger.each_pack(|first, pack| {
             memory.renewed(first, &pack);
+            last = last.max(first + pack.len().saturating_sub(1) as u64);
             Ok(())
         })?;
         memory.head = ledger.head()?;
+        if memory.head < last {
+            // To go on from there would use versions twice.
+            let lost = format!("they end at revision {}, and hold changes up to {last}", memory.head);
+            return Err(EngineError::Damaged(lost));
+        }
         Ok(memory)
     }
 
@@ -132,6 +150,12 @@ impl Memory {
         self.slots(kind, from).filter_map(move |(key, slot)| Some((key, slot.at(at)?)))
     }
 
+    /// One record as it was at a revision that history still holds.
+    pub fn find(&self, kind: Kind, key: &Key, at: Revision) -> Option<(&Key, Found)> {
+        let (key, slot) = self.shelves.get(&kind)?.get_key_value(key)?;
+        Some((key, slot.at(at)?))
+    }
+
     fn slots<'m>(
         &'m self,
         kind: Kind,
@@ -141,9 +165,12 @@ impl Memory {
         shelf.map(|shelf| shelf.range::<Key, _>((from, Bound::Unbounded))).into_iter().flatten()
     }
 
-    /// The keys of the pods bound to a node.
-    pub fn pods_of(&self, node: &str) -> impl Iterator<Item = &Key> {
-        self.pods_by_node.get(node).into_iter().flatten()
+    /// The keys of the pods that are bound to a node, or were at a moment that history
+    /// still holds.
+    pub fn pods_of<'m>(&'m self, node: &str, from: Bound<&Key>) -> impl Iterator<Item = &'m Key> + use<'m> {
+        let pods = self.pods_by_node.get(node);
+        let pods = pods.map(|pods| pods.range::<Key, _>((from, Bound::Unbounded)));
+        pods.into_iter().flatten().map(|(key, _)| key)
     }
 
     /// A record's bytes as a reader is to see them: a lease with its newest
@@ -185,12 +212,13 @@ impl Memory {
     fn apply(&mut self, revision: Revision, change: &StoredChange) {
         let key = change.key();
         let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
-        if let Some(was) = slot.current.take() {
+        let was = slot.current.take();
+        if let Some(was) = &was {
             let bytes = was.record.len() as u32;
-            slot.older.push(Older { revision: was.revision, deleted: false, bytes });
+            slot.older.push_back(Older { revision: was.revision, deleted: false, bytes });
         }
         if change.deleted {
-            slot.older.push(Older { revision, deleted: true, bytes: 0 });
+            slot.older.push_back(Older { revision, deleted: true, bytes: 0 });
         } else {
             let current = Current { revision, record: change.record.clone(), lease_id: change.lease_id };
             slot.current = Some(current);
@@ -208,7 +236,7 @@ impl Memory {
             });
         }
         match change.kind {
-            Kind::Pod => self.place_pod(key, change),
+            Kind::Pod => self.place_pod(key, revision, was.as_ref(), change),
             Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
             Kind::Lease => {
                 let (holder, folded) = lease_claim(revision, &change.record);
@@ -218,19 +246,19 @@ impl Memory {
         }
     }
 
-    fn place_pod(&mut self, key: Key, change: &StoredChange) {
+    /// A pod's node is set once, so it leaves its node by being deleted; and the index
+    /// when that is forgotten.
+    fn place_pod(&mut self, key: Key, revision: Revision, was: Option<&Current>, change: &StoredChange) {
         let node = peek::pod_node(&change.record);
         if node.is_empty() {
             return;
         }
-        let pods = self.pods_by_node.entry(node.clone()).or_default();
-        if change.deleted {
-            pods.remove(&key);
-        } else {
-            pods.insert(key);
-        }
-        if pods.is_empty() {
-            self.pods_by_node.remove(&node);
+        if change.deleted && revision > self.compacted {
+            self.departed.insert(revision, node);
+        } else if change.deleted {
+            unplace(&mut self.pods_by_node, &node, &key);
+        } else if was.is_none_or(|was| peek::pod_node(&was.record) != node) {
+            *self.pods_by_node.entry(node).or_default().entry(key).or_default() += 1;
         }
     }
 
@@ -280,11 +308,15 @@ impl Memory {
     fn compact(&mut self, compaction: &Compaction) {
         self.compacted = self.compacted.max(compaction.up_to);
         for step in self.history.drain(..compaction.steps.min(self.history.len())) {
+            if let Some(node) = self.departed.remove(&step.revision) {
+                unplace(&mut self.pods_by_node, &node, &step.key);
+            }
             let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
             if let Some(slot) = shelf.get_mut(&step.key) {
-                slot.older.retain(|older| older.revision > step.previous);
-                if step.deleted {
-                    slot.older.retain(|older| older.revision > step.revision);
+                // Oldest first: what goes is in front, however much there is behind it.
+                let gone = if step.deleted { step.revision } else { step.previous };
+                while slot.older.front().is_some_and(|older| older.revision <= gone) {
+                    slot.older.pop_front();
                 }
                 if slot.current.is_none() && slot.older.is_empty() {
                     shelf.remove(&step.key);
@@ -301,9 +333,22 @@ impl Slot {
         {
             return Some(Found::Now(current.clone()));
         }
-        let older = self.older.iter().rev().find(|older| older.revision <= at)?;
-        let Older { revision, deleted, bytes } = *older;
+        let newer = self.older.partition_point(|older| older.revision <= at);
+        let Older { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
         (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
+    }
+}
+
+fn unplace(pods_by_node: &mut HashMap<String, BTreeMap<Key, u32>>, node: &str, key: &Key) {
+    let Some(pods) = pods_by_node.get_mut(node) else { return };
+    if let Some(times) = pods.get_mut(key) {
+        *times -= 1;
+        if *times == 0 {
+            pods.remove(key);
+        }
+    }
+    if pods.is_empty() {
+        pods_by_node.remove(node);
     }
 }
 

@@ -9,11 +9,14 @@ use crate::change::Selection;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::ledger::Revision;
-use crate::memory::{Current, Found, Memory};
+use crate::memory::{Found, Memory};
 
 /// A page ends here even if more was asked for: clients refuse messages above
 /// 4 MiB unless they are told otherwise.
 const PAGE_BYTES: usize = 3 << 20;
+
+/// How many records are looked at before others have their turn with memory.
+const BITE: usize = 1000;
 
 /// The moment a list is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,37 +63,57 @@ pub struct Token {
 pub type Past = (usize, Key, Revision);
 
 impl List {
-    /// Reads a page from memory, and says what of it lies in the ledger.
-    pub fn read(&self, memory: &Memory) -> Result<(Page, Vec<Past>), StoreError> {
+    /// Begins to read a page, at the moment that it is of.
+    pub fn begin(&self, memory: &Memory) -> Reading<'_> {
         let (revision, after) = match &self.at {
             At::Now | At::NotOlderThan(_) => (memory.head(), None),
             At::Exactly(revision) => (*revision, None),
-            At::Continue(token) => (token.revision, Some(&token.after)),
+            At::Continue(token) => (token.revision, Some(token.after.clone())),
         };
+        let page = Page { records: Vec::new(), revision, next: None };
+        Reading { list: self, page, past: Vec::new(), bytes: 0, seen: after, last: None }
+    }
+}
+
+/// A page that is being read, some records at a time: nobody keeps the writer from
+/// memory for as long as it takes to look at a whole fleet.
+pub struct Reading<'l> {
+    list: &'l List,
+    page: Page,
+    past: Vec<Past>,
+    bytes: usize,
+    /// The last key that was looked at, here or by the page before.
+    seen: Option<Key>,
+    /// The last key that was taken.
+    last: Option<Key>,
+}
+
+impl Reading<'_> {
+    /// Looks at the next records; `true` when the page is read.
+    pub fn read_on(&mut self, memory: &Memory) -> Result<bool, StoreError> {
+        let (list, revision) = (self.list, self.page.revision);
         // A token from beyond the head is of a store that was since restored.
         if revision < memory.compacted() || revision > memory.head() {
             return Err(StoreError::Expired { requested: revision, oldest: memory.compacted() });
         }
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let found: Box<dyn Iterator<Item = (&Key, Found)>> = if revision == memory.head() {
-            let now = candidates(memory, self.kind, &self.selection, from);
-            Box::new(now.map(|(key, current)| (key, Found::Now(current.clone()))))
-        } else {
-            let start = Key::start_of(&self.selection.namespace);
-            let from = if after.is_some() { from } else { Bound::Included(&start) };
-            Box::new(self.in_namespace(memory.scan_at(self.kind, from, revision)))
-        };
-        let mut page = Page { records: Vec::new(), revision, next: None };
-        let (mut past, mut bytes) = (Vec::new(), 0);
-        let mut last: Option<&Key> = None;
-        for (key, found) in found {
+        let seen = self.seen.take();
+        let from = seen.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut last, mut looked, mut more) = (None, None, false);
+        for (looked_at, (key, found)) in
+            candidates(memory, list.kind, &list.selection, from, revision).enumerate()
+        {
+            if looked_at == BITE {
+                more = true;
+                break;
+            }
+            looked = Some(key);
             let (record, len) = match &found {
                 Found::Now(current) => {
-                    let record = match self.later_renewals {
-                        true => memory.seen(self.kind, current),
-                        false => memory.seen_at(self.kind, current, revision),
+                    let record = match list.later_renewals {
+                        true => memory.seen(list.kind, current),
+                        false => memory.seen_at(list.kind, current, revision),
                     };
-                    if !self.selection.matches(self.kind, key, &record) {
+                    if !list.selection.matches(list.kind, key, &record) {
                         continue;
                     }
                     let len = record.len();
@@ -98,29 +121,28 @@ impl List {
                 }
                 Found::InLedger { bytes, .. } => (Bytes::new(), *bytes),
             };
-            let full = page.records.len() == self.limit && self.limit > 0;
-            if let Some(last) = last
-                && (full || bytes + len > PAGE_BYTES)
+            let full = self.page.records.len() == list.limit && list.limit > 0;
+            if let Some(last) = last.or(self.last.as_ref())
+                && (full || self.bytes + len > PAGE_BYTES)
             {
-                page.next = Some(Token { revision, after: last.clone(), query: self.query });
-                break;
+                self.page.next = Some(Token { revision, after: last.clone(), query: list.query });
+                return Ok(true);
             }
             if let Found::InLedger { revision, .. } = found {
-                past.push((page.records.len(), key.clone(), revision));
+                self.past.push((self.page.records.len(), key.clone(), revision));
             }
-            page.records.push(record);
-            bytes += len;
+            self.page.records.push(record);
+            self.bytes += len;
             last = Some(key);
         }
-        Ok((page, past))
+        self.last = last.cloned().or(self.last.take());
+        self.seen = looked.cloned();
+        Ok(!more)
     }
 
-    fn in_namespace<'a, T>(
-        &'a self,
-        found: impl Iterator<Item = (&'a Key, T)> + 'a,
-    ) -> impl Iterator<Item = (&'a Key, T)> + 'a {
-        let namespace = self.selection.namespace.as_str();
-        found.take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace)
+    /// The page, and what of it lies in the ledger.
+    pub fn finish(self) -> (Page, Vec<Past>) {
+        (self.page, self.past)
     }
 }
 
@@ -135,34 +157,31 @@ impl Page {
     }
 }
 
-/// The records that can match a selection, in order, by the best index there is.
-pub fn candidates<'m>(
+/// The records that can match a selection as they were at a revision, in order, by
+/// the best index there is.
+fn candidates<'m>(
     memory: &'m Memory,
     kind: Kind,
     selection: &'m Selection,
     from: Bound<&Key>,
-) -> Box<dyn Iterator<Item = (&'m Key, &'m Current)> + 'm> {
-    let past = match from {
-        Bound::Excluded(after) => Some(after.clone()),
-        _ => None,
-    };
+    at: Revision,
+) -> Box<dyn Iterator<Item = (&'m Key, Found)> + 'm> {
     match (kind, selection.topic(kind)) {
         (Kind::Pod, Some(node)) => {
-            let pods = memory.pods_of(node).filter(move |key| past.as_ref().is_none_or(|after| *key > after));
-            Box::new(pods.filter_map(move |key| Some((key, memory.get(kind, key)?))))
+            Box::new(memory.pods_of(node, from).filter_map(move |key| memory.find(kind, key, at)))
         }
         (Kind::Node, Some(name)) => {
             let key = Key::new("", name);
-            let node = memory.scan(kind, Bound::Included(&key)).next().filter(|(found, _)| **found == key);
-            Box::new(node.filter(|(key, _)| past.is_none_or(|after| **key > after)).into_iter())
+            let is_past = matches!(from, Bound::Excluded(after) if key <= *after);
+            Box::new(memory.find(kind, &key, at).filter(|_| !is_past).into_iter())
         }
         _ => {
             let start = Key::start_of(&selection.namespace);
-            let from = past.as_ref().map_or(Bound::Included(&start), Bound::Excluded);
+            let from = if from == Bound::Unbounded { Bound::Included(&start) } else { from };
             let namespace = selection.namespace.as_str();
             Box::new(
                 memory
-                    .scan(kind, from)
+                    .scan_at(kind, from, at)
                     .take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace),
             )
         }
@@ -212,6 +231,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{Commit, StoredChange};
+    use muster_proto::pb;
+    use prost::Message;
 
     #[test]
     fn a_token_comes_back_and_a_changed_one_does_not() {
@@ -223,6 +245,53 @@ mod tests {
         tampered.replace_range(3..4, if &text[3..4] == "0" { "1" } else { "0" });
         for bad in ["", "zz", "abc", "00", &tampered, &text[..text.len() - 2]] {
             assert!(Token::parse(bad, 5).is_err(), "{bad:?}");
+        }
+    }
+
+    /// Nodes, all written by one commit.
+    fn nodes(count: usize, base: Revision) -> Commit {
+        let stored = |i: usize| {
+            let metadata = pb::Metadata { name: format!("n{i:05}"), ..Default::default() };
+            let record = pb::Node { metadata: Some(metadata), ..Default::default() };
+            StoredChange {
+                kind: Kind::Node,
+                namespace: String::new(),
+                name: format!("n{i:05}"),
+                record: record.encode_to_vec().into(),
+                deleted: false,
+                previous: 0,
+                at_millis: 0,
+                traceparent: String::new(),
+                lease_id: 0,
+            }
+        };
+        let changes: Vec<_> = (0..count).map(|i| (base + 1 + i as u64, stored(i))).collect();
+        Commit { base, head: base + count as u64, changes, ..Default::default() }
+    }
+
+    #[test]
+    fn a_long_list_leaves_the_writer_its_turns_and_keeps_to_its_moment() {
+        const FLEET: usize = 2 * BITE + 500;
+        let mut memory = Memory::default();
+        memory.install(&nodes(FLEET, 0));
+        let none = Selection { labels: "zone=a".parse().unwrap(), ..Default::default() };
+        for (selection, expected) in [(Selection::default(), FLEET), (none, 0)] {
+            let list =
+                List { kind: Kind::Node, selection, at: At::Now, limit: 0, query: 0, later_renewals: true };
+            let head = memory.head();
+            let mut reading = list.begin(&memory);
+            assert!(!reading.read_on(&memory).unwrap());
+            // The writer comes in between, with a node more and others changed.
+            memory.install(&nodes(FLEET + 1, head));
+            assert!(!reading.read_on(&memory).unwrap());
+            assert!(reading.read_on(&memory).unwrap());
+            let (page, past) = reading.finish();
+            assert_eq!((page.revision, page.next), (head, None));
+            // What was looked at before is as it was then; the rest lies in the ledger.
+            assert_eq!(past.len(), FLEET - BITE);
+            assert_eq!(page.records.len(), expected.max(past.len()));
+            memory = Memory::default();
+            memory.install(&nodes(FLEET, 0));
         }
     }
 }

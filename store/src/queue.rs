@@ -11,7 +11,7 @@ use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::leases::{Claim, Renewal};
 
-/// The most requests one commit takes: sled's batches should not be larger.
+/// The most requests one commit takes; fewer, if they make it large before.
 pub const BATCH: usize = 4096;
 
 /// Tells a request how its commit went.
@@ -29,7 +29,12 @@ pub trait Request: Send {
 /// A request to the writer.
 pub enum Job {
     Write(Box<dyn Request>),
-    Renew { claim: Claim, status_digest: u64, status_age_millis: u32, ack: Ack<Renewal> },
+    /// With digest and age of the holder's status, if the renewal tells of them.
+    Renew {
+        claim: Claim,
+        status: Option<(u64, u32)>,
+        ack: Ack<Renewal>,
+    },
 }
 
 /// A request that is a function of the draft, and who waits for its answer.
@@ -111,6 +116,15 @@ impl Queue {
         let jobs = &mut waiting.jobs;
         let rest = jobs.split_off(jobs.len().min(BATCH));
         Some(std::mem::replace(jobs, rest))
+    }
+
+    /// Takes back what a batch had no room for; it is the next.
+    pub fn give_back(&self, mut jobs: Vec<Job>) {
+        if !jobs.is_empty() {
+            let mut waiting = self.lock();
+            jobs.append(&mut waiting.jobs);
+            waiting.jobs = jobs;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

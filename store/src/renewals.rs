@@ -66,9 +66,22 @@ impl RenewalLog {
 
     /// Renewals in `(after, up_to]` as changes of their leases, in order and not
     /// more than fit a few frames, and the revision up to which there are no
-    /// others. Of those that are no longer here, the newest of each lease.
-    pub fn read(&self, after: Revision, up_to: Revision, memory: &Memory) -> (Vec<SharedChange>, Revision) {
-        let Some(notes) = self.notes(after, up_to) else { return newest(after, up_to, memory) };
+    /// others. Of those that are no longer here, the newest of each lease:
+    /// `missed` keeps what of these is still to be told.
+    pub fn read(
+        &self,
+        after: Revision,
+        up_to: Revision,
+        missed: &mut Missed,
+        memory: &Memory,
+    ) -> (Vec<SharedChange>, Revision) {
+        if after < missed.up_to {
+            return missed.tell(up_to, memory);
+        }
+        let Some(notes) = self.notes(after, up_to) else {
+            *missed = Missed::after(after, memory);
+            return missed.tell(up_to, memory);
+        };
         let up_to = if notes.len() == AT_ONCE { notes[AT_ONCE - 1].revision } else { up_to };
         let made = notes.iter().filter_map(|note| note.change.get_or_init(|| note.change(memory)).clone());
         (made.collect(), up_to)
@@ -85,19 +98,41 @@ impl RenewalLog {
     }
 }
 
-/// The newest renewal of each lease, for a watcher that missed the others.
-fn newest(after: Revision, up_to: Revision, memory: &Memory) -> (Vec<SharedChange>, Revision) {
-    let renewed = memory.scan(Kind::Lease, Bound::Unbounded).filter_map(|(_, current)| {
-        let renewal = memory.leases.newest(current.lease_id)?;
-        let wanted = renewal.revision > after && renewal.revision <= up_to;
-        wanted.then_some((renewal.revision, current.lease_id, renewal))
-    });
-    let mut renewed: Vec<_> = renewed.collect();
-    renewed.sort_unstable_by_key(|(revision, ..)| *revision);
-    let cut = renewed.len() > AT_ONCE;
-    renewed.truncate(AT_ONCE);
-    let up_to = renewed.last().filter(|_| cut).map_or(up_to, |(revision, ..)| *revision);
-    (renewed.iter().filter_map(|(_, id, renewal)| change(memory, *id, renewal)).collect(), up_to)
+/// The newest renewals of leases, for a watcher that missed the others: it is told
+/// them by and by, and all leases are looked through but once.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// Revision and lease, in order.
+    renewals: VecDeque<(Revision, u32)>,
+    /// There are no others up to here.
+    up_to: Revision,
+}
+
+impl Missed {
+    fn after(after: Revision, memory: &Memory) -> Self {
+        let renewed = memory.scan(Kind::Lease, Bound::Unbounded).filter_map(|(_, current)| {
+            let renewal = memory.leases.newest(current.lease_id)?;
+            (renewal.revision > after).then_some((renewal.revision, current.lease_id))
+        });
+        let mut renewals: Vec<_> = renewed.collect();
+        renewals.sort_unstable();
+        Self { renewals: renewals.into(), up_to: memory.head() }
+    }
+
+    fn tell(&mut self, up_to: Revision, memory: &Memory) -> (Vec<SharedChange>, Revision) {
+        let due = self.renewals.partition_point(|(revision, _)| *revision <= up_to).min(AT_ONCE);
+        let told: Vec<_> = self.renewals.drain(..due).collect();
+        let up_to = match told.last() {
+            Some((last, _)) if due == AT_ONCE => *last,
+            _ => up_to.min(self.up_to),
+        };
+        let changes = told.into_iter().filter_map(|(revision, id)| {
+            // One that was renewed since is told of then.
+            let renewal = memory.leases.newest(id).filter(|newest| newest.revision == revision)?;
+            change(memory, id, &renewal)
+        });
+        (changes.collect(), up_to)
+    }
 }
 
 impl Note {
@@ -121,4 +156,67 @@ fn change(memory: &Memory, lease_id: u32, renewal: &Renewal) -> Option<SharedCha
     let previous = Some(lease.record.clone());
     let (kind, key) = (Kind::Lease, key.clone());
     Some(Arc::new(Change::new(kind, renewal.revision, key, false, record, previous, String::new())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Commit, StoredChange};
+    use bytes::Bytes;
+
+    const LEASES: u32 = 2 * AT_ONCE as u32 + 100;
+
+    fn renewal(lease_id: u32) -> StoredRenewal {
+        StoredRenewal { lease_id, status_age_millis: 0, status_digest: 0, at_micros: 1 }
+    }
+
+    /// A lease for each number, and a renewal of each.
+    fn memory() -> Memory {
+        let lease = |id: u32| StoredChange {
+            kind: Kind::Lease,
+            namespace: "ns".into(),
+            name: format!("l{id}"),
+            record: Bytes::new(),
+            deleted: false,
+            previous: 0,
+            at_millis: 0,
+            traceparent: String::new(),
+            lease_id: id,
+        };
+        let mut memory = Memory::default();
+        let (leases, head) = (u64::from(LEASES), 2 * u64::from(LEASES));
+        let changes = (0..LEASES).map(|id| (1 + u64::from(id), lease(id))).collect();
+        let renewals = vec![(leases + 1, (0..LEASES).map(renewal).collect())];
+        memory.install(&Commit { base: 0, head, changes, renewals, ..Default::default() });
+        memory
+    }
+
+    #[test]
+    fn a_watcher_that_missed_renewals_hears_the_newest_of_each_lease_once() {
+        let mut memory = memory();
+        let (log, mut missed) = (RenewalLog::new(memory.head()), Missed::default());
+        let (mut told, mut cursor) = (Vec::new(), 0);
+        for round in 0.. {
+            let head = memory.head();
+            let (changes, up_to) = log.read(cursor, head, &mut missed, &memory);
+            assert!(up_to > cursor, "it comes on");
+            told.extend(changes.iter().map(|change| (change.revision, change.key.name().to_owned())));
+            cursor = up_to;
+            if round == 0 {
+                // One that is yet to be told of renews once more.
+                let again = vec![(head + 1, vec![renewal(LEASES - 1)])];
+                log.publish(head + 1, &again[0].1, Mono::default());
+                memory.install(&Commit { base: head, head: head + 1, renewals: again, ..Default::default() });
+            }
+            if cursor == memory.head() {
+                break;
+            }
+        }
+        assert!(told.is_sorted_by(|one, next| one.0 < next.0), "in order");
+        let mut names: Vec<_> = told.iter().map(|(_, name)| name.clone()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!((told.len(), names.len()), (LEASES as usize, LEASES as usize));
+        assert_eq!(told.last().unwrap().0, memory.head(), "the one that renewed again, at its newest");
+    }
 }

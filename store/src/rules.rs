@@ -22,7 +22,7 @@ mod refusal;
 mod samples;
 
 pub use budget::{budget_status, counts_as_healthy, guards};
-pub use common::{create, delete, update, update_status};
+pub use common::{check_preconditions, create, delete, update, update_status};
 pub use event::{event_name, record_event};
 pub use eviction::evict;
 pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};

@@ -4,6 +4,7 @@
 //! their names. Every read and write passes `authorize` first: reads in the
 //! handler, writes in the writer, where the record they are about is known.
 
+mod asked;
 mod author;
 mod budget;
 mod event;
@@ -30,6 +31,7 @@ use prost::Message;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
+use self::asked::{asked, present};
 use self::author::{Author, author};
 use self::query::{ListQuery, WatchQuery};
 use crate::authz::{Call, Content, Verb, authorize};
@@ -102,8 +104,9 @@ impl Services {
 
     async fn create<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
         let Author { caller, fence } = author;
-        let wanted = required::<R>(wire)?;
+        let wanted = asked::<R>(wire)?;
         let created = self.write(fence, move |draft| {
+            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::Create))?;
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::Create, None, Some(&wanted))?;
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
@@ -115,8 +118,9 @@ impl Services {
 
     async fn update<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
         let Author { caller, fence } = author;
-        let wanted = required::<R>(wire)?;
+        let wanted = asked::<R>(wire)?;
         let updated = self.write(fence, move |draft| {
+            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::Update))?;
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
@@ -132,8 +136,9 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
         let Author { caller, fence } = author;
-        let wanted = required::<R>(wire)?;
+        let wanted = asked::<R>(wire)?;
         let updated = self.write(fence, move |draft| {
+            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::UpdateStatus))?;
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
@@ -277,19 +282,6 @@ fn permit_named<R: Kept>(
 
 fn namespace_of(key: &RecordKey) -> &str {
     key.namespace.as_ref().map_or("", Namespace::as_str)
-}
-
-/// The record of a request, checked.
-fn required<R: Record>(wire: Option<R::Pb>) -> Result<R, StoreError> {
-    let field = match R::KIND {
-        Kind::Node => "node",
-        Kind::Lease => "lease",
-        Kind::Pod => "pod",
-        Kind::DisruptionBudget => "disruptionBudget",
-        Kind::Event => "event",
-    };
-    let wire = wire.ok_or_else(|| Invalid::of(field, "is required"))?;
-    Ok(R::try_from(wire)?)
 }
 
 /// The record a request names, checked.

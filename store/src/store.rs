@@ -50,12 +50,14 @@ impl Store {
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
         let ledger = Ledger::new(engine);
-        let memory = Memory::load(&ledger)?;
+        let log = Log::new(ledger.compacted()?);
+        let memory = Memory::load(&ledger, |change| log.recall(change))?;
         let head = memory.head();
+        log.recalled(head);
         let store = Arc::new(Self {
             memory: RwLock::new(memory),
             ledger,
-            log: Log::new(head),
+            log,
             renewals: RenewalLog::new(head),
             queue: Queue::default(),
             metrics,
@@ -67,7 +69,7 @@ impl Store {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
             // However it ended, nobody writes any more and nobody must wait for it.
             at_end.queue.stop();
-            at_end.queue.take(Duration::ZERO);
+            while at_end.queue.take(Duration::ZERO).is_some() {}
             ended.unwrap_or_else(|panic| resume_unwind(panic));
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(write);
@@ -130,11 +132,10 @@ impl Store {
     pub fn renew(
         &self,
         claim: Claim,
-        status_digest: u64,
-        status_age_millis: u32,
+        status: Option<(u64, u32)>,
         slot: Arc<AckSlot<Renewal>>,
     ) -> Result<(), StoreError> {
-        self.queue.push(Job::Renew { claim, status_digest, status_age_millis, ack: Ack::to(slot) })?;
+        self.queue.push(Job::Renew { claim, status, ack: Ack::to(slot) })?;
         self.metrics.queued.inc();
         Ok(())
     }
@@ -169,7 +170,11 @@ impl Store {
         if let At::NotOlderThan(revision) | At::Exactly(revision) = list.at {
             self.reach(revision).await?;
         }
-        let (mut page, past) = list.read(&self.remember())?;
+        let mut reading = list.begin(&self.remember());
+        while !reading.read_on(&self.remember())? {
+            tokio::task::yield_now().await;
+        }
+        let (mut page, past) = reading.finish();
         if !past.is_empty() {
             // Older versions lie in the ledger, and reading it may block.
             let (store, at) = (Arc::clone(self), page.revision);
@@ -191,3 +196,6 @@ impl Store {
         StoreError::Expired { requested, oldest: self.remember().compacted() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,7 +87,6 @@ impl Writer {
     }
 
     fn write(&mut self, jobs: Vec<Job>) {
-        let requests = jobs.len();
         // While the disk is known to refuse, nothing is drafted in vain.
         let checked = if self.failing { self.store.ledger().check() } else { Ok(()) };
         if let Err(error) = checked.and_then(|()| self.make_certain()) {
@@ -98,7 +97,16 @@ impl Writer {
         let memory = store.remember();
         let begun = store.clock().now();
         let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
-        let mut waiting: Vec<Waiting> = jobs.into_iter().map(|job| evaluate(job, &mut draft)).collect();
+        let mut jobs = jobs.into_iter();
+        let mut waiting = Vec::with_capacity(jobs.len());
+        while !draft.is_full()
+            && let Some(job) = jobs.next()
+        {
+            waiting.push(evaluate(job, &mut draft));
+        }
+        let requests = waiting.len();
+        store.metrics().queued.inc_by(jobs.len() as i64);
+        store.queue().give_back(jobs.collect());
         for (kind, key) in std::mem::take(&mut self.orphans) {
             draft.begin(String::new());
             if let Err(error) = draft.drop_orphan(kind, &key) {
@@ -190,8 +198,8 @@ impl Writer {
 
 fn evaluate(job: Job, draft: &mut Draft<'_>) -> Waiting {
     match job {
-        Job::Renew { claim, status_digest, status_age_millis, ack } => {
-            let renewal = draft.renew(claim, status_digest, status_age_millis);
+        Job::Renew { claim, status, ack } => {
+            let renewal = draft.renew(claim, status);
             Waiting::Renewal(ack, renewal)
         }
         Job::Write(request) => {

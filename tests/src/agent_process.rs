@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::process::{Log, PATIENCE, build, channel, logged_address, without_settings};
+use crate::process::{Log, PATIENCE, build, channel, logged_address, metric, metrics, without_settings};
 use crate::{Query, eventually, patiently};
 
 /// The agent's binary, built from the sources as they are.
@@ -243,6 +243,11 @@ impl AgentProcess {
     /// Where it serves metrics.
     pub fn http_address(&self) -> SocketAddr {
         self.address("http")
+    }
+
+    /// One metric of its HTTP port, by its name in the text.
+    pub fn metric(&self, name: &str) -> f64 {
+        metric(&metrics(self.http_address()), name)
     }
 
     fn address(&self, field: &str) -> SocketAddr {

@@ -91,6 +91,11 @@ impl TestStore {
         StoreClient::connect(endpoints.with_tls(tls)).expect("an address that can be used")
     }
 
+    /// How often a watcher had to be told from the disk.
+    pub fn replays_from_disk(&self) -> u64 {
+        self.running.store.metrics().watch_replays.get()
+    }
+
     /// Stops the store in order; the directory stays.
     pub async fn stop(self) -> Stopped {
         let Self { directory, flags, authority, running, shutdown, overseer } = self;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::process::{Log, build, logged_address, without_settings};
 
 /// The controller's binary, built from the sources as they are.
@@ -57,6 +59,11 @@ impl ControllerProcess {
     /// All it has logged.
     pub fn log(&self) -> String {
         self.log.lock().0.clone()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the controller is our child");
     }
 
     /// Where it serves gRPC.

@@ -192,12 +192,17 @@ pub fn run(args: &[&OsStr]) -> Output {
     Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("muster-store can be run")
 }
 
-/// Runs the operator's command to its end.
-pub fn muster(args: &[&str]) -> Output {
+/// The operator's command, without the settings of whoever runs the tests.
+pub fn command() -> Command {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(BINARY.get_or_init(|| build("muster")));
     without_settings(&mut command);
-    command.args(args).stdin(Stdio::null()).output().expect("muster can be run")
+    command
+}
+
+/// Runs the operator's command to its end.
+pub fn muster(args: &[&str]) -> Output {
+    command().args(args).stdin(Stdio::null()).output().expect("muster can be run")
 }
 
 /// What a store has written to its log so far.
@@ -336,14 +341,12 @@ impl StoreProcess {
 
     /// One metric of its HTTP port, by its name in the text.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-        value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+        metric(&self.metrics(), name)
     }
 
     /// All metrics of its HTTP port.
     pub fn metrics(&self) -> String {
-        http::get(self.http_address(), "/metrics").expect("the HTTP port answers")
+        metrics(self.http_address())
     }
 
     /// The memory it holds, in bytes.
@@ -368,6 +371,17 @@ impl fmt::Debug for StoreProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreProcess").field("pid", &self.child.id()).finish_non_exhaustive()
     }
+}
+
+/// All metrics of an HTTP port.
+pub(crate) fn metrics(address: SocketAddr) -> String {
+    http::get(address, "/metrics").expect("the HTTP port answers")
+}
+
+/// One of these metrics, by its name.
+pub(crate) fn metric(text: &str, name: &str) -> f64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
 }
 
 /// A connection that is made when first used. Must be called within a runtime.

@@ -1,4 +1,4 @@
-//! A way to the store that can go bad: connections stay open and swallow everything.
+//! A way to the store that can go bad: connections stay open and swallow everything, or there are none.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// A proxy before one address.
 #[derive(Debug)]
@@ -14,6 +15,7 @@ pub struct Proxy {
     address: SocketAddr,
     /// One for each connection that was made; true once it swallows.
     connections: Arc<Mutex<Vec<watch::Sender<bool>>>>,
+    accepting: AbortHandle,
 }
 
 impl Proxy {
@@ -23,7 +25,7 @@ impl Proxy {
         let address = listener.local_addr().expect("a listener has an address");
         let connections = Arc::new(Mutex::new(Vec::new()));
         let held = Arc::clone(&connections);
-        tokio::spawn(async move {
+        let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let Ok(far) = TcpStream::connect(target).await else { continue };
                 let (swallow, swallows) = watch::channel(false);
@@ -33,7 +35,7 @@ impl Proxy {
                 tokio::spawn(pass(far_in, near_out, swallows));
             }
         });
-        Proxy { address, connections }
+        Proxy { address, connections, accepting: accepting.abort_handle() }
     }
 
     pub fn url(&self) -> String {
@@ -53,13 +55,24 @@ impl Proxy {
     }
 }
 
-/// Passes on what one end says, until it ends or is swallowed.
+impl Proxy {
+    /// From now on nobody is there: connections end, and there are no new ones.
+    pub fn close(&self) {
+        self.accepting.abort();
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Passes on what one end says, until it ends, is swallowed or the proxy is closed.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut swallows: watch::Receiver<bool>) {
     let mut part = vec![0; 16 * 1024];
     loop {
         let read = tokio::select! {
             biased;
-            _ = swallows.wait_for(|swallows| *swallows) => break,
+            swallowed = swallows.wait_for(|swallows| *swallows) => match swallowed {
+                Ok(_) => break,
+                Err(_) => return,
+            },
             read = from.read(&mut part) => read,
         };
         let Ok(count @ 1..) = read else { return };

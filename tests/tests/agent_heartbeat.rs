@@ -559,8 +559,11 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
         api.create(pod).await.unwrap();
         let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
         pod_where(&api, &format!("default/{name}"), "it runs", running).await;
-        let pid: i32 = std::fs::read_to_string(home.file(name)).unwrap().trim().parse().unwrap();
-        pids.push(pid);
+        // It runs before it has written a word.
+        let written = eventually(PATIENCE, "its number is written", || async {
+            std::fs::read_to_string(home.file(name)).ok()
+        });
+        pids.push(written.await.trim().parse::<i32>().unwrap());
     }
     let [p, q] = pids[..] else { unreachable!() };
 

@@ -400,18 +400,25 @@ async fn an_agent_that_is_stopped_in_order_leaves_its_pods_running() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_whose_record_vanished_while_the_agent_was_dead_is_stopped() {
+async fn a_pod_whose_record_vanished_while_the_agent_was_dead_is_stopped_with_its_own_grace() {
     let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"]).grace(1)).await.unwrap();
+    let mark = world.home.file("up");
+    let stubborn = format!("trap '' TERM; echo up > {}; while :; do sleep 0.1; done", mark.display());
+    world.api.create(script("a", &stubborn).grace(2)).await.unwrap();
     let pid = agent.process_of("a").await;
+    written(&mark).await;
     world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     agent.kill();
     let now = Deletion { grace: Some(0), ..Deletion::default() };
     world.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
     world.gone("a", PATIENCE).await;
     assert!(runs(pid));
-    let _agent = world.agent().await;
+    let agent = world.agent().await;
+    agent.wait_logged("how=\"TERM\"");
+    let asked = Instant::now();
     eventually(PATIENCE, "the process is gone", || async { (!runs(pid)).then_some(()) }).await;
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}: it has 2 s, and others have 30");
 }
 
 #[tokio::test(flavor = "multi_thread")]

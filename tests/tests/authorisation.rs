@@ -73,6 +73,34 @@ async fn s180_a_node_brings_taints_along_and_never_changes_them() {
 }
 
 #[tokio::test]
+async fn a_node_takes_back_no_cordon_and_no_drain_that_was_asked_of_it() {
+    let (_store, admin, a) = world().await;
+    let created = a.create(node("a")).await.unwrap();
+    let asked_at = || Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
+    let cordon =
+        pb::NodeCordon { requested_by: "eva".into(), reason: "a new disk".into(), requested_at: asked_at() };
+    let drain = pb::NodeDrain {
+        requested_by: "eva".into(),
+        reason: "a new disk".into(),
+        requested_at: asked_at(),
+        state: "Draining".into(),
+        ..Default::default()
+    };
+    let asked = created.spec(|spec| (spec.cordon, spec.drain) = (Some(cordon), Some(drain)));
+    a.refused(a.update(asked.clone())).await.is_denied().says("cordon or drain");
+    let asked = admin.update(asked).await.unwrap();
+    for wanted in [
+        asked.clone().spec(|spec| spec.cordon = None),
+        asked.clone().spec(|spec| spec.drain = None),
+        asked.clone().spec(|spec| spec.drain.as_mut().unwrap().state = "Complete".into()),
+    ] {
+        a.refused(a.update(wanted)).await.is_denied().says("cordon or drain");
+    }
+    let cordoned = a.update(asked.cordoned()).await.unwrap();
+    a.update_status(cordoned.ready("True")).await.unwrap();
+}
+
+#[tokio::test]
 async fn s181_a_node_sets_only_labels_that_draw_no_work_to_it() {
     const ALLOWED: [&str; 8] = [
         "foo",
@@ -163,6 +191,8 @@ async fn s183_a_node_has_its_own_lease_in_its_own_place() {
     let leader = held(lease("muster-controller").in_namespace("kube-system"), "c1", 15);
     controller.create(leader).await.unwrap();
     controller.renew("kube-system/muster-controller", "c1").await.unwrap();
+    let deleted = controller.create(lease("muster-cloud-brake").in_namespace("kube-system")).await.unwrap();
+    controller.update(deleted).await.unwrap();
     controller.refused(controller.renew(own, "a")).await.is_denied();
 }
 

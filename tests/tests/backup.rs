@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -314,10 +315,19 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let left: Vec<_> = fs::read_dir(&foreign).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["thesis.txt"]);
 
-    // And the whole one into an empty one, after all of that.
-    fs::create_dir(&new).unwrap();
+    // And the whole one into an empty one, after all of that. It may be a volume of its own, in which an earlier try
+    // was stopped: it stays the directory that it is, and nothing is needed beside it.
+    let volume = directory.path().join("mnt");
+    let new = volume.join("new");
+    fs::create_dir_all(new.join("lost+found")).unwrap();
+    fs::create_dir(new.join("restoring")).unwrap();
+    fs::write(new.join("restoring/db"), "half of it").unwrap();
+    let inode = fs::metadata(&new).unwrap().ino();
     let done = block_in_place(|| restore(&file, &new));
     assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(fs::metadata(&new).unwrap().ino(), inode, "the directory was replaced");
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 1, "something is left beside it");
+    assert!(!new.join("restoring").exists());
     let copy = block_in_place(|| Launch::on(&new).start());
     let copied = Records::read(&copy.channel(), None).await;
     // Far above the backup, so that nobody who followed the old store takes new changes for old ones.

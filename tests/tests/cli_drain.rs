@@ -1,16 +1,18 @@
 //! `muster drain` as an operator runs it: the plan names what goes, what stays and what is in the way, and the run does
-//! what the plan said.
+//! what the plan said. Whoever loses sight of a drain finds it again.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output, Stdio};
 
 use muster_proto::pb;
-use muster_tests::agent_process::runs;
+use muster_tests::agent_process::{AgentProcess, runs};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::Fleet;
-use muster_tests::process::{PATIENCE, muster};
+use muster_tests::process::{PATIENCE, command, muster};
+use muster_tests::proxy::Proxy;
 
 fn sleeper(name: &str) -> pb::Pod {
     let command = ["sleep", "1000"].map(str::to_owned).to_vec();
@@ -29,25 +31,37 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// An agent whose pod `web` a budget keeps, once it is counted.
+async fn with_a_kept_pod(fleet: &mut Fleet) -> (AgentProcess, pb::DisruptionBudget) {
+    let agent = fleet.agent("a", "").await;
+    fleet.api.create(budget("shield", ("app", "web"), "1")).await.unwrap();
+    fleet.api.create(sleeper("web").owned_by("ReplicaSet", "web", "uid-of-web")).await.unwrap();
+    let counted = eventually(PATIENCE, "the budget counts", || async {
+        let budget: pb::DisruptionBudget = fleet.api.get("default/shield").await.unwrap();
+        (budget.status.as_ref()?.current_healthy == 1).then_some(budget)
+    });
+    let budget = counted.await;
+    (agent, budget)
+}
+
+/// From now on it keeps nobody.
+async fn relax(fleet: &Fleet, held: pb::DisruptionBudget) {
+    let spec =
+        held.spec.clone().map(|spec| pb::DisruptionBudgetSpec { min_available: "0".to_owned(), ..spec });
+    fleet.api.update(pb::DisruptionBudget { spec, ..held }.at(0)).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     let mut fleet = Fleet::start(&[]);
-    let agent = fleet.agent("a", "").await;
-    fleet.api.create(budget("web", ("app", "web"), "1")).await.unwrap();
-    for record in [
-        sleeper("web").owned_by("ReplicaSet", "web", "uid-of-web"),
-        sleeper("logs").owned_by("DaemonSet", "logs", "uid-of-logs"),
-        sleeper("alone"),
-    ] {
-        fleet.api.create(record).await.unwrap();
+    let (agent, held) = with_a_kept_pod(&mut fleet).await;
+    for (record, priority) in
+        [(sleeper("logs").owned_by("DaemonSet", "logs", "uid-of-logs"), 10), (sleeper("alone"), 20)]
+    {
+        fleet.api.create(record.spec(|spec| spec.priority = Some(priority))).await.unwrap();
     }
     let [web, logs, alone] =
         [agent.process_of("web").await, agent.process_of("logs").await, agent.process_of("alone").await];
-    let counted = eventually(PATIENCE, "the budget counts", || async {
-        let budget: pb::DisruptionBudget = fleet.api.get("default/web").await.unwrap();
-        (budget.status.as_ref()?.current_healthy == 1).then_some(budget)
-    });
-    let held = counted.await;
     let controller = fleet.controller.url();
     let drain = |more: &[&str]| {
         let fixed = ["drain", "a", "--reason=a new kernel", "--controller", &controller];
@@ -61,9 +75,12 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     );
     let willing = ["--force", "--ignore-daemonsets"];
     let plan = said(&drain(&[&willing[..], &["--plan"]].concat()));
-    assert!(line(&plan, "web").contains("Blocked"), "{plan}");
+    assert!(line(&plan, "default/web").contains("Blocked"), "{plan}");
+    assert!(line(&plan, "default/web").contains("default/shield"), "the budget in the way is named: {plan}");
     assert!(line(&plan, "logs").contains("Leave"), "{plan}");
     assert!(line(&plan, "alone").contains("Evict") || line(&plan, "alone").contains("Delete"), "{plan}");
+    let places = ["default/web", "default/logs", "default/alone"].map(|name| plan.find(name).unwrap());
+    assert!(places.is_sorted(), "the least important first: {plan}");
     assert!(runs(web) && runs(logs) && runs(alone), "a plan does nothing");
 
     // The budget holds it up until it gives way.
@@ -71,16 +88,63 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     assert!(!stuck.status.success(), "{}", said(&stuck));
     assert!(runs(web) && runs(logs), "the budget was kept");
     assert!(!runs(alone));
-    let relaxed = pb::DisruptionBudget {
-        spec: held
-            .spec
-            .clone()
-            .map(|spec| pb::DisruptionBudgetSpec { min_available: "0".to_owned(), ..spec }),
-        ..held
-    };
-    fleet.api.update(relaxed.at(0)).await.unwrap();
+    relax(&fleet, held).await;
     let done = drain(&willing);
     assert!(done.status.success(), "{}", said(&done));
     assert!(!runs(web), "complete means that the agent has confirmed it");
     assert!(runs(logs), "what was to stay has stayed");
+}
+
+/// Starts a drain that cannot end yet, and waits until it has said so.
+fn blocked(controller: &str) -> Child {
+    let arguments =
+        ["drain", "a", "--reason=a new kernel", "--request-timeout=1s", "--controller", controller];
+    let child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("blocked") {
+        line.clear();
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "it ended before its time");
+    }
+    // It goes on talking to us.
+    std::thread::spawn(move || out.lines().count());
+    child
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
+    let mut fleet = Fleet::start(&[]);
+    let (agent, held) = with_a_kept_pod(&mut fleet).await;
+    let web = agent.process_of("web").await;
+    let asked = || async {
+        let node: pb::Node = fleet.api.get("a").await.unwrap();
+        node.spec.unwrap_or_default().drain.unwrap()
+    };
+    let controller = fleet.controller.url();
+    let proxy = Proxy::before(controller.trim_start_matches("http://").parse().unwrap()).await;
+
+    let first = tokio::task::block_in_place(|| blocked(&proxy.url()));
+    let before = asked().await;
+    proxy.swallow();
+    let lost = tokio::task::block_in_place(|| first.wait_with_output()).unwrap();
+    assert_eq!(lost.status.code(), Some(6), "{}", said(&lost));
+    assert!(
+        said(&lost).contains("hint: the drain goes on: the same command follows it again"),
+        "{}",
+        said(&lost)
+    );
+
+    let second = tokio::task::block_in_place(|| blocked(&proxy.url()));
+    let after = asked().await;
+    assert_eq!(
+        (after.requested_at, after.state.as_str()),
+        (before.requested_at, "Draining"),
+        "it is the same one"
+    );
+    relax(&fleet, held).await;
+    let done = tokio::task::block_in_place(|| second.wait_with_output()).unwrap();
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(!runs(web));
+    assert_eq!((asked().await.requested_at, asked().await.state.as_str()), (before.requested_at, "Complete"));
 }

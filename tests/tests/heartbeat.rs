@@ -73,6 +73,13 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
         assert_eq!(spec(&lease).renew_time, answer.renew_time, "by the store's clock");
     }
     assert_eq!(api.head().await, last, "a renewal is one version");
+    for _ in 0..2 {
+        // A tool renews for the agent; of the agent's status it knows nothing.
+        last = api.renew("a", "a").await.unwrap().resource_version;
+        let lease = lease_of(&api, "a").await;
+        assert_eq!((lease.version(), spec(&lease).status_digest), (last, 20));
+        assert_eq!(spec(&lease).status_age_millis, 1_500);
+    }
     assert_eq!(spec(&lease_of(&api, "a").await).acquire_time, spec(&created).acquire_time);
 
     let reported = heart.say(status(node.clone().ready("True"))).await.unwrap();
@@ -179,6 +186,13 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
     let refusal = api.refused(heart.say(status(bad))).await;
     refusal.is(Code::InvalidArgument, "INVALID");
     assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
+    let mut heart = beating(&api, &a, "i").await;
+    let nothing = Message::Status(pb::HeartbeatStatus { status: None });
+    api.refused(heart.say(nothing)).await.is_invalid(&["status"]).says("is required");
+    // What is too large is not read, and said to be so.
+    let mut heart = beating(&api, &a, "i").await;
+    let huge = a.clone().status(|status| status.phase = "x".repeat(3_000_000));
+    api.refused(heart.say(status(huge))).await.is(Code::InvalidArgument, "TOO_LARGE").says("found 30");
 }
 
 #[tokio::test]
@@ -333,6 +347,7 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         pod("mirror").on("a").annotation("kubernetes.io/config.mirror", "x").owned_by("Node", "a", a.uid());
     api.create(mirror).await.unwrap();
     api.create(pod("stays").on("a")).await.unwrap();
+    api.create(lease("loud").owned_by("Node", "a", &a.uid().to_uppercase())).await.unwrap();
     let mut watch =
         api.watch::<pb::Lease>(Follow { version: api.head().await, ..Default::default() }).await.unwrap();
 
@@ -342,6 +357,10 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         .await;
     eventually(second, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
         .await;
+    eventually(second, "the lease goes that spells its owner in capitals", || async {
+        api.get::<pb::Lease>("kube-node-lease/loud").await.err()
+    })
+    .await;
     assert!(watch.told(1).await[0].starts_with("DELETED a "));
     assert_eq!(lease_of(&api, "loose").await.name(), "loose");
     api.get::<pb::Pod>("default/stays").await.unwrap();

@@ -75,6 +75,42 @@ async fn a_request_without_its_record_is_refused() {
     api.refused(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
 }
 
+/// What comes of a creation, an update and an update of status, in this order.
+async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [Refusal; 3] {
+    let created = Box::pin(api.refused(api.create(new))).await;
+    let updated = Box::pin(api.refused(api.update(changed.clone()))).await;
+    let reported = Box::pin(api.refused(api.update_status(changed))).await;
+    [created, updated, reported]
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
+    let store = TestStore::secure().await;
+    let api = store.api();
+    let old = api.create(node("a")).await.unwrap();
+    let now = api.update(old.clone().label("zone", "a")).await.unwrap();
+    let bad = |node: pb::Node| node.label("/x", "");
+    let fields = ["metadata.labels[\"/x\"]"];
+    let viewer = store.api_as("joe", "muster:viewers");
+    for denied in [viewer.clone(), store.api_as_node("b")] {
+        for refusal in refusals(&denied, bad(node("a")), bad(now.clone())).await {
+            refusal.is_denied();
+        }
+    }
+    for caller in [api.clone(), store.api_as_node("a")] {
+        for refusal in refusals(&caller, bad(node("a")), bad(now.clone())).await {
+            refusal.is_invalid(&fields);
+        }
+        let [_, updated, reported] = refusals(&caller, bad(node("a")), bad(old.clone())).await;
+        updated.is(Code::Aborted, "CONFLICT");
+        reported.is(Code::Aborted, "CONFLICT");
+    }
+    let [_, updated, reported] = refusals(&api, bad(node("b")), bad(node("b"))).await;
+    updated.is(Code::NotFound, "NOT_FOUND");
+    reported.is(Code::NotFound, "NOT_FOUND");
+    viewer.refused(viewer.record(event("a", "", ""))).await.is_denied();
+}
+
 #[tokio::test]
 async fn quantities_blocks_and_addresses_must_be_such() {
     let store = TestStore::start().await;
@@ -197,7 +233,7 @@ async fn a_record_that_is_too_large_is_refused_in_words() {
     // Above what a message may have, it is not even read.
     let huge = large("huge", 3_000_000);
     let refusal = api.refused(api.create(huge)).await;
-    assert!(matches!(refusal.code, Code::OutOfRange | Code::ResourceExhausted), "{refusal:?}");
+    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("the limit is: 2097152 bytes");
     api.create(node("after")).await.unwrap();
 }
 
@@ -353,9 +389,11 @@ async fn selected_pages_keep_to_their_moment_as_well() {
         let place = if i % 3 == 0 { "b" } else { "a" };
         api.create(pod(&format!("p{i}")).on(place).label("parity", ["even", "odd"][i % 2])).await.unwrap();
         api.create(pod(&format!("p{i}")).in_namespace("other").on("a")).await.unwrap();
+        api.create(pod(&format!("q{i}")).in_namespace("queue")).await.unwrap();
     }
     let selected = [
         Query { fields: "spec.nodeName=a", namespace: "default", ..Default::default() },
+        Query { fields: "spec.nodeName=", ..Default::default() },
         Query { labels: "parity=odd", ..Default::default() },
         Query { namespace: "other", ..Default::default() },
     ];
@@ -375,8 +413,9 @@ async fn selected_pages_keep_to_their_moment_as_well() {
             // What is on its way is changed so that it would not be selected now.
             let current = api.get::<pb::Pod>("default/p7").await.unwrap();
             api.update(current.label("parity", &format!("v{}", seen.len()))).await.unwrap();
-            let gone = Deletion { grace: Some(0), ..Default::default() };
-            let _ = api.delete_with::<pb::Pod>("other/p8", gone).await;
+            let gone = || Deletion { grace: Some(0), ..Default::default() };
+            let _ = api.delete_with::<pb::Pod>("other/p8", gone()).await;
+            let _ = api.delete_with::<pb::Pod>("default/p8", gone()).await;
         }
         assert_eq!(seen, whole.records, "{query:?}");
         let current = api.get::<pb::Pod>("default/p7").await.unwrap();

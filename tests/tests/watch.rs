@@ -127,6 +127,27 @@ async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
 }
 
 #[tokio::test]
+async fn s019_a_scheduler_hears_of_pods_that_have_no_node_until_they_have_one() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let v = api.create(pod("placed").on("n1")).await.unwrap().version();
+    let waiting = Follow { fields: "spec.nodeName=", ..from(v) };
+    let mut watch = api.watch::<pb::Pod>(waiting.clone()).await.unwrap();
+    let created = api.create(pod("new")).await.unwrap();
+    let bound = api.bind("default/new", "n1", Default::default()).await.unwrap();
+    let left = api.create(pod("left")).await.unwrap();
+    let expected = [
+        format!("ADDED new {}", created.version()),
+        format!("DELETED new {}", bound.version()),
+        format!("ADDED left {}", left.version()),
+    ];
+    assert_eq!(watch.told(3).await, expected);
+    assert_eq!(api.watch::<pb::Pod>(waiting).await.unwrap().told(3).await, expected, "and out of history");
+    let without = Query { fields: "spec.nodeName=", ..Default::default() };
+    assert_eq!(api.list::<pb::Pod>(without).await.unwrap().records, [left]);
+}
+
+#[tokio::test]
 async fn s020_a_watch_from_before_history_is_expired_and_a_new_list_helps() {
     let store = TestStore::with_flags(&FORGETFUL).await;
     let api = store.api();
@@ -297,6 +318,7 @@ async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
     assert_eq!(next.version(), before.version + 1);
     let resumed = watch.take(60).await;
     assert_eq!(resumed[..59], told, "the same events as before the restart");
+    assert_eq!(store.replays_from_disk(), 0, "what the start has read anyway is in memory");
     assert_eq!(resumed[59].told(), format!("ADDED next {}", next.version()));
 }
 

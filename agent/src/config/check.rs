@@ -49,6 +49,7 @@ impl TryFrom<&Flags> for Config {
                 fail_on: flags.work.fail_swap_on,
                 behavior: chosen("memory-swap-behavior", &flags.work.memory_swap_behavior)?,
             },
+            pod_max_pids: pod_max_pids(flags.work.pod_max_pids)?,
             warnings,
         })
     }
@@ -164,6 +165,14 @@ fn eviction(flags: &EvictionFlags) -> Result<EvictionConfig, ConfigError> {
         max_pod_grace_period: Duration::from_secs(max_pod_grace.into()),
         pressure_transition_period: flags.eviction_pressure_transition_period,
     })
+}
+
+fn pod_max_pids(count: i64) -> Result<Option<u64>, ConfigError> {
+    match (count, u64::try_from(count)) {
+        (-1, _) => Ok(None),
+        (_, Ok(count @ 1..)) => Ok(Some(count)),
+        _ => Err(refuse("pod-max-pids")("must be -1 for no limit, or the number of processes")),
+    }
 }
 
 fn shutdown(flags: &WorkFlags) -> Result<ShutdownConfig, ConfigError> {

@@ -256,6 +256,16 @@ pub struct WorkFlags {
     #[arg(long, env = "MUSTER_SHUTDOWN_ON_SIGTERM", value_parser = BoolishValueParser::new())]
     pub shutdown_on_sigterm: bool,
 
+    /// Processes and threads that each pod may have; -1 for no limit
+    #[arg(
+        long,
+        env = "MUSTER_POD_MAX_PIDS",
+        value_name = "COUNT",
+        default_value_t = -1,
+        allow_negative_numbers = true
+    )]
+    pub pod_max_pids: i64,
+
     /// How cores and devices of several NUMA nodes are combined: none, best-effort, restricted, single-numa-node
     #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_POLICY", value_name = "POLICY", default_value = "none")]
     pub topology_manager_policy: String,

@@ -78,6 +78,8 @@ fn a_flag_that_cannot_be_meant_is_refused_by_name() {
         (&["--system-reserved", "cpu=x"], "--system-reserved: the amount of cpu must be a number"),
         (&["--kube-reserved", "memory=-1Gi"], "--kube-reserved: the amount of memory must not be negative"),
         (&["--kube-reserved", "cpu=1,cpu=2"], "--kube-reserved: cpu is given twice"),
+        (&["--pod-max-pids", "0"], "--pod-max-pids: must be -1 for no limit"),
+        (&["--pod-max-pids", "-2"], "--pod-max-pids: must be -1 for no limit"),
         (&["--eviction-max-pod-grace-period", "-1"], "--eviction-max-pod-grace-period: must be 0 to"),
         (
             &["--shutdown-grace-period-by-pod-priority", "x=1"],

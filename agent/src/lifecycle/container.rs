@@ -19,6 +19,16 @@ const LOST_CODE: i32 = 137;
 /// How a container ends that never began.
 const START_ERROR_CODE: i32 = 128;
 
+/// The newest attempt at a container that the runtime has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// 0 for the first start, one more for each restart.
+    pub attempt: u32,
+    /// Whether it is of the machine's present boot: what one of an earlier boot prepared is gone.
+    pub is_this_boot: bool,
+    pub observed: Observed,
+}
+
 /// What the runtime says of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
@@ -28,11 +38,7 @@ pub enum Observed {
         pid: u32,
         since: Timestamp,
     },
-    Exited {
-        code: i32,
-        signal: i32,
-        at: Timestamp,
-    },
+    Exited(Exit),
 }
 
 /// How a run of a container ended.
@@ -99,6 +105,8 @@ pub(super) struct Track {
     pub(super) last: Option<Exit>,
     /// Whether it ran since the machine came up, as far as the runtime knows.
     pub(super) ran_here: bool,
+    /// Since when its start is under way and has not come to anything.
+    pub(super) begun: Option<Mono>,
     pub(super) hook: Hook,
     pub(super) term_sent: bool,
     pub(super) kill_sent: Option<Mono>,
@@ -119,6 +127,7 @@ impl Track {
             restarts: 0,
             last: None,
             ran_here: false,
+            begun: None,
             hook: Hook::Unused,
             term_sent: false,
             kill_sent: None,
@@ -132,6 +141,11 @@ impl Track {
 
     pub(super) fn is_alive(&self) -> bool {
         matches!(self.state, State::Starting | State::Running { .. })
+    }
+
+    /// Whether its hook outlived it.
+    pub(super) fn has_stray_hook(&self) -> bool {
+        self.hook == Hook::Running && !self.is_alive()
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -166,9 +180,29 @@ impl Track {
         self.steady_from = now.mono;
     }
 
-    pub(super) fn started(&mut self, pid: u32, since: Timestamp, now: Now) {
+    /// Somebody is at it. What the runtime lists meanwhile is of before, or not the last word.
+    pub(super) fn begin(&mut self, now: Now) {
         self.starting(now);
+        self.begun = Some(now.mono);
+    }
+
+    pub(super) fn started(&mut self, pid: u32, since: Timestamp, now: Now) {
+        self.accept(now);
         self.run(pid, since, now);
+    }
+
+    /// The start came to something.
+    pub(super) fn accept(&mut self, now: Now) {
+        if self.begun.take().is_none() {
+            self.starting(now);
+        }
+    }
+
+    /// The start came to nothing, and nothing of it counts.
+    pub(super) fn refused(&mut self) {
+        if self.begun.take().is_some() {
+            self.state = State::New;
+        }
     }
 
     fn run(&mut self, pid: u32, since: Timestamp, now: Now) {
@@ -182,7 +216,7 @@ impl Track {
 
     /// The start itself failed: an end like others, but even the first time one to wait after.
     pub(super) fn could_not_start(&mut self, message: String, now: Now) {
-        self.starting(now);
+        self.accept(now);
         self.crashes = self.crashes.max(1);
         self.end(
             Exit {
@@ -198,26 +232,34 @@ impl Track {
     }
 
     /// Folds in what the runtime says; `None` means that it knows of no such container.
-    pub(super) fn observed(&mut self, seen: Option<&Observed>, now: Now) {
-        match seen {
+    pub(super) fn observed(&mut self, found: Option<&Found>, now: Now) {
+        if self.begun.is_some() {
+            return;
+        }
+        if let Some(found) = found {
+            self.ran_here |= found.is_this_boot && found.observed != Observed::Waiting;
+            self.catch_up(found.attempt, now);
+        }
+        // An earlier run says nothing about the one that is known of.
+        let found = found.filter(|found| found.attempt >= self.restarts);
+        let is_this_boot = found.is_none_or(|found| found.is_this_boot);
+        match found.map(|found| &found.observed) {
             Some(Observed::Waiting) if !self.is_alive() => self.state = State::Starting,
             Some(Observed::Waiting) => {}
             Some(Observed::Running { pid, since }) => {
-                // It was started after the last thing that was said of it.
-                if self.exit().is_some() {
-                    self.starting(now);
-                }
                 // Only a run we know of by hearsay, or not at all, begins its steady time now.
                 if self.pid != Some(*pid) || !self.is_running() {
                     self.run(*pid, *since, now);
                 }
                 self.state = State::Running { since: *since };
             }
-            Some(Observed::Exited { code, signal, at }) => {
-                self.ran_here = true;
-                // An end that is known already is told again until the next start.
-                if self.exit().is_none() {
-                    self.exited(*code, *signal, *at, now);
+            // An end that is known already is told again until the next start.
+            Some(Observed::Exited(_)) if self.exit().is_some() => {}
+            Some(Observed::Exited(exit)) => {
+                self.end(exit.clone(), now);
+                // That the machine went down is nobody's failure.
+                if !is_this_boot {
+                    (self.crashes, self.is_backing_off, self.not_before) = (0, false, now.mono);
                 }
             }
             None if self.is_alive() => {
@@ -235,13 +277,12 @@ impl Track {
         }
     }
 
-    fn exited(&mut self, code: i32, signal: i32, at: Timestamp, now: Now) {
-        // A program that a signal ended returned nothing; shells say 128 and the signal.
-        let code = if signal != 0 && code == 0 { 128 + signal } else { code };
-        let reason = if code == 0 { "Completed" } else { "Error" };
-        let (started_at, at) = (self.since(), Some(at));
-        let exit = Exit { code, signal, reason: reason.to_owned(), message: String::new(), started_at, at };
-        self.end(exit, now);
+    /// Runs that nobody told of count: an agent died before it could, or the store was away.
+    fn catch_up(&mut self, attempt: u32, now: Now) {
+        if attempt > self.restarts {
+            self.starting(now);
+            self.restarts = attempt;
+        }
     }
 
     fn end(&mut self, exit: Exit, now: Now) {

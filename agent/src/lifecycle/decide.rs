@@ -8,7 +8,7 @@ use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use super::container::{Hook, Track};
-use super::entry::{Admission, Entry, Init};
+use super::entry::{Admission, Entry, Holds, Init};
 use super::ledger::Ledger;
 use super::plan::{Action, Now, Plan};
 use super::status;
@@ -19,17 +19,21 @@ const KILL_AGAIN: Duration = Duration::from_secs(10);
 /// from a pod the time it has to end by itself.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a start is waited for before it is told that it is under way: most are over before that could be read.
+const BEGUN_WITHIN: Duration = Duration::from_secs(1);
+
 /// Decides what every pod on this node needs.
 ///
-/// Until store, runtime and node have all been seen there is nothing to do: what is missing from half a
-/// picture has not vanished.
+/// Until store and runtime have been seen there is nothing to do: what is missing from half a picture has not
+/// vanished. Without a node nothing is begun and nothing said, but what must end here ends.
 pub fn decide(ledger: &Ledger, now: Now) -> Plan {
     let mut plan = Plan::default();
-    if !ledger.is_complete() {
+    if !ledger.has_seen_all() {
         return plan;
     }
     for entry in ledger.entries.values() {
         match entry.admission {
+            _ if ledger.node.is_none() && !entry.is_stopping() => {}
             Admission::NodeWanted if !entry.is_stopping() => {
                 if !entry.is_calling && due(entry.node_retry.not_before, now.mono, &mut plan) {
                     plan.push(Action::ReadNode { uid: entry.uid });
@@ -68,9 +72,15 @@ fn run(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
         }
     }
     // What comes of a start is the next thing to tell: two posts for one step would say no more.
-    if plan.actions.len() == before {
+    if plan.actions.len() == before && !is_beginning(entry, now.mono, plan) {
         report(entry, ledger, now, plan);
     }
+}
+
+/// Whether a start was begun only now.
+fn is_beginning(entry: &Entry, now: Mono, plan: &mut Plan) -> bool {
+    let begun = entry.containers.values().filter_map(|track| track.begun).max();
+    begun.is_some_and(|begun| !due(begun + BEGUN_WITHIN, now, plan))
 }
 
 fn start(entry: &Entry, pod: &Arc<Pod>, container: &Container, now: Mono, plan: &mut Plan) {
@@ -90,6 +100,7 @@ fn start(entry: &Entry, pod: &Arc<Pod>, container: &Container, now: Mono, plan: 
 /// The end of a pod, step by step; each step waits for what came of the one before.
 fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     if entry.is_alive() {
+        end_stray_hooks(entry, now.mono, plan);
         let deadline = entry.deadline().unwrap_or(now.mono);
         if now.mono >= deadline {
             kill(entry, now.mono, plan);
@@ -103,9 +114,10 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
         }
         return report(entry, ledger, now, plan);
     }
-    if !entry.is_released {
+    if entry.holds > entry.may_hold() {
+        let keeps_files = entry.may_hold() == Holds::Files;
         match due(entry.release_retry.not_before, now.mono, plan) {
-            true => plan.push(Action::Release { uid: entry.uid }),
+            true => plan.push(Action::Release { uid: entry.uid, keeps_files }),
             false => report(entry, ledger, now, plan),
         }
         return;
@@ -113,7 +125,9 @@ fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     if status::wanted(entry, ledger, now).is_some() {
         return report(entry, ledger, now, plan);
     }
-    delete(entry, now.mono, plan);
+    if ledger.node.is_some() {
+        delete(entry, now.mono, plan);
+    }
 }
 
 /// Whoever is told to go by its record first stops being sent work; that takes a post. Until when it is waited for.
@@ -126,10 +140,21 @@ fn announcing(entry: &Entry, deadline: Mono) -> Option<Mono> {
 
 fn kill(entry: &Entry, now: Mono, plan: &mut Plan) {
     for (name, track) in entry.containers.iter().filter(|(_, track)| track.is_alive()) {
-        let again = track.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
-        if due(again.max(track.retry.not_before), now, plan) {
-            plan.push(Action::Kill { uid: entry.uid, container: name.clone() });
-        }
+        kill_one(entry, name, track, now, plan);
+    }
+}
+
+fn kill_one(entry: &Entry, name: &str, track: &Track, now: Mono, plan: &mut Plan) {
+    let again = track.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
+    if due(again.max(track.retry.not_before), now, plan) {
+        plan.push(Action::Kill { uid: entry.uid, container: name.to_owned() });
+    }
+}
+
+/// A hook ends with its container: there is nothing left to prepare for the end.
+fn end_stray_hooks(entry: &Entry, now: Mono, plan: &mut Plan) {
+    for (name, track) in entry.containers.iter().filter(|(_, track)| track.has_stray_hook()) {
+        kill_one(entry, name, track, now, plan);
     }
 }
 
@@ -155,7 +180,8 @@ fn wind_down(entry: &Entry, deadline: Mono, now: Mono, plan: &mut Plan) {
 }
 
 fn ask_to_stop(entry: &Entry, name: &str, deadline: Mono, now: Mono, plan: &mut Plan) {
-    let Some(track) = entry.track(name).filter(|track| !track.term_sent) else {
+    // What has not begun yet cannot be asked; it can be killed.
+    let Some(track) = entry.track(name).filter(|track| !track.term_sent && track.begun.is_none()) else {
         return;
     };
     let hooked = entry.pod.as_ref().filter(|pod| track.is_running() && has_hook(pod, name));
@@ -181,6 +207,9 @@ fn has_hook(pod: &Pod, name: &str) -> bool {
 
 /// Posts what the store does not know yet, if there is a record to post it to.
 fn report(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
+    if ledger.node.is_none() {
+        return; // Another agent may speak for the node.
+    }
     if entry.is_calling {
         return; // What comes of that is the next thing to know.
     }

@@ -39,6 +39,16 @@ pub(super) struct Stops {
     pub(super) finished: Option<Mono>,
 }
 
+/// What a pod has on the machine besides processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holds {
+    Nothing,
+    /// Its logs, and the records of how it ended.
+    Files,
+    /// Groups and processors, too.
+    All,
+}
+
 /// How far the init containers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Init {
@@ -62,8 +72,7 @@ pub(super) struct Entry {
     pub(super) ending: Option<Ending>,
     /// Whether "not ready" was said, or could not be.
     pub(super) is_announced: bool,
-    /// Whether it holds nothing but, at most, processes.
-    pub(super) is_released: bool,
+    pub(super) holds: Holds,
     pub(super) is_delete_sent: bool,
     /// Whether the store was called and has not answered yet. It is asked one thing at a time.
     pub(super) is_calling: bool,
@@ -88,7 +97,7 @@ impl Entry {
             stops: Stops::default(),
             ending: None,
             is_announced: false,
-            is_released: true,
+            holds: Holds::Nothing,
             is_delete_sent: false,
             is_calling: false,
             posted: None,
@@ -102,7 +111,7 @@ impl Entry {
 
     /// Something the runtime has, of which no record has been seen: it may hold anything.
     pub(super) fn found(uid: Uid) -> Self {
-        Self { is_released: false, ..Self::new(uid) }
+        Self { holds: Holds::All, ..Self::new(uid) }
     }
 
     pub(super) fn own_grace(&self) -> Duration {
@@ -134,13 +143,19 @@ impl Entry {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.containers.values().any(Track::is_alive)
+        self.containers.values().any(|track| track.is_alive() || track.has_stray_hook())
     }
 
-    /// Whether nothing of the pod is left on the machine, and nothing will be again.
+    /// Whether nothing of the pod but files is left on the machine, and nothing will be again.
     pub(super) fn is_over(&self) -> bool {
         let is_closed = self.is_stopping() || matches!(self.admission, Admission::Rejected(_));
-        is_closed && !self.is_alive() && self.is_released
+        is_closed && !self.is_alive() && self.holds != Holds::All
+    }
+
+    /// What a pod that ends may keep: as long as its record stays, somebody may want to know how it ended.
+    pub(super) fn may_hold(&self) -> Holds {
+        let Stops { deleted, vanished, .. } = self.stops;
+        if deleted.or(vanished).is_some() { Holds::Nothing } else { Holds::Files }
     }
 
     /// Whether the pod takes room on the node: admitted, in the store, and not over.
@@ -167,7 +182,8 @@ impl Entry {
     }
 
     fn init_restarts(&self, track: &Track) -> bool {
-        self.policy() != RestartPolicy::Never || track.exit().is_none()
+        // One of an earlier boot has not run yet, as far as this one is concerned.
+        self.policy() != RestartPolicy::Never || track.exit().is_none() || !track.ran_here
     }
 
     pub(super) fn init(&self) -> Init {
@@ -183,11 +199,12 @@ impl Entry {
             let Some(track) = self.track(&init.name) else {
                 return Init::At(i);
             };
-            let is_done = if init.sidecar {
-                track.ran_here && track.state != State::Starting
-            } else {
-                track.exit().is_some_and(Exit::is_success)
-            };
+            let is_done = track.ran_here
+                && if init.sidecar {
+                    track.state != State::Starting
+                } else {
+                    track.exit().is_some_and(Exit::is_success)
+                };
             match (is_done, self.init_restarts(track) || init.sidecar) {
                 (true, _) => {}
                 (false, true) => return Init::At(i),

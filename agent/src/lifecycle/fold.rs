@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_proto::pod::{Pod, PodStatus};
 
 use super::container::{Hook, Retry, Track};
-use super::entry::{Admission, Entry};
+use super::entry::{Admission, Entry, Holds};
 use super::ledger::PodReport;
 use super::plan::{Action, Ending, Now, Outcome};
 use super::status;
@@ -32,8 +32,9 @@ impl Entry {
             return;
         }
         self.admission = Admission::Admitted;
-        self.is_released = report.is_none() && pod.is_finished();
-        self.remember(&pod.status, report.is_some() || pod.is_finished());
+        let is_gone = report.is_none() && pod.is_finished();
+        self.holds = if is_gone { Holds::Nothing } else { Holds::All };
+        self.remember(&pod.status, report.is_some_and(PodReport::is_this_boot) || pod.is_finished());
         self.see_containers(report, now);
     }
 
@@ -50,10 +51,10 @@ impl Entry {
         for (name, track) in &mut self.containers {
             track.observed(seen(name), now);
         }
-        for (name, observed) in report.iter().flat_map(|report| &report.containers) {
+        for (name, found) in report.iter().flat_map(|report| &report.containers) {
             if !self.containers.contains_key(name) {
                 let mut track = Track::new();
-                track.observed(Some(observed), now);
+                track.observed(Some(found), now);
                 self.containers.insert(name.clone(), track);
             }
         }
@@ -80,6 +81,14 @@ impl Entry {
         }
     }
 
+    /// Something was begun that goes on beside everything else.
+    pub(super) fn begin(&mut self, action: &Action, now: Now) {
+        self.is_calling |= action.is_call();
+        if let Action::Start { container, .. } = action {
+            self.containers.entry(container.clone()).or_insert_with(Track::new).begin(now);
+        }
+    }
+
     pub(super) fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
         self.is_calling &= !action.is_call();
         match action {
@@ -100,9 +109,9 @@ impl Entry {
                 Outcome::Failed { .. } => track.retry.fail(now.mono),
                 _ => track.kill_sent = Some(now.mono),
             }),
-            Action::Release { .. } => match outcome {
+            Action::Release { keeps_files, .. } => match outcome {
                 Outcome::Failed { .. } => self.release_retry.fail(now.mono),
-                _ => self.is_released = true,
+                _ => self.holds = if *keeps_files { Holds::Files } else { Holds::Nothing },
             },
             Action::Report { if_version, status, .. } => {
                 self.observe_report(*if_version, status, outcome, now);
@@ -128,10 +137,11 @@ impl Entry {
             Outcome::Started { pid, at } => track.started(pid, at, now),
             Outcome::Failed { message } => track.could_not_start(message, now),
             Outcome::Refused(rejection) => {
+                track.refused();
                 let Rejection { reason, message } = rejection;
                 self.end(Ending { reason, message, grace: own_grace, is_disruption: false }, now);
             }
-            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.starting(now),
+            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.accept(now),
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
-use super::container::{Hook, Observed};
-use super::entry::{Admission, Entry};
+use super::container::{Found, Hook};
+use super::entry::{Admission, Entry, Holds};
 use super::plan::{Action, Ending, Now, Outcome};
 use crate::admission::{self, Site};
 
@@ -26,7 +26,14 @@ pub struct NodeState {
 pub struct PodReport {
     /// The pod's own grace, if the runtime kept it: a pod may be gone from the store before we start.
     pub own_grace: Option<Duration>,
-    pub containers: BTreeMap<String, Observed>,
+    pub containers: BTreeMap<String, Found>,
+}
+
+impl PodReport {
+    /// Whether any of its containers ran since the machine came up.
+    pub(super) fn is_this_boot(&self) -> bool {
+        self.containers.values().any(|found| found.is_this_boot)
+    }
 }
 
 /// All that is known of the pods on this node.
@@ -46,15 +53,19 @@ impl Ledger {
         Self::default()
     }
 
-    /// Whether store, runtime and node have all been seen: before that, nothing can be concluded from what
-    /// is missing.
-    pub fn is_complete(&self) -> bool {
-        self.has_pods && self.has_containers && self.node.is_some()
+    /// Whether store and runtime have been seen: before that, nothing can be concluded from what is missing.
+    pub fn has_seen_all(&self) -> bool {
+        self.has_pods && self.has_containers
     }
 
-    /// Takes in what the node is like now.
-    pub fn see_node(&mut self, node: NodeState, now: Now) {
-        self.node = Some(node);
+    /// Whether there also is a node, so that its pods can be begun and spoken of.
+    pub fn is_complete(&self) -> bool {
+        self.has_seen_all() && self.node.is_some()
+    }
+
+    /// Takes in what the node is like now; `None` when there is none, or it is not ours to act for.
+    pub fn see_node(&mut self, node: Option<NodeState>, now: Now) {
+        self.node = node;
         self.settle(now);
     }
 
@@ -111,11 +122,11 @@ impl Ledger {
         }
     }
 
-    /// Takes in that a call is under way: until its outcome is observed, the store is asked nothing else about the pod.
-    pub fn begin(&mut self, action: &Action) {
-        let entry = action.uid().filter(|_| action.is_call()).and_then(|uid| self.entries.get_mut(&uid));
-        if let Some(entry) = entry {
-            entry.is_calling = true;
+    /// Takes in that something is under way. Until its outcome is observed, the store is asked nothing else about the
+    /// pod, and the container is neither started again nor asked to stop.
+    pub fn begin(&mut self, action: &Action, now: Now) {
+        if let Some(entry) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
+            entry.begin(action, now);
         }
     }
 
@@ -127,7 +138,7 @@ impl Ledger {
         if outcome == Outcome::Gone {
             self.gone.insert(uid);
         }
-        if matches!((action, &outcome), (Action::Release { .. }, Outcome::Done)) {
+        if matches!((action, &outcome), (Action::Release { keeps_files: false, .. }, Outcome::Done)) {
             self.reports.remove(&uid); // Or the pod would be recognised by it, should it come back.
         }
         if let Some(entry) = self.entries.get_mut(&uid) {
@@ -138,7 +149,7 @@ impl Ledger {
 
     /// Draws the conclusions that need nobody's help.
     fn settle(&mut self, now: Now) {
-        if !(self.has_pods && self.has_containers) {
+        if !self.has_seen_all() {
             return;
         }
         for entry in self.entries.values_mut() {
@@ -146,7 +157,8 @@ impl Ledger {
             entry.conclude(now);
         }
         self.admit(now);
-        self.entries.retain(|_, entry| entry.stops.vanished.is_none() || !entry.is_over());
+        let is_left = |entry: &Entry| !entry.is_over() || entry.holds > Holds::Nothing;
+        self.entries.retain(|_, entry| entry.stops.vanished.is_none() || is_left(entry));
     }
 
     /// Looks at the pods that nobody looked at, the oldest first: it was promised the room before the rest.
@@ -182,7 +194,7 @@ impl Ledger {
             let is_first_look = entry.admission == Admission::Open;
             entry.admission = match objections.first() {
                 None => {
-                    entry.is_released = false;
+                    entry.holds = Holds::All;
                     Admission::Admitted
                 }
                 Some(_) if is_first_look && admission::worth_a_fresh_look(&objections) => {
@@ -212,7 +224,12 @@ impl Ledger {
         self.entries.values().filter(stays).filter_map(|entry| entry.pod.as_ref())
     }
 
-    /// Whether anything of the pod is still on the machine.
+    /// The pods that have ended, of which the machine may still have files.
+    pub fn over(&self) -> impl Iterator<Item = Uid> {
+        self.entries.values().filter(|entry| entry.is_over()).map(|entry| entry.uid)
+    }
+
+    /// Whether anything of the pod but files is still on the machine.
     pub fn is_present(&self, uid: Uid) -> bool {
         self.entries.get(&uid).is_some_and(|entry| !entry.is_over())
     }

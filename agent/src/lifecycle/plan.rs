@@ -19,8 +19,8 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// One thing to do. Actions of a plan are performed in their order; those that call the store may take long, and go on
-/// beside the rest once [`Ledger::begin`](super::Ledger::begin) knows of them.
+/// One thing to do. Actions of a plan are performed in their order; those that may take long go on beside the rest once
+/// [`Ledger::begin`](super::Ledger::begin) knows of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Read the node's record again and show it to the ledger before the outcome: its labels may be newer
@@ -35,9 +35,9 @@ pub enum Action {
     Term { uid: Uid, container: String },
     /// Stop the container.
     Kill { uid: Uid, container: String },
-    /// Give back what the pod holds besides processes: directories, groups, processors. Its containers are
-    /// not listed any more after that.
-    Release { uid: Uid },
+    /// Give back what the pod holds besides processes: groups, processors, files. Without its files its containers are
+    /// not listed any more.
+    Release { uid: Uid, keeps_files: bool },
     /// Post a status, if the record is still at that version.
     Report { key: Key, uid: Uid, if_version: u64, status: Box<PodStatus> },
     /// Remove the record of a pod that has ended: grace 0, and only if it still has this uid.
@@ -98,6 +98,11 @@ impl Action {
         matches!(self, Self::ReadNode { .. } | Self::Report { .. } | Self::Delete { .. })
     }
 
+    /// Whether it may take long: the store need not answer, and a program may lie on a disk that does not.
+    pub fn is_long(&self) -> bool {
+        self.is_call() || matches!(self, Self::Start { .. })
+    }
+
     /// The pod this is about; `None` only for a record that no store ever held.
     pub fn uid(&self) -> Option<Uid> {
         match self {
@@ -105,7 +110,7 @@ impl Action {
             Self::ReadNode { uid }
             | Self::Term { uid, .. }
             | Self::Kill { uid, .. }
-            | Self::Release { uid }
+            | Self::Release { uid, .. }
             | Self::Report { uid, .. }
             | Self::Delete { uid, .. } => Some(*uid),
         }
@@ -125,7 +130,7 @@ impl fmt::Display for Action {
             }
             Self::Term { uid, container } => write!(f, "send TERM to {uid}/{container}"),
             Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
-            Self::Release { uid } => write!(f, "release what pod {uid} holds"),
+            Self::Release { uid, .. } => write!(f, "release what pod {uid} holds"),
             Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
             Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }

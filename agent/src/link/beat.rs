@@ -59,10 +59,10 @@ pub(super) struct Beat<'a> {
 }
 
 impl<'a> Beat<'a> {
-    pub(super) fn new(link: &'a mut Link) -> Beat<'a> {
+    pub(super) fn new(link: &'a mut Link, node: Option<Node>) -> Beat<'a> {
         let (now, config) = (link.clock.mono(), &link.config);
         Beat {
-            node: link.board.node().borrow().as_deref().cloned(),
+            node,
             is_stale: false,
             cadence: Cadence::new(config.lease_duration, now),
             reporter: Reporter::new(config.status.report_frequency),
@@ -72,7 +72,7 @@ impl<'a> Beat<'a> {
             latest: None,
             compute_at: now,
             eager_until: now + EAGER_FOR,
-            patience: cadence::answer_deadline(config.status.update_frequency, config.lease_duration),
+            patience: link.patience(),
             link,
         }
     }
@@ -82,13 +82,18 @@ impl<'a> Beat<'a> {
         let options = WatchOptions { field_selector: selector, ..Default::default() };
         let mut watch: Watch<Node> = self.link.client.watch(options);
         let mut course = self.link.leave.course();
+        self.show();
         loop {
-            // Without a node there is nothing to compute, only a lease to ask for again.
-            if self.node.is_some() && self.now() >= self.compute_at {
+            // The lease first: a status is said only by whom the store let in.
+            let was_welcome = self.link.is_welcome();
+            let lease_at = self.keep_lease().await;
+            if self.may_report() && self.now() >= self.compute_at {
                 self.report().await;
             }
-            let lease_at = self.keep_lease().await;
-            let wake_at = if self.node.is_some() { lease_at.min(self.compute_at) } else { lease_at };
+            if self.link.is_welcome() != was_welcome {
+                self.show();
+            }
+            let wake_at = if self.may_report() { lease_at.min(self.compute_at) } else { lease_at };
             tokio::select! {
                 _ = course.changed() => {
                     let is_farewell = self.latest.as_ref().is_some_and(|latest| latest.is_farewell);
@@ -109,6 +114,16 @@ impl<'a> Beat<'a> {
 
     fn now(&self) -> Mono {
         self.link.clock.mono()
+    }
+
+    /// Without a node there is nothing to compute, only a lease to ask for again; nor is there for who is not let in.
+    fn may_report(&self) -> bool {
+        self.node.is_some() && self.link.is_welcome()
+    }
+
+    /// Shows the other loops the node, as long as it is ours to act for.
+    fn show(&self) {
+        self.link.board.see_node(self.node.clone().filter(|_| self.link.is_welcome()));
     }
 
     fn see(&mut self, record: Node) {
@@ -132,15 +147,16 @@ impl<'a> Beat<'a> {
 
     fn take(&mut self, record: Node) {
         self.link.adopt(&record);
-        self.link.board.see_node(Some(record.clone()));
         self.node = Some(record);
+        self.show();
     }
 
     fn see_gone(&mut self) {
         let node = &self.link.settings.name;
         tracing::warn!(%node, "the node was deleted; a running agent does not create it again");
-        self.link.board.see_node(None);
+        self.link.board.beliefs().node_uid = None;
         (self.node, self.stream) = (None, None);
+        self.show();
     }
 
     /// Drops what led to a call that nobody answered, if that happens again and again.
@@ -223,17 +239,24 @@ impl Beat<'_> {
         beliefs.store = self.link.config.stores.join(",");
     }
 
-    async fn open(&self) -> Result<Heartbeat, ClientError> {
+    async fn open(&mut self) -> Result<Heartbeat, ClientError> {
         let name = &self.link.settings.name;
         let uid = self.node.as_ref().and_then(|node| node.meta.uid);
         let uid = uid.ok_or_else(|| ClientError::NotFound(format!("Node {name} does not exist")))?;
-        let hello = pb::HeartbeatHello {
-            node_name: name.to_string(),
-            node_uid: uid.to_string(),
-            incarnation: self.link.identity.incarnation.to_string(),
-            lease_duration: self.link.config.lease_duration.try_into().ok(),
-        };
-        Heartbeat::open(&self.link.client, hello, self.patience).await
+        self.link.greet(uid, self.patience).await
+    }
+
+    /// A stream to speak on, opened if there is none: another agent may have come while we had no word of the store.
+    /// `None` to whom may report but not beat.
+    async fn voice(&mut self) -> Result<Option<Heartbeat>, ClientError> {
+        if let Some(open) = self.stream.take() {
+            return Ok(Some(open));
+        }
+        match self.open().await {
+            Ok(opened) => Ok(Some(opened)),
+            Err(ClientError::Denied(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -309,32 +332,19 @@ impl Beat<'_> {
         if let Decision::Post(why) = self.reporter.decide(view, self.link.clock.mono()) {
             self.send(node, labels_repaired.then_some(labels), why).await?;
         }
-        self.link.tell(node, notices).await;
+        self.link.tell(node, notices);
         Ok(())
     }
 
     async fn send(&mut self, node: &Node, labels: Option<Labels>, why: Why) -> Result<(), ClientError> {
         let Some(Latest { computed, is_farewell, .. }) = &self.latest else { return Ok(()) };
         let (status, is_farewell) = (computed.status.clone(), *is_farewell);
-        // A repaired label or annotation needs the whole record; the rest goes over the stream.
-        let is_whole = labels.is_some() || computed.annotations != node.meta.annotations;
-        let sent = match self.stream.take_if(|_| !is_whole) {
-            Some(mut heartbeat) => {
-                let message = pb::HeartbeatStatus { status: Some(status.clone().into()) };
-                let answer = heartbeat.say(Message::Status(message), self.patience).await;
-                self.stream = answer.is_ok().then_some(heartbeat);
-                answer.map(|answer| answer.resource_version)
-            }
-            None => {
-                let mut wanted = node.clone();
-                wanted.meta.resource_version = 0;
-                wanted.meta.labels = labels.unwrap_or(wanted.meta.labels);
-                wanted.meta.annotations = computed.annotations.clone();
-                wanted.status = status.clone();
-                let client = self.link.client.with_deadline(self.patience);
-                client.update_status(wanted).await.map(|stored| stored.meta.resource_version)
-            }
-        };
+        // At the version that was looked at: what others wrote since is not undone but read.
+        let mut wanted = node.clone();
+        wanted.meta.labels = labels.unwrap_or(wanted.meta.labels);
+        wanted.meta.annotations = computed.annotations.clone();
+        wanted.status = status.clone();
+        let sent = self.put(node, wanted).await;
         self.judge(&sent);
         let version = sent?;
         self.reporter.observe_posted(why, &node.spec.pod_cidrs, draw(), self.now());
@@ -347,5 +357,25 @@ impl Beat<'_> {
             tracing::info!(?why, version, "status posted");
         }
         Ok(())
+    }
+
+    /// Has the store take the status of a record; the version that the node then has comes back.
+    async fn put(&mut self, known: &Node, wanted: Node) -> Result<u64, ClientError> {
+        // A repaired label or annotation needs the whole record; the rest goes over the stream.
+        let is_whole =
+            (&wanted.meta.labels, &wanted.meta.annotations) != (&known.meta.labels, &known.meta.annotations);
+        match self.voice().await? {
+            Some(mut heartbeat) if !is_whole => {
+                let message = pb::HeartbeatStatus { status: Some(wanted.status.into()) };
+                let answer = heartbeat.say(Message::Status(message), self.patience).await?;
+                self.stream = Some(heartbeat);
+                Ok(answer.resource_version)
+            }
+            voice => {
+                self.stream = voice;
+                let client = self.link.client.with_deadline(self.patience);
+                Ok(client.update_status(wanted).await?.meta.resource_version)
+            }
+        }
     }
 }

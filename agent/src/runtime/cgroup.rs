@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::record::{CgroupPlace, absent_is_fine};
-use super::{ContainerId, Limits, Usage};
+use super::{ContainerId, Limits, PodLimits, Usage};
 
 /// Where cgroup v2 is mounted: alone, or beside the trees of v1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -23,7 +23,7 @@ const SHIMS: &str = "shims";
 const CONTROLLERS: [(&str, &str); 4] = [
     ("cpu", "CPU limits and weights of containers are not enforced"),
     ("memory", "memory and swap limits of containers are not enforced"),
-    ("pids", "limits on the number of a container's processes are not enforced"),
+    ("pids", "limits on the number of a pod's processes are not enforced"),
     ("cpuset", "containers are pinned to CPUs by affinity only, which they can change themselves"),
 ];
 /// The slice of time that CPU limits are counted in, in microseconds; the kernel's own default.
@@ -96,20 +96,22 @@ impl Tree {
         }
     }
 
-    /// Makes a container's cgroup and sets its limits.
-    pub fn create(&self, id: &ContainerId, limits: &Limits) -> io::Result<CgroupPlace> {
+    /// Makes a container's cgroup and its pod's, and sets the limits of both.
+    pub fn create(
+        &self,
+        id: &ContainerId,
+        limits: &Limits,
+        pod_limits: &PodLimits,
+    ) -> io::Result<CgroupPlace> {
         let place = self.place(id);
         fs::create_dir_all(&place.container)?;
         if let Some(pod) = place.container.parent() {
             for controller in &self.controllers {
                 enable(pod, controller)?;
             }
+            write_all(pod, pod_settings(pod_limits, &self.controllers))?;
         }
-        for (file, value) in settings(limits, &self.controllers, self.swap) {
-            put(&place.container.join(file), &value).map_err(|error| {
-                io::Error::new(error.kind(), format!("{file} refused {value:?}: {error}"))
-            })?;
-        }
+        write_all(&place.container, settings(limits, &self.controllers, self.swap))?;
         Ok(place)
     }
 
@@ -165,13 +167,34 @@ pub fn usage(cgroup: &Path) -> Option<Usage> {
     Some(Usage { memory_bytes: total.saturating_sub(spare), cpu: Duration::from_micros(cpu), pids })
 }
 
-/// What to write into which file for these limits to hold.
+fn write_all(cgroup: &Path, settings: Vec<(&'static str, String)>) -> io::Result<()> {
+    for (file, value) in settings {
+        put(&cgroup.join(file), &value)
+            .map_err(|error| io::Error::new(error.kind(), format!("{file} refused {value:?}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// What to write into which file of a pod's cgroup for its limits to hold.
+fn pod_settings(limits: &PodLimits, controllers: &[&str]) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    if controllers.contains(&"cpu") {
+        settings.push(("cpu.weight", cpu_weight(limits.cpu_request_millis).to_string()));
+    }
+    if controllers.contains(&"pids") {
+        // Said anew with each container: the agent may have been started with another limit since.
+        settings.push(("pids.max", limits.pids.map_or("max".to_owned(), |pids| pids.to_string())));
+    }
+    settings
+}
+
+/// What to write into which file of a container's cgroup for these limits to hold.
 fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if controllers.contains(&"cpu") {
-        if let Some(millis) = limits.cpu_request_millis {
-            settings.push(("cpu.weight", cpu_weight(millis).to_string()));
-        }
+        // Who asks for nothing is left what nobody needs who asked; the kernel's own default would outweigh both.
+        let asked = limits.cpu_request_millis.unwrap_or(0);
+        settings.push(("cpu.weight", cpu_weight(asked).to_string()));
         if let Some(millis) = limits.cpu_millis {
             let quota = millis.saturating_mul(CPU_PERIOD / 1000).max(MIN_CPU_QUOTA);
             settings.push(("cpu.max", format!("{quota} {CPU_PERIOD}")));
@@ -186,9 +209,6 @@ fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static 
         if let (true, Some(bytes)) = (swap, limits.swap_bytes) {
             settings.push(("memory.swap.max", bytes.to_string()));
         }
-    }
-    if let (true, Some(pids)) = (controllers.contains(&"pids"), limits.pids) {
-        settings.push(("pids.max", pids.to_string()));
     }
     if controllers.contains(&"cpuset") && !limits.cpus.is_empty() {
         settings.push(("cpuset.cpus", cpu_list(&limits.cpus)));
@@ -247,7 +267,6 @@ mod tests {
             cpu_millis: Some(1500),
             memory_bytes: Some(64 << 20),
             swap_bytes: Some(0),
-            pids: Some(100),
             cpus: vec![0, 2, 3],
         }
     }
@@ -260,12 +279,31 @@ mod tests {
             ("memory.max", "67108864"),
             ("memory.oom.group", "1"),
             ("memory.swap.max", "0"),
-            ("pids.max", "100"),
             ("cpuset.cpus", "0,2,3"),
         ]
         .map(|(file, value)| (file, value.to_owned()));
         assert_eq!(settings(&limits(), &ALL, true), expected);
-        assert_eq!(settings(&Limits::default(), &ALL, true), [], "no limits, no words");
+        let least = [("cpu.weight", "1".to_owned())];
+        assert_eq!(settings(&Limits::default(), &ALL, true), least, "no request, the least weight");
+    }
+
+    #[test]
+    fn processes_are_limited_for_the_whole_pod() {
+        for (pids, expected) in [(Some(100), "100"), (None, "max")] {
+            let asked = pod_settings(&PodLimits { pids, cpu_request_millis: 0 }, &["pids"]);
+            assert_eq!(asked, [("pids.max", expected.to_owned())]);
+        }
+        let limits = PodLimits { pids: Some(100), cpu_request_millis: 1 };
+        assert_eq!(pod_settings(&limits, &["memory", "cpuset"]), []);
+    }
+
+    #[test]
+    fn pods_weigh_what_they_asked_for_and_those_that_asked_for_nothing_the_least() {
+        let weight = |cpu_request_millis| {
+            let limits = PodLimits { pids: None, cpu_request_millis };
+            pod_settings(&limits, &["cpu"]).pop().unwrap().1.parse::<u64>().unwrap()
+        };
+        assert_eq!((weight(0), weight(1000), weight(4000)), (1, 39, 157));
     }
 
     #[test]
@@ -282,7 +320,8 @@ mod tests {
     #[test]
     fn a_sliver_of_cpu_is_rounded_up_to_what_the_kernel_takes() {
         let sliver = Limits { cpu_millis: Some(1), ..Limits::default() };
-        assert_eq!(settings(&sliver, &ALL, true), [("cpu.max", "1000 100000".to_owned())]);
+        let asked = settings(&sliver, &ALL, true);
+        assert!(asked.contains(&("cpu.max", "1000 100000".to_owned())), "{asked:?}");
     }
 
     #[test]

@@ -5,31 +5,31 @@
 
 mod adopt;
 mod hook;
+mod launch;
 mod sharing;
 mod usage;
 mod watching;
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use muster_proto::name::{Name, Namespace, Uid, check_dns_label};
+use muster_proto::name::{Name, Namespace, Uid};
 use muster_rpc::clock::SharedClock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cgroup::{self, Tree};
-use super::record::{self, CgroupPlace, Files, Order, Run};
-use super::shim::{FAILED, SUBCOMMAND};
+use super::procfs::ProcessKey;
+use super::record::{self, CgroupPlace, Files, Run};
 use super::{
-    ContainerId, ContainerSpec, DiskUsage, HookEnd, Limits, Runtime, RuntimeError, Signal, Started, State,
-    Usage, Workload, logs, procfs,
+    ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
+    Workload, logs, procfs,
 };
 
 /// How large a container's log grows before it is cut; the kubelet's default.
@@ -44,7 +44,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 pub struct ProcessConfig {
     /// Where containers' records and logs are kept, under `pods/`.
     pub state_dir: PathBuf,
-    /// The program that becomes a shim when its first argument is [`SUBCOMMAND`].
+    /// The program that becomes a shim when its first argument is [`SUBCOMMAND`](super::shim::SUBCOMMAND).
     pub shim: PathBuf,
     /// Where cgroup v2 is mounted; `None` runs containers without cgroups.
     pub cgroup_root: Option<PathBuf>,
@@ -94,6 +94,12 @@ struct Entry {
     pod_name: Name,
     cpus: Vec<u32>,
     cgroup: Option<CgroupPlace>,
+    own_grace: Option<Duration>,
+    is_this_boot: bool,
+    /// Who is at its start, if that is us.
+    starter: Option<ProcessKey>,
+    /// Its hook, while that runs.
+    hook: Option<ProcessKey>,
     stage: Stage,
 }
 
@@ -182,14 +188,16 @@ fn open_tree(root: Option<&Path>) -> (Option<Tree>, Vec<String>) {
 
 impl Runtime for ProcessRuntime {
     fn start(&self, spec: &ContainerSpec) -> Result<Started, RuntimeError> {
-        check(spec)?;
+        launch::check(spec)?;
         let id = &spec.id;
         self.inner.reserve(spec)?;
-        match self.inner.launch(spec) {
+        let cpus = self.inner.cpus_of(&spec.limits);
+        match self.inner.launch(spec, &cpus) {
             Ok((run, shim)) => {
                 let started = run.started();
                 tracing::info!(container = %id, pid = started.pid, "container started");
                 self.inner.set_stage(id, Stage::Running(run.clone()));
+                self.inner.follow_sharers(spec, &run, &cpus);
                 self.inner.watch(id.clone(), run, Some(shim));
                 Ok(started)
             }
@@ -212,6 +220,13 @@ impl Runtime for ProcessRuntime {
 
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let entry = self.inner.entry(id)?;
+        if let Some(hook) = entry.hook {
+            hook.signal_group(Signal::Kill.to_rustix())
+                .map_err(RuntimeError::machine(format!("end the hook of {id}")))?;
+        }
+        if let (Stage::Starting, Some(starter)) = (&entry.stage, entry.starter) {
+            return self.inner.give_up(id, starter);
+        }
         if let (Stage::Running(_), Some(place)) = (&entry.stage, &entry.cgroup)
             && let Err(error) = cgroup::kill(&place.container)
         {
@@ -235,7 +250,9 @@ impl Runtime for ProcessRuntime {
             Stage::Running(_) => {
                 let mut shim = self.inner.shim_for(&self.inner.files(id));
                 shim.args(command).stdout(Stdio::null()).stderr(Stdio::null());
-                hook::run(shim, timeout).map_err(RuntimeError::machine(format!("run a hook of {id}")))
+                let ran = hook::run(shim, timeout, |hook| self.inner.set_hook(id, Some(hook)));
+                self.inner.set_hook(id, None);
+                ran.map_err(RuntimeError::machine(format!("run a hook of {id}")))
             }
         }
     }
@@ -247,6 +264,8 @@ impl Runtime for ProcessRuntime {
             pod_namespace: entry.pod_namespace.clone(),
             pod_name: entry.pod_name.clone(),
             cpus: entry.cpus.clone(),
+            own_grace: entry.own_grace,
+            is_this_boot: entry.is_this_boot,
             state: match &entry.stage {
                 Stage::Starting => State::Starting,
                 Stage::Running(run) => State::Running(run.started()),
@@ -329,87 +348,16 @@ impl Inner {
         running.collect()
     }
 
+    fn set_hook(&self, id: &ContainerId, hook: Option<ProcessKey>) {
+        if let Some(entry) = self.table().get_mut(id) {
+            entry.hook = hook;
+        }
+    }
+
     fn set_stage(&self, id: &ContainerId, stage: Stage) {
         if let Some(entry) = self.table().get_mut(id) {
             entry.stage = stage;
         }
-    }
-
-    /// Takes a place in the table, so that nobody else starts the same.
-    fn reserve(&self, spec: &ContainerSpec) -> Result<(), RuntimeError> {
-        let id = &spec.id;
-        let mut table = self.table();
-        if table.contains_key(id) {
-            return Err(RuntimeError::Exists(id.clone()));
-        }
-        let first = ContainerId { attempt: 0, ..id.clone() };
-        let last = ContainerId { attempt: u32::MAX, ..id.clone() };
-        let mut others = table.range(first..=last);
-        if let Some((other, _)) = others.find(|(_, entry)| !matches!(entry.stage, Stage::Exited(_))) {
-            return Err(RuntimeError::Busy { id: id.clone(), running: other.attempt });
-        }
-        let entry = Entry {
-            pod_namespace: spec.pod_namespace.clone(),
-            pod_name: spec.pod_name.clone(),
-            cpus: spec.limits.cpus.clone(),
-            cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
-            stage: Stage::Starting,
-        };
-        table.insert(id.clone(), entry);
-        Ok(())
-    }
-
-    /// Writes the order, starts a shim on it and waits until the container runs.
-    fn launch(&self, spec: &ContainerSpec) -> Result<(Run, Child), RuntimeError> {
-        let id = &spec.id;
-        let refused = |reason: String| RuntimeError::NotStarted { id: id.clone(), reason };
-        let files = self.files(id);
-        files.make_folder().map_err(RuntimeError::machine(format!("make the folder of {id}")))?;
-        let cgroup = match &self.tree {
-            None => None,
-            Some(tree) => Some(
-                tree.create(id, &Limits { cpus: self.cpus_of(&spec.limits), ..spec.limits.clone() })
-                    .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
-            ),
-        };
-        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(&spec.limits) };
-        record::write(&files.order(), &order)
-            .map_err(RuntimeError::machine(format!("write the order of {id}")))?;
-
-        let doing = || RuntimeError::machine(format!("start the shim of {id}"));
-        let complaints = logs::open(&files.shim_log()).map_err(doing())?;
-        let mut command = self.shim_for(&files);
-        let mut shim = command.stdout(Stdio::piped()).stderr(complaints).spawn().map_err(doing())?;
-        let word = match shim.stdout.take() {
-            Some(out) => first_line(out).unwrap_or_default(),
-            None => String::new(),
-        };
-        let failure = word.strip_prefix(FAILED);
-        // A shim that died without a word may have started the container all the same.
-        if failure.is_none()
-            && let Ok(Some(run)) = record::read(&files.run())
-        {
-            return Ok((run, shim));
-        }
-        // Otherwise it speaks as its last act: what it started, if anything, is gone by then.
-        shim.wait().map_err(doing())?;
-        if let Some(place) = &order.cgroup {
-            let _ = cgroup::kill(&place.container);
-        }
-        Err(refused(failure.unwrap_or("its shim died").to_owned()))
-    }
-
-    /// CPUs to pin a container to where cgroups cannot.
-    fn affinity(&self, limits: &Limits) -> Vec<u32> {
-        if self.controls_cpus() { Vec::new() } else { self.cpus_of(limits) }
-    }
-
-    /// A shim on that order, without the agent's environment: it may hold secrets that are no container's business.
-    fn shim_for(&self, files: &Files) -> Command {
-        let mut command = Command::new(&self.shim);
-        command.arg0("muster-agent").arg(SUBCOMMAND).arg(files.order());
-        command.env_clear().current_dir("/").stdin(Stdio::null());
-        command
     }
 
     fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
@@ -436,27 +384,4 @@ impl Run {
     fn started(&self) -> Started {
         Started { pid: self.main.pid, started_at: self.started_at }
     }
-}
-
-/// The first line that a shim says, or nothing if it says none.
-fn first_line(out: impl io::Read) -> io::Result<String> {
-    let mut line = String::new();
-    BufReader::new(out).read_line(&mut line)?;
-    Ok(line.trim_end().to_owned())
-}
-
-fn check(spec: &ContainerSpec) -> Result<(), RuntimeError> {
-    let container = &spec.id.container;
-    let malformed = |reason: String| Err(RuntimeError::Malformed { container: container.clone(), reason });
-    if let Err(error) = check_dns_label(container) {
-        return malformed(format!("its name {error}"));
-    }
-    if spec.command.first().is_none_or(String::is_empty) {
-        return Err(RuntimeError::NoCommand(container.clone()));
-    }
-    let bad = spec.env.iter().find(|(name, _)| name.is_empty() || name.contains('='));
-    if let Some((name, _)) = bad {
-        return malformed(format!("{name:?} cannot name a variable of its environment"));
-    }
-    Ok(())
 }

@@ -275,7 +275,7 @@ pub(super) mod as_text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ExitReason, Limits};
+    use super::super::{ExitReason, Limits, PodLimits};
     use super::*;
 
     fn spec() -> ContainerSpec {
@@ -291,7 +291,10 @@ mod tests {
             args: vec!["echo \"two\nlines\"".to_owned()],
             env: vec![("A".to_owned(), "ä=\u{1}\n".to_owned())],
             working_dir: String::new(),
+            own_grace_seconds: Some(30),
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
+            oom_score_adj: 999,
+            pod_limits: PodLimits { cpu_request_millis: 500, pids: Some(9) },
         }
     }
 

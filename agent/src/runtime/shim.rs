@@ -7,7 +7,7 @@
 //! Plain blocking code: a shim waits in one system call for as long as its container runs and must weigh next to nothing.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 const NOT_STARTED: i32 = 128;
 /// Returned for a hook that could not be started, as shells do.
 const HOOK_NOT_STARTED: u8 = 127;
+/// Who goes first when memory is short.
+const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 /// How long to wait before another try to write an exit down.
 const DISK_RETRY: Duration = Duration::from_secs(1);
 
@@ -180,12 +182,14 @@ fn dress(command: &mut Command, spec: &ContainerSpec) {
 struct Confined<'a> {
     order: &'a Order,
     affinity: Option<CpuSet>,
+    oom_score_adj: Option<String>,
 }
 
 impl<'a> Confined<'a> {
     fn enter(order: &'a Order) -> io::Result<Confined<'a>> {
         let affinity = affinity::pin(&order.affinity)?;
-        let confined = Confined { order, affinity };
+        let oom_score_adj = expose(order.spec.oom_score_adj);
+        let confined = Confined { order, affinity, oom_score_adj };
         if let Some(place) = &order.cgroup {
             cgroup::enter(&place.container)?;
         }
@@ -203,6 +207,25 @@ impl Drop for Confined<'_> {
         }
         if let Some(affinity) = &self.affinity {
             let _ = affinity::restore(affinity);
+        }
+        if let Some(before) = &self.oom_score_adj
+            && let Err(error) = fs::write(OOM_SCORE_ADJ, before)
+        {
+            eprintln!("the shim is ended as soon as its container when memory is short: {error}");
+        }
+    }
+}
+
+/// Has the kernel end this process, and what it starts, as soon as a container when memory is short: what the agent was
+/// spared for must not spare its pods. What it was before comes back.
+fn expose(oom_score_adj: i32) -> Option<String> {
+    let before = fs::read_to_string(OOM_SCORE_ADJ).ok()?;
+    match fs::write(OOM_SCORE_ADJ, oom_score_adj.to_string()) {
+        Ok(()) => Some(before),
+        // Without privileges nobody is spared more than the agent is.
+        Err(error) => {
+            eprintln!("{OOM_SCORE_ADJ} refused {oom_score_adj}: {error}");
+            None
         }
     }
 }
@@ -315,6 +338,7 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     if run.is_none_or(|run| affinity::follow(run.main.pid).is_err()) {
         affinity::pin(&order.affinity)?;
     }
+    expose(order.spec.oom_score_adj);
     let mut command = Command::new(program);
     command.args(args);
     dress(&mut command, &order.spec);

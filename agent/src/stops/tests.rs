@@ -47,7 +47,7 @@ fn kill() -> Action {
 }
 
 fn release() -> Action {
-    Action::Release { uid: uid("p") }
+    Action::Release { keeps_files: false, uid: uid("p") }
 }
 
 fn hook() -> Action {

@@ -34,7 +34,7 @@ impl Supervisor {
             Step::Wait { .. } => {}
             Step::ReclaimDisk => {
                 self.tell(self.threshold_met(scarce));
-                let count = self.hands.sweep().await;
+                let count = self.hands.sweep(ledger.over().collect()).await;
                 tracing::info!(%scarce, count, "removed what ended containers had left");
                 self.evictor.observe_reclaimed();
             }

@@ -63,6 +63,11 @@ impl Grants {
         if taken.is_empty() { Vec::new() } else { free.into_iter().collect() }
     }
 
+    /// Whether anybody is given processors at all. Where nobody is, no container is moved: it may have chosen its own.
+    pub fn is_on(&self) -> bool {
+        self.policy != Policy::None
+    }
+
     fn taken(&self) -> BTreeSet<u32> {
         self.given.values().flat_map(BTreeMap::values).flatten().copied().collect()
     }

@@ -137,6 +137,28 @@ async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ran_before_a_reboot_is_told_apart_however_it_ended() {
+    let mut bench = Bench::new();
+    let own = bench.start(&container(&["true"]));
+    bench.exit(&own).await;
+    bench.close();
+    let nobody = ProcessKey { pid: i32::MAX, start_ticks: 1 };
+    let run =
+        Run { boot_id: "another".to_owned(), shim: nobody, main: nobody, started_at: Timestamp::UNIX_EPOCH };
+    let earlier = forge(&bench, Some(&run));
+    let is_this_boot = |bench: &Bench, id: &ContainerId| {
+        bench.runtime().list().into_iter().find(|found| found.id == *id).unwrap().is_this_boot
+    };
+    for agent in 0..2 {
+        bench.open();
+        assert!(!is_this_boot(&bench, &earlier), "agent {agent}");
+        assert!(is_this_boot(&bench, &own), "agent {agent}");
+        bench.close();
+        exit_written(&bench, &earlier).await;
+    }
+}
+
 /// A process that ends with its test.
 struct Innocent(Child);
 

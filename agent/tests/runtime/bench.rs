@@ -145,7 +145,10 @@ pub(crate) fn container(command: &[&str]) -> ContainerSpec {
         args: Vec::new(),
         env: Vec::new(),
         working_dir: String::new(),
+        own_grace_seconds: None,
         limits: Limits::default(),
+        oom_score_adj: 0,
+        pod_limits: Default::default(),
     }
 }
 

@@ -202,3 +202,34 @@ impl InFolder for ContainerSpec {
         ContainerSpec { working_dir: bench.path().to_str().unwrap().to_owned(), ..self }
     }
 }
+
+/// For a thread that is not to leave its place.
+fn wait_until(holds: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("waited in vain");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_outlives_its_container_can_be_killed() {
+    let bench = Bench::new();
+    let go = bench.path().join("go");
+    let id = bench.start(&shell(&format!("while [ ! -e {} ]; do sleep 0.01; done", go.display())));
+    let mark = bench.path().join("hook");
+    let hook = ["sh", "-c", &format!("echo $$ > {}; exec sleep 1000", mark.display())].map(str::to_owned);
+    let ended = std::thread::scope(|scope| {
+        let running = scope.spawn(|| bench.runtime().run_hook(&id, &hook, Duration::from_secs(1000)));
+        let is_up = || fs::read_to_string(&mark).is_ok_and(|text| text.ends_with('\n'));
+        let is_over = || matches!(bench.state(&id), Some(State::Exited(_)));
+        wait_until(is_up);
+        fs::write(&go, b"").unwrap();
+        wait_until(is_over);
+        bench.runtime().kill(&id).unwrap();
+        running.join().unwrap().unwrap()
+    });
+    assert_eq!(ended, HookEnd::Code(137));
+}

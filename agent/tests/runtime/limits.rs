@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_agent::runtime::cgroup::Tree;
 use muster_agent::runtime::procfs::ProcessKey;
-use muster_agent::runtime::{ContainerSpec, Limits, Runtime};
+use muster_agent::runtime::{ContainerSpec, Limits, PodLimits, Runtime};
 
 use crate::bench::{Bench, container, eventually, shell};
 
@@ -116,6 +116,24 @@ async fn what_a_pod_has_on_the_disk_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_goes_before_its_shim_when_memory_is_short() {
+    let score = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        text.trim().parse::<i32>().unwrap()
+    };
+    let bench = Bench::new();
+    let own = score(std::process::id().cast_signed());
+    let spec = ContainerSpec { oom_score_adj: 321, ..container(&["sleep", "1000"]) };
+    let id = bench.start(&spec);
+    let run = bench.run(&id);
+    assert_eq!((score(run.main.pid), score(run.shim.pid)), (321, own));
+    let file = bench.path().join("score");
+    let hook = ["sh", "-c", &format!("cat /proc/self/oom_score_adj > {}", file.display())].map(str::to_owned);
+    bench.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
+    assert_eq!(fs::read_to_string(file).unwrap(), "321\n", "and so does its hook");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_without_cgroups_says_so() {
     let bench = Bench::new();
     let said = bench.runtime().limitations();
@@ -139,10 +157,14 @@ async fn a_container_is_in_its_cgroup_from_the_start() {
         cpu_millis: Some(500),
         memory_bytes: Some(64 << 20),
         swap_bytes: Some(0),
-        pids: Some(50),
         cpus: vec![0],
     };
-    let spec = ContainerSpec { limits, ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000") };
+    let pod_limits = PodLimits { cpu_request_millis: 100, pids: Some(50) };
+    let spec = ContainerSpec {
+        limits,
+        pod_limits,
+        ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000")
+    };
     let id = bench.start(&spec);
     let place = format!("muster/{}/main", id.pod);
     assert!(bench.line(&id, "0::").await.ends_with(&place));

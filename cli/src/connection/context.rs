@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigPath;
 use crate::failure::{Exit, Failure};
+use crate::home;
 
 /// A Muster, and who we are to it. Absent settings are left to the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,14 +62,24 @@ pub(crate) struct File {
 impl Contexts {
     /// Reads the file. One that is not there is empty, unless it was asked for by name.
     pub(crate) fn read(flags: &ConfigPath) -> Result<Contexts, Failure> {
-        let own = || users_own(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"));
-        let Some(path) = flags.config.clone().or_else(own) else {
+        let contexts = Contexts::read_or_begin(flags)?;
+        match &flags.config {
+            // To go on without it would be to go on with another Muster than was meant.
+            Some(path) if !path.exists() => Err(Failure::usage(format!("{} does not exist", path.display()))
+                .hint("--config or MUSTER_CONTEXTS names it; `muster config set-context` makes one")),
+            _ => Ok(contexts),
+        }
+    }
+
+    /// Reads the file; one that is not there is empty, and made when it is written.
+    pub(crate) fn read_or_begin(flags: &ConfigPath) -> Result<Contexts, Failure> {
+        let Some(path) = flags.config.clone().or_else(|| home::config().map(|own| own.join("config.toml")))
+        else {
             return Ok(Contexts { path: None, file: File::default() });
         };
         match std::fs::read_to_string(&path) {
             Ok(text) => {
-                let mut file = parse(&text).map_err(|reason| wrong(&path, &reason))?;
-                file.resolve(path.parent().unwrap_or(Path::new("")));
+                let file = parse(&text).map_err(|reason| wrong(&path, &reason))?;
                 Ok(Contexts { path: Some(path), file })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -79,10 +89,12 @@ impl Contexts {
         }
     }
 
-    /// The context asked for, or the current one; none if there is none.
-    pub(crate) fn choose(&self, asked: Option<&str>) -> Result<Option<&Context>, Failure> {
+    /// The context asked for, or the current one, with its files as they are found from here; none if there is none.
+    pub(crate) fn choose(&self, asked: Option<&str>) -> Result<Option<Context>, Failure> {
         let Some(name) = asked.or(self.file.current_context.as_deref()) else { return Ok(None) };
-        self.named(name).map(Some)
+        let context = self.named(name)?.clone();
+        let directory = self.path.as_deref().and_then(Path::parent);
+        Ok(Some(context.seen_from(directory.unwrap_or(Path::new("")))))
     }
 
     pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
@@ -119,15 +131,14 @@ impl Contexts {
     }
 }
 
-impl File {
+impl Context {
     /// Files are named from where the config file is, so that a directory can be moved as a whole.
-    fn resolve(&mut self, directory: &Path) {
-        for context in self.contexts.values_mut() {
-            let files = [&mut context.tls_ca, &mut context.tls_cert, &mut context.tls_key];
-            for path in files.into_iter().flatten() {
-                *path = directory.join(&path);
-            }
+    fn seen_from(mut self, directory: &Path) -> Context {
+        let files = [&mut self.tls_ca, &mut self.tls_cert, &mut self.tls_key];
+        for path in files.into_iter().flatten() {
+            *path = directory.join(&path);
         }
+        self
     }
 }
 
@@ -138,14 +149,6 @@ fn parse(text: &str) -> Result<File, String> {
 fn wrong(path: &Path, reason: &str) -> Failure {
     Failure::usage(format!("{}: {reason}", path.display()))
         .hint("correct the file, or name another with --config")
-}
-
-fn users_own(config_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification wants relative paths ignored.
-    let absolute = |path: &PathBuf| path.is_absolute();
-    let config = config_home.map(PathBuf::from).filter(absolute);
-    let config = config.or_else(|| Some(PathBuf::from(home?).join(".config")).filter(absolute));
-    config.map(|config| config.join("muster/config.toml"))
 }
 
 /// Namespaces as text.
@@ -202,9 +205,7 @@ namespace = \"work\"
 
     #[test]
     fn files_are_named_from_where_the_config_file_is() {
-        let mut file = parse(FILE).unwrap();
-        file.resolve(Path::new("/c"));
-        let lab = &file.contexts["lab"];
+        let lab = contexts(FILE).choose(None).unwrap().unwrap();
         assert_eq!(lab.tls_ca.as_deref(), Some(Path::new("/c/pki/ca.crt")));
         assert_eq!(lab.tls_cert.as_deref(), Some(Path::new("/etc/admin.crt")));
     }
@@ -212,9 +213,8 @@ namespace = \"work\"
     #[test]
     fn the_context_asked_for_comes_before_the_current_one() {
         let contexts = contexts(FILE);
-        let lab = Some(&contexts.file.contexts["lab"]);
-        assert_eq!(contexts.choose(None).unwrap(), lab);
-        assert_eq!(contexts.choose(Some("other")).unwrap(), Some(&Context::default()));
+        assert_eq!(contexts.choose(None).unwrap().unwrap().namespace, Some("work".parse().unwrap()));
+        assert_eq!(contexts.choose(Some("other")).unwrap(), Some(Context::default()));
         let refused = contexts.choose(Some("nix")).unwrap_err();
         assert_eq!(refused.exit(), Some(Exit::NotFound));
         assert!(refused.report("get").contains("contexts: lab, other"), "{}", refused.report("get"));
@@ -231,20 +231,6 @@ namespace = \"work\"
         ] {
             let refused = parse(text).unwrap_err();
             assert!(refused.contains(named), "{refused}");
-        }
-    }
-
-    #[test]
-    fn the_users_config_directory_is_found_or_missed() {
-        for (config_home, home, expected) in [
-            (Some("/c"), Some("/home/a"), Some("/c/muster/config.toml")),
-            (None, Some("/home/a"), Some("/home/a/.config/muster/config.toml")),
-            (Some("c"), Some("/home/a"), Some("/home/a/.config/muster/config.toml")),
-            (None, Some(""), None),
-            (None, None, None),
-        ] {
-            let found = users_own(config_home.map(OsString::from), home.map(OsString::from));
-            assert_eq!(found.as_deref(), expected.map(Path::new), "{config_home:?} {home:?}");
         }
     }
 }

@@ -18,14 +18,14 @@ fn lab() -> Context {
 
 #[test]
 fn a_setting_comes_from_its_flag_then_the_context_then_the_default() {
-    let alone = settle(&flags(), None);
+    let alone = settle(&flags(), &Context::default());
     assert_eq!(
         (alone.stores.as_slice(), alone.controller.as_str()),
         ([STORE.to_owned()].as_slice(), CONTROLLER)
     );
     assert!(alone.tls.is_empty());
 
-    let in_lab = settle(&flags(), Some(&lab()));
+    let in_lab = settle(&flags(), &lab());
     assert_eq!(in_lab.stores, ["https://lab:7400"]);
     assert_eq!(in_lab.controller, "https://lab:7500");
     assert_eq!(in_lab.tls.cert.as_deref(), Some(Path::new("/lab/cert")));
@@ -36,7 +36,7 @@ fn a_setting_comes_from_its_flag_then_the_context_then_the_default() {
         tls_ca: Some("/own/ca".into()),
         ..flags()
     };
-    let named = settle(&named, Some(&lab()));
+    let named = settle(&named, &lab());
     assert_eq!(named.stores, ["https://x:1", "https://y:2"]);
     assert_eq!(named.controller, "https://lab:7500", "each setting for itself");
     assert_eq!(named.tls, TlsFiles { ca: Some("/own/ca".into()), cert: None, key: None });
@@ -47,18 +47,18 @@ fn a_setting_comes_from_its_flag_then_the_context_then_the_default() {
 #[test]
 fn certificates_of_a_context_are_not_for_an_address_in_clear_from_elsewhere() {
     let here = ConnectionFlags { store: vec!["http://127.0.0.1:9".to_owned()], ..flags() };
-    let settled = settle(&here, Some(&lab()));
+    let settled = settle(&here, &lab());
     assert!(!settled.store_in_tls && settled.controller_in_tls);
     let own = ConnectionFlags { tls_ca: Some("/own/ca".into()), ..here };
-    assert!(settle(&own, Some(&lab())).store_in_tls, "those given by hand are meant");
+    assert!(settle(&own, &lab()).store_in_tls, "those given by hand are meant");
 }
 
 #[test]
 fn records_are_looked_for_where_they_are_meant_to_be() {
     let named = |name: &str| name.parse::<Namespace>().unwrap();
-    let alone = settle(&flags(), None).namespaces(&NamespaceFlags::default());
-    let in_lab = settle(&flags(), Some(&lab())).namespaces(&NamespaceFlags::default());
-    let asked = settle(&flags(), Some(&lab())).namespaces(&NamespaceFlags { namespace: Some(named("n")) });
+    let alone = settle(&flags(), &Context::default()).namespaces(&NamespaceFlags::default());
+    let in_lab = settle(&flags(), &lab()).namespaces(&NamespaceFlags::default());
+    let asked = settle(&flags(), &lab()).namespaces(&NamespaceFlags { namespace: Some(named("n")) });
     for (namespaces, kind, expected) in [
         (&alone, Kind::Pod, "default"),
         (&alone, Kind::Lease, "kube-node-lease"),
@@ -79,14 +79,14 @@ async fn an_address_that_cannot_work_is_named_before_anything_is_sent() {
         ("", "--store"),
     ] {
         let flags = ConnectionFlags { store: vec![store.to_owned()], ..flags() };
-        let refused = settle(&flags, None).store().unwrap_err().report("get");
+        let refused = settle(&flags, &Context::default()).store().unwrap_err().report("get");
         assert!(refused.contains(said), "{refused}");
     }
     for controller in ["https://a:1", "a b", "http://"] {
         let flags = ConnectionFlags { controller: Some(controller.to_owned()), ..flags() };
-        let refused = settle(&flags, None).controller().unwrap_err().report("fleet");
+        let refused = settle(&flags, &Context::default()).controller().unwrap_err().report("fleet");
         assert!(refused.contains("is not the address of a controller"), "{refused}");
     }
     let bare = ConnectionFlags { controller: Some("127.0.0.1:7500".to_owned()), ..flags() };
-    assert!(settle(&bare, None).controller().is_ok());
+    assert!(settle(&bare, &Context::default()).controller().is_ok());
 }

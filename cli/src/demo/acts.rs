@@ -10,7 +10,7 @@ use muster_proto::pod::Pod;
 use muster_proto::wellknown::label;
 use muster_store_client::Key;
 
-use super::scene::{Scene, Sight};
+use super::scene::{Scene, Sight, WHERE_TO_LOOK};
 use super::tell;
 use super::workload::{by_node, counts, is_running};
 use crate::connection::At;
@@ -45,6 +45,11 @@ pub(super) async fn play(scene: &mut Scene) -> Result<(), Failure> {
     Terminal::stdout().say(&lines)
 }
 
+/// What was told did not come true.
+fn failed(what: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Failed, what).hint(WHERE_TO_LOOK)
+}
+
 /// The simulated zones.
 fn zones(fleet: &pb::Fleet) -> impl Iterator<Item = &pb::FleetZone> {
     fleet.zones.iter().filter(|zone| zone.region == REGION && zone.nodes > 0)
@@ -59,11 +64,14 @@ async fn the_fleet(scene: &mut Scene) -> Result<Duration, Failure> {
     scene.switch.look().await?;
     scene.switch.revive("all").await?;
     scene.title("The fleet")?;
-    scene.workload.replicas = 0;
+    // A demonstration that was killed may have left its pods, under the names of ours.
+    scene.clear().await?;
     let is_there = |sight: &Sight| {
-        zones(&sight.fleet).count() > 1 && zones(&sight.fleet).all(|zone| zone.unhealthy == 0)
+        zones(&sight.fleet).count() > 1
+            && zones(&sight.fleet).all(|zone| zone.unhealthy == 0)
+            && sight.pods.is_empty()
     };
-    let what = "all simulated nodes are Ready, in at least two zones";
+    let what = "all simulated nodes are Ready, in at least two zones, and without pods of a demonstration";
     scene.until(what, Duration::from_secs(60), is_there).await?;
     let first = scene.explain(Blueprint::name(0).as_str()).await?;
     let grace = first.silence.and_then(|silence| silence.grace);
@@ -112,7 +120,7 @@ async fn a_node_dies(
     let sight = scene.look().await?;
     let busiest = by_node(&sight.pods).into_iter().max_by_key(|(_, pods)| pods.len());
     let Some((victim, pods)) = busiest else {
-        return Err(Failure::new(Exit::Failed, "no pod of the demonstration runs any more"));
+        return Err(failed("no pod of the demonstration runs any more"));
     };
     let killed_at = scene.now();
     scene.switch.kill(&format!("node={victim}")).await?;
@@ -136,7 +144,7 @@ async fn a_node_dies(
         "what was evicted stays on {victim} as Terminating: nobody can say that a machine nobody hears has stopped it"
     ))?;
     findings.note(format!(
-        "{victim} was given up {} after it died (it may be silent for {}), and its work ran elsewhere after {}",
+        "{victim} was Unknown {} after it died (it may be silent for {}), and its work ran elsewhere after {}",
         tell::seconds(detected),
         tell::seconds(grace),
         tell::seconds(moved)
@@ -161,10 +169,7 @@ async fn a_zone_dies(
         }
     }
     let Some((zone, node, _)) = busiest else {
-        return Err(Failure::new(
-            Exit::Failed,
-            format!("no pod of the demonstration runs outside of {spared}"),
-        ));
+        return Err(failed(format!("no pod of the demonstration runs outside of {spared}")));
     };
     let killed_at = scene.now();
     let killed = scene.switch.kill(&format!("zone={zone}")).await?;
@@ -185,8 +190,7 @@ async fn a_zone_dies(
     scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
     say_places(scene, &sight.pods)?;
     findings.note(format!(
-        "{zone} counted as lost after {}; other zones lived, so its nodes were given up one by one and its work ran \
-         elsewhere after {}",
+        "{zone} counted as lost after {}; other zones lived, so its pods were evicted and its work ran elsewhere after {}",
         tell::seconds(detected),
         tell::seconds(moved)
     ));
@@ -194,7 +198,7 @@ async fn a_zone_dies(
 }
 
 async fn zone_of(scene: &Scene, node: &str) -> Result<String, Failure> {
-    let name = node.parse().map_err(|error| Failure::new(Exit::Failed, format!("{node}: {error}")))?;
+    let name = node.parse().map_err(|error| failed(format!("{node}: {error}")))?;
     let node: Node = scene.store.client.get(&Key::node(name)).await.at(&scene.store.peer)?;
     Ok(node.meta.labels.get(label::ZONE).cloned().unwrap_or_default())
 }
@@ -222,8 +226,7 @@ async fn all_zones_die(
     let sight = scene.look().await?;
     let evicted: Vec<Uid> = leaving(&sight).difference(&before).copied().collect();
     if !evicted.is_empty() {
-        let message = format!("{} pods were evicted though all zones were lost", evicted.len());
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(failed(format!("{} pods were evicted though all zones were lost", evicted.len())));
     }
     scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
     scene.say("nobody was")?;

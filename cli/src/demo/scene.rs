@@ -13,12 +13,15 @@ use super::switch::Switch;
 use super::tell;
 use super::workload::{LABEL, Workload};
 use crate::connection::{At, Controller, Store};
-use crate::cordon::timed;
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Who can say why something did not come true.
+pub(super) const WHERE_TO_LOOK: &str =
+    "on a running fleet, `muster fleet`, `muster get events` and `muster explain node` say more";
 
 /// What there is to see at one moment.
 #[derive(Debug)]
@@ -99,8 +102,7 @@ impl Scene {
             }
             if waited > patience {
                 let message = format!("this did not happen within {}: {what}", tell::seconds(patience));
-                return Err(Failure::new(Exit::Failed, message)
-                    .hint("`muster fleet`, `muster get events` and `muster explain node` say more"));
+                return Err(Failure::new(Exit::Failed, message).hint(WHERE_TO_LOOK));
             }
             self.listen(TICK).await?;
         }
@@ -112,7 +114,7 @@ impl Scene {
         for pod in self.workload.missing(&pods) {
             self.store.client.create(pod).await.at(&self.store.peer)?;
         }
-        let request = timed(&self.controller, pb::GetFleetRequest {});
+        let request = self.controller.timed(pb::GetFleetRequest {});
         let answer = self.controller.client.clone().get_fleet(request).await.at(&self.controller.peer)?;
         let node = match self.subject.clone() {
             Some(name) => Some(self.explain(&name).await?),
@@ -131,7 +133,7 @@ impl Scene {
     }
 
     pub(super) async fn explain(&self, name: &str) -> Result<pb::ExplainNodeResponse, Failure> {
-        let request = timed(&self.controller, pb::ExplainNodeRequest { name: name.to_owned() });
+        let request = self.controller.timed(pb::ExplainNodeRequest { name: name.to_owned() });
         let answer = self.controller.client.clone().explain_node(request).await;
         Ok(answer.at(&self.controller.peer)?.into_inner())
     }

@@ -1,6 +1,6 @@
 //! `muster get --watch`: what there is, then every change.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use muster_store_client::session::FailureKind;
@@ -18,20 +18,15 @@ impl Get<'_> {
     pub(super) async fn watch<R: Readable>(&self) -> Result<(), Failure> {
         let mut watch = self.store.client.watch::<R>(self.watch_options::<R>()?);
         let mut printer = Printer { get: self, table: self.watch_table::<R>(), said: false };
-        let (mut known, mut initial, mut in_step) = (BTreeSet::new(), Vec::new(), false);
+        let (mut seen, mut initial, mut in_step) = (Seen(BTreeMap::new()), Vec::new(), false);
         while let Some(event) = watch.next().await {
             match event {
                 Event::Applied { record } => {
-                    let is_new = known.insert(Key::of(&record));
-                    match (in_step, is_new) {
-                        (false, _) => initial.push(record),
-                        (true, true) => printer.say("ADDED", record)?,
-                        (true, false) => printer.say("MODIFIED", record)?,
-                    }
+                    let change = seen.apply(&record);
+                    if in_step { printer.say(change, record)? } else { initial.push(record) }
                 }
                 Event::Gone { key, last, .. } => {
-                    known.remove(&key);
-                    if let Some(record) = last {
+                    if let Some(record) = seen.remove(&key, last) {
                         printer.say("DELETED", record)?;
                     }
                 }
@@ -79,6 +74,26 @@ impl Get<'_> {
             FailureKind::Expired | FailureKind::FutureVersion | FailureKind::Unreachable => Exit::Unreachable,
         };
         self.store.peer.lost(exit, &failure.message)
+    }
+}
+
+/// Every record as it was last told.
+struct Seen<R>(BTreeMap<Key, R>);
+
+impl<R: Readable> Seen<R> {
+    /// What the change is to whoever has followed so far.
+    fn apply(&mut self, record: &R) -> &'static str {
+        match self.0.insert(Key::of(record), record.clone()) {
+            None => "ADDED",
+            Some(_) => "MODIFIED",
+        }
+    }
+
+    /// How a record was that is gone. One that went while the store was not heard is missing from the next list, and
+    /// nobody but us knows how it was.
+    fn remove(&mut self, key: &Key, last: Option<R>) -> Option<R> {
+        let known = self.0.remove(key);
+        last.or(known)
     }
 }
 
@@ -136,5 +151,26 @@ impl Printer<'_> {
         self.said = true;
         let text = self.table.take(self.get.terminal.paint);
         self.get.terminal.say(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::blueprint::Blueprint;
+    use jiff::Timestamp;
+
+    #[test]
+    fn a_record_that_went_unheard_is_told_as_it_was_known() {
+        let node = Blueprint { nodes: 1, zones: 1 }.node(0, Timestamp::UNIX_EPOCH);
+        let mut later = node.clone();
+        later.meta.labels.insert("rack".to_owned(), "7".to_owned());
+        let key = Key::of(&node);
+        let mut seen = Seen(BTreeMap::new());
+        assert_eq!((seen.apply(&node), seen.apply(&later)), ("ADDED", "MODIFIED"));
+        assert_eq!(seen.remove(&key, None), Some(later.clone()));
+        assert_eq!(seen.apply(&node), "ADDED", "it is another one");
+        assert_eq!(seen.remove(&key, Some(later.clone())), Some(later), "the store knows best");
+        assert_eq!(seen.remove(&key, None), None);
     }
 }

@@ -46,6 +46,9 @@ pub(crate) enum Problem {
     OtherNamespace { own: String, asked: String },
     #[error("{0}")]
     Invalid(Invalid),
+    /// By itself it would be good; with what is there already it is not.
+    #[error("{0}")]
+    Together(Invalid),
 }
 
 /// A field that the schema does not have.
@@ -72,6 +75,10 @@ impl Problem {
                 Some("`muster get nodes -o yaml` shows what manifests look like")
             }
             Problem::OtherNamespace { .. } => Some("leave one of the two out"),
+            Problem::Together(_) => Some(
+                "what a manifest does not mention stays as it is: give a field as null to remove it, such as \
+                 `minAvailable: null`",
+            ),
             Problem::Syntax(_)
             | Problem::Version { .. }
             | Problem::UnknownFields(_)

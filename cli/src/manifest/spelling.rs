@@ -214,7 +214,7 @@ mod tests {
             refused,
             "unknown field metadata.nme (there are name, namespace, uid, resourceVersion, generation, \
              creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, labels, annotations, finalizers, \
-             ownerReferences); unknown field spec.taints[1].valeu (there are key, value, effect, timeAdded); \
+             ownerReferences, traceparent); unknown field spec.taints[1].valeu (there are key, value, effect, timeAdded); \
              unknown field stat (there are metadata, spec, status)"
         );
     }

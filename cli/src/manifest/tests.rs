@@ -2,6 +2,7 @@ use super::*;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
 use muster_proto::lease::Lease;
+use muster_proto::meta::Metadata;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 
@@ -270,10 +271,15 @@ fn laid_over_a_record_a_manifest_changes_what_it_names() {
 
 #[test]
 fn a_manifests_own_version_counts_only_if_something_changes() {
-    let mut newer = samples::node();
+    let place = |digit: &str| Some(format!("00-{}-{}-01", digit.repeat(32), digit.repeat(16)));
+    let older =
+        Node { meta: Metadata { traceparent: place("a"), ..samples::node().meta }, ..samples::node() };
+    let mut newer = older.clone();
     newer.meta.resource_version = 5000;
+    newer.meta.traceparent = place("b");
     newer.status.conditions.clear();
-    let printed = document(&schema::to_json(samples::node()), Language::Yaml, false);
+    let printed = document(&schema::to_json(older), Language::Yaml, false);
+    assert!(printed.contains("traceparent: 00-aaa"), "{printed}");
     let unchanged: Node = one(&printed).over(&newer).unwrap();
     assert_eq!(unchanged.meta.resource_version, 5000);
     newer.spec.unschedulable = false;
@@ -283,8 +289,11 @@ fn a_manifests_own_version_counts_only_if_something_changes() {
 
 #[test]
 fn a_new_record_brings_nothing_that_only_the_store_writes() {
-    let printed = document(&schema::to_json(samples::node()), Language::Yaml, false);
+    let mut printed = samples::node();
+    printed.meta.traceparent = Some(format!("00-{}-{}-01", "a".repeat(32), "a".repeat(16)));
+    let printed = document(&schema::to_json(printed), Language::Yaml, false);
     let node: Node = one(&printed).record().unwrap();
     assert_eq!((node.meta.uid, node.meta.resource_version, node.meta.creation_timestamp), (None, 0, None));
+    assert_eq!(node.meta.traceparent, None);
     assert_eq!(node.status, samples::node().status, "an administrator may bring a status along");
 }

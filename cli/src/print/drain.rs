@@ -26,9 +26,14 @@ pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> St
 
 /// The state of a drain in a sentence.
 pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
-    match told.message.trim() {
-        "" => or_none(&told.state),
-        message => format!("{}: {message}", told.state),
+    let pb::DrainNodeResponse { state, message, .. } = told;
+    match message.trim() {
+        "" => or_none(state),
+        // A message may begin with the state itself; it is not said twice.
+        message => match message.split_once(": ") {
+            Some((first, rest)) if first.eq_ignore_ascii_case(state) => format!("{state}: {rest}"),
+            _ => format!("{state}: {message}"),
+        },
     }
 }
 

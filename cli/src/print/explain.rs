@@ -1,4 +1,4 @@
-//! Why a node is as it is, and what will happen to it and its pods.
+//! Why a node or a pod is as it is, and what will happen to it.
 
 use jiff::Timestamp;
 use muster_proto::pb;
@@ -37,6 +37,36 @@ pub(crate) fn explanation(told: &pb::ExplainNodeResponse, paint: Paint) -> Strin
     page
 }
 
+/// The explanation of a pod on a page.
+pub(crate) fn pod_explanation(told: &pb::ExplainPodResponse, paint: Paint) -> String {
+    let now = moment(told.as_of.as_ref());
+    let mut page = String::new();
+    if !told.summary.is_empty() {
+        page.push_str(&format!("{}\n\n", told.summary.trim()));
+    }
+    let mut head = Table::without_headers();
+    head.push(["Pod".to_owned(), format!("{}/{}", told.namespace, told.name)]);
+    head.push(["Node".to_owned(), or_none(&told.node_name).to_owned()]);
+    page.push_str(&head.take(paint));
+    page.push_str(&explanations(&told.explanations, now, paint));
+    page.push_str(&obstacles(&told.obstacles, paint));
+    if let Some(stay) = &told.stay {
+        page.push_str(&pods(std::slice::from_ref(stay), now, paint));
+    }
+    page
+}
+
+fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
+    if obstacles.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["NODES", "WHY"]);
+    for it in obstacles {
+        table.push([it.nodes.to_string(), it.reason.clone()]);
+    }
+    format!("\n{}", table.take(paint))
+}
+
 fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
     let by = if silence.heard_by.is_empty() { "nothing yet".to_owned() } else { silence.heard_by.clone() };
     let ago = silence.silent_for.as_ref().map(|silent| format!("{} ago", age::short(duration(silent))));
@@ -44,9 +74,9 @@ fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
         silence.grace.as_ref().map(|grace| format!(", may be silent for {}", age::short(duration(grace))));
     let deadline = moment(silence.deadline.as_ref()).zip(now).map(|(deadline, now)| {
         if deadline > now {
-            format!(", given up in {}", age::until(deadline, now))
+            format!(", Unknown in {}", age::until(deadline, now))
         } else {
-            format!(", given up {} ago", age::since(Some(deadline), now))
+            format!(", overdue for {}", age::since(Some(deadline), now))
         }
     });
     let ago = ago.unwrap_or_else(|| "at an unknown time".to_owned());

@@ -149,6 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn a_wide_character_takes_two_columns_and_a_combining_one_none() {
+        let mut table = Table::new(["NAME", "STATUS"]);
+        for name in ["漢字", "abcd", "cafe\u{301}"] {
+            table.push([name, "Ready"]);
+        }
+        assert_eq!(
+            table.take(Paint::Plain),
+            "NAME   STATUS\n漢字   Ready\nabcd   Ready\ncafe\u{301}   Ready\n"
+        );
+    }
+
+    #[test]
     fn colours_take_no_room() {
         let mut table = Table::new(["A", "B"]);
         table.push([Cell::new("é").good(), Cell::new("x")]);

@@ -89,7 +89,7 @@ impl Blueprint {
                 kernel_version: "simulated".to_owned(),
                 os_image: "Simulated Linux".to_owned(),
                 container_runtime_version: concat!("simulated://", env!("CARGO_PKG_VERSION")).to_owned(),
-                kubelet_version: concat!("muster-", env!("CARGO_PKG_VERSION")).to_owned(),
+                kubelet_version: env!("CARGO_PKG_VERSION").to_owned(),
                 operating_system: "linux".to_owned(),
                 architecture: "amd64".to_owned(),
                 ..pb::NodeSystemInfo::default()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_agent::cadence::Cadence;
 use muster_agent::report::digest;
 use muster_agent::stream::Heartbeat;
 use muster_proto::name::Uid;
@@ -18,8 +19,6 @@ use super::roll::Orders;
 
 /// Kept across restarts of the simulation: its machines come back as who they were.
 const INCARNATION: &str = "simulated";
-/// Renewals in the time one of them lasts, as of the real agent.
-const RENEWALS_PER_LEASE: u32 = 4;
 /// Between attempts to open a stream.
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(7));
 
@@ -105,7 +104,7 @@ impl Machine {
         let digest = digest(&self.blueprint.status(self.index, self.clock.now()));
         let mut reports = self.orders.borrow_and_update().reports;
         let mut must_report = must_report;
-        let mut wait = (self.lease_duration / RENEWALS_PER_LEASE).mul_f64(self.share());
+        let mut wait = self.interval().mul_f64(self.share());
         loop {
             if must_report {
                 let status = self.blueprint.status(self.index, self.clock.now());
@@ -140,6 +139,11 @@ impl Machine {
         let renewal = pb::HeartbeatRenewal { status_digest, status_age_millis: 0 };
         let answer = stream.say(Message::Renewal(renewal), self.patience()).await?;
         let next = answer.next_renewal.and_then(|next| next.try_into().ok());
-        Ok(next.unwrap_or(self.lease_duration / RENEWALS_PER_LEASE))
+        Ok(next.unwrap_or_else(|| self.interval()))
+    }
+
+    /// Between renewals, as of the real agent.
+    fn interval(&self) -> Duration {
+        Cadence::new(self.lease_duration, self.clock.mono()).interval()
     }
 }

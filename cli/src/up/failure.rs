@@ -26,30 +26,34 @@ pub(crate) enum Failure {
     Agent(muster_agent::RunError),
     #[error(transparent)]
     Simulation(SimulationError),
-    #[error("the controller at {0} does not answer: {1}")]
-    Unanswered(String, String),
+    #[error("the {0} at {1} does not answer: {2}")]
+    Unanswered(&'static str, String, String),
     #[error("{0}")]
     Process(#[from] io::Error),
 }
 
 impl Failure {
-    /// What to try, where the message does not say so itself.
-    pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Failure::NoHome => Some("name a directory with --data-dir, or try --ephemeral".to_owned()),
-            Failure::NoTemporary(_) => Some("TMPDIR names the place for temporary files".to_owned()),
-            Failure::Variables(_) => Some(
-                "--help of muster-store, muster-controller and muster-agent lists the variables".to_owned(),
-            ),
-            Failure::Bind(error) => Some(bind_hint(error)),
+    /// What to try.
+    pub(crate) fn hint(&self) -> String {
+        let hint = match self {
+            Failure::NoHome => "name a directory with --data-dir, or try --ephemeral",
+            Failure::NoTemporary(_) => "TMPDIR names the place for temporary files",
+            Failure::Variables(_) => {
+                "--help of muster-store, muster-controller and muster-agent lists the variables"
+            }
+            Failure::Bind(error) => return bind_hint(error),
             Failure::Store(muster_store::RunError::Open(error)) => open_hint(error),
-            Failure::Agent(_) => Some("--no-agent runs Muster without an agent for this machine".to_owned()),
-            Failure::Store(_)
-            | Failure::Controller(_)
-            | Failure::Simulation(_)
-            | Failure::Unanswered(..)
-            | Failure::Process(_) => None,
-        }
+            Failure::Agent(_) => "--no-agent runs Muster without an agent for this machine",
+            Failure::Simulation(_) => "--simulation-listen and --nodes say where, and how many there are",
+            Failure::Store(_) | Failure::Controller(_) => {
+                "`muster up --help` lists the flags; further settings come from MUSTER_ variables"
+            }
+            Failure::Unanswered(..) => {
+                "--listen and --controller-listen say where they are, --tls-cert who asks"
+            }
+            Failure::Process(_) => "`ulimit -a` shows what this user may have; fewer --nodes need less",
+        };
+        hint.to_owned()
     }
 }
 
@@ -95,11 +99,7 @@ impl From<SimulationError> for Failure {
 
 impl From<Failure> for crate::failure::Failure {
     fn from(failure: Failure) -> Self {
-        let told = Self::new(crate::failure::Exit::Failed, &failure);
-        match failure.hint() {
-            Some(hint) => told.hint(hint),
-            None => told,
-        }
+        Self::new(crate::failure::Exit::Failed, &failure).hint(failure.hint())
     }
 }
 
@@ -134,13 +134,15 @@ fn bind_hint(error: &BindError) -> String {
     }
 }
 
-/// The other messages name their way out themselves.
-fn open_hint(error: &OpenError) -> Option<String> {
+fn open_hint(error: &OpenError) -> &'static str {
     let blocked = match error {
         OpenError::Directory { .. } | OpenError::Format(FormatError::Unreadable { .. }) => true,
         OpenError::Sled { reason, .. } => reason.contains("ermission denied"),
         _ => false,
     };
-    let hint = "name a directory that you may write to with --data-dir, or try --ephemeral";
-    blocked.then(|| hint.to_owned())
+    if blocked {
+        "name a directory that you may write to with --data-dir, or try --ephemeral"
+    } else {
+        "--data-dir names another directory, and --ephemeral does without one"
+    }
 }

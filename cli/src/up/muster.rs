@@ -5,9 +5,8 @@ use std::path::Path;
 
 use muster_rpc::tls::TlsFlags;
 
-/// The usual places: where they are, a command need not say so.
-const STORE: &str = "127.0.0.1:7400";
-const CONTROLLER: &str = "127.0.0.1:7500";
+// The usual places: where they are, a command need not say so.
+use crate::connection::{CONTROLLER, STORE};
 
 /// A `muster` that asks this store and this controller.
 pub(super) struct Muster<'a> {

@@ -1,12 +1,15 @@
 //! Where Muster keeps what it must remember: a directory of the user's, or a temporary one.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use super::Failure;
+use crate::home;
+
+/// Not a variable of the flag: that would count as if it were said with each command, and contradict --ephemeral.
+const VARIABLE: &str = "MUSTER_UP_DATA_DIR";
 
 /// The data directory, with a room for each part that keeps something; a temporary one goes when this goes.
 #[derive(Debug)]
@@ -16,14 +19,15 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// A temporary directory, the one asked for, or the user's own.
+    /// A temporary directory, the one asked for, the one that the variable names, or the user's own.
     pub(crate) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
         if ephemeral {
             let directory = tempfile::Builder::new().prefix("muster-up-").tempdir();
             return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
         }
-        let own = || users_own(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
-        data_dir.map(Path::to_owned).or_else(own).map(Place::Kept).ok_or(Failure::NoHome)
+        let usual = || std::env::var_os(VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
+        let kept = data_dir.map(Path::to_owned).or_else(usual).or_else(home::state);
+        kept.map(Place::Kept).ok_or(Failure::NoHome)
     }
 
     /// The store's records.
@@ -66,34 +70,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Muster's room in the user's state directory.
-fn users_own(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    let absolute = |path: &PathBuf| path.is_absolute();
-    // The XDG specification wants relative paths ignored.
-    let state = state_home.map(PathBuf::from).filter(absolute);
-    let state = state.or_else(|| Some(PathBuf::from(home?).join(".local/state")).filter(absolute));
-    state.map(|state| state.join("muster"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_users_state_directory_is_found_or_missed() {
-        for (state_home, home, expected) in [
-            (Some("/s"), Some("/home/a"), Some("/s/muster")),
-            (None, Some("/home/a"), Some("/home/a/.local/state/muster")),
-            (Some(""), Some("/home/a"), Some("/home/a/.local/state/muster")),
-            (Some("s"), Some("/home/a"), Some("/home/a/.local/state/muster")),
-            (Some("/s"), None, Some("/s/muster")),
-            (None, Some(""), None),
-            (None, None, None),
-        ] {
-            let found = users_own(state_home.map(OsString::from), home.map(OsString::from));
-            assert_eq!(found.as_deref(), expected.map(Path::new), "{state_home:?} {home:?}");
-        }
-    }
 
     #[test]
     fn a_temporary_directory_goes_with_its_place() {

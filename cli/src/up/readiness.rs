@@ -53,10 +53,12 @@ impl Waiting {
         simulated: Option<(usize, watch::Receiver<usize>)>,
         own: Option<Key>,
     ) -> Result<Waiting, Failure> {
-        let unusable =
-            |error: &dyn std::fmt::Display| Failure::Unanswered(controller.to_owned(), error.to_string());
         let endpoints = StoreEndpoints::new([store]).with_tls(tls.cloned());
-        let client = StoreClient::connect(endpoints).map_err(|error| unusable(&error))?;
+        let client = StoreClient::connect(endpoints)
+            .map_err(|error| Failure::Unanswered("store", store.to_owned(), error.to_string()))?;
+        let unusable = |error: &dyn std::fmt::Display| {
+            Failure::Unanswered("controller", controller.to_owned(), error.to_string())
+        };
         let mut endpoint = Endpoint::from_shared(controller.to_owned()).map_err(|error| unusable(&error))?;
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.config()).map_err(|error| unusable(&error))?;
@@ -122,6 +124,19 @@ mod tests {
     use super::*;
     use crate::simulation::blueprint::Blueprint;
     use jiff::Timestamp;
+
+    #[tokio::test]
+    async fn who_cannot_be_asked_is_named() {
+        let good = "http://127.0.0.1:1";
+        for (store, controller, said) in [
+            ("ftp://a", good, "the store at ftp://a does"),
+            (good, "http://", "the controller at http:// does"),
+        ] {
+            let refused = Waiting::new((store, controller), None, None, None).err().unwrap();
+            assert!(refused.to_string().starts_with(said), "{refused}");
+            assert!(refused.hint().contains("--listen"), "{refused}");
+        }
+    }
 
     #[test]
     fn only_what_is_wrong_with_this_machine_is_told() {

@@ -13,8 +13,6 @@ use super::{Failure, Flags};
 use crate::simulation;
 use crate::simulation::blueprint::{Blueprint, REGION};
 
-/// What a renewal of a simulated machine lasts, as by default of a real one.
-const LEASE: Duration = Duration::from_secs(40);
 /// How long a simulated program takes to start or to stop.
 const MOMENT: Duration = Duration::from_secs(1);
 /// How long this machine's pods may take to end when their records are about to be removed.
@@ -95,12 +93,16 @@ pub(super) fn simulation(flags: &Flags, store: &str) -> Result<simulation::Setti
         .tls
         .client()
         .map_err(|error| Failure::Store(muster_store::config::ConfigError::from(error).into()))?;
+    // What a renewal lasts is what it would last for a real machine.
+    let agent = muster_agent::config::Flags::try_parse_from(["muster-agent", "--store", store])?;
+    let lease =
+        muster_agent::Config::try_from(&agent).map_err(|error| Failure::Agent(error.into()))?.lease_duration;
     let speed = flags.speed();
     Ok(simulation::Settings {
         blueprint: Blueprint { nodes: flags.nodes as usize, zones: flags.zones as usize },
         endpoints: StoreEndpoints::new([store]).with_tls(tls),
         listen: flags.simulation_listen,
-        lease_duration: speed.shorten(LEASE),
+        lease_duration: speed.shorten(lease),
         moment: speed.shorten(MOMENT),
     })
 }

@@ -17,7 +17,10 @@ type Answers<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 pub(crate) struct Script {
     pub(crate) fleet: pb::Fleet,
     pub(crate) explanation: pb::ExplainNodeResponse,
+    pub(crate) pod: pb::ExplainPodResponse,
     pub(crate) drain: Vec<pb::DrainNodeResponse>,
+    /// What it breaks a drain off with, instead of ending it.
+    pub(crate) ending: Option<Status>,
     /// What it refuses every call with.
     pub(crate) refusal: Option<Status>,
 }
@@ -28,8 +31,9 @@ pub(crate) enum Asked {
     Fleet,
     Watch(pb::WatchFleetRequest),
     Explain(String),
+    ExplainPod(pb::ExplainPodRequest),
     Cordon(pb::CordonNodeRequest),
-    Uncordon(String),
+    Uncordon(pb::UncordonNodeRequest),
     Drain(pb::DrainNodeRequest),
 }
 
@@ -102,6 +106,11 @@ impl FleetService for Actor {
         Ok(Response::new(self.script.explanation.clone()))
     }
 
+    async fn explain_pod(&self, request: Request<pb::ExplainPodRequest>) -> Answer<pb::ExplainPodResponse> {
+        self.note(Asked::ExplainPod(request.into_inner()))?;
+        Ok(Response::new(self.script.pod.clone()))
+    }
+
     async fn cordon_node(&self, request: Request<pb::CordonNodeRequest>) -> Answer<pb::CordonNodeResponse> {
         self.note(Asked::Cordon(request.into_inner()))?;
         Ok(Response::new(pb::CordonNodeResponse::default()))
@@ -111,12 +120,14 @@ impl FleetService for Actor {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Answer<pb::UncordonNodeResponse> {
-        self.note(Asked::Uncordon(request.into_inner().name))?;
+        self.note(Asked::Uncordon(request.into_inner()))?;
         Ok(Response::new(pb::UncordonNodeResponse::default()))
     }
 
     async fn drain_node(&self, request: Request<pb::DrainNodeRequest>) -> Answer<Self::DrainNodeStream> {
         self.note(Asked::Drain(request.into_inner()))?;
-        Ok(Response::new(answers(self.script.drain.clone())))
+        let told = self.script.drain.iter().cloned().map(Ok);
+        let told: Vec<_> = told.chain(self.script.ending.clone().map(Err)).collect();
+        Ok(Response::new(tokio_stream::iter(told)))
     }
 }

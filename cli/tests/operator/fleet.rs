@@ -72,6 +72,27 @@ async fn a_node_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_explained() {
+    let pod = pb::ExplainPodResponse {
+        namespace: "shop".to_owned(),
+        name: "web-1".to_owned(),
+        summary: "web-1: 0/1 nodes are available: 1 Insufficient cpu.".to_owned(),
+        obstacles: vec![pb::PodObstacle { reason: "Insufficient cpu".to_owned(), nodes: 1 }],
+        ..Default::default()
+    };
+    let (stage, controller) = stage(Script { pod, ..Script::default() }).await;
+    for (asked, namespace) in [("explain pod web-1 -n shop", "shop"), ("explain pod/web-1", "default")] {
+        let shown = stage.muster(asked).await.ok();
+        assert!(shown.starts_with("web-1: 0/1 nodes are available: 1 Insufficient cpu.\n\n"), "{shown}");
+        assert!(shown.contains("NODES   WHY\n1       Insufficient cpu\n"), "{shown}");
+        let request = pb::ExplainPodRequest { namespace: namespace.to_owned(), name: "web-1".to_owned() };
+        assert_eq!(controller.asked(), [Asked::ExplainPod(request)]);
+    }
+    let document = stage.muster("explain pod web-1 -o json").await.ok();
+    assert!(document.contains("\"reason\": \"Insufficient cpu\""), "{document}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
     let (stage, controller) = stage(Script::default()).await;
     let cordon = |name: &str, reason: &str| {
@@ -87,7 +108,12 @@ async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
         .await
         .ok();
     assert_eq!(stage.muster("uncordon -l rack=7").await.ok(), "node/c uncordoned\n");
-    assert_eq!(controller.asked(), [Asked::Uncordon("c".to_owned())]);
+    let uncordon = |reason: &str| {
+        Asked::Uncordon(pb::UncordonNodeRequest { name: "c".to_owned(), reason: reason.to_owned() })
+    };
+    assert_eq!(controller.asked(), [uncordon("muster uncordon by eva")]);
+    stage.muster("uncordon c --reason mended").await.ok();
+    assert_eq!(controller.asked(), [uncordon("mended")]);
     let complaint = stage.muster("cordon").await.refused(2);
     assert!(complaint.contains("no nodes are named"), "{complaint}");
 }
@@ -100,6 +126,7 @@ fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
         action: action.to_owned(),
         state: state.to_owned(),
         reason: reason.to_owned(),
+        retry_at: None,
     }
 }
 
@@ -160,6 +187,29 @@ async fn a_plan_names_what_is_in_the_way_and_does_nothing() {
     assert!(request.plan_only);
     assert_eq!(request.options, Some(pb::DrainOptions::default()));
     assert_eq!((request.timeout, request.reason.as_str()), (None, "muster drain by eva"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_ends_early_says_how_to_go_on() {
+    let web = || vec![pod("web-1", "Evict", "Waiting", "")];
+    let refusal = vec![told("Refused", "refused: shop/loner is managed by nothing", web())];
+    let (stage, _controller) = stage(Script { drain: refusal, ..Script::default() }).await;
+    let complaint = stage.muster("drain worker-1").await.refused(4);
+    assert!(complaint.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{complaint}");
+    assert!(complaint.contains("the node stays cordoned, `muster uncordon worker-1`"), "{complaint}");
+
+    let drain = vec![told("Draining", "", web())];
+    for ending in [None, Some(Status::unavailable("the controller stops; the drain goes on"))] {
+        let reason = ending.as_ref().map(|status| status.message().to_owned()).unwrap_or_default();
+        let (stage, _controller) =
+            self::stage(Script { drain: drain.clone(), ending, ..Script::default() }).await;
+        let complaint = stage.muster("drain worker-1").await.refused(6);
+        assert!(complaint.contains(&reason), "{complaint}");
+        assert!(
+            complaint.contains("hint: the drain goes on: the same command follows it again"),
+            "{complaint}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

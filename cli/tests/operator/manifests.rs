@@ -81,6 +81,25 @@ async fn applying_sets_what_is_named_and_leaves_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_go_with_the_record_there_is_says_how_to_remove_it() {
+    let stage = Stage::with_store().await;
+    let budget = |spec: &str| {
+        let selector = "selector: {matchLabels: {app: web}}";
+        format!(
+            "{{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {{name: web}}, spec: {{{selector}, {spec}}}}}"
+        )
+    };
+    stage.piped("apply -f -", &budget("minAvailable: 1")).await.ok();
+    let complaint = stage.piped("apply -f -", &budget("maxUnavailable: 1")).await.refused(4);
+    assert!(complaint.contains("must not be given together with minAvailable"), "{complaint}");
+    assert!(complaint.contains("`minAvailable: null`"), "{complaint}");
+    let both = stage.piped("apply -f -", &budget("maxUnavailable: 1, minAvailable: 1")).await.refused(4);
+    assert!(!both.contains("null"), "that is the manifest's own fault: {both}");
+    let moved = stage.piped("apply -f -", &budget("maxUnavailable: 1, minAvailable: null")).await.ok();
+    assert_eq!(moved, "budget/web configured\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_of_what_changed_meanwhile_is_refused_and_an_unedited_one_is_not() {
     let stage = Stage::with_store().await;
     stage.piped("apply -f -", &sample("node.yaml")).await.ok();

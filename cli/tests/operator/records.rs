@@ -98,6 +98,12 @@ async fn records_are_selected_by_name_label_and_field() {
         let answer = stage.muster(asked).await;
         assert_eq!((answer.code, answer.out.as_str(), answer.err.as_str()), (0, "", said), "{asked}");
     }
+    for asked in
+        ["node worker-1 -l a=b", "node/worker-1 -l a=b", "node/worker-1 --field-selector a=b", "pod/web-1 -A"]
+    {
+        let complaint = stage.muster(&format!("get {asked}")).await.refused(2);
+        assert!(complaint.contains("names cannot be combined with selectors"), "{asked}: {complaint}");
+    }
     let event = stage.muster("get events -o name").await.ok();
     let event = event.trim().strip_prefix("event/").unwrap();
     assert!(stage.muster(&format!("get event {event} -o yaml")).await.ok().contains("reason: NodeNotReady"));
@@ -143,7 +149,8 @@ async fn wrong_questions_are_refused_with_a_way_out() {
         ("delete pod web-1 -n shop --force --grace-period 5", 2, "--force leaves no time"),
         ("delete node nix", 3, "nix does not exist"),
         ("delete node", 2, "no nodes are named"),
-        ("explain pod web-1", 2, "pods are not explained"),
+        ("explain lease worker-1", 2, "leases are not explained"),
+        ("explain pod", 2, "which pod?"),
     ] {
         let complaint = stage.muster(asked).await.refused(code);
         assert!(complaint.contains(said), "{asked}: {complaint}");
@@ -151,7 +158,6 @@ async fn wrong_questions_are_refused_with_a_way_out() {
     for (asked, said) in [
         ("get machines", "the kinds are nodes, leases, pods, events and budgets"),
         ("get nodes -o table", "possible values: wide, json, yaml, name"),
-        ("get nodes a -l b=c", "cannot be used with"),
         ("delete", "required"),
         ("nix", "unrecognized subcommand"),
     ] {

@@ -49,6 +49,15 @@ impl Said {
     }
 }
 
+impl Said {
+    /// The complaint of a command whose arguments do not go together.
+    pub(crate) fn refused_by_arguments(self) -> String {
+        assert_eq!(self.code, 2, "{}{}", self.out, self.err);
+        assert!(self.err.contains("cannot be used with"), "{}", self.err);
+        self.err
+    }
+}
+
 impl Stage {
     /// Nothing runs.
     pub(crate) fn empty() -> Stage {

@@ -33,8 +33,17 @@ async fn there_is_a_page_of_the_manual_for_every_command() {
     let pages = std::fs::read_dir(stage.path("pages")).unwrap().map(|page| page.unwrap().file_name());
     let pages: Vec<String> = pages.map(|name| name.into_string().unwrap()).collect();
     assert!(!pages.iter().any(|name| name.contains("-help")), "{pages:?}");
-    let whole = std::fs::read_to_string(stage.path("pages/muster.1")).unwrap();
-    assert!(whole.contains("Exit codes"), "{whole}");
+    for (page, said) in [
+        ("muster.1", "Exit codes"),
+        ("muster-store.1", r"data\-dir"),
+        ("muster-store-backup.1", "FILE"),
+        ("muster-controller.1", r"node\-monitor\-grace\-period"),
+        ("muster-cloud-inventory.1", "inventory"),
+        ("muster-agent.1", r"state\-dir"),
+    ] {
+        let text = std::fs::read_to_string(stage.path("pages").join(page)).unwrap();
+        assert!(text.contains(said), "{page} has no {said}: {text}");
+    }
     let complaint = stage.muster("manual /proc/nix").await.refused(1);
     assert!(complaint.contains("/proc/nix"), "{complaint}");
 }

@@ -10,8 +10,9 @@ use muster_proto::wellknown::taint as keys;
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
-use super::{count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason};
-use crate::collection::Prospect;
+use super::{
+    collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
+};
 use crate::core::{Core, Stance};
 use crate::drain::progress::ProgressState;
 use crate::eviction::stay::{Stay, judge};
@@ -25,7 +26,7 @@ use crate::zones::{Place, is_health_taint};
 
 /// The account of a node; `None` if there is none of that name.
 pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
-    let node = core.world().node(name.as_str())?;
+    let Some(node) = core.world().node(name.as_str()) else { return missed(core, name, now) };
     let ready = node.condition(types::READY).map(|ready| ready.status);
     let mut account = pb::ExplainNodeResponse {
         name: name.to_string(),
@@ -43,7 +44,8 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
         return Some(account);
     };
     let view = View { core, rooms, node, ready, place, now };
-    let silence = rooms.health.silence(name, core.policy());
+    let silence =
+        core.world().number(name.as_str()).and_then(|number| rooms.health.silence(number, core.policy()));
     let marking = view.marking(silence);
     let taint = view.taint();
     account.summary = view.summary(silence, &taint);
@@ -56,6 +58,51 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
     account.explanations =
         [marking, taint].into_iter().chain(others).map(|told| explanation(told, now)).collect();
     Some(account)
+}
+
+/// The account of a node that is not there, if pods name it all the same.
+fn missed(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+    let rooms = core.rooms().filter(|_| core.stance() == Stance::Judging)?;
+    let told = collection(rooms, name, now)?;
+    let pods: Vec<pb::PodExplanation> =
+        core.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
+    Some(pb::ExplainNodeResponse {
+        name: name.to_string(),
+        summary: format!("There is no node {name}, but {} pods name it.", pods.len()),
+        explanations: vec![explanation(told, now)],
+        pods,
+        as_of: stamp(now, now.mono),
+        ..pb::ExplainNodeResponse::default()
+    })
+}
+
+fn orphan(pod: &Pod, told: &Explanation, now: Now) -> pb::PodExplanation {
+    pb::PodExplanation {
+        decision: "Leaves".to_owned(),
+        reason: told.reason.clone(),
+        earliest_eviction: told.earliest.and_then(|at| stamp(now, at.max(now.mono))),
+        ..named(pod)
+    }
+}
+
+/// An explanation that does not say yet what becomes of the pod.
+fn named(pod: &Pod) -> pb::PodExplanation {
+    let key = Key::of(pod);
+    pb::PodExplanation {
+        namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+        name: key.name.to_string(),
+        uid: uid(&pod.meta).to_string(),
+        ..pb::PodExplanation::default()
+    }
+}
+
+/// When a pod has to leave its node; `None` if it has none, or that is not there.
+pub(super) fn stay(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<pb::PodExplanation> {
+    let name = pod.spec.node_name.as_ref()?;
+    let node = core.world().node(name.as_str())?;
+    let ready = node.condition(types::READY).map(|ready| ready.status);
+    let view = View { core, rooms, node, ready, place: rooms.zones.place_of(name)?, now };
+    Some(view.pod(pod, &view.taint()))
 }
 
 /// What an account of one node is made from.
@@ -165,20 +212,11 @@ impl View<'_> {
     fn others(&self) -> Vec<Explanation> {
         let mut told = vec![self.schedule()];
         told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
-        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, self.now)));
+        let hold_until = self.rooms.hold.until;
+        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)));
         told.extend(self.drain());
-        told.extend(self.collection());
+        told.extend(collection(self.rooms, &self.node.meta.name, self.now));
         told
-    }
-
-    /// Whether its pods are removed without its word.
-    fn collection(&self) -> Option<Explanation> {
-        let Prospect::OutOfService { at } = self.rooms.collection.explain_node(self.node.meta.name.as_str())
-        else {
-            return None;
-        };
-        let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its word.";
-        Some(Explanation::new("CollectPods", "Due", reason).earliest(at))
     }
 
     /// Whether new pods come.
@@ -211,7 +249,10 @@ impl View<'_> {
             ProgressState::Draining => "Waiting",
             _ => "Refused",
         };
+        // Blocked pods are asked for again then.
+        let retry_at = progress.pods.iter().filter_map(|pod| pod.retry_at).min();
         let told = Explanation::new("Drain", state, progress.message)
+            .earliest(retry_at)
             .input("requestedBy", &drain.requested_by)
             .input("reason", &drain.reason);
         Some(match drain.deadline {
@@ -239,13 +280,7 @@ impl View<'_> {
     /// When a pod has to leave, and what decides that.
     fn pod(&self, pod: &Pod, taint: &Explanation) -> pb::PodExplanation {
         let key = Key::of(pod);
-        let mut told = pb::PodExplanation {
-            namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
-            name: key.name.to_string(),
-            uid: uid(&pod.meta).to_string(),
-            decision: "Stays".to_owned(),
-            ..pb::PodExplanation::default()
-        };
+        let mut told = pb::PodExplanation { decision: "Stays".to_owned(), ..named(pod) };
         if pod.meta.is_deleting() {
             told.decision = "Leaving".to_owned();
             told.reason = "It is being deleted; its agent has to confirm that it has stopped.".to_owned();

@@ -40,16 +40,22 @@ impl Cloud {
     }
 
     /// Whether the node will be deleted for want of a machine, and why it has the taints of the cloud.
-    pub fn explain(&self, node: &Node, now: Now) -> Vec<Explanation> {
+    pub fn explain(&self, node: &Node, hold_until: Mono, now: Now) -> Vec<Explanation> {
         let taints = [self.explain_off(node), self.explain_undescribed(node)];
-        std::iter::once(self.explain_deletion(node, now)).chain(taints.into_iter().flatten()).collect()
+        let deletion = self.explain_deletion(node, hold_until, now);
+        std::iter::once(deletion).chain(taints.into_iter().flatten()).collect()
     }
 
-    fn explain_deletion(&self, node: &Node, now: Now) -> Explanation {
+    fn explain_deletion(&self, node: &Node, hold_until: Mono, now: Now) -> Explanation {
         let suspect = node.meta.uid.and_then(|uid| self.suspects.nodes.get(&uid));
         let (state, reason, earliest) = match suspect {
             _ if node.meta.deletion_timestamp.is_some() => {
                 ("Done", "the node is being deleted".to_owned(), None)
+            }
+            Some(suspect) if now.mono < hold_until && suspect.last != Verdict::Deleted => {
+                let left = self.suspects.settings.confirmations.get().saturating_sub(suspect.denials).max(1);
+                let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+                ("Paused", reason, Some(hold_until + self.suspects.settings.period * (left - 1)))
             }
             Some(suspect) => self.prospects(suspect, now),
             None if node.is_ready() => {
@@ -83,6 +89,13 @@ impl Cloud {
             Verdict::Denied if suspect.is_held_back => {
                 let why = self.suspects.why_held_back();
                 ("Paused", format!("the machine does not exist, but {why}"), brake.lets_go_at(now.mono))
+            }
+            Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
+                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being asked");
+                let reason = format!(
+                    "the machine does not exist, but how many nodes were deleted before is not known yet: {why}"
+                );
+                ("Waiting", reason, None)
             }
             Verdict::Denied if denials >= wanted => {
                 ("Due", "the machine does not exist".to_owned(), Some(now.mono))

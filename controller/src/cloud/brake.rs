@@ -9,20 +9,34 @@ use muster_rpc::clock::Mono;
 pub(super) struct Brake {
     limit: usize,
     period: Duration,
-    /// When deletions were known to have happened, oldest first; those that still count.
-    done: VecDeque<Mono>,
+    /// Until when deletions count that are known to have happened, oldest first.
+    until: VecDeque<Mono>,
     under_way: usize,
 }
 
 impl Brake {
     pub(super) fn new(limit: u32, period: Duration) -> Brake {
-        Brake { limit: limit as usize, period, done: VecDeque::new(), under_way: 0 }
+        Brake { limit: limit as usize, period, until: VecDeque::new(), under_way: 0 }
+    }
+
+    /// What the store remembers: until when deletions count, oldest first.
+    pub(super) fn remember(&mut self, until: Vec<Mono>) {
+        self.until = until.into();
+    }
+
+    /// Until when the deletions count that do now, oldest first.
+    pub(super) fn counting(&self, now: Mono) -> impl Iterator<Item = Mono> {
+        self.until.range(self.over(now)..).copied()
+    }
+
+    /// How many of those that are known count no more.
+    fn over(&self, now: Mono) -> usize {
+        self.until.partition_point(|&until| until <= now)
     }
 
     /// Deletions that count against the limit now.
     pub(super) fn used(&self, now: Mono) -> usize {
-        let over = self.done.partition_point(|&done| done + self.period <= now);
-        self.done.len() - over + self.under_way
+        self.until.len() - self.over(now) + self.under_way
     }
 
     pub(super) fn is_on(&self, now: Mono) -> bool {
@@ -33,8 +47,7 @@ impl Brake {
     pub(super) fn lets_go_at(&self, now: Mono) -> Option<Mono> {
         // As many as are too many must run out first.
         let too_many = (self.used(now) + 1).checked_sub(self.limit)?;
-        let over = self.done.partition_point(|&done| done + self.period <= now);
-        too_many.checked_sub(1).and_then(|i| self.done.get(over + i)).map(|&done| done + self.period)
+        too_many.checked_sub(1).and_then(|i| self.until.get(self.over(now) + i)).copied()
     }
 
     pub(super) fn begin(&mut self) {
@@ -49,10 +62,8 @@ impl Brake {
     /// A deletion that was begun happened, or may have: at some time until now.
     pub(super) fn finish(&mut self, now: Mono) {
         self.under_way -= 1;
-        while self.done.front().is_some_and(|&done| done + self.period <= now) {
-            self.done.pop_front();
-        }
-        self.done.push_back(now);
+        self.until.drain(..self.over(now));
+        self.until.push_back(now + self.period);
     }
 }
 

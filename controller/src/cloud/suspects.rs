@@ -13,6 +13,7 @@ use muster_proto::node::Node;
 use muster_rpc::clock::Mono;
 
 use super::brake::Brake;
+use super::memory::Memory;
 use super::{Due, Settings, is_marked_off};
 use crate::plan::{Action, Answer, CloudQuestion, Failure, Plan, Room, Subject, event, node_event, uid};
 use crate::time::Now;
@@ -22,6 +23,7 @@ use crate::world::World;
 pub(super) struct Suspects {
     pub(super) settings: Settings,
     pub(super) brake: Brake,
+    pub(super) memory: Memory,
     pub(super) nodes: HashMap<Uid, Suspect>,
     /// How many suspects are held back.
     pub(super) held_back: usize,
@@ -62,6 +64,9 @@ pub(super) enum Verdict {
 enum Step {
     Exists,
     Shutdown,
+    /// Write down that it is about to be deleted.
+    Note,
+    /// It is written down: the brake counts it until it is known not to have happened.
     Delete,
     /// A question whose answer no longer matters.
     Moot,
@@ -72,6 +77,7 @@ impl Suspects {
         Suspects {
             settings,
             brake: Brake::new(settings.delete_limit, settings.delete_period),
+            memory: Memory::new(&settings),
             nodes: HashMap::new(),
             held_back: 0,
             due: BTreeSet::new(),
@@ -116,11 +122,32 @@ impl Suspects {
             self.due.remove(&(suspect.due, suspect.name, uid));
             self.held_back -= usize::from(suspect.is_held_back);
         }
-        self.next.take_if(|(next, _)| *next == uid);
+        self.next.take_if(|(next, step)| *next == uid && *step != Step::Delete);
         if let Some((busy, step @ (Step::Exists | Step::Shutdown))) = &mut self.step
             && *busy == uid
         {
             *step = Step::Moot;
+        }
+    }
+
+    /// Asks the store what it remembers of the brake, if that is not known.
+    pub(super) fn recall(&mut self, now: Mono, plan: &mut Plan) {
+        self.memory.recall(now, plan);
+    }
+
+    /// What the store remembers, or whether it has taken note.
+    pub(super) fn settle_memory(&mut self, result: &Result<Answer, Failure>, now: Now) {
+        if self.memory.is_reading() {
+            if let Some(until) = self.memory.read(result, now) {
+                self.brake.remember(until);
+            }
+        } else if let Some((uid, _)) = self.step.take_if(|(_, step)| *step == Step::Note) {
+            if self.memory.wrote(result, now) {
+                self.next = Some((uid, Step::Delete));
+            } else {
+                // The cloud is asked again, and by then we know more.
+                self.brake.cancel();
+            }
         }
     }
 
@@ -156,7 +183,8 @@ impl Suspects {
             Some((_, Step::Exists)) => self.settle_exists(uid, result),
             Some((_, Step::Shutdown)) => return self.settle_shutdown(uid, result, world),
             Some((_, Step::Delete)) => self.settle_deletion(uid, result, now),
-            Some((_, Step::Moot)) | None => {}
+            // Notes are settled apart from what is said of nodes.
+            Some((_, Step::Note | Step::Moot)) | None => {}
         }
         false
     }
@@ -169,7 +197,7 @@ impl Suspects {
                 suspect.last = Verdict::Denied;
                 suspect.denials = suspect.denials.saturating_add(1);
                 if suspect.denials >= self.settings.confirmations.get() {
-                    self.next = Some((uid, Step::Delete));
+                    self.next = Some((uid, Step::Note));
                 }
                 return;
             }
@@ -215,10 +243,17 @@ impl Suspects {
     }
 
     fn follow_up(&mut self, uid: Uid, step: Step, world: &World, now: Now, plan: &mut Plan) {
-        if step != Step::Delete {
-            return self.propose(uid, step, world, plan);
+        match step {
+            Step::Note => self.condemn(uid, world, now, plan),
+            Step::Delete => self.delete(uid, world, plan),
+            step => self.propose(uid, step, world, plan),
         }
-        let Some(node) = self.node(uid, world) else { return };
+    }
+
+    /// Has the deletion of a node written down, unless the brake is on.
+    fn condemn(&mut self, uid: Uid, world: &World, now: Now, plan: &mut Plan) {
+        // If the brake is not known the node comes up again with the next answer.
+        let Some(node) = self.node(uid, world).filter(|_| self.memory.is_known()) else { return };
         if self.brake.is_on(now.mono) {
             if self.hold_back(uid, true) {
                 let (name, why) = (&node.meta.name, self.why_held_back());
@@ -228,11 +263,21 @@ impl Suspects {
             return;
         }
         self.hold_back(uid, false);
+        let (subject, action) = self.memory.note(self.brake.counting(now.mono), now);
         self.brake.begin();
+        plan.propose(Room::Cloud, subject, action, "a node is about to be deleted on the cloud's word");
+        self.step = Some((uid, Step::Note));
+    }
+
+    fn delete(&mut self, uid: Uid, world: &World, plan: &mut Plan) {
+        // If it was Ready meanwhile, what the cloud said before does not count.
+        let is_denied = |suspect: &Suspect| suspect.denials >= self.settings.confirmations.get();
+        let node = self.node(uid, world).filter(|_| self.nodes.get(&uid).is_some_and(is_denied));
+        let Some(node) = node else { return self.brake.cancel() };
         let message =
             format!("Deleting node {} because its machine does not exist in the cloud", node.meta.name);
         plan.tell(event(node, EventType::Normal, "DeletingNode", message));
-        self.propose(uid, step, world, plan);
+        self.propose(uid, Step::Delete, world, plan);
     }
 
     fn propose(&mut self, uid: Uid, step: Step, world: &World, plan: &mut Plan) {
@@ -245,7 +290,7 @@ impl Suspects {
                 Action::DeleteNode { version: node.meta.resource_version },
                 "its machine does not exist in the cloud",
             ),
-            Step::Moot => return,
+            Step::Note | Step::Moot => return,
         };
         plan.propose(Room::Cloud, Subject::of_node(node), action, why);
         self.step = Some((uid, step));

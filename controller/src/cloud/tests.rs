@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 
 use muster_proto::condition::ConditionStatus::{self, False, True, Unknown};
+use muster_proto::lease::Lease;
 use muster_proto::node::{AddressType, NodeAddress};
 use muster_proto::wellknown::label;
 
 use super::*;
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Proposal};
 use crate::samples::{NodeSample, at, node};
+use crate::world::Change;
 
 mod brake;
 mod newcomers;
@@ -47,26 +49,58 @@ struct Fleet {
     machines: BTreeMap<&'static str, Machine>,
     version: u64,
     now: Now,
+    /// Until when nobody may be deleted.
+    hold_until: Mono,
     /// What was asked and done, `question node`, in order.
     done: Vec<String>,
     /// `reason node` of everything told.
     told: Vec<String>,
     /// What a deletion comes to, if not to one.
     refusal: Option<Failure>,
+    /// What the store remembers of the brake.
+    memory: Option<Lease>,
 }
 
 impl Fleet {
     fn new(settings: Settings) -> Fleet {
-        Fleet {
+        let mut fleet = Fleet {
             world: World::new(),
             cloud: Cloud::new(settings),
             machines: BTreeMap::new(),
             version: 0,
             now: at(0),
+            hold_until: at(0).mono,
             done: Vec::new(),
             told: Vec::new(),
             refusal: None,
+            memory: None,
+        };
+        // There is nothing to remember yet, and that is known.
+        fleet.settle();
+        fleet
+    }
+
+    /// Another controller takes over.
+    fn take_over(&mut self) {
+        self.cloud = Cloud::new(self.cloud.suspects.settings);
+        for node in self.world.nodes().cloned().collect::<Vec<_>>() {
+            self.observe(&[Delta::Node(Change { old: None, new: Some(node) })]);
         }
+    }
+
+    /// What the store makes of a proposal about its memory.
+    fn remember(&mut self, action: &Action) -> Result<Answer, Failure> {
+        if let Action::WriteLease(lease) = action {
+            let held = self.memory.as_ref().map_or(0, |lease| lease.meta.resource_version);
+            if held != lease.meta.resource_version {
+                return Err(Failure::Conflict);
+            }
+            self.version += 1;
+            let mut lease = Lease::clone(lease);
+            lease.meta.resource_version = self.version;
+            self.memory = Some(lease);
+        }
+        self.memory.clone().map(|lease| Answer::Lease(Box::new(lease))).ok_or(Failure::Gone)
     }
 
     fn put(&mut self, node: NodeSample) {
@@ -94,7 +128,7 @@ impl Fleet {
 
     fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.cloud.decide(&self.world, self.now, &mut plan);
+        self.cloud.decide(&self.world, self.hold_until, self.now, &mut plan);
         self.told.extend(plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name)));
         assert!(plan.wake_at.is_none_or(|at| at > self.now.mono), "a wake in the past is a busy loop");
         plan
@@ -136,7 +170,7 @@ impl Fleet {
     }
 
     fn perform(&mut self, proposal: &Proposal) -> Result<Answer, Failure> {
-        let Subject::Node(name, _) = &proposal.subject else { panic!("a cloud knows no pods") };
+        let Subject::Node(name, _) = &proposal.subject else { return self.remember(&proposal.action) };
         let machine = self.machines.get(name.as_str()).cloned();
         let (word, result) = match &proposal.action {
             Action::AskCloud { question: CloudQuestion::Exists, .. } => {
@@ -190,7 +224,7 @@ impl Fleet {
     }
 
     fn explain(&self, name: &str) -> Vec<(&'static str, &'static str, String)> {
-        let explanations = self.cloud.explain(self.world.node(name).unwrap(), self.now);
+        let explanations = self.cloud.explain(self.world.node(name).unwrap(), self.hold_until, self.now);
         explanations.into_iter().map(|it| (it.action, it.state, it.reason)).collect()
     }
 }
@@ -276,10 +310,32 @@ fn a_record_that_outlives_its_deletion_is_deleted_once() {
     fleet.put(node("a"));
     let asked = fleet.decide().proposals.remove(0);
     fleet.answer(&asked, gone());
+    let note = fleet.decide().proposals.remove(0);
+    let noted = fleet.perform(&note);
+    fleet.answer(&note, noted);
     let deletion = fleet.decide().proposals.remove(0);
     assert!(matches!(deletion.action, Action::DeleteNode { .. }));
     fleet.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
     fleet.run_until(60);
     assert!(fleet.done.is_empty(), "it has a finalizer, and its next version is late");
     assert_eq!(fleet.explain("a")[0].1, "Done");
+}
+
+#[test]
+fn newcomers_are_described_while_nobody_may_be_deleted() {
+    let mut fleet = Fleet::new(credulous());
+    fleet.hold_until = at(40).mono;
+    let described =
+        Ok(Answer::Machine(Box::new(CloudMachine { zone: "z".to_owned(), ..CloudMachine::default() })));
+    fleet.machines.insert("new", Machine { metadata: described, ..machine() });
+    fleet.put(node("new").ready(True).taint("node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"));
+    fleet.put(node("lost").ready(Unknown));
+    fleet.run_until(1);
+    assert_eq!((fleet.taints("new"), fleet.done.join(", ")), (String::new(), "metadata new".to_owned()));
+    let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+    assert_eq!(fleet.explain("lost"), [("DeleteNode", "Paused", reason)]);
+    fleet.run_until(39);
+    assert!(fleet.has("lost"));
+    fleet.run_until(40);
+    assert!(!fleet.has("lost"));
 }

@@ -1,6 +1,7 @@
 //! Scenarios of the whole judgement on virtual time.
 
 mod accounts;
+mod drains;
 mod evictions;
 mod health;
 mod notes;

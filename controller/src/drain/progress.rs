@@ -8,7 +8,7 @@ use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use super::filters::{DrainPlan, PlannedPod, PodAction, plan};
-use super::standing::Standing;
+use super::standing::{Standing, tell_coming};
 use super::{Drains, under_way};
 use crate::time::Now;
 use crate::world::World;
@@ -104,7 +104,10 @@ impl Drains {
             }
             DrainState::Draining => match refusal {
                 Some(refusal) => (ProgressState::Refused, refusal),
-                None => (ProgressState::Draining, tell_counts(&pods)),
+                None => {
+                    let coming = self.nodes.get(node).map_or(0, |drain| drain.coming);
+                    (ProgressState::Draining, tell_counts(&pods, coming))
+                }
             },
         };
         Some(DrainProgress { state, message, pods })
@@ -161,14 +164,15 @@ fn tell_plan(plan: &DrainPlan) -> String {
     format!("{going} of {} pods would go", plan.pods.len())
 }
 
-fn tell_counts(pods: &[PodProgress]) -> String {
+fn tell_counts(pods: &[PodProgress], coming: usize) -> String {
     let count = |state| pods.iter().filter(|pod| pod.state == state).count();
     let [waiting, blocked, stopping, gone] =
         [PodState::Waiting, PodState::Blocked, PodState::Stopping, PodState::Gone].map(count);
     let left = waiting + blocked + stopping;
-    format!(
+    let told = format!(
         "{left} pods have still to go: {waiting} waiting, {blocked} blocked, {stopping} stopping; {gone} gone"
-    )
+    );
+    if coming == 0 { told } else { format!("{told}; {}", tell_coming(coming)) }
 }
 
 impl fmt::Display for ProgressState {

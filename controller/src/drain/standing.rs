@@ -150,6 +150,12 @@ impl Going<'_> {
     }
 }
 
+/// What is still to be seen of pods that were placed before the node was cordoned.
+pub(super) fn tell_coming(coming: usize) -> String {
+    let pods = if coming == 1 { "1 pod is".to_owned() } else { format!("{coming} pods are") };
+    format!("{pods} being bound to the node, chosen before it was cordoned")
+}
+
 impl Stand<'_> {
     /// How the drain ends, if this is its end.
     pub(super) fn end(&self, drain: &UnderWay, node: &Node, now: Now) -> Option<End> {
@@ -157,12 +163,12 @@ impl Stand<'_> {
             (DrainState::Failed, "cancelled: the node was uncordoned".to_owned())
         } else if let Some(refusal) = self.plan.refusal() {
             (DrainState::Failed, refusal)
-        } else if self.going.is_empty() {
+        } else if self.going.is_empty() && drain.coming == 0 {
             (DrainState::Complete, self.tell_complete())
         } else if drain.deadline.is_some_and(|at| now.mono >= at) {
-            (DrainState::Failed, format!("the deadline has passed and {}", self.tell_left()))
-        } else if self.going.iter().all(Going::is_blocked_for_good) {
-            (DrainState::Failed, format!("the store refuses to let them go and {}", self.tell_left()))
+            (DrainState::Failed, format!("the deadline has passed and {}", self.tell_left(drain.coming)))
+        } else if !self.going.is_empty() && self.going.iter().all(Going::is_blocked_for_good) {
+            (DrainState::Failed, format!("the store refuses to let them go and {}", self.tell_left(0)))
         } else {
             return None;
         };
@@ -192,7 +198,10 @@ impl Stand<'_> {
         message
     }
 
-    fn tell_left(&self) -> String {
+    fn tell_left(&self, coming: usize) -> String {
+        if self.going.is_empty() {
+            return tell_coming(coming);
+        }
         let left = name_some(self.going.iter().map(Going::tell)).unwrap_or_default();
         let pods = if self.going.len() == 1 {
             "1 pod is".to_owned()

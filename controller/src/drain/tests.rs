@@ -35,6 +35,8 @@ struct Site {
     /// How long after it was asked to the agent has stopped a pod; `None` means never.
     stops_after: Option<u64>,
     stops: Vec<(u64, Key)>,
+    /// How many pods are being bound to the node.
+    coming: usize,
     /// What was proposed, as `seconds verb pod`.
     log: Vec<String>,
     events: Vec<String>,
@@ -52,6 +54,7 @@ impl Site {
             refusals: BTreeMap::new(),
             stops_after: Some(1000),
             stops: Vec::new(),
+            coming: 0,
             log: Vec::new(),
             events: Vec::new(),
             wake_at: None,
@@ -106,16 +109,16 @@ impl Site {
         let deadline = timeout.map(|seconds| requested_at + SignedDuration::from_secs(seconds as i64));
         let drain = Drain { requested_at, deadline, options, ..drain(0) };
         let node = super::intent::request_drain(&self.node(), drain);
-        self.put_node(node);
+        self.put_node(node.unwrap());
     }
 
     fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.drains.decide(&self.world, self.now(), &mut plan);
+        self.drains.decide(&self.world, |_| self.coming, self.now(), &mut plan);
         self.wake_at = plan.wake_at;
         self.events.extend(plan.events.iter().map(|event| format!("{}: {}", event.reason, event.message)));
         let mut again = Plan::default();
-        self.drains.decide(&self.world, self.now(), &mut again);
+        self.drains.decide(&self.world, |_| self.coming, self.now(), &mut again);
         assert_eq!(again.proposals, [], "nothing is proposed twice");
         plan
     }

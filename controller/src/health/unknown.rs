@@ -41,6 +41,12 @@ pub fn mark(node: &Node, now: Now) -> Option<Node> {
     Some(marked)
 }
 
+/// Whether a record says that its node, which once reported, is not heard any more.
+pub fn is_marked(node: &Node) -> bool {
+    let ready = node.condition(types::READY);
+    ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown && ready.reason == STOPPED)
+}
+
 #[cfg(test)]
 mod tests {
     use muster_proto::condition::ConditionStatus::{False, True, Unknown};

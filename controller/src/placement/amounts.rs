@@ -31,6 +31,11 @@ impl Amounts {
         Amounts { usual, others: others.map(|(name, &amount)| (name.clone(), bounded(amount))).collect() }
     }
 
+    /// The resources that there can be some of here, the usual ones first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        USUAL.into_iter().chain(self.others.keys().map(String::as_str))
+    }
+
     pub(super) fn add(&mut self, more: &Amounts) {
         for (held, more) in self.usual.iter_mut().zip(&more.usual) {
             *held = held.add(more).expect("sums of bounded amounts do not overflow");

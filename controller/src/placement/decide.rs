@@ -73,7 +73,7 @@ impl Placement {
                 return;
             }
             let Some((line, place, demand)) = self.queue.next() else { return };
-            match self.fleet.choose(&demand, &mut looks) {
+            match self.rankings.choose(&self.fleet, &demand, &mut looks) {
                 Ok(node) => {
                     self.queue.placed(line, &place);
                     self.fleet.take(&node, &demand.claim);

@@ -22,12 +22,18 @@ const BALANCED: i64 = 1;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) name: &'a Name,
+    pub(super) class: Class,
+    /// The aspects that need no comparison with the others.
+    pub(super) alone: i64,
+}
+
+/// The aspects under which a node is as good as others are bad. Of nodes of one class the best alone is the best.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class {
     /// Soft taints that the pod does not tolerate.
     taints: i64,
     /// The weights of the pod's wishes that it grants.
     granted: i64,
-    /// The aspects that need no comparison with the others.
-    alone: i64,
 }
 
 impl<'a> Candidate<'a> {
@@ -44,27 +50,33 @@ impl<'a> Candidate<'a> {
         if !demand.claim.load.is_zero() {
             alone += BALANCED * balanced(facts.capacity, taken.load.plus(demand.claim.load));
         }
-        Candidate {
-            name,
+        let class = Class {
             taints: i64::try_from(taints).unwrap_or(i64::MAX),
             granted: granted.map(|wish| i64::from(wish.weight)).sum(),
-            alone,
-        }
-    }
-
-    /// How good the node is beside others, the worst of whom have so many taints and the best grant so much.
-    fn total(&self, most_taints: i64, most_granted: i64) -> i64 {
-        let share = |part: i64, of: i64| if of > 0 { part * BEST / of } else { 0 };
-        let few_taints = BEST - share(self.taints, most_taints);
-        FEW_TAINTS * few_taints + PREFERRED * share(self.granted, most_granted) + self.alone
+        };
+        Candidate { name, class, alone }
     }
 }
 
-/// The best of the candidates; of equals the one with the lowest name.
-pub(super) fn best<'a>(candidates: &[Candidate<'a>]) -> Option<&'a Name> {
-    let most = |part: fn(&Candidate<'_>) -> i64| candidates.iter().map(part).max().unwrap_or(0);
-    let (taints, granted) = (most(|each| each.taints), most(|each| each.granted));
-    let best = candidates.iter().max_by_key(|each| (each.total(taints, granted), Reverse(each.name)));
+impl Class {
+    /// The most that any of them has of either.
+    pub(super) fn most(classes: impl Iterator<Item = Class>) -> Class {
+        classes.fold(Class::default(), |most, each| Class {
+            taints: most.taints.max(each.taints),
+            granted: most.granted.max(each.granted),
+        })
+    }
+
+    /// How good nodes of this class are beside others, the worst of whom have so many taints and the best grant so much.
+    fn value(self, most: Class) -> i64 {
+        let share = |part: i64, of: i64| if of > 0 { part * BEST / of } else { 0 };
+        FEW_TAINTS * (BEST - share(self.taints, most.taints)) + PREFERRED * share(self.granted, most.granted)
+    }
+}
+
+/// The best of the candidates, the most of whose classes is given; of equals the one with the lowest name.
+pub(super) fn best<'a>(candidates: impl Iterator<Item = Candidate<'a>>, most: Class) -> Option<&'a Name> {
+    let best = candidates.max_by_key(|each| (each.class.value(most) + each.alone, Reverse(each.name)));
     best.map(|best| best.name)
 }
 

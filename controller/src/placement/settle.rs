@@ -15,7 +15,10 @@ use crate::world::World;
 impl Placement {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
-        if let Ok(Answer::Pod(pod)) = &outcome.result
+        // Who is not waiting any more was bound while it was asked for: its record came first.
+        let asked = self.waiting.get(key, *uid);
+        if asked.is_none_or(|entry| matches!(entry.stage, Stage::Binding { .. }))
+            && let Ok(Answer::Pod(pod)) = &outcome.result
             && let Some(node) = &pod.spec.node_name
         {
             let message = format!("Successfully assigned {key} to {node}");
@@ -89,6 +92,10 @@ impl Placement {
             }
             Failure::Refused(why) => {
                 self.turn_away(key, entry, &node, now + self.settings.patience, why.clone());
+            }
+            // It was not bound, and another node may suit it better by then.
+            Failure::Later(why) if doubted.is_none() => {
+                self.turn_away(key, entry, &node, rested, why.clone());
             }
             Failure::Later(why) | Failure::Unknown(why) | Failure::Budget { message: why, .. } => {
                 let since = doubted.unwrap_or(now);

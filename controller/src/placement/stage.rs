@@ -98,6 +98,10 @@ pub(super) struct Waiting {
     alarms: BTreeSet<(Mono, Key)>,
     /// How many have a node taken for them.
     held: usize,
+    /// The same by node.
+    held_on: HashMap<Name, usize>,
+    /// Nodes that nobody has taken anything of any more, since that was last asked.
+    released: BTreeSet<Name>,
 }
 
 impl Waiting {
@@ -108,7 +112,10 @@ impl Waiting {
     pub(super) fn insert(&mut self, key: Key, entry: Entry) {
         self.remove(&key);
         self.alarms.extend(entry.stage.alarm().map(|at| (at, key.clone())));
-        self.held += usize::from(entry.stage.node().is_some());
+        if let Some(node) = entry.stage.node() {
+            self.held += 1;
+            *self.held_on.entry(node.clone()).or_default() += 1;
+        }
         self.entries.insert(key, entry);
     }
 
@@ -117,8 +124,31 @@ impl Waiting {
         if let Some(at) = entry.stage.alarm() {
             self.alarms.remove(&(at, key.clone()));
         }
-        self.held -= usize::from(entry.stage.node().is_some());
+        if let Some(node) = entry.stage.node() {
+            self.held -= 1;
+            self.release(node);
+        }
         Some(entry)
+    }
+
+    fn release(&mut self, node: &Name) {
+        if let Some(count) = self.held_on.get_mut(node) {
+            *count -= 1;
+            if *count == 0 {
+                self.held_on.remove(node);
+                self.released.insert(node.clone());
+            }
+        }
+    }
+
+    /// How many have taken something of that node.
+    pub(super) fn held_on(&self, node: &Name) -> usize {
+        self.held_on.get(node).copied().unwrap_or(0)
+    }
+
+    /// Nodes that nobody has taken anything of any more.
+    pub(super) fn take_released(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.released)
     }
 
     /// How many have no node taken for them.

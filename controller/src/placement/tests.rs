@@ -304,9 +304,9 @@ fn one_decision_does_only_so_much() {
         bench.node(roomy(name));
     }
     for i in 0..5 {
-        bench.pod(pod(&format!("p{i}")));
+        bench.pod(pod(&format!("p{i}")).requests(&format!("cpu={i}m")));
     }
-    assert_eq!(bench.decide().proposals.len(), 2, "two nodes for each pod");
+    assert_eq!(bench.decide().proposals.len(), 2, "two nodes for each, since no two ask the same");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::amounts::Amounts;
 use super::filter::Obstacle;
 
 /// What was found on a look at all nodes.
@@ -31,6 +32,26 @@ impl Verdict {
         Verdict { nodes, ..Verdict::default() }
     }
 
+    /// The same of a fleet of so many nodes.
+    pub(super) fn with_nodes(&self, nodes: usize) -> Verdict {
+        Verdict { nodes, ..self.clone() }
+    }
+
+    /// Takes back what was counted.
+    pub(super) fn take_back(&mut self, obstacle: Obstacle<'_>) {
+        match obstacle {
+            Obstacle::Short(resource) => {
+                if let Some(count) = self.short.get_mut(resource) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.short.remove(resource);
+                    }
+                }
+            }
+            other => self.counts[slot(other)] -= 1,
+        }
+    }
+
     pub(super) fn count(&mut self, obstacle: Obstacle<'_>) {
         match obstacle {
             Obstacle::Short(resource) => match self.short.get_mut(resource) {
@@ -50,6 +71,32 @@ impl Verdict {
         let mut all: Vec<_> = plain.chain(short).collect();
         all.sort_by_cached_key(|(obstacle, _)| obstacle.to_string());
         all
+    }
+}
+
+/// What is in the way on one node, in few bytes: a bit for each obstacle. Shortages come last, by where the resource
+/// stands among those that the pod asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Findings(u64);
+
+impl Findings {
+    /// Pods that ask for more resources than this find no room here.
+    pub(super) const MOST_RESOURCES: usize = u64::BITS as usize - OBSTACLES.len();
+
+    pub(super) fn add(&mut self, obstacle: Obstacle<'_>, wanted: &Amounts) {
+        let bit = match obstacle {
+            Obstacle::Short(resource) => {
+                let place = wanted.names().position(|name| name == resource);
+                OBSTACLES.len() + place.expect("nothing is short that is not wanted")
+            }
+            other => slot(other),
+        };
+        self.0 |= 1 << bit;
+    }
+
+    pub(super) fn each(self, wanted: &Amounts) -> impl Iterator<Item = Obstacle<'_>> {
+        let all = OBSTACLES.into_iter().chain(wanted.names().map(Obstacle::Short));
+        all.enumerate().filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, obstacle)| obstacle)
     }
 }
 

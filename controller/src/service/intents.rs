@@ -4,25 +4,36 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use tokio::sync::watch;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::not_found;
+use super::{SHORTEST_INTERVAL, not_found};
+use crate::account::stamp;
 use crate::core::Stance;
 use crate::drain::filters::PodAction;
 use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use crate::drive::Shared;
+use crate::plan::event;
+use crate::time::Now;
 
 /// Evictions that are tried at once.
 const TRIALS: usize = 16;
 /// How often a record that others write at the same time is read again.
 const TRIES: usize = 10;
+
+/// What a node's record was, and what it has become if it changed.
+struct Changed {
+    before: Node,
+    after: Option<Node>,
+}
 
 pub struct Intents {
     pub client: StoreClient,
@@ -32,11 +43,29 @@ pub struct Intents {
 impl Intents {
     pub async fn cordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
         let now = self.shared.now().wall;
-        self.change(name, |node| intent::cordon(node, who, reason, now)).await
+        let Changed { before, after } =
+            self.change(name, |node| intent::cordon(node, who, reason, now)).await?;
+        let Some(node) = after else { return Ok(before) };
+        self.record(&node, "NodeCordoned", format!("{who} cordoned the node: {reason}")).await;
+        Ok(node)
     }
 
-    pub async fn uncordon(&self, name: &Name) -> Result<Node, Status> {
-        self.change(name, intent::uncordon).await
+    pub async fn uncordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
+        let Changed { before, after } = self.change(name, intent::uncordon).await?;
+        let Some(node) = after else { return Ok(before) };
+        let drained = before.spec.drain.is_some_and(|drain| drain.is_under_way());
+        let ends = if drained { ", which calls its drain off" } else { "" };
+        self.record(&node, "NodeUncordoned", format!("{who} uncordoned the node{ends}: {reason}")).await;
+        Ok(node)
+    }
+
+    /// Tells of what somebody asked for. The record of the node does not keep it for ever.
+    async fn record(&self, node: &Node, reason: &str, message: String) {
+        tracing::info!(node = %node.meta.name, "{message}");
+        let told = self.client.record_event(event(node, EventType::Normal, reason, message)).await;
+        if let Err(error) = told {
+            tracing::warn!(node = %node.meta.name, %error, "who asked for it, and why, stands in this log only");
+        }
     }
 
     /// What a drain would do, without asking for one. The store says which budgets would be in the way now.
@@ -50,7 +79,7 @@ impl Intents {
         let mut plan = plan.ok_or_else(|| not_found(name))?;
         let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
         stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
-        Ok(told(plan))
+        Ok(told(plan, now))
     }
 
     /// Asks for an eviction that does not happen.
@@ -65,6 +94,7 @@ impl Intents {
         }
     }
 
+    /// Asks for a drain; the same that is under way already goes on as it is.
     pub async fn request_drain(
         &self,
         name: &Name,
@@ -85,7 +115,9 @@ impl Intents {
             message: String::new(),
             finished_at: None,
         };
-        self.change(name, |node| Some(intent::request_drain(node, drain.clone()))).await
+        let Changed { before, after } =
+            self.change(name, |node| intent::request_drain(node, drain.clone())).await?;
+        Ok(after.unwrap_or(before))
     }
 
     /// Only who drives a drain can tell how far it has come.
@@ -123,9 +155,11 @@ impl Intents {
                 }
                 let next = async {
                     loop {
-                        decided.borrow_and_update();
+                        if last.is_some() {
+                            next_look(&mut decided).await;
+                        }
                         let progress = progress(&shared, &name)?;
-                        if last.as_ref() != Some(&progress) || decided.changed().await.is_err() {
+                        if last.as_ref() != Some(&progress) {
                             return Ok(progress);
                         }
                     }
@@ -137,7 +171,7 @@ impl Intents {
                 Some(match progress {
                     Ok(progress) => {
                         let ended = progress.state.is_final();
-                        (Ok(told(progress.clone())), (decided, Some(progress), ended))
+                        (Ok(told(progress.clone(), shared.now())), (decided, Some(progress), ended))
                     }
                     Err(status) => (Err(status), (decided, None, true)),
                 })
@@ -146,23 +180,35 @@ impl Intents {
     }
 
     /// Reads, changes and writes a node until nobody has written it in between; `None` leaves it as it is.
-    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Node, Status> {
+    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Changed, Status> {
         let key = Key::node(name.clone());
         for _ in 0..TRIES {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
-            let Some(wanted) = change(&node) else { return Ok(node) };
+            let Some(wanted) = change(&node) else {
+                // Told at once, so that who asks next is answered from what is there now.
+                self.shared.core().learn_node(node.clone(), self.shared.now());
+                return Ok(Changed { before: node, after: None });
+            };
             match self.client.update(wanted).await {
                 Err(ClientError::Conflict(_)) => {}
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
                     self.shared.core().learn_node(written.clone(), self.shared.now());
-                    return Ok(written);
+                    return Ok(Changed { before: node, after: Some(written) });
                 }
             }
         }
         Err(Status::aborted(format!("Node {name} is written by others all the time; try again")))
     }
+}
+
+/// Returns when there may be something new to see. A busy controller decides thousands of times a second, and each look
+/// takes in all pods of a node.
+async fn next_look(decided: &mut watch::Receiver<u64>) {
+    tokio::time::sleep(SHORTEST_INTERVAL).await;
+    // It ends with the loop that decides, which ends us too.
+    let _ = decided.changed().await;
 }
 
 fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
@@ -181,7 +227,7 @@ fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
     }))
 }
 
-fn told(progress: DrainProgress) -> pb::DrainNodeResponse {
+fn told(progress: DrainProgress, now: Now) -> pb::DrainNodeResponse {
     let pods = progress.pods.into_iter().map(|pod| pb::DrainPod {
         namespace: pod.key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
         name: pod.key.name.to_string(),
@@ -189,6 +235,7 @@ fn told(progress: DrainProgress) -> pb::DrainNodeResponse {
         action: pod.action.to_string(),
         state: pod.state.to_string(),
         reason: pod.reason,
+        retry_at: pod.retry_at.and_then(|at| stamp(now, at)),
     });
     pb::DrainNodeResponse {
         state: progress.state.to_string(),
@@ -205,5 +252,36 @@ fn status(name: &Name, error: ClientError) -> Status {
         ClientError::Invalid(invalid) => Status::invalid_argument(invalid.to_string()),
         error if error.is_retryable() => Status::unavailable(error.to_string()),
         error => Status::internal(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_follows_a_busy_controller_looks_ten_times_a_second() {
+        let decided = watch::Sender::new(0);
+        let mut follower = decided.subscribe();
+        let busy = async {
+            for _ in 0..1_000 {
+                decided.send_modify(|count| *count += 1);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let mut looks = 0;
+        let follows = async {
+            loop {
+                next_look(&mut follower).await;
+                looks += 1;
+            }
+        };
+        tokio::select! {
+            () = busy => {}
+            () = follows => {}
+        }
+        assert!((8..=10).contains(&looks), "{looks}");
     }
 }

@@ -81,10 +81,14 @@ impl fmt::Display for Mono {
     }
 }
 
-/// The machine's own clock. Its monotonic origin is the moment it was made.
+/// How long before a [`SystemClock`] was made its monotonic origin lies: longer than any record has existed, so that a
+/// moment before this process began has a place of its own and does not saturate.
+const PAST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The machine's own clock. Its monotonic origin lies a century before the moment it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    origin: Instant,
+    made: Instant,
 }
 
 impl SystemClock {
@@ -93,7 +97,7 @@ impl SystemClock {
         reason = "the one place of the workspace that reads the machine's clocks"
     )]
     pub fn new() -> SystemClock {
-        SystemClock { origin: Instant::now() }
+        SystemClock { made: Instant::now() }
     }
 
     /// A new system clock in the form that processes pass around.
@@ -118,7 +122,7 @@ impl Clock for SystemClock {
     }
 
     fn mono(&self) -> Mono {
-        Mono(self.origin.elapsed())
+        Mono(PAST + self.made.elapsed())
     }
 }
 
@@ -201,5 +205,12 @@ mod tests {
         let first = clock.mono();
         assert!(clock.mono() >= first);
         assert!(clock.now() > Timestamp::UNIX_EPOCH);
+    }
+
+    #[test]
+    fn the_system_clock_knows_moments_before_it_was_made() {
+        let now = SystemClock::new().mono();
+        let year = 365 * 24 * 3600 * SECOND;
+        assert_eq!(now - (now - year), year, "a record may be older than the process that reads it");
     }
 }

@@ -1,10 +1,11 @@
-//! Tower layers around every call: span and traceparent, counters, in-flight cap, deadline.
+//! Tower layers around every call: span and traceparent, counters, in-flight cap, deadline, size of messages.
 //!
 //! Each works once per call and never per message: streams carry tens of thousands of messages a second.
 
 pub mod deadline;
 pub mod load;
 pub mod meter;
+pub mod size;
 pub mod trace;
 
 /// Whether a call belongs to health checking or reflection. Probes must be answered by a server under full load, and

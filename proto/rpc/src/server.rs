@@ -9,26 +9,31 @@ mod health;
 mod listener;
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::Response;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 use tower::layer::util::{Identity, Stack};
+use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub use self::health::Health;
 pub use self::listener::{BindError, Listener, bind};
 
 use self::connection::Cuttable;
+use crate::ERROR_DOMAIN;
 use crate::config::parse_duration;
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::load::LoadLayer;
 use crate::layers::meter::{CallMetrics, MeterLayer};
+use crate::layers::size::answer_too_large;
 use crate::layers::trace::TraceLayer;
 use crate::shutdown::Shutdown;
 use crate::tls::Security;
@@ -186,7 +191,8 @@ impl Server {
             .layer(meter)
             .layer(LoadLayer::new(config.max_in_flight))
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
-            .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer)))
+            .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
+            .layer(MapResponseLayer::new(answer_too_large as OtherAnswer)))
     }
 }
 
@@ -195,17 +201,23 @@ fn unless_zero(duration: Duration) -> Option<Duration> {
 }
 
 type PanicAnswer = fn(Box<dyn Any + Send>) -> Response<Body>;
+type OtherAnswer = fn(Response<Body>) -> Response<Body>;
 
 /// The layer stack, innermost first, as tower writes it.
 type Layers = Stack<
-    CatchPanicLayer<PanicAnswer>,
-    Stack<DeadlineLayer, Stack<LoadLayer, Stack<MeterLayer, Stack<TraceLayer, Identity>>>>,
+    MapResponseLayer<OtherAnswer>,
+    Stack<
+        CatchPanicLayer<PanicAnswer>,
+        Stack<DeadlineLayer, Stack<LoadLayer, Stack<MeterLayer, Stack<TraceLayer, Identity>>>>,
+    >,
 >;
 
 /// A handler that panicked has broken one of our invariants: its caller is told INTERNAL, everybody else is served on.
 /// The panic itself was printed by the panic hook.
 fn answer_panic(_: Box<dyn Any + Send>) -> Response<Body> {
-    Status::internal("the call ended in a bug of the server; its log says more").into_http()
+    let details = ErrorDetails::with_error_info("INTERNAL", ERROR_DOMAIN, HashMap::new());
+    let message = "the call ended in a bug of the server; its log says more";
+    Status::with_error_details(Code::Internal, message, details).into_http()
 }
 
 /// Reflection in both versions: old tools ask for v1alpha only.

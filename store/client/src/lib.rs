@@ -4,12 +4,13 @@
 //!   kind adds to make the generic calls work, [`options`] what a call may say, [`endpoints`] where the stores are.
 //! - [`error`]: what the store answered when it did not answer with a record, and whether to try again.
 //! - [`session`]: pure: what to ask next (list, resume, relist) given what just happened. [`watch`] drives a session
-//!   over the network; [`cache`] is what its events add up to.
+//!   over the network; [`cache`] is what its events add up to; `newest` says how far there is to go.
 
 pub mod cache;
 pub mod client;
 pub mod endpoints;
 pub mod error;
+mod newest;
 pub mod options;
 pub mod resource;
 pub mod session;

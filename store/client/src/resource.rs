@@ -165,7 +165,7 @@ macro_rules! resource {
                     send_initial_events: after == 0,
                     resource_version_match: if after == 0 { "NotOlderThan".to_owned() } else { String::new() },
                     allow_bookmarks: true,
-                    ..Default::default()
+                    timeout_seconds: options.timeout_seconds,
                 };
                 call!(open, client, $service.$watch, request)
             }

@@ -25,7 +25,8 @@ const AHEAD_LIMIT: u32 = 3;
 /// [`Synced`]: Event::Synced
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<R> {
-    /// All that was listed has been told, or a broken watch runs again.
+    /// In step, and told everything up to there: all that was listed, or what came before a watch broke that runs again.
+    /// Who follows with progress is told so also when nothing has happened for a while.
     Synced { revision: u64 },
     /// A record is new or changed; its metadata have the trace of the write that did it.
     Applied { record: R },
@@ -115,6 +116,8 @@ pub enum Change<R> {
 #[derive(Clone, Debug)]
 pub struct Session {
     backoff: Backoff,
+    /// Whether the follower wants to know how far a quiet watch has come.
+    progress: bool,
     state: State,
     /// What the follower was told exists. Looked up for every change, and put in order when it is told of.
     known: HashMap<Key, Seen>,
@@ -159,6 +162,7 @@ impl Session {
     pub fn new(backoff: Backoff) -> Session {
         Session {
             backoff,
+            progress: false,
             state: State::Listing { retry_at: Mono::ZERO },
             known: HashMap::new(),
             revision: 0,
@@ -167,6 +171,17 @@ impl Session {
             failures: 0,
             ahead: 0,
         }
+    }
+
+    /// Tells the follower how far a quiet watch has come, too.
+    #[must_use]
+    pub fn with_progress(self, progress: bool) -> Session {
+        Session { progress, ..self }
+    }
+
+    /// Whether the follower believes itself up to date.
+    pub fn is_synced(&self) -> bool {
+        self.synced
     }
 
     /// What to do at `now`. Asked again once that is done; a watch that runs is not asked for again.
@@ -258,6 +273,7 @@ impl Session {
                     Change::Bookmark { version } => {
                         stream.is_present = false;
                         *cursor = version;
+                        events.extend(self.progress.then_some(Event::Synced { revision: version }));
                     }
                     change => events.extend(tell(&mut self.known, change)),
                 }
@@ -269,7 +285,12 @@ impl Session {
             }
             *cursor = version;
             stream.bore_fruit = true;
-            events.extend(tell(&mut self.known, change));
+            match change {
+                Change::Bookmark { version } if self.progress => {
+                    events.push(Event::Synced { revision: version });
+                }
+                change => events.extend(tell(&mut self.known, change)),
+            }
         }
         self.revision = self.revision.max(*cursor);
         if stream.bore_fruit {

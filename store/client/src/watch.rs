@@ -38,6 +38,10 @@ pub struct WatchOptions {
     pub page_size: u32,
     /// When to try again after a loss.
     pub backoff: Backoff,
+    /// Whether to be told, with a `Synced`, how far a watch has come in which nothing happens.
+    pub progress: bool,
+    /// How long the store may keep one stream open before the next is opened; 0 leaves it to the store.
+    pub timeout_seconds: u32,
 }
 
 impl WatchOptions {
@@ -65,6 +69,8 @@ impl Default for WatchOptions {
             page_size: 0,
             // A restart of the store is over in a second or two; a fleet that comes back is spread over the cap.
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10)),
+            progress: false,
+            timeout_seconds: 0,
         }
     }
 }
@@ -96,7 +102,7 @@ type Frames<R> = Streaming<WatchFrame<<R as Resource>::WatchEvent>>;
 impl<R: Resource> Watch<R> {
     pub(crate) fn new(client: StoreClient, options: WatchOptions) -> Watch<R> {
         Watch {
-            session: Session::new(options.backoff),
+            session: Session::new(options.backoff).with_progress(options.progress),
             client,
             options,
             step: Step::Ask(Mono::ZERO),
@@ -175,15 +181,16 @@ impl<R: Resource> Watch<R> {
         // Spread evenly enough: a new RandomState is seeded per watch, the time differs per call.
         let now = self.now();
         let jitter = self.random.hash_one(now) as f64 / u64::MAX as f64;
+        let was_synced = self.session.is_synced();
         for event in self.session.observe(news, now, jitter) {
             match &event {
-                Event::Synced { revision } => {
+                Event::Synced { revision } if !was_synced => {
                     tracing::info!(kind = %R::KIND, revision, "following the store");
                 }
                 Event::Lost(failure) => {
                     tracing::warn!(kind = %R::KIND, reason = failure.message, "cannot follow the store; will retry");
                 }
-                Event::Applied { .. } | Event::Gone { .. } => {}
+                Event::Synced { .. } | Event::Applied { .. } | Event::Gone { .. } => {}
             }
             self.ready.push_back(event);
         }

@@ -69,6 +69,8 @@ fn judge_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), R
 fn judge_change(old: &Node, new: &Node) -> Result<(), Rule> {
     ensure(old.spec.taints == new.spec.taints, Rule::Taints)?;
     ensure(old.meta.owner_references == new.meta.owner_references, Rule::Owners)?;
+    let asked = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
+    ensure(asked, Rule::Intent)?;
     ensure_may_relabel(&old.meta.labels, &new.meta.labels)
 }
 

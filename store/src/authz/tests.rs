@@ -405,9 +405,10 @@ fn s190_each_role_has_its_verbs_and_no_more() {
 }
 
 #[test]
-fn the_controller_keeps_its_leader_lease() {
+fn the_controller_keeps_its_leader_lease_and_what_it_deleted_for_the_cloud() {
     for (namespace, name, expected) in [
         (SYSTEM_NAMESPACE, CONTROLLER_LEASE, None),
+        (SYSTEM_NAMESPACE, CLOUD_BRAKE_LEASE, None),
         (SYSTEM_NAMESPACE, "another", Some(Rule::NotAllowed)),
         ("kube-node-lease", CONTROLLER_LEASE, Some(Rule::NotAllowed)),
     ] {

@@ -94,6 +94,7 @@ fn namespaces_and_fields_select_too() {
     let elsewhere = Selection { namespace: "ns".into(), ..Default::default() };
     assert!(elsewhere.event(&change).is_none());
     assert_eq!(select("metadata.name=a").topic(Kind::Node), Some("a"));
+    assert_eq!(select("metadata.name=").topic(Kind::Node), None);
     assert_eq!(topics(&change).collect::<Vec<_>>(), ["a"]);
 }
 

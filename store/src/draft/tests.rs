@@ -1,8 +1,15 @@
 use muster_proto::lease::LeaseSpec;
 use muster_proto::record::Record;
 
+use super::house::COMPACT_AT_ONCE;
 use super::*;
+use crate::ledger::Ledger;
 use crate::rules::Refusal;
+
+fn keep_nothing() -> Policy {
+    let retention = Retention { min_age_millis: 0, min_changes: 0 };
+    Policy { defaults: Defaults::default(), retention, event_ttl_millis: 0 }
+}
 
 /// A lease held by that, at that transition.
 fn lease(holder: &str, transitions: i32) -> Lease {
@@ -17,17 +24,9 @@ fn lease(holder: &str, transitions: i32) -> Lease {
     Lease { spec, ..Lease::try_from(wire).unwrap() }
 }
 
-fn policy() -> Policy {
-    Policy {
-        defaults: Defaults::default(),
-        retention: Retention { min_age_millis: 0, min_changes: 0 },
-        event_ttl_millis: 0,
-    }
-}
-
 #[test]
 fn a_record_names_the_trace_of_the_write_that_made_it() {
-    let (memory, policy) = (Memory::default(), policy());
+    let (memory, policy) = (Memory::default(), keep_nothing());
     let mut indexes = Indexes::rebuild(&memory, 0);
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
     let write = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -45,8 +44,9 @@ fn a_record_names_the_trace_of_the_write_that_made_it() {
 
 #[test]
 fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
-    let (memory, policy) = (Memory::default(), policy());
+    let memory = Memory::default();
     let mut indexes = Indexes::rebuild(&memory, 0);
+    let policy = keep_nothing();
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
     let fence: Fence = "kube-system/ctl;transitions=3;holder=a".parse().unwrap();
     let found = |draft: &Draft<'_>| match draft.check_fence(&fence) {
@@ -64,4 +64,34 @@ fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
     assert_eq!(taken.meta().resource_version, 2);
     draft.remove(taken).unwrap();
     assert_eq!(found(&draft), "gone");
+}
+
+#[test]
+fn housekeeping_keeps_up_with_what_a_commit_brings() {
+    const BROUGHT: usize = 5 * COMPACT_AT_ONCE;
+    let mut memory = Memory::default();
+    let record = Bytes::from(pb::Node::default().encode_to_vec());
+    let old = |revision: Revision| StoredChange {
+        kind: Kind::Node,
+        namespace: String::new(),
+        name: "a".to_owned(),
+        record: record.clone(),
+        deleted: false,
+        previous: revision - 1,
+        at_millis: 0,
+        traceparent: String::new(),
+        lease_id: 0,
+    };
+    let head = 2 * BROUGHT as u64;
+    let changes = (1..=head).map(|revision| (revision, old(revision))).collect();
+    memory.install(&Commit { head, changes, ..Default::default() });
+    let (mut indexes, policy) = (Indexes::rebuild(&memory, 0), keep_nothing());
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    for transitions in 0..BROUGHT {
+        draft.put(lease("a", transitions as i32)).unwrap();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let engine = crate::engine::sled::SledEngine::open(directory.path(), 1 << 20).unwrap();
+    draft.keep_house(&Ledger::new(Arc::new(engine))).unwrap();
+    assert_eq!(draft.finish().commit.compaction.unwrap().steps, BROUGHT);
 }

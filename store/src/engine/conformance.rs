@@ -16,7 +16,7 @@ fn compare(key: &str, expected: Option<&'static str>) -> Compare {
 }
 
 fn keys(engine: &dyn Engine, from: &str, to: &str, limit: usize) -> Vec<String> {
-    let pairs = engine.range(from.as_bytes(), to.as_bytes(), limit).unwrap();
+    let pairs = engine.range(from.as_bytes(), to.as_bytes(), limit, usize::MAX).unwrap();
     pairs.into_iter().map(|(key, _)| String::from_utf8(key).unwrap()).collect()
 }
 
@@ -50,6 +50,11 @@ fn ranges_are_ordered_and_half_open(engine: &dyn Engine) {
     assert_eq!(keys(engine, "a", "c", 10), ["a", "b", "b\0", "bb"]);
     assert_eq!(keys(engine, "a\0", "d", 2), ["b", "b\0"]);
     assert_eq!(keys(engine, "x", "z", 10), Vec::<String>::new());
+    let puts = ["p", "q", "r", "s"].map(|key| put(key, "1234")).to_vec();
+    engine.transact(&Transaction { puts, ..Default::default() }).unwrap();
+    for (bytes, expected) in [(0, 1), (4, 1), (5, 2), (12, 3), (13, 4)] {
+        assert_eq!(engine.range(b"p", b"z", 10, bytes).unwrap().len(), expected, "{bytes} bytes");
+    }
 }
 
 fn a_failed_comparison_writes_nothing(engine: &dyn Engine) {

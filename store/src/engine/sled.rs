@@ -3,16 +3,18 @@
 //!
 //! sled's own flush does not reach the disk on Linux, so every transaction ends
 //! with `fdatasync` on a second handle of sled's file. One tree, because batches
-//! are atomic per tree; values above 64 KiB are split, because sled keeps larger
-//! ones in files that this sync does not cover.
+//! are atomic per tree; values above 6 KiB are split, because sled puts long leaves
+//! of its tree into files that this sync does not cover.
 
 mod codec;
+mod disk;
 mod format;
 
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -20,7 +22,8 @@ use rustix::fs::Advice;
 use sled::{Batch, Db};
 
 use self::codec::Piece;
-pub use self::format::{FormatError, check as check_format};
+use self::disk::{Blobs, Disk, Files};
+pub use self::format::{FormatError, is_vacant, move_into};
 use super::{Engine, EngineError, Pair, Transaction};
 
 /// Keys of whole values and of a split value's first piece.
@@ -32,10 +35,14 @@ const PIECES: u8 = b'p';
 /// after it met a full disk, so it must not meet one.
 const RESERVE: u64 = 16 << 20;
 /// What a byte of a transaction may take on disk: sled writes pages anew.
-const AMPLIFICATION: u64 = 3;
+const AMPLIFICATION: u64 = 4;
 
-/// How the engine reaches the platter; tests put a disk of their own here.
-pub type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
+/// sled writes its log in segments of this many bytes. That can be changed, but only
+/// by a setting that its makers ask not to rely on.
+const SEGMENT: usize = 512 * 1024;
+
+/// How many values of an earlier format are cut anew at once.
+const CUT_AT_ONCE: usize = 64;
 
 /// How long a file that this process let go of is waited for.
 const REOPENING_TRIES: u32 = 100;
@@ -52,6 +59,12 @@ pub enum OpenError {
     InUse(PathBuf),
     #[error(transparent)]
     Format(#[from] FormatError),
+    #[error(
+        "the data directory {0} has held records, and its files are gone: put them back, or restore a backup into a new directory"
+    )]
+    Lost(PathBuf),
+    #[error("the data directory {path} cannot be brought to the present format: {source}")]
+    Conversion { path: PathBuf, source: EngineError },
     #[error("the data directory {path} cannot be opened: {reason}")]
     Sled { path: PathBuf, reason: String },
 }
@@ -60,7 +73,10 @@ pub enum OpenError {
 pub struct SledEngine {
     directory: PathBuf,
     cache_bytes: u64,
-    sync: Sync,
+    disk: Box<dyn Disk>,
+    blobs: Blobs,
+    /// Whether the format tag says that something was committed.
+    used: AtomicBool,
     /// `None` only while [`Engine::recover`] opens the files anew.
     db: RwLock<Option<Db>>,
 }
@@ -70,18 +86,60 @@ impl SledEngine {
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(unusable)?;
-        format::check_or_create(directory)?;
+        let tag = format::check_or_create(directory)?;
+        if tag.used && !disk::log_of(directory).exists() {
+            return Err(OpenError::Lost(directory.to_owned()));
+        }
         let db = open_db(directory, cache_bytes)?;
-        let file = File::open(directory.join("db")).map_err(unusable)?;
-        let handle = File::open(directory).map_err(unusable)?;
+        if tag.used && db.is_empty() {
+            return Err(OpenError::Lost(directory.to_owned()));
+        }
+        let files = Files::open(directory).map_err(unusable)?;
+        let engine = Self::with_disk(directory, cache_bytes, db, Box::new(files));
         // What was found is acknowledged from now on, and the files' own names must
         // survive too.
-        file.sync_data().and_then(|()| handle.sync_all()).map_err(unusable)?;
-        Ok(Self::with_sync(directory, cache_bytes, db, Box::new(move || file.sync_data())))
+        engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
+        // While values are cut, the tag stays as it is: a crash must begin that anew.
+        engine.used.store(tag.used || tag.long_pieces, Ordering::Relaxed);
+        if tag.long_pieces {
+            let converted = engine.cut_long_values();
+            converted.map_err(|source| OpenError::Conversion { path: directory.to_owned(), source })?;
+        }
+        Ok(engine)
     }
 
-    fn with_sync(directory: &Path, cache_bytes: u64, db: Db, sync: Sync) -> Self {
-        Self { directory: directory.to_owned(), cache_bytes, sync, db: RwLock::new(Some(db)) }
+    fn with_disk(directory: &Path, cache_bytes: u64, db: Db, disk: Box<dyn Disk>) -> Self {
+        let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
+        Self { directory, cache_bytes, disk, blobs, used: AtomicBool::new(false), db: RwLock::new(Some(db)) }
+    }
+
+    /// Brings what sled has written to the disk.
+    fn sync(&self) -> io::Result<()> {
+        self.blobs.sync(&*self.disk)?;
+        self.disk.sync_log()
+    }
+
+    /// Brings the values of an earlier version to the present format.
+    fn cut_long_values(&self) -> Result<(), EngineError> {
+        let db = self.db()?;
+        let mut long = Vec::new();
+        for pair in db.range([VALUES]..[VALUES + 1]) {
+            let (key, stored) = pair.map_err(failed)?;
+            if codec::is_long(&stored) {
+                long.push(key[1..].to_vec());
+            }
+        }
+        for keys in long.chunks(CUT_AT_ONCE) {
+            let mut cut = Transaction::default();
+            for key in keys {
+                cut.puts.extend(self.get(key)?.map(|value| (key.clone(), value)));
+            }
+            self.transact(&cut)?;
+        }
+        let used = !db.is_empty();
+        format::write(&self.directory, used).map_err(|e| EngineError::Failed(e.to_string()))?;
+        self.used.store(used, Ordering::Relaxed);
+        Ok(())
     }
 
     fn db(&self) -> Result<Db, EngineError> {
@@ -109,14 +167,18 @@ impl Engine for SledEngine {
         }
     }
 
-    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, EngineError> {
+    fn range(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, EngineError> {
         let db = self.db()?;
-        let mut pairs = Vec::new();
+        let (mut pairs, mut read) = (Vec::new(), 0);
         for pair in db.range(value_key(from)..value_key(to)).take(limit) {
             let (key, stored) = pair.map_err(failed)?;
             let key = key[1..].to_vec();
             let value = read_whole(&db, &key, &stored)?;
+            read += value.len();
             pairs.push((key, value));
+            if read >= bytes {
+                break;
+            }
         }
         Ok(pairs)
     }
@@ -147,7 +209,12 @@ impl Engine for SledEngine {
         // Flush hands the bytes to the kernel, sync brings them to the disk:
         // only after both may anybody hear of the write.
         db.flush().map_err(failed)?;
-        (self.sync)().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))?;
+        if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
+            format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
+            self.used.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -164,11 +231,11 @@ impl Engine for SledEngine {
         let failed = |e: &dyn std::fmt::Display| EngineError::Failed(e.to_string());
         // The kernel counts pages whose write failed as written: the disk, not the
         // cache, says what is there.
-        let file = File::open(self.directory.join("db")).map_err(|e| failed(&e))?;
+        let file = File::open(disk::log_of(&self.directory)).map_err(|e| failed(&e))?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
         *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
         // What was found is acknowledged from now on.
-        (self.sync)().map_err(|e| failed(&e))
+        self.sync().map_err(|e| failed(&e))
     }
 }
 
@@ -209,7 +276,7 @@ fn piece_key(key: &[u8], index: usize) -> Vec<u8> {
     let mut full = Vec::with_capacity(key.len() + 5);
     full.push(PIECES);
     full.extend_from_slice(key);
-    // A value has at most a few dozen pieces; the API's limit on records sees to it.
+    // A value has at most a few hundred pieces; the API's limit on records sees to it.
     full.extend_from_slice(&(index as u32).to_be_bytes());
     full
 }

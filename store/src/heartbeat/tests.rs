@@ -99,3 +99,21 @@ fn agents_are_spread_over_a_tenth_of_the_interval() {
     assert!(wanted.iter().all(|seconds| (9.0..=10.0).contains(seconds)));
     assert!(wanted.iter().any(|s| *s < 9.3) && wanted.iter().any(|s| *s > 9.7));
 }
+
+#[test]
+fn what_an_agent_says_of_its_own_lease_holds_from_its_next_hello_on() {
+    let node = node(NODE_UID);
+    let lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    assert_eq!(greet(&hello("i1"), Some(&node), Some(&lease), at(1)).unwrap(), None, "nothing to mend");
+
+    let longer = Hello { lease_duration: Duration::from_secs(80), ..hello("i1") };
+    let mended = greet(&longer, Some(&node), Some(&lease), at(1)).unwrap().unwrap();
+    assert_eq!(mended.spec.lease_duration_seconds, Some(80));
+    assert_eq!(mended.spec.renew_time, lease.spec.renew_time, "a hello is no renewal");
+    assert_eq!(mended.spec.lease_transitions, lease.spec.lease_transitions, "nor does it change hands");
+
+    let mut stripped = lease.clone();
+    stripped.meta.owner_references.clear();
+    let mended = greet(&hello("i1"), Some(&node), Some(&stripped), at(1)).unwrap().unwrap();
+    assert_eq!(mended.meta.owner_references, lease.meta.owner_references);
+}

@@ -103,10 +103,44 @@ fn pods_are_found_by_their_node() {
         (revision, StoredChange { kind: Kind::Pod, namespace: "default".into(), record, ..change })
     };
     let mut memory = Memory::default();
+    let on = |memory: &Memory, node: &str, at: Revision| {
+        let keys = memory.pods_of(node, Bound::Unbounded);
+        keys.filter_map(|key| memory.find(Kind::Pod, key, at)).count()
+    };
     commit(&mut memory, vec![pod(1, "", false)]);
-    assert_eq!(memory.pods_of("n1").count(), 0);
+    assert_eq!(on(&memory, "n1", 1), 0);
     commit(&mut memory, vec![pod(2, "n1", false)]);
-    assert_eq!(memory.pods_of("n1").map(Key::to_string).collect::<Vec<_>>(), ["default/p"]);
-    commit(&mut memory, vec![pod(3, "n1", true)]);
-    assert!(memory.pods_by_node.is_empty());
+    commit(&mut memory, vec![pod(3, "n1", false)]);
+    let keys: Vec<_> = memory.pods_of("n1", Bound::Unbounded).map(Key::to_string).collect();
+    assert_eq!(keys, ["default/p"]);
+    assert_eq!(memory.pods_of("n1", Bound::Excluded(&Key::new("default", "p"))).count(), 0);
+    // Gone and there again, twice: each moment of it can be asked for.
+    commit(&mut memory, vec![pod(4, "n1", true), pod(5, "n1", false), pod(6, "n1", true)]);
+    commit(&mut memory, vec![pod(7, "n2", false)]);
+    let seen: Vec<_> = (2..=6).map(|at| on(&memory, "n1", at)).collect();
+    assert_eq!(seen, [1, 1, 0, 1, 0]);
+    assert_eq!(on(&memory, "n2", 7), 1);
+    for (steps, left) in [(5, 1), (1, 0)] {
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, steps);
+        memory.install(&Commit { base: 7, head: 7, compaction: some, ..Default::default() });
+        assert_eq!(memory.pods_of("n1", Bound::Unbounded).count(), left, "after {steps} more");
+    }
+    assert!(memory.departed.is_empty());
+    assert_eq!(on(&memory, "n2", 7), 1);
+}
+
+#[test]
+fn history_beyond_the_head_is_not_gone_on_from() {
+    use crate::engine::sled::SledEngine;
+    use crate::engine::{Engine, Transaction};
+    let directory = tempfile::tempdir().unwrap();
+    let engine = std::sync::Arc::new(SledEngine::open(directory.path(), 1 << 20).unwrap());
+    let ledger = Ledger::new(engine.clone());
+    let changes = (1..=3).map(|revision| change("a", revision, revision - 1, false)).collect();
+    ledger.commit(&Commit { head: 3, changes, ..Default::default() }).unwrap();
+    assert_eq!(Memory::load(&ledger, |_| ()).unwrap().head(), 3);
+    let deletes = vec![b"m/head".to_vec()];
+    engine.transact(&Transaction { deletes, ..Default::default() }).unwrap();
+    let refused = Memory::load(&ledger, |_| ()).unwrap_err().to_string();
+    assert!(refused.contains("end at revision 0, and hold changes up to 3"), "{refused}");
 }

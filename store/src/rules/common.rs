@@ -92,7 +92,7 @@ pub(super) fn existing<'a, R>(key: &Key, current: Option<&'a R>) -> Result<&'a R
 /// Refuses when the record is not the one, or not at the version, that the caller relies on.
 ///
 /// The uid goes first: of a name that was taken again, any version is beside the point.
-pub(super) fn check_preconditions<R: Record>(current: &R, expected: &Preconditions) -> Result<(), Refusal> {
+pub fn check_preconditions<R: Record>(current: &R, expected: &Preconditions) -> Result<(), Refusal> {
     let meta = current.meta();
     match expected.uid {
         Some(expected) if meta.uid != Some(expected) => {

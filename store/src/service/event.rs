@@ -7,8 +7,9 @@ use muster_proto::pb::event_service_server::EventService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Author, Kept, Services, WatchStream, author, caller, current, decode_page, permit, required};
-use crate::authz::{Content, Verb};
+use super::{Author, Kept, Services, WatchStream, allow, author, caller, current, decode_page, present};
+use crate::authz::{Call, Content, Verb, authorize};
+use crate::error::StoreError;
 use crate::rules;
 
 impl Kept for Event {
@@ -26,11 +27,14 @@ impl EventService for Services {
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<pb::RecordEventResponse>, Status> {
         let Author { caller, fence } = author(&request)?;
-        let mut happened: Event = required(request.into_inner().event)?;
+        let call =
+            Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
+        allow(authorize(&caller, &call, &Content::None))?;
+        let happened = present::<Event>(request.into_inner().event)?;
+        let mut happened = Event::try_from(happened).map_err(StoreError::from)?;
         // The same happening has the same name, so that it is counted.
         happened.meta.name = rules::event_name(&happened);
         let recorded = self.write(fence, move |draft| {
-            permit(draft, &caller, Verb::Record, None, Some(&happened))?;
             let known: Option<Event> = current(draft, &happened)?;
             let event = rules::record_event(known.as_ref(), happened, &draft.context());
             draft.put(event)

@@ -19,6 +19,7 @@ use muster_proto::pb::heartbeat_service_server::HeartbeatService;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::identity::Caller;
+use muster_rpc::layers::size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Services, allow, caller, permit, timestamp};
@@ -100,13 +101,14 @@ impl HeartbeatStream {
             (Message::Renewal(renewal), Some(agent)) => {
                 let pb::HeartbeatRenewal { status_digest, status_age_millis } = renewal;
                 let slot = Arc::clone(&self.slot);
-                self.services.store.renew(agent.claim, status_digest, status_age_millis, slot)?;
+                let status = Some((status_digest, status_age_millis));
+                self.services.store.renew(agent.claim, status, slot)?;
                 Ok(Phase::Renewing(sequence))
             }
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let status = status.status.unwrap_or_default();
+                let status = status.status.ok_or_else(|| malformed("status", "is required"))?;
                 let report = async move { services.report(caller, hello, claim, status).await };
                 Ok(Phase::Reporting(sequence, Box::pin(report)))
             }
@@ -129,8 +131,9 @@ impl HeartbeatStream {
                 Phase::Ended => return Poll::Ready(None),
                 Phase::Listening => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
                     Some(Ok(request)) => self.phase = self.begin(request)?,
-                    // The agent is gone; its lease will tell.
-                    Some(Err(_)) | None => return Poll::Ready(None),
+                    // The agent is gone, and its lease will tell; or it said more than is read.
+                    Some(Err(status)) => return Poll::Ready(too_large(&status).map(Err)),
+                    None => return Poll::Ready(None),
                 },
                 Phase::Greeting(sequence, work) => {
                     let sequence = *sequence;

@@ -134,10 +134,10 @@ impl Services {
         };
         let Some(claim) = claim else { return self.take_lease(fence, key, holder).await };
         if fence.is_some() {
-            return self.write(fence, move |draft| draft.renew(claim, 0, 0)).await;
+            return self.write(fence, move |draft| draft.renew(claim, None)).await;
         }
         let slot = Arc::new(AckSlot::default());
-        self.store.renew(claim, 0, 0, Arc::clone(&slot))?;
+        self.store.renew(claim, None, Arc::clone(&slot))?;
         Ok(poll_fn(|cx| slot.poll(cx)).await?)
     }
 

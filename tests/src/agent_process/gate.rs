@@ -1,4 +1,4 @@
-//! A way to the store on which chosen calls are refused; all others pass.
+//! A way to the store on which chosen calls are refused or held up; all others pass.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -15,7 +15,7 @@ use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
 use muster_proto::pb::heartbeat_service_server::{HeartbeatService, HeartbeatServiceServer};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::codegen::{Body, BoxFuture, Bytes, Service, StdError, http};
 use tonic::service::Routes;
@@ -34,12 +34,15 @@ pub struct Gate {
     store: Channel,
     url: String,
     orders: Arc<Mutex<Orders>>,
+    /// Whole records of nodes pass while nobody has it for himself.
+    passage: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Orders {
     renewals_to_refuse: usize,
     statuses_to_refuse: usize,
+    records: usize,
     renewals: Vec<Renewal>,
 }
 
@@ -55,7 +58,7 @@ impl Gate {
     pub async fn before(store: &str) -> Gate {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a gate");
         let url = format!("http://{}", listener.local_addr().expect("a listener has an address"));
-        let gate = Gate { store: channel(store), url, orders: Arc::default() };
+        let gate = Gate { store: channel(store), url, orders: Arc::default(), passage: Arc::default() };
         let heartbeats = Routes::new(HeartbeatServiceServer::new(gate.clone()));
         let routes = Routes::from(heartbeats.into_axum_router().fallback_service(gate.clone()));
         tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(TcpIncoming::from(listener)));
@@ -80,6 +83,16 @@ impl Gate {
     /// How many statuses are still to be refused.
     pub fn statuses_to_refuse(&self) -> usize {
         self.orders().statuses_to_refuse
+    }
+
+    /// Holds up whole records of nodes until what comes back is dropped.
+    pub async fn hold_records(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.passage).write_owned().await
+    }
+
+    /// How many whole records of nodes have come so far.
+    pub fn records(&self) -> usize {
+        self.orders().records
     }
 
     /// Every renewal that came, in order.
@@ -166,12 +179,17 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let is_refused =
-            request.uri().path() == UPDATE_STATUS && spend(&mut self.orders().statuses_to_refuse);
+        let is_record = request.uri().path() == UPDATE_STATUS;
+        let is_refused = is_record && spend(&mut self.orders().statuses_to_refuse);
+        self.orders().records += usize::from(is_record);
+        let passage = Arc::clone(&self.passage);
         let (mut store, request) = (self.store.clone(), request.map(tonic::body::Body::new));
         Box::pin(async move {
             if is_refused {
                 return Ok(Status::unavailable("refused at the gate").into_http());
+            }
+            if is_record {
+                drop(passage.read().await);
             }
             let answered = match poll_fn(|cx| store.poll_ready(cx)).await {
                 Ok(()) => store.call(request).await,

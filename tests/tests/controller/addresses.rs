@@ -72,3 +72,31 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
     let brake = fleet.fleet().await.cloud.unwrap();
     assert_eq!((brake.confirmations, brake.used, brake.held_back), (2, 1, 0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_takes_over_has_no_fresh_allowance() {
+    let directory = tempfile::tempdir().unwrap();
+    let inventory = directory.path().join("machines.toml");
+    std::fs::write(&inventory, "[[machine]]\nname = \"another\"\n").unwrap();
+    let cloud = muster_tests::cloud_process::CloudProcess::start(&inventory);
+    let flags = [
+        format!("--cloud-provider={}", cloud.url()),
+        "--cloud-delete-confirmations=1".to_owned(),
+        "--cloud-delete-limit=2".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut fleet = Fleet::start(&flags);
+    for name in ["a", "b", "c", "d"] {
+        fleet.paper_node(name, "", "Unknown").await;
+    }
+    let brakes = |fleet: &pb::Fleet| fleet.cloud.map(|brake| (brake.used, brake.held_back));
+    fleet.fleet_where("two are gone, two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
+    assert_eq!(fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records.len(), 2);
+
+    fleet.replace_controller(&flags);
+    fleet.fleet_where("the other two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
+    let left = fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records;
+    assert_eq!(left.len(), 2, "what the first deleted counts for the second");
+    let name = left[0].metadata.as_ref().unwrap().name.clone();
+    assert_eq!(fleet.state_of(&name, "DeleteNode").await, "Paused");
+}

@@ -47,10 +47,29 @@ async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
     })
     .await;
 
-    service.uncordon_node(pb::UncordonNodeRequest { name: "a".to_owned() }).await.unwrap();
+    let request = |name: &str, reason: &str| pb::UncordonNodeRequest {
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let refused = service.uncordon_node(request("a", "")).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message().starts_with("reason: is required")),
+        (Code::InvalidArgument, true)
+    );
+    for _ in 0..2 {
+        service.uncordon_node(request("a", "a new fan")).await.unwrap();
+    }
     fleet.node_where("a", "new pods may come", |node| taints(node).is_empty()).await;
-    let missing = service.uncordon_node(pb::UncordonNodeRequest { name: "b".to_owned() }).await.unwrap_err();
+    let missing = service.uncordon_node(request("b", "why not")).await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
+    for (reason, message) in [
+        ("NodeCordoned", "admin cordoned the node: the fan is loud"),
+        ("NodeUncordoned", "admin uncordoned the node: a new fan"),
+    ] {
+        let told = events(&fleet.api, "a", reason).await;
+        let told: Vec<(&str, i32)> = told.iter().map(|event| (event.message.as_str(), event.count)).collect();
+        assert_eq!(told, [(message, 1)], "what changes nothing is not told");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

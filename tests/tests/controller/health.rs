@@ -1,9 +1,12 @@
+use std::time::Duration;
+
 use muster_proto::pb;
 use muster_tests::agent_process::{events, is_ready, pod_where, runs};
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{A_WHILE, Fleet, freeze, is_leaving, ready, sleeper, taints, thaw};
 use muster_tests::process::PATIENCE;
-use muster_tests::{eventually, stays};
+use muster_tests::{Follow, eventually, stays};
+use rustix::process::Signal;
 
 fn pod_ready(pod: &pb::Pod) -> &str {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
@@ -102,4 +105,36 @@ async fn s111_what_an_administrator_wants_gone_goes_at_once() {
     })
     .await;
     assert!(!runs(pid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_stood_still_takes_nobody_for_silent() {
+    // Without an election: nobody else would have taken over, and nothing but its own sense of time warns it.
+    let mut fleet = Fleet::start(&["--leader-elect=false"]);
+    let mut agents = Vec::new();
+    for name in ["a", "b", "c"] {
+        agents.push(fleet.agent(name, "").await);
+    }
+    let mut watch = fleet.api.watch::<pb::Node>(Follow::default()).await.unwrap();
+    fleet.controller.signal(Signal::STOP);
+    stays(Duration::from_secs(8), "the agents go on for longer than a grace", || async {
+        fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
+    })
+    .await;
+    fleet.controller.signal(Signal::CONT);
+    stays(A_WHILE, "everybody is heard again", || async {
+        fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
+    })
+    .await;
+
+    // Also between two looks.
+    fleet.paper_node("last", "", "True").await;
+    loop {
+        let seen = watch.next().await;
+        let name = seen.record.metadata.as_ref().unwrap().name.clone();
+        if name == "last" {
+            break;
+        }
+        assert_eq!(ready(&seen.record), "True", "{name}");
+    }
 }

@@ -27,6 +27,7 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     })
     .await;
     assert_eq!(waits.state, "Standby");
+    assert!(waits.reason.starts_with(&format!("{leader} holds the lease")), "{}", waits.reason);
     let refused = FleetServiceClient::new(channel(&standby.url()))
         .drain_node(pb::DrainNodeRequest {
             name: "a".to_owned(),

@@ -1,9 +1,11 @@
+use std::time::Duration;
+
 use muster_proto::pb;
 use muster_tests::agent_process::pod_where;
-use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{Fleet, sleeper};
 use muster_tests::process::PATIENCE;
+use muster_tests::{Follow, Seen, eventually, stays};
 
 fn scheduled(pod: &pb::Pod) -> Option<&pb::PodCondition> {
     pod.status.as_ref()?.conditions.iter().find(|held| held.r#type == "PodScheduled")
@@ -36,12 +38,25 @@ async fn s159_pods_of_a_machine_that_was_taken_off_the_roll_are_collected() {
     for name in ["p", "q"] {
         fleet.api.create(sleeper(name, "a", 600)).await.unwrap();
     }
+    let mut told = fleet.api.watch::<pb::Pod>(Follow::default()).await.unwrap();
     fleet.api.delete::<pb::Node>("a").await.unwrap();
-    eventually(PATIENCE, "its pods are gone", || async {
-        let pods = fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records;
-        pods.is_empty().then_some(())
-    })
-    .await;
+    let pods = || async { fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records.len() };
+    // The quarantine is 4 s from when the controller hears of it.
+    stays(Duration::from_millis(3_900), "its pods are kept", || async { pods().await == 2 }).await;
+    eventually(PATIENCE, "its pods are gone", || async { (pods().await == 0).then_some(()) }).await;
+
+    let (mut failed, mut gone) = (0, 0);
+    while gone < 2 {
+        let Seen { kind, record } = told.next().await;
+        let status = record.status.unwrap();
+        let target = status.conditions.iter().find(|held| held.r#type == "DisruptionTarget");
+        if let ("MODIFIED", Some(target)) = (kind.as_str(), target) {
+            assert_eq!((status.phase.as_str(), target.reason.as_str()), ("Failed", "DeletionByPodGC"));
+            failed += 1;
+        }
+        gone += usize::from(kind == "DELETED");
+    }
+    assert_eq!(failed, 2, "each said why before it went");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 use muster_proto::pb;
-use muster_tests::fleet::{A_WHILE, Fleet, taints};
+use muster_tests::controller_process::ControllerProcess;
+use muster_tests::fleet::{A_WHILE, Fleet, SHORT, taints};
 use muster_tests::stays;
 
 fn given_up(nodes: &[pb::Node]) -> usize {
@@ -112,4 +113,20 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
     assert!(taint.earliest.is_some(), "it says until when");
     let hold = fleet.fleet().await.hold.unwrap();
     assert_eq!((hold.heard, hold.nodes), (2, 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_given_up_for_a_whole_grace_unless_told_otherwise() {
+    let mut fleet = Fleet::start(&[]);
+    let _lives = fleet.agent("b1", "b").await;
+    let flags: Vec<&str> = SHORT.into_iter().filter(|flag| !flag.starts_with("--eviction-hold")).collect();
+    fleet.controller = ControllerProcess::start(&fleet.store.url(), &flags);
+    let holds = fleet.fleet_where("it holds back", |fleet| fleet.hold.is_some()).await;
+    fleet.paper_node("a1", "a", "False").await;
+    let hold = holds.hold.unwrap();
+    assert!(hold.reason.contains("before the fleet was heard for 6.0 s"), "{}", hold.reason);
+    let remaining = std::time::Duration::try_from(hold.remaining.unwrap()).unwrap();
+    let just_before = remaining.saturating_sub(std::time::Duration::from_millis(300));
+    stays(just_before, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    fleet.node_where("a1", "it is given up", |node| taints(node).len() == 2).await;
 }

@@ -10,13 +10,17 @@ use muster_proto::pod::{Pod, PodStatus};
 use muster_rpc::clock::Mono;
 
 use crate::admission::Site;
-use crate::lifecycle::{Action, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide};
+use crate::lifecycle::{
+    Action, Exit, Found, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide,
+};
 use crate::pressure::Shortages;
 use crate::samples::{NODE, PodWords, amounts, labels, uid};
 
 pub(super) struct Bench {
     pub(super) ledger: Ledger,
     pub(super) node: NodeState,
+    /// Whether the node is this agent's to act for.
+    pub(super) is_welcome: bool,
     pub(super) store: BTreeMap<Uid, Pod>,
     pub(super) runtime: BTreeMap<Uid, PodReport>,
     /// Whether calls of the store come through.
@@ -24,6 +28,8 @@ pub(super) struct Bench {
     /// Whether calls of the store are answered only when [`answer`](Bench::answer) says so.
     pub(super) is_frozen: bool,
     unanswered: Vec<Action>,
+    /// Containers whose start is not over until [`answer`](Bench::answer) says so, by name.
+    pub(super) hung: Vec<String>,
     /// Containers whose start fails, by name.
     pub(super) unstartable: Vec<String>,
     /// What was done, in short, since the last look.
@@ -65,11 +71,13 @@ impl Bench {
         Bench {
             ledger: Ledger::new(),
             node: node(),
+            is_welcome: true,
             store,
             runtime: BTreeMap::new(),
             is_connected: true,
             is_frozen: false,
             unanswered: Vec::new(),
+            hung: Vec::new(),
             unstartable: Vec::new(),
             log: Vec::new(),
             now: now_at(0),
@@ -84,7 +92,7 @@ impl Bench {
 
     /// The agent sees everything there is to see.
     pub(super) fn look(&mut self) {
-        self.ledger.see_node(self.node.clone(), self.now);
+        self.ledger.see_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
         self.ledger.see_containers(self.runtime.clone(), self.now);
         if self.is_connected && !self.is_frozen {
             self.ledger.see_pods(self.store.values(), self.now);
@@ -98,9 +106,10 @@ impl Bench {
         self.look();
     }
 
-    /// The store thaws and answers what it was asked.
+    /// The store thaws and answers what it was asked; starts that hung come to something.
     pub(super) fn answer(&mut self) {
         self.is_frozen = false;
+        self.hung.clear();
         for action in std::mem::take(&mut self.unanswered) {
             let outcome = self.perform(&action);
             self.ledger.observe(&action, outcome, self.now);
@@ -126,10 +135,14 @@ impl Bench {
             }
             for action in plan.actions {
                 assert!(!done.contains(&action), "proposed twice at one instant: {action:?}");
-                if self.is_frozen && action.is_call() {
-                    let is_same = |other: &Action| other.uid() == action.uid();
+                let hangs =
+                    matches!(&action, Action::Start { container, .. } if self.hung.contains(container));
+                if hangs || self.is_frozen && action.is_call() {
+                    let is_same = |other: &Action| {
+                        other.uid() == action.uid() && other.is_call() == action.is_call() && !hangs
+                    };
                     assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
-                    self.ledger.begin(&action);
+                    self.ledger.begin(&action, self.now);
                     self.unanswered.push(action.clone());
                     done.push(action);
                     continue;
@@ -154,7 +167,7 @@ impl Bench {
         match action {
             Action::ReadNode { .. } => {
                 self.log.push(format!("read node for {name}"));
-                self.ledger.see_node(self.node.clone(), self.now);
+                self.ledger.see_node(Some(self.node.clone()), self.now);
                 Outcome::Done
             }
             Action::Start { pod, container, attempt } => {
@@ -165,7 +178,10 @@ impl Bench {
                 self.pid += 1;
                 let (pid, at) = (self.pid, self.now.wall);
                 let report = self.runtime.entry(pod.meta.uid.unwrap()).or_default();
-                report.containers.insert(container.clone(), Observed::Running { pid, since: at });
+                let observed = Observed::Running { pid, since: at };
+                let found = Found { attempt: *attempt, is_this_boot: true, observed };
+                let before = report.containers.insert(container.clone(), found);
+                assert!(before.is_none_or(|before| before.attempt < *attempt), "{action} exists already");
                 Outcome::Started { pid, at }
             }
             Action::RunPreStop { container, within, .. } => {
@@ -178,12 +194,26 @@ impl Bench {
             }
             Action::Kill { uid, container } => {
                 self.log.push(format!("kill {name}/{container}"));
-                self.ends(*uid, container, 0, 9);
+                let is_start = |action: &Action| matches!(action, Action::Start { container: it, .. } if it == container);
+                let hung = self.unanswered.iter().position(|it| it.uid() == Some(*uid) && is_start(it));
+                match hung.map(|hung| self.unanswered.remove(hung)) {
+                    Some(start) => {
+                        let failed = Outcome::Failed { message: "its shim died".to_owned() };
+                        self.ledger.observe(&start, failed, self.now);
+                    }
+                    None if is_alive(&self.runtime[uid].containers[container]) => {
+                        self.ends(*uid, container, 0, 9);
+                    }
+                    None => {}
+                }
+                self.ledger.hook_ended(*uid, container);
                 Outcome::Done
             }
-            Action::Release { uid } => {
-                self.log.push(format!("release {name}"));
-                self.runtime.remove(uid);
+            Action::Release { uid, keeps_files } => {
+                self.log.push(format!("release {name}{}", if *keeps_files { " but files" } else { "" }));
+                if !keeps_files {
+                    self.runtime.remove(uid);
+                }
                 Outcome::Done
             }
             Action::Report { uid, if_version, status, .. } => self.post(&name, *uid, *if_version, status),
@@ -237,8 +267,31 @@ impl Bench {
 
     fn ends(&mut self, uid: Uid, container: &str, code: i32, signal: i32) {
         let report = self.runtime.get_mut(&uid).unwrap();
-        let at = self.now.wall;
-        report.containers.insert(container.to_owned(), Observed::Exited { code, signal, at });
+        let found = report.containers.get_mut(container).unwrap();
+        let started_at = match found.observed {
+            Observed::Running { since, .. } => Some(since),
+            _ => None,
+        };
+        // As shells say it.
+        let code = if signal == 0 { code } else { 128 + signal };
+        let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
+        found.observed = Observed::Exited(exit);
+    }
+
+    /// The machine goes down without a word and comes up again; what it remembers is on its disk.
+    pub(super) fn reboot(&mut self) {
+        let at = Some(self.now.wall);
+        for found in self.runtime.values_mut().flat_map(|report| report.containers.values_mut()) {
+            found.is_this_boot = false;
+            if is_alive(found) {
+                let reason = "ContainerStatusUnknown".to_owned();
+                let message = "The machine was restarted while the container ran.".to_owned();
+                let exit = Exit { code: 137, signal: 0, reason, message, started_at: None, at };
+                found.observed = Observed::Exited(exit);
+            }
+        }
+        self.restart_agent();
     }
 
     /// Somebody writes to a record.
@@ -268,6 +321,6 @@ impl Bench {
     }
 }
 
-fn is_alive(observed: &Observed) -> bool {
-    !matches!(observed, Observed::Exited { .. })
+pub(super) fn is_alive(found: &Found) -> bool {
+    !matches!(found.observed, Observed::Exited(_))
 }

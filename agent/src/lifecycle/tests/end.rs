@@ -152,6 +152,8 @@ fn s025_a_finished_pod_is_removed_by_the_store_and_forgotten_here() {
     bench.settle();
     bench.store.clear();
     bench.look();
+    bench.log.clear();
+    assert_eq!(bench.steps(), ["release a"]);
     assert!(bench.ledger.pod(uid("a")).is_none());
 }
 
@@ -239,7 +241,7 @@ fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
     bench.ledger.end(uid("a"), ending, bench.now());
     assert_eq!(bench.steps(), ["term a/main", "report a Running"]);
     bench.advance(1);
-    assert_eq!(bench.steps(), ["kill a/main", "release a", "report a Failed Evicted"]);
+    assert_eq!(bench.steps(), ["kill a/main", "release a but files", "report a Failed Evicted"]);
     let stored = bench.stored("a");
     let disrupted = stored.condition(types::DISRUPTION_TARGET).unwrap();
     assert_eq!(
@@ -250,7 +252,7 @@ fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
     bench.advance(1000);
     assert_eq!(bench.steps(), [""; 0], "it stays, and is not started again");
     bench.restart_agent();
-    assert_eq!(bench.steps(), [""; 0]);
+    assert_eq!(bench.steps(), ["release a but files"]);
 }
 
 #[test]
@@ -259,7 +261,7 @@ fn a_pod_that_others_call_failed_is_stopped() {
     bench.write("a", |pod| pod.status.phase = PodPhase::Failed);
     assert_eq!(bench.steps(), ["term a/main", "report a Failed"]);
     bench.advance(3);
-    assert_eq!(bench.steps(), ["kill a/main", "release a", "report a Failed"]);
+    assert_eq!(bench.steps(), ["kill a/main", "release a but files", "report a Failed"]);
 }
 
 #[test]
@@ -267,7 +269,7 @@ fn a_stale_list_does_not_bring_back_what_is_gone() {
     let stale = pod("a").deleting(30).phase(PodPhase::Failed).build();
     let now = now_at(0);
     let mut ledger = Ledger::new();
-    ledger.see_node(node(), now);
+    ledger.see_node(Some(node()), now);
     ledger.see_containers(BTreeMap::new(), now);
     ledger.see_pods([&stale], now);
     let action = Action::Delete { key: Key::of(&stale), uid: uid("a") };
@@ -277,4 +279,63 @@ fn a_stale_list_does_not_bring_back_what_is_gone() {
     ledger.see_pods([], now);
     ledger.see_pods([&stale], now);
     assert!(ledger.pod(uid("a")).is_some(), "once a list agreed, the next one is believed again");
+}
+
+#[test]
+fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
+    let mut bench = Bench::with([pod("a").grace(3), pod("b"), pod("c")]);
+    bench.settle();
+    bench.is_welcome = false;
+    bench.log.clear();
+    let late = pod("late").build();
+    bench.store.insert(late.meta.uid.unwrap(), late);
+    bench.store.remove(&uid("a"));
+    bench.delete("b", 5);
+    bench.exits("c", "main", 1);
+    bench.advance(1);
+    let sorted = |bench: &mut Bench| {
+        let mut steps = bench.steps();
+        steps.sort();
+        steps
+    };
+    assert_eq!(sorted(&mut bench), ["term a/main", "term b/main"], "another may speak for the node");
+    bench.advance(5);
+    assert_eq!(sorted(&mut bench), ["kill a/main", "kill b/main", "release a", "release b"]);
+    bench.restart_agent();
+    assert_eq!(sorted(&mut bench), ["release b"], "nor does the next agent say a word");
+    bench.is_welcome = true;
+    bench.look();
+    let expected = [
+        "delete b",
+        "report b Failed",
+        "report c Running ready",
+        "report late Running ready",
+        "start c/main#1",
+        "start late/main#0",
+    ];
+    assert_eq!(sorted(&mut bench), expected);
+}
+
+#[test]
+fn what_a_pod_printed_stays_as_long_as_its_record() {
+    let mut bench = running(pod("a").restart(muster_proto::pod::RestartPolicy::Never));
+    bench.exits("a", "main", 1);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed"]);
+    assert!(bench.runtime.contains_key(&uid("a")));
+    bench.restart_agent();
+    assert_eq!(bench.steps(), ["release a but files"], "the next agent keeps it, too");
+    bench.delete("a", 30);
+    let steps = bench.steps();
+    assert_eq!((&steps[0], steps.last().unwrap()), (&"release a".to_owned(), &"delete a".to_owned()));
+    assert!(bench.runtime.is_empty());
+}
+
+#[test]
+fn a_hook_ends_with_its_container_and_the_pod_waits_for_that() {
+    let mut bench = running(pod("a").containers(vec![container("main").hook()]));
+    bench.delete("a", 60);
+    assert_eq!(bench.steps(), ["report a Running", "hook a/main within 60s"]);
+    bench.exits("a", "main", 0);
+    let expected = ["kill a/main", "report a Running", "release a", "report a Succeeded", "delete a"];
+    assert_eq!(bench.steps(), expected);
 }

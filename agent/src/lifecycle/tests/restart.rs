@@ -12,10 +12,10 @@ fn the_restart_policy_decides_what_an_end_means() {
     for (policy, code, expected) in [
         (Always, 0, &["start a/main#1", "report a Running ready"][..]),
         (Always, 1, &["start a/main#1", "report a Running ready"]),
-        (OnFailure, 0, &["release a", "report a Succeeded"]),
+        (OnFailure, 0, &["release a but files", "report a Succeeded"]),
         (OnFailure, 1, &["start a/main#1", "report a Running ready"]),
-        (Never, 0, &["release a", "report a Succeeded"]),
-        (Never, 1, &["release a", "report a Failed"]),
+        (Never, 0, &["release a but files", "report a Succeeded"]),
+        (Never, 1, &["release a but files", "report a Failed"]),
     ] {
         let mut bench = Bench::with([pod("a").restart(policy)]);
         bench.settle();
@@ -39,7 +39,7 @@ fn a_pod_is_over_when_all_its_work_is_and_sidecars_go_last() {
     bench.exits("a", "s2", 0);
     assert_eq!(bench.steps(), ["term a/s1", "report a Running"]);
     bench.advance(30);
-    assert_eq!(bench.steps(), ["kill a/s1", "release a", "report a Failed"]);
+    assert_eq!(bench.steps(), ["kill a/s1", "release a but files", "report a Failed"]);
 }
 
 #[test]
@@ -82,7 +82,8 @@ fn a_start_that_fails_is_an_end_that_waits() {
     bench.unstartable.push("main".to_owned());
     let mut steps = bench.steps();
     steps.sort();
-    let expected = ["release b", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
+    let expected =
+        ["release b but files", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
     assert_eq!(steps, expected);
     bench.advance(10);
     assert_eq!(bench.steps()[0], "start a/main#1");
@@ -100,7 +101,7 @@ fn the_next_agent_takes_over_what_runs() {
     bench.settle();
     bench.log.clear();
     bench.restart_agent();
-    assert_eq!(bench.steps(), [""; 0], "not even a word is said");
+    assert_eq!(bench.steps(), ["release done but files"], "not even a word is said");
     bench.exits("a", "main", 1);
     assert_eq!(bench.steps()[0], "start a/main#2", "runs are counted on");
 }
@@ -122,15 +123,32 @@ fn after_a_reboot_pods_begin_from_the_beginning() {
     bench.settle();
     bench.exits("a", "i", 0);
     bench.settle();
+    bench.log.clear();
+    bench.reboot();
+    let steps = bench.steps();
+    assert!(steps.contains(&"start a/i#1".to_owned()), "{steps:?}");
+    assert!(steps.contains(&"report once Failed".to_owned()), "it must not run twice: {steps:?}");
+    bench.exits("a", "i", 0);
+    let steps = bench.steps();
+    assert_eq!(steps, ["start a/s#1", "start a/main#1", "report a Running ready"]);
+    bench.restart_agent();
+    assert_eq!(bench.steps(), ["release once but files"], "another agent of the same boot finds it done");
+}
+
+#[test]
+fn a_machine_that_comes_up_without_its_records_begins_from_the_beginning_too() {
+    let inits = vec![container("i"), container("s").sidecar()];
+    let mut bench = Bench::with([pod("a").inits(inits)]);
+    bench.settle();
+    bench.exits("a", "i", 0);
+    bench.settle();
     bench.runtime.clear();
     bench.log.clear();
     bench.restart_agent();
     let steps = bench.steps();
     assert!(steps.contains(&"start a/i#0".to_owned()), "{steps:?}");
-    assert!(steps.contains(&"report once Failed".to_owned()), "it must not run twice: {steps:?}");
     bench.exits("a", "i", 0);
-    let steps = bench.steps();
-    assert_eq!(steps, ["start a/s#0", "start a/main#1", "report a Running ready"]);
+    assert_eq!(bench.steps(), ["start a/s#0", "start a/main#1", "report a Running ready"]);
 }
 
 #[test]
@@ -149,4 +167,40 @@ fn a_run_that_nobody_told_of_counts() {
     bench.restart_agent();
     bench.settle();
     assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 1);
+}
+
+#[test]
+fn runs_while_the_store_was_away_count_for_the_next_agent() {
+    let mut bench = Bench::with([pod("a")]);
+    bench.settle();
+    bench.is_connected = false;
+    for delay in [0, 10, 20] {
+        bench.exits("a", "main", 1);
+        bench.advance(delay);
+        bench.settle();
+    }
+    bench.is_connected = true;
+    let said = &bench.stored("a").status.container_statuses[0];
+    assert_eq!(said.restart_count, 0, "nobody heard of them");
+    bench.restart_agent();
+    bench.settle();
+    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 3);
+    bench.exits("a", "main", 1);
+    bench.log.clear();
+    assert_eq!(bench.steps()[0], "start a/main#4", "a number that was not used yet");
+}
+
+#[test]
+fn an_end_that_came_after_runs_nobody_told_of_is_told() {
+    let mut bench = Bench::with([pod("a").restart(RestartPolicy::OnFailure)]);
+    bench.settle();
+    bench.is_connected = false;
+    bench.exits("a", "main", 1);
+    bench.settle();
+    bench.exits("a", "main", 0);
+    bench.is_connected = true;
+    bench.restart_agent();
+    bench.settle();
+    let status = &bench.stored("a").status;
+    assert_eq!((status.phase, status.container_statuses[0].restart_count), (PodPhase::Succeeded, 1));
 }

@@ -3,8 +3,8 @@
 use muster_proto::pod::RestartPolicy;
 use proptest::prelude::*;
 
-use super::bench::Bench;
-use crate::lifecycle::{Ending, Observed};
+use super::bench::{Bench, is_alive};
+use crate::lifecycle::Ending;
 use crate::samples::{ContainerWords, PodWords, container, pod, uid};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -62,7 +62,7 @@ fn apply(bench: &mut Bench, event: &Event) {
                 .get(&uid(named(index)))
                 .iter()
                 .flat_map(|report| &report.containers)
-                .filter(|(_, seen)| !matches!(seen, Observed::Exited { .. }))
+                .filter(|(_, found)| is_alive(found))
                 .map(|(name, _)| name.clone())
                 .collect();
             if let Some(name) = alive.get(container % alive.len().max(1)) {
@@ -120,7 +120,7 @@ proptest! {
         for pod in bench.store.values() {
             prop_assert!(!pod.meta.is_deleting(), "{} never goes: {:?}", pod.meta.name, bench.log);
             let alive = bench.runtime.get(&pod.meta.uid.unwrap()).is_some_and(|report| {
-                report.containers.values().any(|seen| !matches!(seen, Observed::Exited { .. }))
+                report.containers.values().any(is_alive)
             });
             prop_assert!(!(alive && pod.is_finished()), "{} ended and still runs", pod.meta.name);
         }

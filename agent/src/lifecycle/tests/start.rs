@@ -32,7 +32,7 @@ fn nothing_is_concluded_from_half_a_picture() {
     bench.settle();
     let mut ledger = Ledger::new();
     ledger.see_containers(bench.runtime.clone(), now_at(0));
-    ledger.see_node(bench.node.clone(), now_at(0));
+    ledger.see_node(Some(bench.node.clone()), now_at(0));
     assert!(decide(&ledger, now_at(0)).actions.is_empty(), "the store has not been heard: nothing vanished");
     ledger.see_pods([], now_at(1));
     assert_eq!(decide(&ledger, now_at(1)).actions.len(), 1, "now it has");
@@ -65,7 +65,7 @@ fn an_init_container_that_fails_for_good_fails_the_pod() {
     bench.exits("a", "one", 3);
     assert_eq!(bench.steps(), ["term a/side", "report a Pending"]);
     bench.exits("a", "side", 0);
-    assert_eq!(bench.steps(), ["release a", "report a Failed"]);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed"]);
 }
 
 #[test]
@@ -174,8 +174,40 @@ fn s077_a_start_that_is_refused_fails_the_pod() {
     let plan = decide(&bench.ledger, bench.now());
     let refusal = Rejection::new("TopologyAffinityError", "too far apart");
     bench.ledger.observe(&plan.actions[0], Outcome::Refused(refusal), bench.now());
-    assert_eq!(bench.steps(), ["release a", "report a Failed TopologyAffinityError"]);
+    assert_eq!(bench.steps(), ["release a but files", "report a Failed TopologyAffinityError"]);
     assert_eq!(bench.stored("a").condition(types::DISRUPTION_TARGET), None);
     bench.advance(1000);
     assert_eq!(bench.steps(), [""; 0]);
+}
+
+#[test]
+fn a_start_that_hangs_holds_up_nobody_else_and_ends_when_its_pod_does() {
+    let mut bench = Bench::with([pod("a").containers(vec![container("slow")]), pod("b")]);
+    bench.hung.push("slow".to_owned());
+    assert_eq!(bench.steps(), ["start b/main#0", "report b Running ready"]);
+    bench.advance(1);
+    assert_eq!(bench.steps(), ["report a Pending"], "that it takes long is told");
+    bench.delete("b", 5);
+    bench.advance(5);
+    assert_eq!(bench.steps().last().unwrap(), "delete b");
+
+    bench.delete("a", 3);
+    assert_eq!(bench.steps(), [""; 0], "there is nothing yet that could be asked to stop");
+    bench.advance(3);
+    assert_eq!(bench.steps(), ["kill a/slow", "release a", "report a Failed", "delete a"]);
+}
+
+#[test]
+fn a_start_that_took_its_time_is_told_like_any_other() {
+    let mut bench = Bench::with([pod("a").containers(vec![container("slow")])]);
+    bench.hung.push("slow".to_owned());
+    bench.settle();
+    bench.advance(5);
+    bench.settle();
+    bench.log.clear();
+    bench.answer();
+    assert_eq!(bench.log, ["start a/slow#0"]);
+    bench.log.clear();
+    assert_eq!(bench.steps(), ["report a Running ready"]);
+    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 0);
 }

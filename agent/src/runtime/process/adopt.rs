@@ -41,11 +41,17 @@ impl Inner {
         if self.files(&id).order() != path {
             return Err(io::Error::other(format!("it is the order of {id}, which belongs elsewhere")));
         }
+        // How it ended may have been written down after its boot was over; where it ran says more.
+        let run: Option<Run> = record::read(&self.files(&id).run())?;
         let entry = Entry {
             pod_namespace: order.spec.pod_namespace,
             pod_name: order.spec.pod_name,
             cpus: order.spec.limits.cpus,
             cgroup: order.cgroup,
+            own_grace: order.spec.own_grace_seconds.map(Duration::from_secs),
+            is_this_boot: run.is_none_or(|run| run.boot_id == self.boot_id),
+            starter: None,
+            hook: None,
             stage: Stage::Starting,
         };
         let finding = find(path, self)?;

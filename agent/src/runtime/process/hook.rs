@@ -10,10 +10,19 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::super::HookEnd;
+use super::super::procfs::ProcessKey;
 
-/// Runs the command in a group of its own and kills what is left of the group when the command or its time is over.
-pub(super) fn run(mut command: Command, timeout: Duration) -> io::Result<HookEnd> {
+/// Runs the command in a group of its own and kills what is left of the group when the command or its time is over. Who
+/// leads it is told as soon as it is there.
+pub(super) fn run(
+    mut command: Command,
+    timeout: Duration,
+    begun: impl FnOnce(ProcessKey),
+) -> io::Result<HookEnd> {
     let mut child = command.process_group(0).spawn()?;
+    if let Ok(leader) = ProcessKey::of(child.id().cast_signed()) {
+        begun(leader);
+    }
     let ended = wait_for(&child, timeout);
     // Not reaped yet, so the group's number is its own whatever happened.
     if let Some(group) = Pid::from_raw(child.id().cast_signed()) {

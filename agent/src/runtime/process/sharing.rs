@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::PoisonError;
 
-use super::super::{Limits, affinity, cgroup};
-use super::{Inner, Stage, Tree};
+use super::super::{ContainerSpec, Limits, affinity, cgroup};
+use super::{CgroupPlace, Inner, Run, Stage, Tree};
 
 impl Inner {
     /// Moves what runs without CPUs of its own to these, unless it is there already; none means any.
@@ -14,8 +14,15 @@ impl Inner {
         if shared.as_deref() == Some(cpus) {
             return Ok(());
         }
+        self.move_to(self.sharers(), cpus)?;
+        // Not before all of them are there: should it fail, the next call tries again.
+        *shared = Some(cpus.to_vec());
+        Ok(())
+    }
+
+    fn move_to(&self, sharers: Vec<(Run, Option<CgroupPlace>)>, cpus: &[u32]) -> io::Result<()> {
         let mut shims = BTreeSet::new();
-        for (run, place) in self.sharers() {
+        for (run, place) in sharers {
             match place.filter(|_| self.controls_cpus()) {
                 Some(place) => cgroup::keep_to(&place.container, cpus)?,
                 None => drop(shims.insert(run.shim.pid)),
@@ -26,9 +33,18 @@ impl Inner {
             let set = if cpus.is_empty() { affinity::own()? } else { affinity::set_of(cpus)? };
             affinity::move_all_below(&shims, &set)?;
         }
-        // Not before all of them are there: should it fail, the next call tries again.
-        *shared = Some(cpus.to_vec());
         Ok(())
+    }
+
+    /// Moves a container that came to run just now after the others, if they were moved while it started.
+    pub(super) fn follow_sharers(&self, spec: &ContainerSpec, run: &Run, started_on: &[u32]) {
+        let cpus = self.cpus_of(&spec.limits);
+        let place = self.tree.as_ref().map(|tree| tree.place(&spec.id));
+        if cpus != started_on
+            && let Err(error) = self.move_to(vec![(run.clone(), place)], &cpus)
+        {
+            tracing::warn!(container = %spec.id, %error, "it runs on CPUs that others have for themselves");
+        }
     }
 
     /// Where a container belongs: its own CPUs, or those that are shared.
@@ -45,7 +61,7 @@ impl Inner {
         self.tree.as_ref().is_some_and(Tree::controls_cpus)
     }
 
-    fn sharers(&self) -> Vec<(super::Run, Option<super::CgroupPlace>)> {
+    fn sharers(&self) -> Vec<(Run, Option<CgroupPlace>)> {
         let table = self.table();
         let sharing = table.values().filter(|entry| entry.cpus.is_empty());
         let running = sharing.filter_map(|entry| match &entry.stage {

@@ -8,6 +8,7 @@ fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
         action: action.to_owned(),
         state: state.to_owned(),
         reason: reason.to_owned(),
+        retry_at: None,
     }
 }
 

@@ -206,15 +206,21 @@ async fn a_plugin_without_an_inventory_does_not_start() {
 async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<Proposal> {
     loop {
         let mut plan = Plan::default();
-        cloud.decide(world, at(seconds), &mut plan);
-        let Some(Proposal { action: Action::AskCloud { question, provider_id }, subject, room, .. }) =
-            plan.proposals.first()
-        else {
+        cloud.decide(world, at(0).mono, at(seconds), &mut plan);
+        if plan.proposals.iter().all(|proposal| matches!(proposal.action, Action::DeleteNode { .. })) {
             return plan.proposals;
-        };
-        let Subject::Node(name, _) = subject else { panic!("{subject:?}") };
-        let result = plugin.client.ask(*question, name, provider_id).await;
-        cloud.settle(&Outcome { room: *room, subject: subject.clone(), result }, world, at(seconds));
+        }
+        for Proposal { action, subject, room, .. } in plan.proposals {
+            let result = match (action, &subject) {
+                (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => {
+                    plugin.client.ask(question, name, &provider_id).await
+                }
+                (Action::ReadLease, _) => Err(Failure::Gone),
+                (Action::WriteLease(lease), _) => Ok(Answer::Lease(lease)),
+                (action, _) => panic!("{action:?} beside a question"),
+            };
+            cloud.settle(&Outcome { room, subject, result }, world, at(seconds));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A cloud that lies.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -25,7 +27,8 @@ fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
         held_back: 20,
     };
     assert_eq!(fleet.cloud.brake(fleet.now), held);
-    let explanation = fleet.cloud.explain(fleet.world.node("n29").unwrap(), fleet.now).remove(0);
+    let explanation =
+        fleet.cloud.explain(fleet.world.node("n29").unwrap(), fleet.hold_until, fleet.now).remove(0);
     assert_eq!(
         (explanation.state, explanation.reason.as_str(), explanation.earliest),
         (
@@ -77,6 +80,85 @@ fn a_deletion_nobody_knows_the_end_of_counts() {
     assert_eq!((deletions.count(), fleet.cloud.brake(fleet.now).held_back), (1, 2));
 }
 
+fn deletions(fleet: &Fleet) -> usize {
+    fleet.done.iter().filter(|done| done.starts_with("delete")).count()
+}
+
+#[test]
+fn a_controller_that_takes_over_has_no_fresh_allowance() {
+    let mut fleet = Fleet::new(Settings { delete_limit: 2, ..credulous() });
+    for name in ["a", "b", "c", "d", "e"] {
+        fleet.put(node(name).ready(Unknown));
+    }
+    for minutes in 1..60 {
+        fleet.run_until(minutes * 60);
+        fleet.take_over();
+    }
+    fleet.run_until(HOUR - 1);
+    let report = fleet.cloud.brake(fleet.now);
+    assert_eq!((deletions(&fleet), report.used, report.held_back), (2, 2, 3));
+    let explanation =
+        fleet.cloud.explain(fleet.world.node("e").unwrap(), fleet.hold_until, fleet.now).remove(0);
+    let earliest = explanation.earliest.unwrap();
+    assert_eq!(explanation.state, "Paused");
+    assert!(at(HOUR).mono <= earliest && earliest <= at(HOUR + 14).mono, "{earliest:?}");
+    fleet.run_until(HOUR + 60);
+    assert_eq!(deletions(&fleet), 4);
+}
+
+#[test]
+fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgotten() {
+    let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
+    fleet.refusal = Some(Failure::Conflict);
+    fleet.put(node("a").ready(Unknown));
+    let asked = fleet.decide().proposals.remove(0);
+    fleet.answer(&asked, gone());
+    let note = fleet.decide().proposals.remove(0);
+    assert!(matches!(note.action, Action::WriteLease(_)));
+    assert_eq!(fleet.cloud.brake(fleet.now).used, 1, "it counts from now on");
+    fleet.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
+    assert_eq!((fleet.decide().proposals.len(), deletions(&fleet)), (0, 0), "it may not be written down");
+    assert_eq!(fleet.explain("a")[0].1, "Waiting");
+    // It is read again, written down, and then the deletion comes to nothing, again and again.
+    fleet.run_until(60);
+    assert!(deletions(&fleet) > 5, "what did not happen does not use up the allowance");
+    fleet.take_over();
+    fleet.refusal = None;
+    fleet.run_until(120);
+    let report = fleet.cloud.brake(fleet.now);
+    assert_eq!(
+        (fleet.has("a"), report.used, report.held_back),
+        (true, 1, 1),
+        "who takes over cannot know that"
+    );
+}
+
+#[test]
+fn a_node_that_turns_ready_while_its_deletion_is_written_down_is_kept() {
+    for (is_written, falls_again) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
+        fleet.put(node("a").ready(Unknown));
+        let asked = fleet.decide().proposals.remove(0);
+        fleet.answer(&asked, gone());
+        let note = fleet.decide().proposals.remove(0);
+        let noted = fleet.perform(&note);
+        if is_written {
+            fleet.answer(&note, noted.clone());
+        }
+        fleet.ready("a", True);
+        if falls_again {
+            fleet.ready("a", Unknown);
+        }
+        if !is_written {
+            fleet.answer(&note, noted);
+        }
+        fleet.machines.insert("a", machine());
+        fleet.run_until(10);
+        let used = fleet.cloud.brake(fleet.now).used;
+        assert_eq!((fleet.has("a"), used), (true, 0), "written {is_written}, fell again {falls_again}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A node is seen in that state; its bearer is another one if it was gone.
@@ -95,6 +177,8 @@ enum Step {
     Pass {
         millis: u64,
     },
+    /// Another controller takes over; what was under way is let go.
+    TakeOver,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -103,6 +187,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5usize).prop_map(|who| Step::Remove { who }),
         8 => (0..3usize, 0..12u8).prop_map(|(which, answer)| Step::Answer { which, answer }),
         3 => (0..8_000u64).prop_map(|millis| Step::Pass { millis }),
+        1 => Just(Step::TakeOver),
     ]
 }
 
@@ -138,6 +223,8 @@ proptest! {
         let mut now_ms = 0;
         let mut under_way: Vec<Proposal> = Vec::new();
         let mut deletions: Vec<Mono> = Vec::new();
+        // The same, by when they were written down, with those of which nobody knows whether they happened.
+        let mut noted: Vec<Mono> = Vec::new();
         // When the answers in a row came that a node has no machine.
         let mut denials: BTreeMap<Uid, Vec<Mono>> = BTreeMap::new();
         // When a node was last asked about since it stopped being Ready.
@@ -164,6 +251,14 @@ proptest! {
                     now_ms += millis;
                     fleet.now = crate::samples::at_ms(now_ms);
                 }
+                Step::TakeOver => {
+                    // One that is under way may happen yet.
+                    deletions.clone_from(&noted);
+                    under_way.clear();
+                    denials.clear();
+                    asked.clear();
+                    fleet.take_over();
+                }
                 Step::Answer { which, answer: draw } if which < under_way.len() => {
                     let proposal = under_way.remove(which);
                     let Subject::Node(name, uid) = &proposal.subject else { unreachable!() };
@@ -180,13 +275,21 @@ proptest! {
                         if is_same && result.is_ok() {
                             fleet.remove(&name.clone());
                         }
+                    } else if matches!(proposal.action, Action::DeleteNode { .. }) {
+                        noted.pop();
                     }
                     fleet.answer(&proposal, result);
                 }
                 Step::Answer { .. } => {}
             }
-            for proposal in fleet.decide().proposals {
-                let Subject::Node(name, uid) = &proposal.subject else { unreachable!() };
+            let mut proposals = VecDeque::from(fleet.decide().proposals);
+            while let Some(proposal) = proposals.pop_front() {
+                let Subject::Node(name, uid) = &proposal.subject else {
+                    let result = fleet.remember(&proposal.action);
+                    fleet.answer(&proposal, result);
+                    proposals.extend(fleet.decide().proposals);
+                    continue;
+                };
                 let node = fleet.world.node(name.as_str()).expect("nothing is proposed for a node that is gone");
                 prop_assert_eq!(node.meta.uid, Some(*uid));
                 prop_assert!(!under_way.iter().any(|other| other.subject == proposal.subject));
@@ -201,6 +304,7 @@ proptest! {
                     let recent = deletions.iter().filter(|done| **done + settings.delete_period > fleet.now.mono);
                     let others = under_way.iter().filter(|other| matches!(other.action, Action::DeleteNode { .. }));
                     prop_assert!(recent.count() + others.count() < limit as usize, "one too many");
+                    noted.push(fleet.now.mono);
                 }
                 under_way.push(proposal);
             }

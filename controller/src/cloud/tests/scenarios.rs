@@ -41,7 +41,8 @@ fn s156_by_default_the_third_answer_in_a_row_is_believed() {
     assert_eq!((fleet.has("a"), fleet.done.len()), (true, 2));
     let reason = "the cloud said 2 of 3 times in a row that the machine does not exist".to_owned();
     assert_eq!(fleet.explain("a"), [("DeleteNode", "Waiting", reason)]);
-    let explanation = fleet.cloud.explain(fleet.world.node("a").unwrap(), fleet.now).remove(0);
+    let explanation =
+        fleet.cloud.explain(fleet.world.node("a").unwrap(), fleet.hold_until, fleet.now).remove(0);
     assert_eq!(explanation.earliest, Some(at(10).mono));
     fleet.run_until(10);
     assert_eq!((fleet.has("a"), fleet.told.as_slice()), (false, &["DeletingNode a".to_owned()][..]));

@@ -119,6 +119,7 @@ impl Run {
                 assert_eq!(pod.meta.uid, Some(*uid));
                 assert!(self.may_go(pod), "{} is not to go: {pod:?}", key.name);
             }
+            Subject::Lease(key) => panic!("nobody collects {key}"),
             Subject::Node(name, _) => {
                 assert!(self.was_missed_for_long(name.as_str()), "{name} is not missed");
             }

@@ -8,7 +8,7 @@ use muster_proto::pb;
 use super::stage::{Stage, scenario_policy};
 use crate::account;
 use crate::policy::Policy;
-use crate::samples::{EPOCH, for_unreachable, node, pod};
+use crate::samples::{EPOCH, for_unreachable, key, node, pod};
 
 fn explain(stage: &Stage, name: &str) -> pb::ExplainNodeResponse {
     account::node::explain(&stage.core, &name.parse().unwrap(), stage.now()).unwrap()
@@ -41,6 +41,17 @@ fn five(dead: usize) -> Stage {
     }
     stage.start();
     stage
+}
+
+#[test]
+fn a_standby_names_whom_it_waits_for() {
+    for (leader, reason) in [
+        ("", "Nobody holds the lease: this controller only listens until it has taken it."),
+        ("c2", "This controller's own term is over: it only listens until it has taken the lease anew."),
+        ("c1", "c1 holds the lease: this controller only listens, and takes the lease when it runs out."),
+    ] {
+        assert_eq!(account::standby("c2", leader), reason);
+    }
 }
 
 #[test]
@@ -191,4 +202,60 @@ fn the_fleet_is_counted() {
     assert_eq!((nodes, fleet.pods, fleet.armed_evictions), ((5, 3, 0, 2), 1, 1));
     assert_eq!(fleet.zones[0].queue, ["n1"]);
     assert_eq!((stage.ready("n0"), stage.ready("n4")), (Unknown, True));
+}
+
+fn explain_pod(stage: &Stage, name: &str) -> pb::ExplainPodResponse {
+    account::pod::explain(&stage.core, &key(name), stage.now()).unwrap()
+}
+
+/// The explanation of one action: its state, its earliest time and why.
+fn told_of(account: &pb::ExplainPodResponse, action: &str) -> (String, Option<f64>, String) {
+    let told = account.explanations.iter().find(|told| told.action == action).unwrap();
+    (told.state.clone(), told.earliest.as_ref().map(seconds), told.reason.clone())
+}
+
+#[test]
+fn a_pod_says_what_keeps_it_from_every_node_and_when_it_is_tried_again() {
+    let mut stage = Stage::new();
+    stage.start();
+    stage.put_node(node("a").allocatable("cpu=1 pods=9").ready(True));
+    stage.put_node(node("b").allocatable("cpu=9 pods=9").cordoned().ready(True));
+    stage.run_until(3.0);
+    stage.put_pod(pod("p").requests("cpu=2").priority(7));
+    let account = explain_pod(&stage, "p");
+    let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. It is tried again as soon as a \
+               node has become one that will do.";
+    assert_eq!(told_of(&account, "Schedule"), ("Waiting".to_owned(), Some(303.0), why.to_owned()));
+    assert_eq!(account.summary, format!("p: {why}"));
+    let obstacles: Vec<(&str, i64)> =
+        account.obstacles.iter().map(|it| (it.reason.as_str(), it.nodes)).collect();
+    assert_eq!(obstacles, [("Insufficient cpu", 1), ("node(s) were unschedulable", 1)]);
+    let inputs = &account.explanations[0].inputs;
+    for (name, value) in [("requests", "cpu=2"), ("priority", "7"), ("nodes", "2"), ("pendingPods", "1")] {
+        assert_eq!(inputs[name], value, "{name}");
+    }
+    assert_eq!((account.node_name.as_str(), account.stay), ("", None));
+
+    stage.put_node(node("c").allocatable("cpu=9 pods=9").ready(True));
+    stage.run_until(5.0);
+    let account = explain_pod(&stage, "p");
+    assert_eq!(told_of(&account, "Schedule"), ("Done".to_owned(), None, "it is on node c.".to_owned()));
+    assert_eq!((account.node_name.as_str(), account.stay.unwrap().decision.as_str()), ("c", "Stays"));
+    assert_eq!(account::pod::explain(&stage.core, &key("nobody"), stage.now()), None);
+}
+
+#[test]
+fn pods_of_a_node_that_is_gone_say_when_they_are_removed() {
+    let mut stage = five(0);
+    stage.put_pod(pod("p").on("n0"));
+    stage.run_until(5.0).delete_node("n0");
+    stage.run_until(9.0);
+    let account = explain(&stage, "n0");
+    assert_eq!(account.summary, "There is no node n0, but 1 pods name it.");
+    assert_eq!(told(&account, "CollectPods"), ("Waiting".to_owned(), Some(45.0)));
+    assert_eq!(account.pods[0].earliest_eviction.as_ref().map(seconds), Some(45.0));
+    let told = told_of(&explain_pod(&stage, "p"), "CollectPods");
+    assert_eq!((told.0.as_str(), told.1), ("Waiting", Some(45.0)));
+    let nobody = "nobody".parse().unwrap();
+    assert_eq!(account::node::explain(&stage.core, &nobody, stage.now()), None, "no pod names that one");
 }

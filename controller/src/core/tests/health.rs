@@ -136,6 +136,8 @@ fn s104_pods_of_a_node_that_says_it_is_not_ready_are_left_as_they_are() {
     stage.run_until(60.0);
     assert_eq!(stage.ready("a"), False);
     assert!(stage.pod("p").is_ready());
+    stage.restart();
+    assert!(stage.pod("p").is_ready(), "nor does who comes to lead touch them");
     // Nor does it matter that such a node falls silent.
     stage.kill("a");
     stage.run_until(200.0);
@@ -154,6 +156,32 @@ fn s105_marking_is_repeated_until_it_is_done() {
     stage.kill("a");
     stage.run_until(60.0);
     assert!(!stage.pod("p").is_ready() && !stage.pod("q").is_ready());
+}
+
+#[test]
+fn s105_the_pods_of_a_lost_node_are_marked_also_when_nobody_answered_the_write() {
+    let mut stage = Stage::new();
+    stage.start().living("a", "");
+    stage.put_pod(pod("p").on("a").running(True));
+    stage.lose_answers("its grace has passed", 1);
+    stage.kill("a");
+    stage.run_until(60.0);
+    assert_eq!((stage.ready("a"), stage.times("event NodeNotReady a").len()), (Unknown, 1));
+    assert!(!stage.pod("p").is_ready());
+}
+
+#[test]
+fn s105_who_comes_to_lead_marks_the_pods_that_were_not_marked_yet() {
+    let mut stage = Stage::new();
+    stage.start().living("a", "");
+    stage.put_pod(pod("p").on("a").running(True));
+    stage.fail("its node is not heard", usize::MAX);
+    stage.kill("a");
+    stage.run_until(60.0);
+    assert_eq!((stage.ready("a"), stage.pod("p").is_ready()), (Unknown, true));
+    stage.failures.clear();
+    stage.restart();
+    assert!(!stage.pod("p").is_ready());
 }
 
 #[test]

@@ -2,9 +2,13 @@ use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
 
+use muster_store_client::Event;
+
 use super::stage::{Stage, scenario_policy};
+use crate::core::{News, Stance};
 use crate::policy::Policy;
 use crate::samples::{for_unreachable, pod};
+use crate::world::Reach;
 
 fn three(policy: Policy) -> Stage {
     let mut stage = Stage::with(policy);
@@ -68,6 +72,48 @@ fn a_store_that_is_not_heard_makes_nobody_silent() {
     assert_eq!(stage.times("Unknown").len(), 0, "everybody has a new grace");
     stage.run_until(551.0);
     assert_eq!(stage.when("Unknown"), [(550.001, "a".to_owned())]);
+}
+
+#[test]
+fn whoever_stood_still_takes_nobody_for_silent() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).kill("a");
+    stage.stand_still_until(100.0);
+    stage.run_until(149.0);
+    assert_eq!(stage.times("Unknown").len(), 0, "everybody has a new grace");
+    stage.run_until(300.0);
+    assert_eq!(stage.when("Unknown"), [(150.001, "a".to_owned())]);
+}
+
+#[test]
+fn a_short_pause_of_our_own_changes_nothing() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(20.0).kill("a");
+    stage.stand_still_until(35.0);
+    stage.run_until(100.0);
+    assert_eq!(stage.when("Unknown"), [(70.001, "a".to_owned())]);
+}
+
+#[test]
+fn whoever_comes_to_lead_waits_for_what_was_written_before() {
+    let mut stage = three(scenario_policy());
+    stage.run_until(10.0);
+    let (now, told) = (stage.now(), stage.core.world().told());
+    let last = Reach { nodes: told.nodes + 5, ..told };
+    for news in [News::Leading(false), News::Leading(true), News::Horizon(Reach::NEVER)] {
+        stage.core.observe(news, now);
+    }
+    stage.act();
+    assert_eq!(stage.core.stance(), Stance::Blind, "nobody knows yet how far that is");
+    stage.core.observe(News::Horizon(last), now);
+    for (revision, expected) in [(told.nodes + 4, Stance::Blind), (told.nodes + 5, Stance::Judging)] {
+        stage.core.observe(News::Node(Event::Synced { revision }), now);
+        stage.act();
+        assert_eq!(
+            (stage.core.stance(), stage.core.rooms().is_some()),
+            (expected, expected == Stance::Judging)
+        );
+    }
 }
 
 #[test]
@@ -136,7 +182,7 @@ fn evictions_that_fall_due_after_an_interruption_wait_for_the_fleet_to_be_heard(
 fn a_standby_does_nothing() {
     let mut stage = three(scenario_policy());
     let now = stage.now();
-    stage.core.observe(crate::core::News::Leading(false), now);
+    stage.core.observe(News::Leading(false), now);
     stage.kill("a");
     stage.run_until(300.0);
     assert_eq!(stage.times("Unknown").len(), 0);

@@ -26,6 +26,9 @@ pub(super) fn scenario_policy() -> Policy {
     Policy { grace: Duration::from_secs(50), hold: Duration::ZERO, ..Policy::default() }
 }
 
+/// Of each zone its name, its nodes, and how many of them are lost.
+pub(super) type Census = Vec<(String, usize, usize)>;
+
 pub(super) struct Stage {
     pub(super) core: Core,
     millis: u64,
@@ -36,6 +39,8 @@ pub(super) struct Stage {
     agents: BTreeMap<String, Agent>,
     /// How many of the next writes of this kind fail.
     pub(super) failures: Vec<(&'static str, usize)>,
+    /// How many of the next writes of this kind are stored, and nobody is told.
+    answers_lost: Vec<(&'static str, usize)>,
     /// Proposals with this reason are kept instead of being performed.
     hold_back: Option<&'static str>,
     pub(super) held_back: Vec<Proposal>,
@@ -45,6 +50,8 @@ pub(super) struct Stage {
     pub(super) notes: Vec<(u64, Note)>,
     /// Who tells of them, if anybody.
     pub(super) stories: Option<Stories>,
+    /// Each assessment of the zones, and when it was due.
+    pub(super) passes: Vec<(u64, Census)>,
     heard: bool,
     /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
     pub(super) sure_of_itself: bool,
@@ -76,11 +83,13 @@ impl Stage {
             leases: HashMap::new(),
             agents: BTreeMap::new(),
             failures: Vec::new(),
+            answers_lost: Vec::new(),
             hold_back: None,
             held_back: Vec::new(),
             history: Vec::new(),
             notes: Vec::new(),
             stories: None,
+            passes: Vec::new(),
             heard: false,
             sure_of_itself: false,
         }
@@ -147,6 +156,23 @@ impl Stage {
         }
         self.synced();
         self.act();
+    }
+
+    /// The controller does not get to run while the fleet goes on; then it decides before it has read what it missed.
+    pub(super) fn stand_still_until(&mut self, seconds: f64) {
+        let end = (seconds * 1000.0) as u64;
+        self.heard = false;
+        while let beat = (self.millis / 10_000 + 1) * 10_000
+            && beat <= end
+        {
+            self.millis = beat;
+            for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+                self.beat(&name);
+            }
+        }
+        self.millis = end;
+        self.act();
+        self.find_the_store();
     }
 
     fn synced(&mut self) {
@@ -305,6 +331,11 @@ impl Stage {
         self.failures.push((why, times));
     }
 
+    /// The next writes whose reason is this are stored, and their answers lost.
+    pub(super) fn lose_answers(&mut self, why: &'static str, times: usize) {
+        self.answers_lost.push((why, times));
+    }
+
     /// Lets time pass, step by step.
     pub(super) fn run_until(&mut self, seconds: f64) -> &mut Stage {
         let end = (seconds * 1000.0) as u64;
@@ -326,6 +357,7 @@ impl Stage {
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             let plan = self.core.decide(self.now());
+            self.note_pass();
             let again = self.core.decide(self.now());
             assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
             assert_eq!(again.notes, [], "nor noted");
@@ -353,6 +385,16 @@ impl Stage {
         panic!("it never settles: {:?}", self.history.iter().rev().take(5).collect::<Vec<_>>());
     }
 
+    fn note_pass(&mut self) {
+        let Some(rooms) = self.core.rooms().filter(|rooms| rooms.next_pass > self.now().mono) else { return };
+        let due = rooms.next_pass - self.core.policy().monitor_period - at_ms(0).mono;
+        let due = due.as_millis() as u64;
+        if self.passes.last().is_none_or(|(last, _)| *last != due) {
+            let zones = rooms.zones.reports().map(|zone| (zone.key.zone, zone.nodes, zone.unhealthy));
+            self.passes.push((due, zones.collect()));
+        }
+    }
+
     fn perform(&mut self, proposal: Proposal) {
         if self.hold_back.is_some_and(|why| why == proposal.why) {
             return self.held_back.push(proposal);
@@ -360,13 +402,12 @@ impl Stage {
         let now = self.now();
         let span = self.stories.as_mut().map(|stories| stories.begin(&proposal, self.core.world(), now));
         let Proposal { room, subject, action, why } = proposal;
-        let failing = self.failures.iter_mut().find(|(failing, left)| *failing == why && *left > 0);
-        let result = match failing {
-            Some((_, left)) => {
-                *left -= 1;
-                Err(Failure::Later("told to fail".to_owned()))
-            }
-            None => self.write(&subject, action),
+        let result = if is_next(&mut self.failures, &why) {
+            Err(Failure::Later("told to fail".to_owned()))
+        } else if is_next(&mut self.answers_lost, &why) {
+            self.write(&subject, action).and(Err(Failure::Unknown("the answer is lost".to_owned())))
+        } else {
+            self.write(&subject, action)
         };
         let outcome = Outcome { room, subject, result };
         span.iter().for_each(|span| story::end(span, &outcome));
@@ -415,6 +456,11 @@ impl Stage {
                     last_probe_time: None,
                     last_transition_time: None,
                 });
+                Ok(Answer::Pod(Box::new(self.store_pod(held))))
+            }
+            (Action::BindPod { node }, Subject::Pod(key, _)) => {
+                let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
+                held.spec.node_name = Some(node);
                 Ok(Answer::Pod(Box::new(self.store_pod(held))))
             }
             (action, subject) => panic!("nobody on this stage asks for {action:?} of {subject:?}"),
@@ -513,6 +559,12 @@ impl Stage {
     pub(super) fn zone(&self, zone: &str) -> crate::zones::ZoneReport {
         self.rooms().zones.reports().find(|report| report.key.zone == zone).unwrap()
     }
+}
+
+/// Whether this is one of the next writes that something was announced for.
+fn is_next(announced: &mut [(&'static str, usize)], why: &str) -> bool {
+    let found = announced.iter_mut().find(|(announced, left)| *announced == why && *left > 0);
+    found.map(|(_, left)| *left -= 1).is_some()
 }
 
 fn short(taint: &str) -> String {

@@ -38,6 +38,29 @@ fn an_empty_node_is_drained_at_once() {
 }
 
 #[test]
+fn a_drain_is_not_complete_while_somebody_is_on_the_way_to_the_node() {
+    let mut site = Site::with([]);
+    site.coming = 1;
+    site.drain(DrainOptions::default(), Some(60));
+    site.run_to(30);
+    assert_eq!(site.recorded().0, DrainState::Draining);
+    let progress = site.drains.progress(&site.world, NODE, site.now()).unwrap();
+    let coming = "1 pod is being bound to the node, chosen before it was cordoned";
+    assert!(progress.message.ends_with(coming), "{}", progress.message);
+    site.run_to(60);
+    assert_eq!(site.recorded(), (DrainState::Failed, format!("the deadline has passed and {coming}")));
+
+    let mut site = Site::with([]);
+    site.coming = 2;
+    site.drain(DrainOptions::default(), None);
+    site.run_to(30);
+    site.coming = 0;
+    site.drains.stir([NODE.parse().unwrap()]);
+    site.work();
+    assert_eq!(site.recorded().0, DrainState::Complete);
+}
+
+#[test]
 fn a_pod_that_came_in_a_race_has_to_go_too() {
     let mut site = Site::with([managed("a")]);
     site.drain(DrainOptions::default(), None);

@@ -21,7 +21,8 @@ fn chosen(wanted: PodSample, sites: Vec<(NodeSample, &str)>) -> String {
         .collect();
     let candidates: Vec<_> =
         sites.iter().map(|(facts, taken)| Candidate::new(&demand, facts, taken)).collect();
-    best(&candidates).map(ToString::to_string).unwrap_or_default()
+    let most = Class::most(candidates.iter().map(|each| each.class));
+    best(candidates.into_iter(), most).map(ToString::to_string).unwrap_or_default()
 }
 
 fn roomy(name: &str) -> NodeSample {

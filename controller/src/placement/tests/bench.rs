@@ -166,7 +166,7 @@ impl Bench {
 pub(super) fn subject(proposal: &Proposal) -> (Key, Uid) {
     match &proposal.subject {
         Subject::Pod(key, uid) => (key.clone(), *uid),
-        Subject::Node(..) => panic!("placement writes no nodes"),
+        other => panic!("placement writes pods only, not {other}"),
     }
 }
 

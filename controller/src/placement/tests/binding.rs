@@ -222,6 +222,18 @@ fn who_is_being_told_is_placed_when_that_is_done() {
 }
 
 #[test]
+fn who_is_told_why_it_waits_was_not_placed_by_us() {
+    let mut bench = Bench::new();
+    bench.pod(pod("p"));
+    let telling = bench.decide().proposals.remove(0);
+    let mut bound = bench.record("p");
+    bound.spec.node_name = Some("elsewhere".parse().unwrap());
+    bench.settle(&telling, Ok(crate::plan::Answer::Pod(Box::new(bound))));
+    bench.decide();
+    assert!(!bench.events.iter().any(|told| told.starts_with("Scheduled")), "{:?}", bench.events);
+}
+
+#[test]
 fn an_answer_to_an_earlier_leader_changes_nothing() {
     let mut bench = Bench::new();
     bench.pod(pod("p"));

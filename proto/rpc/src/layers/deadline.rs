@@ -3,6 +3,7 @@
 //! The layer covers the time until the response head. For a unary call that is the whole call; a stream has its head at
 //! once, so neither the caller's deadline nor our default ever ends a watch or a heartbeat from here.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,8 +11,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
-use tonic::Status;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 use tower::{Layer, Service};
+
+use crate::ERROR_DOMAIN;
+
+/// The reason in the `ErrorInfo` of a call whose time is up.
+pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";
 
 /// The header by which a caller says how long it will wait.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -89,7 +96,9 @@ where
         }
         let Some(alarm) = this.alarm.as_pin_mut() else { return Poll::Pending };
         ready!(alarm.poll(cx));
-        let status = Status::deadline_exceeded("the call's deadline passed before an answer was ready");
+        let details = ErrorDetails::with_error_info(DEADLINE_EXCEEDED, ERROR_DOMAIN, HashMap::new());
+        let message = "the call's deadline passed before an answer was ready";
+        let status = Status::with_error_details(Code::DeadlineExceeded, message, details);
         Poll::Ready(Ok(status.into_http()))
     }
 }

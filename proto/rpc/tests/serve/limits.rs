@@ -86,6 +86,7 @@ async fn the_callers_deadline_is_kept_and_a_malformed_one_ignored() {
     for timeout in ["20m", "1u", "0n"] {
         let answer = patiently(raw_wait(server.address, timeout)).await;
         assert_eq!(answer["grpc-status"], "4", "DEADLINE_EXCEEDED for {timeout}");
+        assert!(answer.contains_key("grpc-status-details-bin"), "with a reason for programs");
     }
     server.probe.gate.add_permits(1);
     let answer = patiently(raw_wait(server.address, "soon")).await;
@@ -108,6 +109,8 @@ async fn one_connection_carries_more_streams_than_hypers_default() {
 async fn a_handler_that_panics_hurts_its_caller_only() {
     let server = start_plain(ServerConfig::default()).await;
     let client = server.connect().await;
-    assert_eq!(client.call("Panic").await.unwrap_err().code(), Code::Internal);
+    let status = client.call("Panic").await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert_eq!(status.get_error_details().error_info().unwrap().reason, "INTERNAL");
     assert_eq!(client.call("WhoAmI").await.unwrap(), "admin");
 }

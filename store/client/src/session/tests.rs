@@ -67,6 +67,21 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
     assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
 }
 
+#[test]
+fn who_follows_with_progress_is_told_how_far_a_quiet_watch_has_come() {
+    for (progress, quiet) in [(false, vec![]), (true, vec![synced(9)])] {
+        let mut session = Session::new(BACKOFF).with_progress(progress);
+        let mut tell = |news: News<Node>| -> Vec<String> {
+            session.observe(news, at(0), 0.0).iter().map(word).collect()
+        };
+        tell(listed(&[("a", 3)], 5));
+        tell(News::Opened);
+        assert_eq!(tell(changes([put("a", 7)])), ["a at 7"], "a change says it by itself");
+        assert_eq!(tell(changes([bookmark(9)])), quiet);
+        assert_eq!(tell(changes([bookmark(8)])), [""; 0], "it never goes back");
+    }
+}
+
 /// What an event says, in a word: the tables below compare these.
 fn word(event: &Event<Node>) -> String {
     match event {

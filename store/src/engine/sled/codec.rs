@@ -1,8 +1,21 @@
-//! Values as they lie in sled: a tag, a checksum, and at most 64 KiB.
+//! Values as they lie in sled: a tag, a checksum, and no more than a piece.
 
-/// sled keeps values above its segment size in files of their own, which our
-/// sync does not cover; far below that, all is well.
-const PIECE: usize = 60 * 1024;
+use super::SEGMENT;
+
+/// The most of a value that one entry of sled's tree holds.
+///
+/// sled puts a message of its log that is longer than a quarter of a segment into
+/// a file of its own, which the log's sync does not cover. A message may be a
+/// whole leaf of the tree, and leaves are split by the number of their entries
+/// alone: so entries must be so short that no leaf is ever that long.
+pub(super) const PIECE: usize = 6 * 1024;
+
+/// The most entries in a leaf that sled writes: 17 before it is split, and the
+/// last 3 of a neighbour that it takes in.
+const LEAF: usize = 20;
+/// What an entry has beside its piece: key, lengths, tag and checksum.
+const BESIDE: usize = 64;
+const _: () = assert!((LEAF + 1) * (PIECE + BESIDE) < SEGMENT / 4, "a leaf fits into a message");
 
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
@@ -10,6 +23,8 @@ const FURTHER: u8 = 3;
 
 /// Tag, then the checksum of everything after it.
 const HEADER: usize = 5;
+/// How many pieces follow, in the first one.
+const COUNT: usize = 4;
 
 /// What a stored value turns out to be.
 #[derive(Debug, PartialEq)]
@@ -25,13 +40,23 @@ pub(super) enum Piece<'a> {
 
 /// The value as it is stored, and its further pieces if it is long.
 pub(super) fn encode(value: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    if value.len() <= PIECE {
+    encode_in(PIECE, value)
+}
+
+/// As [`encode`], in pieces of any size.
+pub(super) fn encode_in(piece: usize, value: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    if value.len() <= piece {
         return (seal(WHOLE, &[], value), Vec::new());
     }
-    let mut pieces = value.chunks(PIECE);
+    let mut pieces = value.chunks(piece);
     let first = pieces.next().unwrap_or_default();
     let further: Vec<Vec<u8>> = pieces.map(|piece| seal(FURTHER, &[], piece)).collect();
     (seal(FIRST, &(further.len() as u32).to_be_bytes(), first), further)
+}
+
+/// Whether a stored entry is longer than this version writes them.
+pub(super) fn is_long(stored: &[u8]) -> bool {
+    stored.len() > PIECE + HEADER + COUNT
 }
 
 fn seal(tag: u8, head: &[u8], value: &[u8]) -> Vec<u8> {
@@ -58,7 +83,7 @@ pub(super) fn decode(stored: &[u8]) -> Result<Piece<'_>, String> {
     match tag {
         WHOLE => Ok(Piece::Whole(body)),
         FURTHER => Ok(Piece::Further(body)),
-        FIRST => match body.split_first_chunk::<4>() {
+        FIRST => match body.split_first_chunk::<COUNT>() {
             Some((further, value)) => {
                 Ok(Piece::First { further: u32::from_be_bytes(*further) as usize, value })
             }
@@ -77,6 +102,7 @@ mod tests {
         for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
             let value: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let (first, further) = encode(&value);
+            assert!(!is_long(&first));
             let mut back = match decode(&first).unwrap() {
                 Piece::Whole(value) => value.to_vec(),
                 Piece::First { further: count, value } => {
@@ -86,7 +112,7 @@ mod tests {
                 Piece::Further(_) => panic!("a value does not begin with a further piece"),
             };
             for piece in &further {
-                assert!(piece.len() < 64 * 1024);
+                assert!(!is_long(piece));
                 match decode(piece).unwrap() {
                     Piece::Further(value) => back.extend_from_slice(value),
                     other => panic!("{other:?}"),

@@ -2,6 +2,8 @@
 //!
 //! It is written before anything else and checked before anything is opened, so
 //! that a directory of something else, or of a later Muster, is never written to.
+//! Once a commit is on the disk it says that too, so that a store whose files are
+//! gone is not taken for a new one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,7 +11,22 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The format before: values in pieces so long that sled kept some of them in files
+/// that no sync covered.
+const LONG_PIECES: u32 = 1;
+const USED: &str = "used";
+/// The root of a volume that was just made holds this, and it is nobody's.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// What a data directory says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag {
+    /// Its values have to be cut into shorter pieces.
+    pub(super) long_pieces: bool,
+    /// Something was committed here.
+    pub(super) used: bool,
+}
 
 /// Why a directory is not taken as a data directory.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +48,7 @@ pub enum FormatError {
 }
 
 /// Checks the tag of an existing data directory.
-pub fn check(directory: &Path) -> Result<(), FormatError> {
+fn check(directory: &Path) -> Result<Tag, FormatError> {
     let path = directory.join(FILE);
     let text = match fs::read(&path) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -40,29 +57,72 @@ pub fn check(directory: &Path) -> Result<(), FormatError> {
         }
         Err(source) => return Err(FormatError::Unreadable { path, source }),
     };
-    let version = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')).map(str::trim_end);
-    match version.map(str::parse::<u32>) {
-        Some(Ok(VERSION)) => Ok(()),
-        Some(Ok(found)) => Err(FormatError::Unknown { path, found: found.to_string() }),
+    let mut words = text.split_whitespace();
+    let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
+    match (version.filter(|_| magic == Some(MAGIC)), words.next(), words.next()) {
+        (Some(VERSION), None, _) => Ok(Tag { long_pieces: false, used: false }),
+        (Some(VERSION), Some(USED), None) => Ok(Tag { long_pieces: false, used: true }),
+        (Some(LONG_PIECES), None, _) => Ok(Tag { long_pieces: true, used: false }),
+        (Some(found), ..) if ![VERSION, LONG_PIECES].contains(&found) => {
+            Err(FormatError::Unknown { path, found: found.to_string() })
+        }
         _ => Err(FormatError::Damaged { path, found: text.chars().take(64).collect() }),
     }
 }
 
 /// Checks the tag, or writes it into an empty directory.
-pub(super) fn check_or_create(directory: &Path) -> Result<(), FormatError> {
+pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
     let unreadable = |source| FormatError::Unreadable { path: directory.to_owned(), source };
-    // Written aside and renamed: a crash leaves the whole tag or none, and what
-    // was begun aside does not make the directory somebody else's.
-    let aside = directory.join(format!("{FILE}.new"));
-    for entry in fs::read_dir(directory).map_err(unreadable)? {
-        if entry.map_err(unreadable)?.path() != aside {
-            return check(directory);
+    // What was begun aside does not make the directory somebody else's.
+    if !is_vacant(directory, &aside(directory)).map_err(unreadable)? {
+        return check(directory);
+    }
+    write(directory, false).map_err(unreadable)?;
+    Ok(Tag { long_pieces: false, used: false })
+}
+
+/// Whether there is nothing in a directory but what a new volume has, and `ours`.
+pub fn is_vacant(directory: &Path, ours: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name() != LOST_AND_FOUND && entry.path() != ours {
+            return Ok(false);
         }
     }
-    let mut file = fs::File::create(&aside).map_err(unreadable)?;
-    writeln!(file, "{MAGIC} {VERSION}").and_then(|()| file.sync_all()).map_err(unreadable)?;
-    fs::rename(&aside, directory.join(FILE)).map_err(unreadable)?;
-    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(unreadable)
+    Ok(true)
+}
+
+/// Moves the files of one data directory into another, the tag last: until then
+/// nobody takes the other for a store.
+pub fn move_into(from: &Path, directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != FILE {
+            fs::rename(from.join(&name), directory.join(&name))?;
+        }
+    }
+    fs::File::open(directory)?.sync_all()?;
+    fs::rename(from.join(FILE), directory.join(FILE))?;
+    fs::remove_dir_all(from)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+/// Writes the tag of the present format.
+///
+/// Aside, then renamed: a crash leaves a whole tag or the one before.
+pub(super) fn write(directory: &Path, used: bool) -> io::Result<()> {
+    let mut file = fs::File::create(aside(directory))?;
+    match used {
+        true => writeln!(file, "{MAGIC} {VERSION} {USED}"),
+        false => writeln!(file, "{MAGIC} {VERSION}"),
+    }?;
+    file.sync_all()?;
+    fs::rename(aside(directory), directory.join(FILE))?;
+    fs::File::open(directory)?.sync_all()
+}
+
+fn aside(directory: &Path) -> PathBuf {
+    directory.join(format!("{FILE}.new"))
 }
 
 #[cfg(test)]
@@ -73,8 +133,13 @@ mod tests {
     fn only_our_own_format_is_taken() {
         for (content, expected) in [
             (Some("muster-store 1\n"), "ok"),
-            (Some("muster-store 2\n"), "format 2"),
+            (Some("muster-store 2\n"), "ok"),
+            (Some("muster-store 2 used\n"), "ok"),
+            (Some("muster-store 3\n"), "format 3"),
+            (Some("muster-store 3 used\n"), "format 3"),
             (Some("muster-store x\n"), "damaged"),
+            (Some("muster-store 2 lent\n"), "damaged"),
+            (Some("another-store 2\n"), "damaged"),
             (Some(""), "damaged"),
             (Some("\u{0}\u{1}"), "damaged"),
             (None, "not a Muster data directory"),
@@ -85,7 +150,7 @@ mod tests {
                 fs::write(directory.path().join(FILE), content).unwrap();
             }
             let said = match check_or_create(directory.path()) {
-                Ok(()) => "ok".to_owned(),
+                Ok(_) => "ok".to_owned(),
                 Err(error) => error.to_string(),
             };
             assert!(said.contains(expected), "{content:?}: {said}");
@@ -95,14 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_becomes_ours_even_if_a_crash_cut_it_short() {
+    fn an_empty_volume_becomes_ours_even_if_a_crash_cut_it_short() {
         for begun in [None, Some(""), Some("muster-s")] {
             let directory = tempfile::tempdir().unwrap();
+            fs::create_dir(directory.path().join("lost+found")).unwrap();
             if let Some(begun) = begun {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
-            check_or_create(directory.path()).unwrap();
-            check(directory.path()).unwrap();
+            let tag = check_or_create(directory.path()).unwrap();
+            assert_eq!(tag, Tag { long_pieces: false, used: false });
+            assert_eq!(check(directory.path()).unwrap(), tag);
+            write(directory.path(), true).unwrap();
+            assert!(check(directory.path()).unwrap().used);
         }
     }
 }

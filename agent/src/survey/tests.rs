@@ -1,0 +1,98 @@
+//! Looks at a machine that answers, and at one that does not.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::config::NodeIps;
+use crate::machine::{Filesystem, Hardware, Network, Pids};
+use crate::status::tests::settings;
+
+/// A machine whose disk cannot be read, and that counts how often it is asked for names.
+#[derive(Default)]
+struct Fake {
+    lookups: AtomicUsize,
+    is_resolver_away: Mutex<bool>,
+    returned: Condvar,
+}
+
+impl Fake {
+    fn send_resolver(&self, is_away: bool) {
+        *self.is_resolver_away.lock().unwrap() = is_away;
+        self.returned.notify_all();
+    }
+}
+
+impl Machine for Fake {
+    fn system(&self) -> System {
+        System::default()
+    }
+    fn hardware(&self) -> io::Result<Hardware> {
+        Ok(Hardware { cores: 2, ..Hardware::default() })
+    }
+    fn processors(&self) -> io::Result<crate::topology::cpus::Layout> {
+        Ok(Default::default())
+    }
+    fn memory_available(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+    fn filesystem(&self, _: &Path) -> io::Result<Filesystem> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn pids(&self) -> io::Result<Pids> {
+        Ok(Pids::default())
+    }
+    fn network(&self) -> io::Result<Network> {
+        Ok(Network::default())
+    }
+    fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        let is_away = self.is_resolver_away.lock().unwrap();
+        // Not for ever, should the test fail.
+        drop(self.returned.wait_timeout_while(is_away, 30 * WAIT, |is_away| *is_away).unwrap());
+        Ok(vec![IpAddr::from([10, 0, 0, 5])])
+    }
+    fn hostname(&self) -> io::Result<String> {
+        Ok("n1".to_owned())
+    }
+}
+
+fn surveyor(machine: &Arc<Fake>, settings: Settings) -> Surveyor {
+    Surveyor::new(Arc::clone(machine) as _, settings, System::default(), PathBuf::from("/"))
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
+    let (machine, mut settings) = (Arc::new(Fake::default()), settings());
+    let found = surveyor(&machine, settings.clone()).look().await;
+    assert_eq!(found.observed.hardware.map(|hardware| hardware.cores), Some(2));
+    assert_eq!((found.observed.storage_bytes, found.observed.lookup.len()), (None, 1));
+    assert_eq!(found.problems, ["the filesystem of pods: entity not found"]);
+
+    settings.node.ips = NodeIps::One(IpAddr::from([10, 0, 0, 5]));
+    surveyor(&machine, settings).look().await;
+    assert_eq!(machine.lookups.load(Ordering::Relaxed), 1, "an address that is given is not looked up");
+}
+
+#[tokio::test]
+async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts() {
+    let machine = Arc::new(Fake::default());
+    let surveyor = surveyor(&machine, settings());
+    let said = surveyor.look().await.observed.lookup;
+    assert_eq!(said.len(), 1);
+
+    machine.send_resolver(true);
+    for looks in 1..=3 {
+        let late = surveyor.look().await;
+        assert_eq!(late.observed.lookup, said, "look {looks}");
+        assert!(late.observed.hardware.is_some(), "the machine itself answers");
+        assert!(late.problems.iter().any(|problem| problem.contains("resolver")), "{:?}", late.problems);
+    }
+    assert_eq!(machine.lookups.load(Ordering::Relaxed), 2, "it is asked no second time before it answers");
+    machine.send_resolver(false);
+    let answered =
+        async { while surveyor.look().await.problems.iter().any(|problem| problem.contains("resolver")) {} };
+    timeout(Duration::from_secs(60), answered).await.expect("it is heard when it answers");
+}

@@ -1,0 +1,92 @@
+//! How what sled wrote is brought to the platter.
+//!
+//! sled's log is one file, `db`. What a message of the log has no room for goes
+//! into a file of its own below `blobs/`. Values are cut so short that there is
+//! no such message; should there be one all the same (a directory of an earlier
+//! version has some until its values are cut anew), its file is synced before
+//! the log that names it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+const LOG: &str = "db";
+const BLOBS: &str = "blobs";
+
+/// The log of a data directory.
+pub(super) fn log_of(directory: &Path) -> PathBuf {
+    directory.join(LOG)
+}
+
+/// Where written bytes become durable; tests put a disk of their own here.
+pub(super) trait Disk: Send + Sync {
+    /// Makes the log durable.
+    fn sync_log(&self) -> io::Result<()>;
+
+    /// Makes files and their names below `directory` durable.
+    fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()>;
+}
+
+/// The disk of the machine.
+pub(super) struct Files {
+    log: File,
+}
+
+impl Files {
+    /// A second handle of the log: sled syncs with none of its own.
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        Ok(Self { log: File::open(log_of(directory))? })
+    }
+}
+
+impl Disk for Files {
+    fn sync_log(&self) -> io::Result<()> {
+        self.log.sync_data()
+    }
+
+    fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()> {
+        for file in files {
+            match File::open(file) {
+                Ok(file) => file.sync_all()?,
+                // sled has replaced what was in it and removed it since.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        File::open(directory)?.sync_all()
+    }
+}
+
+/// The files beside the log.
+pub(super) struct Blobs {
+    directory: PathBuf,
+    /// Those known to be durable. sled never uses a name twice.
+    synced: Mutex<BTreeSet<OsString>>,
+}
+
+impl Blobs {
+    pub(super) fn of(directory: &Path) -> Self {
+        Self { directory: directory.join(BLOBS), synced: Mutex::default() }
+    }
+
+    /// Makes new ones durable; costs a look into an empty directory when there are none.
+    pub(super) fn sync(&self, disk: &dyn Disk) -> io::Result<()> {
+        let found = match fs::read_dir(&self.directory) {
+            Ok(entries) => {
+                entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<BTreeSet<_>>>()?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<PathBuf> = found.difference(&synced).map(|name| self.directory.join(name)).collect();
+        if !new.is_empty() {
+            disk.sync_files(&self.directory, &new)?;
+        }
+        *synced = found;
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! A record as a request brings it: read, or with what stands against it.
+//!
+//! What is wrong with a record is told last. Before that come the caller's rights, whether there is such a
+//! record, and whether it is the one that the caller saw.
+
+use muster_proto::invalid::Invalid;
+use muster_proto::name::Namespace;
+use muster_proto::record::{Kind, Record};
+use muster_rpc::identity::Caller;
+
+use super::{Kept, allow, named, namespace_of};
+use crate::authz::{Call, Denial, Refused, Rule, Verb, authorize};
+use crate::draft::Draft;
+use crate::error::StoreError;
+use crate::rules::{self, Key as RecordKey, Preconditions, Refusal, Rules};
+
+/// A record that cannot be read as what it claims to be.
+pub(super) struct Unreadable {
+    key: RecordKey,
+    seen: Preconditions,
+    invalid: Invalid,
+}
+
+/// The record of a request; or why it has none, or none with a name.
+pub(super) fn asked<R: Record>(wire: Option<R::Pb>) -> Result<Result<R, Unreadable>, StoreError> {
+    let wire = present::<R>(wire)?;
+    let meta = R::wire_meta(&wire);
+    let said = meta.map(|meta| {
+        (meta.name.clone(), meta.namespace.clone(), meta.uid.parse().ok(), meta.resource_version)
+    });
+    R::try_from(wire).map(Ok).or_else(|invalid| {
+        let (name, namespace, uid, version) = said.unwrap_or_default();
+        let Ok(key) = named(R::KIND, &namespace, &name) else { return Err(invalid.into()) };
+        let seen = Preconditions { uid, resource_version: (version > 0).then_some(version) };
+        Ok(Err(Unreadable { key, seen, invalid }))
+    })
+}
+
+/// The record of a request, unread.
+pub(super) fn present<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, StoreError> {
+    let field = match R::KIND {
+        Kind::Node => "node",
+        Kind::Lease => "lease",
+        Kind::Pod => "pod",
+        Kind::DisruptionBudget => "disruptionBudget",
+        Kind::Event => "event",
+    };
+    Ok(wire.ok_or_else(|| Invalid::of(field, "is required"))?)
+}
+
+impl Unreadable {
+    /// The first thing that stands against it.
+    pub(super) fn refusal<R: Kept + Rules>(
+        self,
+        draft: &Draft<'_>,
+        caller: &Caller,
+        verb: Verb,
+    ) -> StoreError {
+        let Self { key, seen, invalid } = self;
+        let refused = permit_unread::<R>(caller, verb, &key).and_then(|()| match verb {
+            Verb::Create => Ok(()),
+            _ => match draft.get::<R>(namespace_of(&key), key.name.as_str())? {
+                Some(current) => Ok(rules::check_preconditions(&current, &seen)?),
+                None if R::UPDATE_CREATES => Ok(()),
+                None => Err(Refusal::NotFound { key: key.clone() }.into()),
+            },
+        });
+        refused.err().unwrap_or_else(|| invalid.into())
+    }
+}
+
+/// Whether the caller may do this to such a record at all. Whether its content is allowed cannot be told of what
+/// cannot be read.
+fn permit_unread<R: Kept>(caller: &Caller, verb: Verb, key: &RecordKey) -> Result<(), StoreError> {
+    let call = Call {
+        verb,
+        kind: R::KIND,
+        namespace: key.namespace.as_ref().map(Namespace::as_str),
+        name: Some(key.name.as_str()),
+        field_selector: None,
+    };
+    match authorize(caller, &call, &R::content(None, None, None)) {
+        Err(Refused::Denied(Denial { rule: Rule::Unseen, .. })) => Ok(()),
+        verdict => allow(verdict),
+    }
+}

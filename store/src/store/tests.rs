@@ -1,0 +1,77 @@
+use std::sync::mpsc;
+
+use futures_util::FutureExt;
+use muster_proto::lease::Lease;
+use muster_proto::pb;
+use muster_rpc::clock::SystemClock;
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::engine::sled::SledEngine;
+use crate::memory::Retention;
+use crate::queue::BATCH;
+use crate::rules::Defaults;
+
+fn open(directory: &std::path::Path) -> (Arc<Store>, std::thread::JoinHandle<()>) {
+    let policy = Policy {
+        defaults: Defaults::default(),
+        retention: Retention { min_age_millis: 0, min_changes: 0 },
+        event_ttl_millis: 0,
+    };
+    let engine = SledEngine::open(directory, 1 << 20).unwrap();
+    let metrics = Metrics::register(&mut Registry::default());
+    Store::open(Arc::new(engine), policy, SystemClock::shared(), metrics).unwrap()
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_writer_that_has_failed_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, writer) = open(directory.path());
+    let (go, gone) = mpsc::channel::<()>();
+    let fatal = store.write(String::new(), move |_| -> Result<(), _> {
+        gone.recv().ok();
+        panic!("told to")
+    });
+    // More than one batch waits behind it.
+    let waiting = (0..2 * BATCH + 1).map(|_| store.write(String::new(), |_| Ok(())));
+    let waiting = futures_util::future::join_all(waiting);
+    let told = futures_util::future::join(fatal, waiting);
+    tokio::pin!(told);
+    // Everything is queued once it was asked for.
+    assert!(told.as_mut().now_or_never().is_none());
+    drop(go);
+    let (fatal, told) = timeout(Duration::from_secs(30), told).await.expect("somebody is still waiting");
+    assert_eq!(fatal, Err(StoreError::Stopping));
+    assert!(told.into_iter().all(|told| told == Err(StoreError::Stopping)));
+    assert!(writer.join().is_err());
+}
+
+#[tokio::test]
+async fn large_writes_that_come_at_once_are_committed_a_few_at_a_time() {
+    const WRITES: usize = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let (store, writer) = open(directory.path());
+    let (go, gone) = mpsc::channel::<()>();
+    let first = store.write(String::new(), move |_| {
+        gone.recv().ok();
+        Ok(())
+    });
+    let writes = (0..WRITES).map(|i| {
+        let name = format!("l{i}");
+        let metadata = pb::Metadata { name, namespace: "kube-system".to_owned(), ..Default::default() };
+        let mut lease = Lease::try_from(pb::Lease { metadata: Some(metadata), spec: None }).unwrap();
+        lease.meta.annotations.insert("a".to_owned(), "x".repeat(1_000_000));
+        store.write(String::new(), move |draft| Ok(draft.put(lease)?.meta.resource_version))
+    });
+    let all = futures_util::future::join(first, futures_util::future::join_all(writes));
+    tokio::pin!(all);
+    assert!(all.as_mut().now_or_never().is_none());
+    drop(go);
+    let (_, all) = all.await;
+    let versions: Vec<u64> = all.into_iter().collect::<Result<_, _>>().unwrap();
+    assert_eq!(versions, (1..=WRITES as u64).collect::<Vec<_>>(), "each in its turn");
+    let commits = store.metrics().commits.get();
+    assert!((4..=6).contains(&commits), "{commits} commits of 40 MB");
+    store.stop();
+    writer.join().unwrap();
+}

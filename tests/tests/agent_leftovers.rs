@@ -1,0 +1,100 @@
+//! What pods leave on the disk: kept as long as somebody may ask, and no longer.
+
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_proto::pb;
+use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where};
+use muster_tests::fixtures::*;
+use muster_tests::process::{Launch, StoreProcess};
+use muster_tests::{Api, PATIENCE, Wire, eventually};
+use tempfile::TempDir;
+
+/// A store, and an agent whose node is ready.
+struct World {
+    _directory: TempDir,
+    store: StoreProcess,
+    home: Home,
+    api: Api,
+}
+
+impl World {
+    async fn new() -> (World, AgentProcess) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Launch::on(directory.path()).start();
+        let (api, home) = (store.api(), Home::new());
+        let world = World { _directory: directory, store, home, api };
+        let agent = world.agent().await;
+        (world, agent)
+    }
+
+    async fn agent(&self) -> AgentProcess {
+        let agent = self.home.agent("n1", &self.store.url()).start();
+        node_where(&self.api, "n1", "it is ready", is_ready).await;
+        agent
+    }
+
+    /// Where the files of a pod's container are.
+    fn folder(&self, pod: &pb::Pod) -> PathBuf {
+        self.home.file("state").join("runtime/pods").join(pod.uid()).join("main")
+    }
+}
+
+fn script(name: &str, script: &str, policy: &str) -> pb::Pod {
+    pod(name).on("n1").spec(|spec| {
+        spec.containers[0].command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        policy.clone_into(&mut spec.restart_policy);
+    })
+}
+
+fn restarts(pod: &pb::Pod) -> i32 {
+    let containers = &pod.status.as_ref().unwrap().container_statuses;
+    containers.first().map_or(0, |container| container.restart_count)
+}
+
+/// The attempts that have files, in order.
+fn attempts(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<u32> = names.filter_map(|name| name.strip_suffix(".order")?.parse().ok()).collect();
+    found.sort_unstable();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_printed_can_be_read_until_its_record_goes() {
+    let (world, agent) = World::new().await;
+    world.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
+    let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
+    let job = pod_where(&world.api, "default/job", "it has failed", failed).await;
+    let folder = world.folder(&job);
+    let printed = || fs::read_to_string(folder.join("0.log")).unwrap_or_default();
+    assert_eq!(printed(), "why it failed\n");
+
+    agent.stop();
+    let _agent = world.agent().await;
+    assert_eq!(printed(), "why it failed\n", "the next agent keeps it");
+    world.api.delete::<pb::Pod>("default/job").await.unwrap();
+    eventually(PATIENCE, "its files are gone", || async { (!folder.exists()).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_container_that_keeps_ending_the_last_end_is_kept() {
+    let (world, _agent) = World::new().await;
+    let tries = world.home.file("tries");
+    // It is not waited for after the first end, and stays at the third try.
+    let body =
+        format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
+    world.api.create(script("a", &body, "Always")).await.unwrap();
+    let third = |pod: &pb::Pod| restarts(pod) == 2 && pod.status.as_ref().unwrap().phase == "Running";
+    let pod = pod_where(&world.api, "default/a", "it runs for the third time", third).await;
+    let folder = world.folder(&pod);
+    eventually(PATIENCE, "the first attempt's files are gone", || async {
+        (attempts(&folder) == [1, 2]).then_some(())
+    })
+    .await;
+    world.api.delete::<pb::Pod>("default/a").await.unwrap();
+    eventually(PATIENCE, "all files are gone", || async { (!folder.exists()).then_some(()) }).await;
+}
