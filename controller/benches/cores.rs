@@ -216,13 +216,14 @@ impl Fleet {
     fn next_beats(&mut self, silent: impl Fn(usize) -> bool) -> Vec<News> {
         self.elapsed = self.step * u32::try_from(self.steps).expect("few steps");
         self.steps += 1;
-        let batch: Vec<usize> = self.batch().filter(|node| !silent(*node)).collect();
+        let batch = self.batch(|node| !silent(node));
         batch.into_iter().map(|node| self.renewal(node)).collect()
     }
 
-    fn batch(&self) -> impl Iterator<Item = usize> + use<> {
+    /// Those of the present step of whom something holds.
+    fn batch(&self, holds: impl Fn(usize) -> bool) -> Vec<usize> {
         let first = (self.steps - 1) * BATCH % self.order.len();
-        self.order[first..first + BATCH].to_vec().into_iter()
+        self.order[first..first + BATCH].iter().copied().filter(|node| holds(*node)).collect()
     }
 
     /// Folds a batch in and decides, a moment after: what fell due with the last batch of a grace ago is looked at.
@@ -238,7 +239,7 @@ impl Fleet {
     fn last_words(&mut self) {
         self.half_a_step();
         let now = self.now();
-        for node in self.batch().filter(|node| is_silent(*node)) {
+        for node in self.batch(is_silent) {
             let beat = self.renewal(node);
             self.core.observe(beat, now);
         }
