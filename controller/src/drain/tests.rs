@@ -108,8 +108,10 @@ impl Site {
         let requested_at = self.now().wall;
         let deadline = timeout.map(|seconds| requested_at + SignedDuration::from_secs(seconds as i64));
         let drain = Drain { requested_at, deadline, options, ..drain(0) };
-        let node = super::intent::request_drain(&self.node(), drain);
-        self.put_node(node.unwrap());
+        // The same drain again is the one under way.
+        if let Some(node) = super::intent::request_drain(&self.node(), drain) {
+            self.put_node(node);
+        }
     }
 
     fn decide(&mut self) -> Plan {
