@@ -33,9 +33,8 @@ use crate::rules::{self, Context, Defaults, Outcome};
 /// The largest record, as the schema encodes it.
 pub const MAX_RECORD: usize = 1_500_000;
 
-/// A draft with this many changes, or bytes of them, takes no further request. sled's
-/// batches should stay below some thousand entries, and with the leaves that it writes
-/// anew, up to four times as much as was asked for, within one of its segments.
+/// A draft with this many changes, or bytes of them, takes no further request: sled's
+/// batches should stay below some thousand entries, housekeeping included.
 const FULL_CHANGES: usize = 1024;
 const FULL_BYTES: usize = 1 << 20;
 

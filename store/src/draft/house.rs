@@ -15,7 +15,7 @@ use crate::rules::{self, PodDeletion};
 
 /// How much housekeeping one commit takes along, or as much as it brings.
 const EXPIRE_AT_ONCE: usize = 256;
-pub(super) const COMPACT_AT_ONCE: usize = 512;
+pub(super) const COMPACT_AT_ONCE: usize = 1024;
 const RETIRE_AT_ONCE: usize = 64;
 /// Leases that have stopped renewing are folded as they come up, no more than this
 /// at once: there are at most as many of them as leases.

@@ -37,12 +37,12 @@ const RESERVE: u64 = 16 << 20;
 /// What a byte of a transaction may take on disk: sled writes pages anew.
 const AMPLIFICATION: u64 = 4;
 
-/// sled writes its log in segments of this many bytes, and uses a segment again once
-/// all of it is written anew elsewhere, which it takes for durable before our sync.
-/// So no transaction may write more than a segment: what one write of it replaces
-/// must not be overwritten by the next before both are synced. Drafts are bounded
-/// with this in mind; this is the largest segment there is.
-const SEGMENT: usize = 16 << 20;
+/// sled writes its log in segments of this many bytes. That can be changed, but only
+/// by a setting that its makers ask not to rely on.
+const SEGMENT: usize = 512 * 1024;
+
+/// How many values of an earlier format are cut anew at once.
+const CUT_AT_ONCE: usize = 64;
 
 /// How long a file that this process let go of is waited for.
 const REOPENING_TRIES: u32 = 100;
@@ -63,6 +63,8 @@ pub enum OpenError {
         "the data directory {0} has held records, and its files are gone: put them back, or restore a backup into a new directory"
     )]
     Lost(PathBuf),
+    #[error("the data directory {path} cannot be brought to the present format: {source}")]
+    Conversion { path: PathBuf, source: EngineError },
     #[error("the data directory {path} cannot be opened: {reason}")]
     Sled { path: PathBuf, reason: String },
 }
@@ -97,7 +99,12 @@ impl SledEngine {
         // What was found is acknowledged from now on, and the files' own names must
         // survive too.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
-        engine.used.store(tag.used, Ordering::Relaxed);
+        // While values are cut, the tag stays as it is: a crash must begin that anew.
+        engine.used.store(tag.used || tag.long_pieces, Ordering::Relaxed);
+        if tag.long_pieces {
+            let converted = engine.cut_long_values();
+            converted.map_err(|source| OpenError::Conversion { path: directory.to_owned(), source })?;
+        }
         Ok(engine)
     }
 
@@ -110,6 +117,29 @@ impl SledEngine {
     fn sync(&self) -> io::Result<()> {
         self.blobs.sync(&*self.disk)?;
         self.disk.sync_log()
+    }
+
+    /// Brings the values of an earlier version to the present format.
+    fn cut_long_values(&self) -> Result<(), EngineError> {
+        let db = self.db()?;
+        let mut long = Vec::new();
+        for pair in db.range([VALUES]..[VALUES + 1]) {
+            let (key, stored) = pair.map_err(failed)?;
+            if codec::is_long(&stored) {
+                long.push(key[1..].to_vec());
+            }
+        }
+        for keys in long.chunks(CUT_AT_ONCE) {
+            let mut cut = Transaction::default();
+            for key in keys {
+                cut.puts.extend(self.get(key)?.map(|value| (key.clone(), value)));
+            }
+            self.transact(&cut)?;
+        }
+        let used = !db.is_empty();
+        format::write(&self.directory, used).map_err(|e| EngineError::Failed(e.to_string()))?;
+        self.used.store(used, Ordering::Relaxed);
+        Ok(())
     }
 
     fn db(&self) -> Result<Db, EngineError> {
@@ -225,7 +255,6 @@ fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     let config = sled::Config::new()
         .path(directory)
         .mode(sled::Mode::HighThroughput)
-        .segment_size(SEGMENT)
         .cache_capacity(cache_bytes)
         .flush_every_ms(None);
     config.open().map_err(|error| match error {

@@ -40,13 +40,23 @@ pub(super) enum Piece<'a> {
 
 /// The value as it is stored, and its further pieces if it is long.
 pub(super) fn encode(value: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    if value.len() <= PIECE {
+    encode_in(PIECE, value)
+}
+
+/// As [`encode`], in pieces of any size.
+pub(super) fn encode_in(piece: usize, value: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    if value.len() <= piece {
         return (seal(WHOLE, &[], value), Vec::new());
     }
-    let mut pieces = value.chunks(PIECE);
+    let mut pieces = value.chunks(piece);
     let first = pieces.next().unwrap_or_default();
     let further: Vec<Vec<u8>> = pieces.map(|piece| seal(FURTHER, &[], piece)).collect();
     (seal(FIRST, &(further.len() as u32).to_be_bytes(), first), further)
+}
+
+/// Whether a stored entry is longer than this version writes them.
+pub(super) fn is_long(stored: &[u8]) -> bool {
+    stored.len() > PIECE + HEADER + COUNT
 }
 
 fn seal(tag: u8, head: &[u8], value: &[u8]) -> Vec<u8> {
@@ -92,6 +102,7 @@ mod tests {
         for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
             let value: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let (first, further) = encode(&value);
+            assert!(!is_long(&first));
             let mut back = match decode(&first).unwrap() {
                 Piece::Whole(value) => value.to_vec(),
                 Piece::First { further: count, value } => {
@@ -101,6 +112,7 @@ mod tests {
                 Piece::Further(_) => panic!("a value does not begin with a further piece"),
             };
             for piece in &further {
+                assert!(!is_long(piece));
                 match decode(piece).unwrap() {
                     Piece::Further(value) => back.extend_from_slice(value),
                     other => panic!("{other:?}"),

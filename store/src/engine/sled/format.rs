@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
 const VERSION: u32 = 2;
+/// The format before: values in pieces so long that sled kept some of them in files
+/// that no sync covered.
+const LONG_PIECES: u32 = 1;
 const USED: &str = "used";
 /// The root of a volume that was just made holds this, and it is nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -19,6 +22,8 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// What a data directory says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
+    /// Its values have to be cut into shorter pieces.
+    pub(super) long_pieces: bool,
     /// Something was committed here.
     pub(super) used: bool,
 }
@@ -55,9 +60,12 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
     let mut words = text.split_whitespace();
     let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
     match (version.filter(|_| magic == Some(MAGIC)), words.next(), words.next()) {
-        (Some(VERSION), None, _) => Ok(Tag { used: false }),
-        (Some(VERSION), Some(USED), None) => Ok(Tag { used: true }),
-        (Some(found), ..) if found != VERSION => Err(FormatError::Unknown { path, found: found.to_string() }),
+        (Some(VERSION), None, _) => Ok(Tag { long_pieces: false, used: false }),
+        (Some(VERSION), Some(USED), None) => Ok(Tag { long_pieces: false, used: true }),
+        (Some(LONG_PIECES), None, _) => Ok(Tag { long_pieces: true, used: false }),
+        (Some(found), ..) if ![VERSION, LONG_PIECES].contains(&found) => {
+            Err(FormatError::Unknown { path, found: found.to_string() })
+        }
         _ => Err(FormatError::Damaged { path, found: text.chars().take(64).collect() }),
     }
 }
@@ -70,7 +78,7 @@ pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
         return check(directory);
     }
     write(directory, false).map_err(unreadable)?;
-    Ok(Tag { used: false })
+    Ok(Tag { long_pieces: false, used: false })
 }
 
 /// Whether there is nothing in a directory but what a new volume has, and `ours`.
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn only_our_own_format_is_taken() {
         for (content, expected) in [
-            (Some("muster-store 1\n"), "format 1"),
+            (Some("muster-store 1\n"), "ok"),
             (Some("muster-store 2\n"), "ok"),
             (Some("muster-store 2 used\n"), "ok"),
             (Some("muster-store 3\n"), "format 3"),
@@ -160,7 +168,7 @@ mod tests {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
             let tag = check_or_create(directory.path()).unwrap();
-            assert_eq!(tag, Tag { used: false });
+            assert_eq!(tag, Tag { long_pieces: false, used: false });
             assert_eq!(check(directory.path()).unwrap(), tag);
             write(directory.path(), true).unwrap();
             assert!(check(directory.path()).unwrap().used);

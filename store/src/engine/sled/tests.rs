@@ -86,3 +86,33 @@ fn value(seed: u64, length: usize) -> Bytes {
     value[..stamped].copy_from_slice(&stamp[..stamped]);
     value.into()
 }
+
+#[test]
+fn values_of_the_format_before_are_cut_anew() {
+    const LONG: usize = 60 * 1024;
+    let directory = tempfile::tempdir().unwrap();
+    let values: Vec<_> = (0..100u64).map(|i| (i.to_be_bytes(), value(i, 1000 * i as usize))).collect();
+    {
+        let db = open_db(directory.path(), 1 << 20).unwrap();
+        for (key, value) in &values {
+            let (first, further) = codec::encode_in(LONG, value);
+            db.insert(value_key(key), first).unwrap();
+            for (index, piece) in further.into_iter().enumerate() {
+                db.insert(piece_key(key, index), piece).unwrap();
+            }
+        }
+        db.flush().unwrap();
+    }
+    assert!(blobs_in(directory.path()) > 0, "the format before had this to be cured of");
+    fs::write(directory.path().join("MUSTER_FORMAT"), "muster-store 1\n").unwrap();
+
+    let engine = reopen(directory.path()).unwrap();
+    assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 2 used\n");
+    let db = engine.db().unwrap();
+    assert!(db.iter().all(|pair| !codec::is_long(&pair.unwrap().1)), "a long entry is left");
+    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap();
+    let expected: Vec<Pair> = values.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+    assert!(all(&engine) == expected, "the values are what they were");
+    drop((db, engine));
+    assert!(all(&reopen(directory.path()).unwrap()) == expected, "and stay so");
+}
