@@ -57,8 +57,8 @@ pub struct Compaction {
     pub forget: Vec<Revision>,
 }
 
-/// The most renewals in a pack: 6 KiB, which no engine has to split.
-pub const PACK: usize = 256;
+/// The most renewals in a pack: less than 2 KiB, which no engine has to split.
+pub const PACK: usize = 80;
 
 /// History in an engine.
 #[derive(Clone)]

@@ -3,39 +3,42 @@
 //!
 //! sled's own flush does not reach the disk on Linux, so every transaction ends
 //! with `fdatasync` on a second handle of sled's file. One tree, because batches
-//! are atomic per tree; values above 6 KiB are split, because sled puts long leaves
-//! of its tree into files that this sync does not cover.
+//! are atomic per tree; values above 2 KiB are split, because sled puts long leaves
+//! of its tree into files that this sync does not cover. Large transactions go through
+//! a [`journal`], because sled must not write too much between two syncs.
 
 mod codec;
 mod disk;
 mod format;
+mod journal;
+mod layout;
 
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use rustix::fs::Advice;
 use sled::{Batch, Db};
 
-use self::codec::Piece;
 use self::disk::{Blobs, Disk, Files};
 pub use self::format::{FormatError, is_vacant, move_into};
+use self::journal::{Change, Journal};
+use self::layout::{VALUES, changes_of, get, read_whole, value_key};
 use super::{Engine, EngineError, Pair, Transaction};
 
-/// Keys of whole values and of a split value's first piece.
-const VALUES: u8 = b'd';
-/// Keys of the further pieces of a split value.
-const PIECES: u8 = b'p';
+/// The key of the number of the journal's last transaction that is in the tree.
+const TAKEN_IN: &[u8] = b"j";
 
 /// Writes are refused while less than this would stay free. sled cannot go on
 /// after it met a full disk, so it must not meet one.
 const RESERVE: u64 = 16 << 20;
-/// What a byte of a transaction may take on disk: sled writes pages anew.
-const AMPLIFICATION: u64 = 4;
+/// What a byte of a transaction may take on disk: once in the journal, and sled writes
+/// pages anew.
+const AMPLIFICATION: u64 = 5;
 
 /// sled writes its log in segments of this many bytes. That can be changed, but only
 /// by a setting that its makers ask not to rely on.
@@ -63,8 +66,8 @@ pub enum OpenError {
         "the data directory {0} has held records, and its files are gone: put them back, or restore a backup into a new directory"
     )]
     Lost(PathBuf),
-    #[error("the data directory {path} cannot be brought to the present format: {source}")]
-    Conversion { path: PathBuf, source: EngineError },
+    #[error("the data directory {path} cannot be made ready: {source}")]
+    Unready { path: PathBuf, source: EngineError },
     #[error("the data directory {path} cannot be opened: {reason}")]
     Sled { path: PathBuf, reason: String },
 }
@@ -75,9 +78,11 @@ pub struct SledEngine {
     cache_bytes: u64,
     disk: Box<dyn Disk>,
     blobs: Blobs,
+    journal: Journal,
     /// Whether the format tag says that something was committed.
     used: AtomicBool,
-    /// `None` only while [`Engine::recover`] opens the files anew.
+    /// `None` only while [`Engine::recover`] opens the files anew. Held for writing
+    /// while a transaction is in the tree in part.
     db: RwLock<Option<Db>>,
 }
 
@@ -94,23 +99,26 @@ impl SledEngine {
         if tag.used && db.is_empty() {
             return Err(OpenError::Lost(directory.to_owned()));
         }
+        let journal = Journal::open(directory).map_err(unusable)?;
         let files = Files::open(directory).map_err(unusable)?;
-        let engine = Self::with_disk(directory, cache_bytes, db, Box::new(files));
+        let engine = Self::with_disk(directory, cache_bytes, db, journal, Box::new(files));
         // What was found is acknowledged from now on, and the files' own names must
         // survive too.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
+        let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
+        engine.take_in_journal(engine.exclusive().as_ref()).map_err(unready)?;
         // While values are cut, the tag stays as it is: a crash must begin that anew.
-        engine.used.store(tag.used || tag.long_pieces, Ordering::Relaxed);
-        if tag.long_pieces {
-            let converted = engine.cut_long_values();
-            converted.map_err(|source| OpenError::Conversion { path: directory.to_owned(), source })?;
+        engine.used.store(tag.used || tag.outdated, Ordering::Relaxed);
+        if tag.outdated {
+            engine.bring_to_present_format().map_err(unready)?;
         }
         Ok(engine)
     }
 
-    fn with_disk(directory: &Path, cache_bytes: u64, db: Db, disk: Box<dyn Disk>) -> Self {
+    fn with_disk(directory: &Path, cache_bytes: u64, db: Db, journal: Journal, disk: Box<dyn Disk>) -> Self {
         let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
-        Self { directory, cache_bytes, disk, blobs, used: AtomicBool::new(false), db: RwLock::new(Some(db)) }
+        let (used, db) = (AtomicBool::new(false), RwLock::new(Some(db)));
+        Self { directory, cache_bytes, disk, blobs, journal, used, db }
     }
 
     /// Brings what sled has written to the disk.
@@ -119,16 +127,21 @@ impl SledEngine {
         self.disk.sync_log()
     }
 
-    /// Brings the values of an earlier version to the present format.
-    fn cut_long_values(&self) -> Result<(), EngineError> {
-        let db = self.db()?;
+    /// Cuts the values of an earlier version into pieces as they are now, and says so in
+    /// the tag.
+    fn bring_to_present_format(&self) -> Result<(), EngineError> {
         let mut long = Vec::new();
-        for pair in db.range([VALUES]..[VALUES + 1]) {
-            let (key, stored) = pair.map_err(failed)?;
-            if codec::is_long(&stored) {
-                long.push(key[1..].to_vec());
+        let used = {
+            let db = self.shared();
+            let db = opened(db.as_ref())?;
+            for pair in db.range([VALUES]..[VALUES + 1]) {
+                let (key, stored) = pair.map_err(failed)?;
+                if codec::is_long(&stored) {
+                    long.push(key[1..].to_vec());
+                }
             }
-        }
+            !db.is_empty()
+        };
         for keys in long.chunks(CUT_AT_ONCE) {
             let mut cut = Transaction::default();
             for key in keys {
@@ -136,15 +149,60 @@ impl SledEngine {
             }
             self.transact(&cut)?;
         }
-        let used = !db.is_empty();
         format::write(&self.directory, used).map_err(|e| EngineError::Failed(e.to_string()))?;
         self.used.store(used, Ordering::Relaxed);
         Ok(())
     }
 
-    fn db(&self) -> Result<Db, EngineError> {
-        let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
-        db.clone().ok_or_else(|| EngineError::Failed("the files are being opened again".into()))
+    fn shared(&self) -> RwLockReadGuard<'_, Option<Db>> {
+        self.db.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exclusive(&self) -> RwLockWriteGuard<'_, Option<Db>> {
+        self.db.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes changes that fit into a window; durable when it returns.
+    fn write(&self, db: &Db, changes: &[Change]) -> Result<(), EngineError> {
+        let mut batch = Batch::default();
+        for Change { key, value, .. } in changes {
+            match value {
+                Some(value) => batch.insert(key.as_slice(), value.as_slice()),
+                None => batch.remove(key.as_slice()),
+            }
+        }
+        db.apply_batch(batch).map_err(failed)?;
+        // Flush hands the bytes to the kernel, sync brings them to the disk:
+        // only after both may anybody hear of the write.
+        db.flush().map_err(failed)?;
+        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+    }
+
+    /// Writes changes that do not fit into a window, as if at once.
+    fn write_by_journal(&self, mut changes: Vec<Change>) -> Result<(), EngineError> {
+        let db = self.exclusive();
+        let db = opened(db.as_ref())?;
+        let number = taken_in(db)? + 1;
+        // Comes last, so that it is in the tree only when all the rest is.
+        let last = Change { key: TAKEN_IN.to_vec(), value: Some(number.to_be_bytes().to_vec()), replaces: 0 };
+        changes.push(last);
+        self.journal.write(number, changes.clone()).map_err(journal_failed)?;
+        self.disk.sync_journal().map_err(journal_failed)?;
+        self.take_in(db, &changes)
+    }
+
+    /// Takes in what a crash left in the journal.
+    fn take_in_journal(&self, db: Option<&Db>) -> Result<(), EngineError> {
+        let db = opened(db)?;
+        match self.journal.read().map_err(journal_failed)? {
+            Some((number, changes)) if number > taken_in(db)? => self.take_in(db, &changes),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what the journal holds, window by window.
+    fn take_in(&self, db: &Db, changes: &[Change]) -> Result<(), EngineError> {
+        journal::windows(changes).into_iter().try_for_each(|window| self.write(db, window))
     }
 
     fn check_space(&self, bytes: u64) -> Result<(), EngineError> {
@@ -160,20 +218,18 @@ impl SledEngine {
 
 impl Engine for SledEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        let db = self.db()?;
-        match db.get(value_key(key)).map_err(failed)? {
-            Some(stored) => read_whole(&db, key, &stored).map(Some),
-            None => Ok(None),
-        }
+        let db = self.shared();
+        get(opened(db.as_ref())?, key)
     }
 
     fn range(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, EngineError> {
-        let db = self.db()?;
+        let db = self.shared();
+        let db = opened(db.as_ref())?;
         let (mut pairs, mut read) = (Vec::new(), 0);
         for pair in db.range(value_key(from)..value_key(to)).take(limit) {
             let (key, stored) = pair.map_err(failed)?;
             let key = key[1..].to_vec();
-            let value = read_whole(&db, &key, &stored)?;
+            let value = read_whole(db, &key, &stored)?;
             read += value.len();
             pairs.push((key, value));
             if read >= bytes {
@@ -184,32 +240,22 @@ impl Engine for SledEngine {
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<(), EngineError> {
-        let db = self.db()?;
+        let db = self.shared();
+        let open = opened(db.as_ref())?;
         for compare in &transaction.compare {
-            if self.get(&compare.key)? != compare.expected {
+            if get(open, &compare.key)? != compare.expected {
                 return Err(EngineError::Conflict);
             }
         }
         let bytes = transaction.puts.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
         self.check_space(bytes as u64)?;
-        let mut batch = Batch::default();
-        for key in &transaction.deletes {
-            remove_pieces(&db, &mut batch, key)?;
-            batch.remove(value_key(key));
+        let changes = changes_of(open, transaction)?;
+        if journal::windows(&changes).len() <= 1 {
+            self.write(open, &changes)?;
+        } else {
+            drop(db);
+            self.write_by_journal(changes)?;
         }
-        for (key, value) in &transaction.puts {
-            remove_pieces(&db, &mut batch, key)?;
-            let (first, further) = codec::encode(value);
-            batch.insert(value_key(key), first);
-            for (index, piece) in further.into_iter().enumerate() {
-                batch.insert(piece_key(key, index), piece);
-            }
-        }
-        db.apply_batch(batch).map_err(failed)?;
-        // Flush hands the bytes to the kernel, sync brings them to the disk:
-        // only after both may anybody hear of the write.
-        db.flush().map_err(failed)?;
-        self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))?;
         if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
             format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
             self.used.store(true, Ordering::Relaxed);
@@ -223,7 +269,7 @@ impl Engine for SledEngine {
 
     fn recover(&self) -> Result<(), EngineError> {
         self.check_space(0)?;
-        let mut db = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        let mut db = self.exclusive();
         // sled locks its file: the old handle has to go before a new one comes. It
         // panics if its last sync fails, which after a failed one is to be expected.
         let old = db.take();
@@ -235,8 +281,13 @@ impl Engine for SledEngine {
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
         *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
         // What was found is acknowledged from now on.
-        self.sync().map_err(|e| failed(&e))
+        self.sync().map_err(|e| failed(&e))?;
+        self.take_in_journal(db.as_ref())
     }
+}
+
+fn opened(db: Option<&Db>) -> Result<&Db, EngineError> {
+    db.ok_or_else(|| EngineError::Failed("they could not be opened again".into()))
 }
 
 /// Opens what this process has just let go of. A thread of sled's, or a child between its fork and its program, may hold
@@ -265,53 +316,18 @@ fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     })
 }
 
-fn value_key(key: &[u8]) -> Vec<u8> {
-    let mut full = Vec::with_capacity(key.len() + 1);
-    full.push(VALUES);
-    full.extend_from_slice(key);
-    full
-}
-
-fn piece_key(key: &[u8], index: usize) -> Vec<u8> {
-    let mut full = Vec::with_capacity(key.len() + 5);
-    full.push(PIECES);
-    full.extend_from_slice(key);
-    // A value has at most a few hundred pieces; the API's limit on records sees to it.
-    full.extend_from_slice(&(index as u32).to_be_bytes());
-    full
-}
-
-/// A value that is replaced or removed takes its further pieces along.
-fn remove_pieces(db: &Db, batch: &mut Batch, key: &[u8]) -> Result<(), EngineError> {
-    // Revisions and packs are written once under a new key, so this look-up is
-    // almost always a miss in the cached tree.
-    let Some(stored) = db.get(value_key(key)).map_err(failed)? else { return Ok(()) };
-    if let Piece::First { further, .. } = codec::decode(&stored).map_err(EngineError::Damaged)? {
-        for index in 0..further {
-            batch.remove(piece_key(key, index));
-        }
+/// The number of the journal's last transaction that is in the tree.
+fn taken_in(db: &Db) -> Result<u64, EngineError> {
+    match db.get(TAKEN_IN).map_err(failed)?.map(|number| <[u8; 8]>::try_from(&*number)) {
+        None => Ok(0),
+        Some(Ok(number)) => Ok(u64::from_be_bytes(number)),
+        Some(Err(_)) => Err(EngineError::Damaged("the number of the last transaction is none".into())),
     }
-    Ok(())
 }
 
-fn read_whole(db: &Db, key: &[u8], stored: &[u8]) -> Result<Bytes, EngineError> {
-    let damaged = |reason: String| EngineError::Damaged(format!("key {}: {reason}", key.escape_ascii()));
-    match codec::decode(stored).map_err(damaged)? {
-        Piece::Whole(value) => Ok(Bytes::copy_from_slice(value)),
-        Piece::Further(_) => Err(damaged("a further piece stands where a value begins".into())),
-        Piece::First { further, value } => {
-            let mut whole = value.to_vec();
-            for index in 0..further {
-                let piece = db.get(piece_key(key, index)).map_err(failed)?;
-                let piece = piece.ok_or_else(|| damaged(format!("piece {index} of {further} is missing")))?;
-                match codec::decode(&piece).map_err(damaged)? {
-                    Piece::Further(value) => whole.extend_from_slice(value),
-                    _ => return Err(damaged(format!("piece {index} is not a further piece"))),
-                }
-            }
-            Ok(whole.into())
-        }
-    }
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn journal_failed(error: io::Error) -> EngineError {
+    EngineError::Failed(format!("the journal: {error}"))
 }
 
 #[allow(clippy::needless_pass_by_value)] // for map_err

@@ -7,8 +7,10 @@ use super::SEGMENT;
 /// sled puts a message of its log that is longer than a quarter of a segment into
 /// a file of its own, which the log's sync does not cover. A message may be a
 /// whole leaf of the tree, and leaves are split by the number of their entries
-/// alone: so entries must be so short that no leaf is ever that long.
-pub(super) const PIECE: usize = 6 * 1024;
+/// alone: so entries must be so short that no leaf is ever that long. They are a good deal
+/// shorter, so that a change, which may have several leaves written anew, takes little of
+/// what may be written between two syncs.
+pub(super) const PIECE: usize = 2 * 1024;
 
 /// The most entries in a leaf that sled writes: 17 before it is split, and the
 /// last 3 of a neighbour that it takes in.

@@ -13,6 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::journal::journal_of;
+
 const LOG: &str = "db";
 const BLOBS: &str = "blobs";
 
@@ -26,6 +28,9 @@ pub(super) trait Disk: Send + Sync {
     /// Makes the log durable.
     fn sync_log(&self) -> io::Result<()>;
 
+    /// Makes the journal durable.
+    fn sync_journal(&self) -> io::Result<()>;
+
     /// Makes files and their names below `directory` durable.
     fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()>;
 }
@@ -33,18 +38,23 @@ pub(super) trait Disk: Send + Sync {
 /// The disk of the machine.
 pub(super) struct Files {
     log: File,
+    journal: File,
 }
 
 impl Files {
     /// A second handle of the log: sled syncs with none of its own.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        Ok(Self { log: File::open(log_of(directory))? })
+        Ok(Self { log: File::open(log_of(directory))?, journal: File::open(journal_of(directory))? })
     }
 }
 
 impl Disk for Files {
     fn sync_log(&self) -> io::Result<()> {
         self.log.sync_data()
+    }
+
+    fn sync_journal(&self) -> io::Result<()> {
+        self.journal.sync_data()
     }
 
     fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()> {

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
-const VERSION: u32 = 2;
-/// The format before: values in pieces so long that sled kept some of them in files
-/// that no sync covered.
-const LONG_PIECES: u32 = 1;
+const VERSION: u32 = 3;
+/// Formats before, which are brought to the present one. In 1, values lay in pieces so
+/// long that sled kept some of them in files that no sync covered; 2 had no journal.
+const OUTDATED: [u32; 2] = [1, 2];
 const USED: &str = "used";
 /// The root of a volume that was just made holds this, and it is nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -22,8 +22,8 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// What a data directory says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
-    /// Its values have to be cut into shorter pieces.
-    pub(super) long_pieces: bool,
+    /// It has an earlier format.
+    pub(super) outdated: bool,
     /// Something was committed here.
     pub(super) used: bool,
 }
@@ -60,12 +60,11 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
     let mut words = text.split_whitespace();
     let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
     match (version.filter(|_| magic == Some(MAGIC)), words.next(), words.next()) {
-        (Some(VERSION), None, _) => Ok(Tag { long_pieces: false, used: false }),
-        (Some(VERSION), Some(USED), None) => Ok(Tag { long_pieces: false, used: true }),
-        (Some(LONG_PIECES), None, _) => Ok(Tag { long_pieces: true, used: false }),
-        (Some(found), ..) if ![VERSION, LONG_PIECES].contains(&found) => {
+        (Some(found), ..) if found != VERSION && !OUTDATED.contains(&found) => {
             Err(FormatError::Unknown { path, found: found.to_string() })
         }
+        (Some(found), None, _) => Ok(Tag { outdated: found != VERSION, used: false }),
+        (Some(found), Some(USED), None) => Ok(Tag { outdated: found != VERSION, used: true }),
         _ => Err(FormatError::Damaged { path, found: text.chars().take(64).collect() }),
     }
 }
@@ -78,7 +77,7 @@ pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
         return check(directory);
     }
     write(directory, false).map_err(unreadable)?;
-    Ok(Tag { long_pieces: false, used: false })
+    Ok(Tag { outdated: false, used: false })
 }
 
 /// Whether there is nothing in a directory but what a new volume has, and `ours`.
@@ -135,10 +134,12 @@ mod tests {
             (Some("muster-store 1\n"), "ok"),
             (Some("muster-store 2\n"), "ok"),
             (Some("muster-store 2 used\n"), "ok"),
-            (Some("muster-store 3\n"), "format 3"),
-            (Some("muster-store 3 used\n"), "format 3"),
+            (Some("muster-store 3\n"), "ok"),
+            (Some("muster-store 3 used\n"), "ok"),
+            (Some("muster-store 4\n"), "format 4"),
+            (Some("muster-store 4 used\n"), "format 4"),
             (Some("muster-store x\n"), "damaged"),
-            (Some("muster-store 2 lent\n"), "damaged"),
+            (Some("muster-store 3 lent\n"), "damaged"),
             (Some("another-store 2\n"), "damaged"),
             (Some(""), "damaged"),
             (Some("\u{0}\u{1}"), "damaged"),
@@ -168,7 +169,7 @@ mod tests {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
             let tag = check_or_create(directory.path()).unwrap();
-            assert_eq!(tag, Tag { long_pieces: false, used: false });
+            assert_eq!(tag, Tag { outdated: false, used: false });
             assert_eq!(check(directory.path()).unwrap(), tag);
             write(directory.path(), true).unwrap();
             assert!(check(directory.path()).unwrap().used);
