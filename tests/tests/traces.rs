@@ -43,11 +43,17 @@ async fn fall_of(jaeger: &Jaeger, node: &str) -> Vec<Told> {
     let is_told = |trace: &[Told], (service, name): (&str, &str)| {
         trace.iter().any(|span| span.service == service && span.name == name)
     };
+    // Each service sends when it likes: what lies below may be there before what lies above it.
+    let is_whole = |trace: &[Told]| {
+        let is_there = |id: &String| trace.iter().any(|span| span.id == *id);
+        FALL.iter().all(|step| is_told(trace, *step))
+            && trace.iter().filter_map(|span| span.parent.as_ref()).all(is_there)
+    };
     let mut traces = Vec::new();
     let whole = async {
         loop {
             traces = jaeger.traces("muster-controller", "renewal.last", ("muster.node", node));
-            if let Some(trace) = traces.iter().find(|trace| FALL.iter().all(|step| is_told(trace, *step))) {
+            if let Some(trace) = traces.iter().find(|trace| is_whole(trace)) {
                 break trace.clone();
             }
             tokio::time::sleep(LOOK_AGAIN).await;
