@@ -2,15 +2,20 @@
 //!
 //! `cargo bench -p muster-controller --bench cores`: every node renews its lease once in ten seconds, so 100,000 nodes
 //! make 10,000 renewals a second; one node in a hundred falls silent and expires. CPU time of the thread, medians over
-//! several runs of both sizes in turn. The work per event must not grow with the fleet by more than log n; the time may
-//! grow by more, because the larger fleet no longer fits the caches. Beyond [`LIMIT`] the benchmark fails.
+//! several runs of both sizes in turn. What an event costs must not grow with the fleet by more than log n, or the
+//! benchmark fails.
+//!
+//! That is measured twice. In a running controller, milliseconds pass between two batches, in which messages are decoded
+//! and other programs have their turn: a batch finds caches that are not its own. So something else goes through a
+//! large piece of memory before each step that is timed. Without that, batch follows upon batch and the smaller fleet
+//! never leaves the caches nearest to the core, which no fleet has in practice; that growth says what the caches give,
+//! and has a limit of its own, so that it does not get worse unseen.
 //!
 //! Both sizes do like for like: a decision takes in the same number of renewals, which come in an order that has nothing
 //! to do with names or memory, and each expiry has a decision of its own. Looks at nodes that turn out to be well are
 //! part of what a renewal costs, the assessment of zones in which somebody is lost is part of what an expiry costs.
 //!
-//! How much of a growth is work, and how much is waiting for memory that no longer fits the cache, shows in
-//! instructions: the same fleet with and without a million renewals more, or with and without a thousand that fall
+//! What is work and no waiting for memory shows in instructions: the same fleet with and without a million renewals more, or with and without a thousand that fall
 //! silent, and the difference divided by them. When this was written a renewal took 3,175 instructions at either size,
 //! most of them to make it, and an expiry 142,000 of 100,000 nodes and not less of 10,000.
 //!
@@ -47,11 +52,13 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SMALL: usize = 10_000;
 const LARGE: usize = 100_000;
-/// How many times as long an event may take in the large fleet. Log n alone is 1.25; the rest is for memory, which costs
-/// more the more others use the machine.
-const LIMIT: f64 = 2.0;
+/// How many times as long an event may take in the large fleet.
+const LIMITS: [(Caches, f64); 2] = [(Caches::Taken, 1.25), (Caches::Kept, 2.0)];
 /// Runs of each size.
-const RUNS: usize = 7;
+const RUNS: usize = 5;
+/// More than the caches of the machines this was written on.
+const OTHER_MEMORY: usize = 64 << 20;
+const CACHE_LINE: usize = 64;
 /// A renewal every ten seconds, as agents are told.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Renewals that a decision takes in.
@@ -87,26 +94,66 @@ fn fold(nodes: usize, renewals: usize, silent: usize) {
     println!("{nodes} nodes, {renewals} renewals, {expired} expired");
 }
 
+/// What a batch finds in the caches.
+#[derive(Clone, Copy)]
+enum Caches {
+    /// Of other things, which were done in between.
+    Taken,
+    /// As the batch before has left them.
+    Kept,
+}
+
+impl std::fmt::Display for Caches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Caches::Taken => "after other work",
+            Caches::Kept => "batch upon batch",
+        })
+    }
+}
+
+/// Whoever else uses the machine between two batches.
+struct Others(Vec<u8>);
+
+impl Others {
+    fn new() -> Others {
+        Others(vec![0; OTHER_MEMORY])
+    }
+
+    fn have_their_turn(&mut self, caches: Caches) {
+        if let Caches::Taken = caches {
+            self.0.iter_mut().step_by(CACHE_LINE).for_each(|byte| *byte = byte.wrapping_add(1));
+            black_box(&self.0);
+        }
+    }
+}
+
 fn compare() -> ExitCode {
-    let (mut small, mut large) = (Vec::new(), Vec::new());
-    for run in 1..=RUNS {
-        small.push(measure(SMALL));
-        large.push(measure(LARGE));
-        println!("run {run}: {} nodes {}; {} nodes {}", SMALL, small[run - 1], LARGE, large[run - 1]);
-    }
     let log = (LARGE as f64).ln() / (SMALL as f64).ln();
-    let mut within = true;
-    for (what, cost) in
-        [("renewal", (|costs| costs.renewal) as fn(&Costs) -> f64), ("expiry", |costs| costs.expiry)]
-    {
-        let [few, many] = [&small, &large].map(|runs| median(runs.iter().map(cost)));
-        let growth = many / few;
-        within &= growth <= LIMIT;
-        println!("per {what}: {few:.0} ns of {SMALL} nodes, {many:.0} ns of {LARGE}: x {growth:.2}");
+    println!("log n alone is x {log:.2}");
+    let mut others = Others::new();
+    let mut all_within = true;
+    for (caches, limit) in LIMITS {
+        let (mut small, mut large) = (Vec::new(), Vec::new());
+        for _ in 0..RUNS {
+            small.push(measure(SMALL, caches, &mut others));
+            large.push(measure(LARGE, caches, &mut others));
+        }
+        for (what, cost) in
+            [("renewal", (|costs| costs.renewal) as fn(&Costs) -> f64), ("expiry", |costs| costs.expiry)]
+        {
+            let [few, many] = [&small, &large].map(|runs| median(runs.iter().map(cost)));
+            let growth = many / few;
+            let within = growth <= limit;
+            all_within &= within;
+            let kept = if within { "kept" } else { "EXCEEDED" };
+            println!(
+                "{caches}, per {what}: {few:.0} ns of {SMALL} nodes, {many:.0} ns of {LARGE}: x {growth:.2}, \
+                 limit x {limit:.2} {kept}"
+            );
+        }
     }
-    let kept = if within { "kept" } else { "EXCEEDED" };
-    println!("log n alone is x {log:.2}; the limit, which leaves room for memory, is x {LIMIT:.2}: {kept}");
-    if within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// In nanoseconds of CPU time.
@@ -117,12 +164,6 @@ struct Costs {
     expiry: f64,
 }
 
-impl std::fmt::Display for Costs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.0} ns/renewal {:.0} ns/expiry", self.renewal, self.expiry)
-    }
-}
-
 fn median(costs: impl Iterator<Item = f64>) -> f64 {
     let mut costs: Vec<f64> = costs.collect();
     costs.sort_by(f64::total_cmp);
@@ -130,7 +171,7 @@ fn median(costs: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A fleet in its stride, of which one in a hundred fell silent within the last interval; until they all have expired.
-fn measure(nodes: usize) -> Costs {
+fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
     let mut fleet = Fleet::new(nodes);
     let intervals = |count: usize| count * nodes / BATCH;
     // Long enough for every look at a node to be where its renewals put it.
@@ -148,6 +189,7 @@ fn measure(nodes: usize) -> Costs {
     for _ in 0..intervals(5) {
         let beats = fleet.next_beats(is_silent);
         renewals += beats.len();
+        others.have_their_turn(caches);
         let (began, plan) = (cpu_time(), fleet.renew(beats));
         if plan.proposals.is_empty() && plan.notes.is_empty() {
             renewing += cpu_time() - began;
@@ -156,6 +198,7 @@ fn measure(nodes: usize) -> Costs {
             expiring += cpu_time() - began;
         }
         fleet.half_a_step();
+        others.have_their_turn(caches);
         let (began, plan) = (cpu_time(), fleet.core.decide(fleet.now()));
         if !plan.proposals.is_empty() {
             expiries += fleet.settle(plan);
