@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, MutexGuard};
 
-use super::journal::{WINDOW, journal_of};
+use super::journal::journal_of;
 use super::*;
 
 type Model = BTreeMap<Vec<u8>, Bytes>;
@@ -268,7 +268,7 @@ fn run_on_platter(seed: u64, values: Values, acknowledge_before_sync: bool) -> V
         assert_eq!(blobs_in(directory.path()), 0, "seed {seed:#x}, round {number}: beside the log");
     }
     let widest = platter.lock().widest;
-    assert!(widest <= WINDOW, "seed {seed:#x}, {values:?}: {widest} bytes between two syncs");
+    assert!(widest < SEGMENT, "seed {seed:#x}, {values:?}: {widest} bytes between two syncs");
     std::mem::take(&mut platter.lock().images)
 }
 
