@@ -25,7 +25,7 @@ const COMPACTED: &[u8] = b"m/compacted";
 const CHANGES: u8 = b'v';
 const RENEWALS: u8 = b'w';
 
-/// How much is read from the engine at once while loading or replaying.
+/// How much is read from the engine at once while loading or replaying, and written while importing.
 const CHUNK: usize = 1024;
 const CHUNK_BYTES: usize = 4 << 20;
 
@@ -115,11 +115,18 @@ impl Ledger {
     /// Fills an empty engine with records as they were at `head`, without their
     /// history.
     pub fn import(&self, changes: &[(Revision, StoredChange)], head: Revision) -> Result<(), EngineError> {
-        for chunk in changes.chunks(CHUNK) {
-            let puts =
-                chunk.iter().map(|(revision, change)| (revision_key(CHANGES, *revision), change.encode()));
-            self.engine.transact(&Transaction { puts: puts.collect(), ..Default::default() })?;
+        let mut some = Transaction::default();
+        let mut bytes = 0;
+        for (revision, change) in changes {
+            let value = change.encode();
+            bytes += value.len();
+            some.puts.push((revision_key(CHANGES, *revision), value));
+            if some.puts.len() >= CHUNK || bytes >= CHUNK_BYTES {
+                self.engine.transact(&std::mem::take(&mut some))?;
+                bytes = 0;
+            }
         }
+        self.engine.transact(&some)?;
         let puts = vec![(HEAD.to_vec(), number(head)), (COMPACTED.to_vec(), number(head))];
         self.engine.transact(&Transaction { puts, ..Default::default() })
     }

@@ -61,6 +61,16 @@ struct Step {
     previous: Revision,
     deleted: bool,
     at_millis: i64,
+    /// The length of the records that go with it.
+    bytes: u32,
+}
+
+/// How much history goes at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Portion {
+    pub steps: usize,
+    /// No more once their records have this length.
+    pub bytes: usize,
 }
 
 /// How much history is kept: what is younger or among the newest stays.
@@ -226,6 +236,7 @@ impl Memory {
         if revision <= self.compacted {
             slot.older.clear();
         } else {
+            let own = if change.deleted { change.record.len() } else { 0 };
             self.history.push_back(Step {
                 revision,
                 kind: change.kind,
@@ -233,6 +244,7 @@ impl Memory {
                 previous: change.previous,
                 deleted: change.deleted,
                 at_millis: change.at_millis,
+                bytes: (own + was.as_ref().map_or(0, |was| was.record.len())) as u32,
             });
         }
         match change.kind {
@@ -279,15 +291,16 @@ impl Memory {
         self.leases.renewed(first, pack, base);
     }
 
-    /// History that the retention no longer asks for, at most `limit` steps.
-    pub fn compactable(&self, retention: Retention, now_millis: i64, limit: usize) -> Option<Compaction> {
-        let spare = self.history.len().saturating_sub(retention.min_changes).min(limit);
-        let mut compaction = Compaction::default();
+    /// History that the retention no longer asks for, at most a portion of it.
+    pub fn compactable(&self, retention: Retention, now_millis: i64, most: Portion) -> Option<Compaction> {
+        let spare = self.history.len().saturating_sub(retention.min_changes).min(most.steps);
+        let (mut compaction, mut bytes) = (Compaction::default(), 0);
         for step in self.history.iter().take(spare) {
-            if now_millis - step.at_millis < retention.min_age_millis {
+            if now_millis - step.at_millis < retention.min_age_millis || bytes >= most.bytes {
                 break;
             }
             compaction.steps += 1;
+            bytes += step.bytes as usize;
             compaction.up_to = step.revision;
             if step.previous > 0 {
                 compaction.forget.push(step.previous);

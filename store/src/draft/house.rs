@@ -9,13 +9,15 @@ use super::Draft;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::ledger::Ledger;
-use crate::memory::renewed_lease;
+use crate::memory::{Portion, renewed_lease};
 use crate::peek;
 use crate::rules::{self, PodDeletion};
 
 /// How much housekeeping one commit takes along, or as much as it brings.
 const EXPIRE_AT_ONCE: usize = 256;
 pub(super) const COMPACT_AT_ONCE: usize = 1024;
+/// Long records cost an engine as much to forget as to write.
+const COMPACT_BYTES_AT_ONCE: usize = 256 * 1024;
 const RETIRE_AT_ONCE: usize = 64;
 /// Leases that have stopped renewing are folded as they come up, no more than this
 /// at once: there are at most as many of them as leases.
@@ -72,8 +74,11 @@ impl Draft<'_> {
                 Ok(None) | Err(_) => self.indexes.never_expire(&key),
             }
         }
-        let steps = COMPACT_AT_ONCE.max(self.changes.len());
-        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, steps);
+        let most = Portion {
+            steps: COMPACT_AT_ONCE.max(self.changes.len()),
+            bytes: COMPACT_BYTES_AT_ONCE.max(self.bytes),
+        };
+        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, most);
         self.retire_packs(ledger)
     }
 

@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
+use prost::Message;
 use rustix::fs::Advice;
 use sled::{Batch, Db};
 
 use self::disk::{Blobs, Disk, Files};
 pub use self::format::{FormatError, is_vacant, move_into};
-use self::journal::{Change, Journal};
+use self::journal::{Change, Journal, Page};
 use self::layout::{VALUES, changes_of, get, read_whole, value_key};
 use super::{Engine, EngineError, Pair, Transaction};
 
@@ -82,7 +83,8 @@ pub struct SledEngine {
     /// Whether the format tag says that something was committed.
     used: AtomicBool,
     /// `None` only while [`Engine::recover`] opens the files anew. Held for writing
-    /// while a transaction is in the tree in part.
+    /// while a transaction goes into the tree, so that nobody reads a part of it; of one
+    /// that failed there may be a part until [`Engine::recover`].
     db: RwLock<Option<Db>>,
 }
 
@@ -162,20 +164,18 @@ impl SledEngine {
         self.db.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes changes that fit into a window; durable when it returns.
-    fn write(&self, db: &Db, changes: &[Change]) -> Result<(), EngineError> {
-        let mut batch = Batch::default();
-        for Change { key, value, .. } in changes {
-            match value {
-                Some(value) => batch.insert(key.as_slice(), value.as_slice()),
-                None => batch.remove(key.as_slice()),
-            }
-        }
-        db.apply_batch(batch).map_err(failed)?;
+    /// Brings to the disk what was put into the tree.
+    fn flush(&self, db: &Db) -> Result<(), EngineError> {
         // Flush hands the bytes to the kernel, sync brings them to the disk:
         // only after both may anybody hear of the write.
         db.flush().map_err(failed)?;
         self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
+    }
+
+    /// Writes changes that fit into a window; durable when it returns.
+    fn write_at_once(&self, changes: &[Change]) -> Result<(), EngineError> {
+        put(opened(self.exclusive().as_ref())?, changes)?;
+        self.flush(opened(self.shared().as_ref())?)
     }
 
     /// Writes changes that do not fit into a window, as if at once.
@@ -186,23 +186,31 @@ impl SledEngine {
         // Comes last, so that it is in the tree only when all the rest is.
         let last = Change { key: TAKEN_IN.to_vec(), value: Some(number.to_be_bytes().to_vec()), replaces: 0 };
         changes.push(last);
-        self.journal.write(number, changes.clone()).map_err(journal_failed)?;
+        let page = Page { number, changes };
+        self.journal.write(&page).map_err(journal_failed)?;
         self.disk.sync_journal().map_err(journal_failed)?;
-        self.take_in(db, &changes)
+        self.take_in(db, &page)
     }
 
     /// Takes in what a crash left in the journal.
     fn take_in_journal(&self, db: Option<&Db>) -> Result<(), EngineError> {
         let db = opened(db)?;
+        // What a process that was killed wrote and did not sync may be read here and yet be
+        // lost with the power, half way through.
+        self.disk.sync_journal().map_err(journal_failed)?;
         match self.journal.read().map_err(journal_failed)? {
-            Some((number, changes)) if number > taken_in(db)? => self.take_in(db, &changes),
+            Some(page) if page.number > taken_in(db)? => self.take_in(db, &page),
             _ => Ok(()),
         }
     }
 
     /// Writes what the journal holds, window by window.
-    fn take_in(&self, db: &Db, changes: &[Change]) -> Result<(), EngineError> {
-        journal::windows(changes).into_iter().try_for_each(|window| self.write(db, window))
+    fn take_in(&self, db: &Db, page: &Page) -> Result<(), EngineError> {
+        for window in journal::windows(&page.changes) {
+            put(db, window)?;
+            self.flush(db)?;
+        }
+        Ok(())
     }
 
     fn check_space(&self, bytes: u64) -> Result<(), EngineError> {
@@ -240,21 +248,20 @@ impl Engine for SledEngine {
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<(), EngineError> {
-        let db = self.shared();
-        let open = opened(db.as_ref())?;
-        for compare in &transaction.compare {
-            if get(open, &compare.key)? != compare.expected {
-                return Err(EngineError::Conflict);
+        let changes = {
+            let db = self.shared();
+            let db = opened(db.as_ref())?;
+            for compare in &transaction.compare {
+                if get(db, &compare.key)? != compare.expected {
+                    return Err(EngineError::Conflict);
+                }
             }
-        }
-        let bytes = transaction.puts.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        self.check_space(bytes as u64)?;
-        let changes = changes_of(open, transaction)?;
-        if journal::windows(&changes).len() <= 1 {
-            self.write(open, &changes)?;
-        } else {
-            drop(db);
-            self.write_by_journal(changes)?;
+            changes_of(db, transaction)?
+        };
+        self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
+        match journal::windows(&changes).len() {
+            0 | 1 => self.write_at_once(&changes)?,
+            _ => self.write_by_journal(changes)?,
         }
         if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
             format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
@@ -284,6 +291,18 @@ impl Engine for SledEngine {
         self.sync().map_err(|e| failed(&e))?;
         self.take_in_journal(db.as_ref())
     }
+}
+
+/// Puts changes into the tree, all or none.
+fn put(db: &Db, changes: &[Change]) -> Result<(), EngineError> {
+    let mut batch = Batch::default();
+    for Change { key, value, .. } in changes {
+        match value {
+            Some(value) => batch.insert(key.as_slice(), value.as_slice()),
+            None => batch.remove(key.as_slice()),
+        }
+    }
+    db.apply_batch(batch).map_err(failed)
 }
 
 fn opened(db: Option<&Db>) -> Result<&Db, EngineError> {

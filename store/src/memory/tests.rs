@@ -50,6 +50,10 @@ fn memory() -> Memory {
     memory
 }
 
+fn steps(steps: usize) -> Portion {
+    Portion { steps, bytes: usize::MAX }
+}
+
 #[test]
 fn every_moment_that_history_holds_can_be_seen() {
     let memory = memory();
@@ -67,11 +71,14 @@ fn every_moment_that_history_holds_can_be_seen() {
 #[test]
 fn compaction_forgets_what_no_moment_needs_any_more() {
     let mut memory = memory();
-    assert_eq!(memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, 99), None);
+    assert_eq!(
+        memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, steps(99)),
+        None
+    );
     let young = Retention { min_age_millis: 1000, min_changes: 0 };
-    assert_eq!(memory.compactable(young, 1999, 99), None);
+    assert_eq!(memory.compactable(young, 1999, steps(99)), None);
     assert_eq!(memory.compactable_at(young), Some(2000));
-    let four = memory.compactable(KEEP_NOTHING, i64::MAX, 4).unwrap();
+    let four = memory.compactable(KEEP_NOTHING, i64::MAX, steps(4)).unwrap();
     // 1 was superseded by 3; 2 and the deletion at 4 are of a record that was gone.
     assert_eq!(four, Compaction { up_to: 4, steps: 4, forget: vec![1, 2, 4] });
     let head = memory.head();
@@ -80,15 +87,30 @@ fn compaction_forgets_what_no_moment_needs_any_more() {
     let at = |memory: &Memory, revision| names_at(memory, revision);
     assert_eq!(at(&memory, 4), [("a".to_owned(), 3)]);
     assert_eq!(at(&memory, 6), [("a".to_owned(), 6), ("b".to_owned(), 5)]);
-    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, 99).unwrap();
+    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
     assert_eq!(rest, Compaction { up_to: 6, steps: 2, forget: vec![3] });
+}
+
+#[test]
+fn long_records_go_a_few_at_a_time() {
+    let mut memory = Memory::default();
+    let long = |revision, deleted| {
+        let (_, change) = change("a", revision, revision - 1, deleted);
+        (revision, StoredChange { record: vec![0; 1000].into(), ..change })
+    };
+    commit(&mut memory, (1..=5).map(|revision| long(revision, revision == 5)).collect());
+    // The first replaces nothing; the last takes what it replaces and itself along.
+    for (bytes, expected) in [(1, 2), (1000, 2), (1001, 3), (3000, 4), (3001, 5), (usize::MAX, 5)] {
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, Portion { steps: 99, bytes }).unwrap();
+        assert_eq!(some.steps, expected, "{bytes} bytes");
+    }
 }
 
 #[test]
 fn a_record_that_is_gone_leaves_nothing_behind() {
     let mut memory = Memory::default();
     commit(&mut memory, vec![change("a", 1, 0, false), change("a", 2, 1, true)]);
-    let all = memory.compactable(KEEP_NOTHING, i64::MAX, 99).unwrap();
+    let all = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
     assert_eq!(all.forget, [1, 2]);
     memory.install(&Commit { base: 2, head: 2, compaction: Some(all), ..Default::default() });
     assert!(memory.shelves[&Kind::Node].is_empty());
@@ -120,10 +142,10 @@ fn pods_are_found_by_their_node() {
     let seen: Vec<_> = (2..=6).map(|at| on(&memory, "n1", at)).collect();
     assert_eq!(seen, [1, 1, 0, 1, 0]);
     assert_eq!(on(&memory, "n2", 7), 1);
-    for (steps, left) in [(5, 1), (1, 0)] {
-        let some = memory.compactable(KEEP_NOTHING, i64::MAX, steps);
+    for (number, left) in [(5, 1), (1, 0)] {
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, steps(number));
         memory.install(&Commit { base: 7, head: 7, compaction: some, ..Default::default() });
-        assert_eq!(memory.pods_of("n1", Bound::Unbounded).count(), left, "after {steps} more");
+        assert_eq!(memory.pods_of("n1", Bound::Unbounded).count(), left, "after {number} more");
     }
     assert!(memory.departed.is_empty());
     assert_eq!(on(&memory, "n2", 7), 1);

@@ -70,12 +70,13 @@ const FILE: &str = "journal";
 /// Checksum of all that follows, and its length.
 const HEADER: usize = 12;
 
+/// A transaction and its number.
 #[derive(Clone, PartialEq, Message)]
-struct Page {
+pub(super) struct Page {
     #[prost(uint64, tag = "1")]
-    number: u64,
+    pub(super) number: u64,
     #[prost(message, repeated, tag = "2")]
-    changes: Vec<Change>,
+    pub(super) changes: Vec<Change>,
 }
 
 /// The journal of a data directory.
@@ -97,8 +98,7 @@ impl Journal {
     }
 
     /// Writes a transaction over the one before, which sled has by now. Not synced.
-    pub(super) fn write(&self, number: u64, changes: Vec<Change>) -> io::Result<()> {
-        let page = Page { number, changes };
+    pub(super) fn write(&self, page: &Page) -> io::Result<()> {
         let mut written = vec![0; HEADER];
         page.encode(&mut written).map_err(io::Error::other)?;
         let (header, body) = written.split_at_mut(HEADER);
@@ -110,9 +110,9 @@ impl Journal {
         self.file.write_all_at(&written, 0)
     }
 
-    /// The transaction that was written last and its number; `None` if there is none, or
-    /// if it was cut short, in which case it was never synced, and did not happen.
-    pub(super) fn read(&self) -> io::Result<Option<(u64, Vec<Change>)>> {
+    /// The transaction that was written last; `None` if there is none, or if it was cut
+    /// short, in which case it was never synced, and did not happen.
+    pub(super) fn read(&self) -> io::Result<Option<Page>> {
         // The kernel counts what it failed to write as written: ask the disk.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         let mut written = vec![0; self.file.metadata()?.len() as usize];
@@ -121,7 +121,7 @@ impl Journal {
     }
 }
 
-fn decode(written: &[u8]) -> Option<(u64, Vec<Change>)> {
+fn decode(written: &[u8]) -> Option<Page> {
     let (checksum, rest) = written.split_first_chunk::<4>()?;
     let (length, body) = rest.split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
@@ -129,8 +129,7 @@ fn decode(written: &[u8]) -> Option<(u64, Vec<Change>)> {
     if crc32fast::hash(&rest[..8 + length]) != u32::from_be_bytes(*checksum) {
         return None;
     }
-    let page = Page::decode(body).ok()?;
-    Some((page.number, page.changes))
+    Page::decode(body).ok()
 }
 
 #[cfg(test)]
@@ -167,11 +166,13 @@ mod tests {
         let journal = Journal::open(directory.path()).unwrap();
         assert_eq!(journal.read().unwrap(), None);
         let long = vec![change(1, Some(5000), 3), change(2, None, 4), change(3, Some(0), 0)];
-        journal.write(7, long.clone()).unwrap();
-        assert_eq!(journal.read().unwrap(), Some((7, long.clone())));
+        let long = Page { number: 7, changes: long };
+        journal.write(&long).unwrap();
+        assert_eq!(journal.read().unwrap(), Some(long.clone()));
         // A shorter one takes its place, though the rest of the longer one is still there.
-        journal.write(8, long[1..].to_vec()).unwrap();
-        assert_eq!(journal.read().unwrap(), Some((8, long[1..].to_vec())));
+        let short = Page { number: 8, changes: long.changes[1..].to_vec() };
+        journal.write(&short).unwrap();
+        assert_eq!(journal.read().unwrap(), Some(short));
         let written = fs::read(journal_of(directory.path())).unwrap();
         let length = HEADER + usize::from(written[HEADER - 1]);
         for damaged in 0..length {

@@ -1,5 +1,6 @@
 use std::fs;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use super::layout::piece_key;
 use super::*;
@@ -62,6 +63,67 @@ fn records_whose_files_are_gone_are_not_taken_for_a_new_store() {
             }
         }
     }
+}
+
+/// A disk one of whose syncs fails.
+struct Failing {
+    files: Files,
+    /// How many succeed before.
+    left: AtomicUsize,
+}
+
+impl Failing {
+    fn pass(&self) -> io::Result<()> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            0 => Err(io::Error::other("this one failed")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Disk for Failing {
+    fn sync_log(&self) -> io::Result<()> {
+        self.pass()?;
+        self.files.sync_log()
+    }
+
+    fn sync_journal(&self) -> io::Result<()> {
+        self.pass()?;
+        self.files.sync_journal()
+    }
+
+    fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()> {
+        self.files.sync_files(directory, files)
+    }
+}
+
+#[test]
+fn a_large_transaction_that_failed_half_way_is_whole_or_absent_after_recovering() {
+    let puts: Vec<Pair> = (0..60u64).map(|i| (i.to_be_bytes().to_vec(), value(i, 3000))).collect();
+    let large = Transaction { puts, ..Default::default() };
+    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap();
+    let mut outcomes = Vec::new();
+    for sync in 0..40 {
+        let directory = tempfile::tempdir().unwrap();
+        format::check_or_create(directory.path()).unwrap();
+        let db = open_db(directory.path(), 1 << 20).unwrap();
+        let journal = Journal::open(directory.path()).unwrap();
+        let files = Files::open(directory.path()).unwrap();
+        let disk = Box::new(Failing { files, left: AtomicUsize::new(sync) });
+        let engine = SledEngine::with_disk(directory.path(), 1 << 20, db, journal, disk);
+        if engine.transact(&large).is_ok() {
+            break;
+        }
+        engine.recover().unwrap();
+        let found = all(&engine);
+        assert!(found.is_empty() || found == large.puts, "sync {sync}: {} of 60", found.len());
+        outcomes.push(!found.is_empty());
+        drop(engine);
+        assert!(all(&reopen(directory.path()).unwrap()) == found, "sync {sync}: and it stays so");
+    }
+    // The sync that fails first is the journal's; what the file holds may have reached the disk all the same.
+    assert!(outcomes.len() > 4, "it takes several windows: {outcomes:?}");
+    assert!(outcomes[1..].iter().all(|whole| *whole), "once it is in the journal it happens: {outcomes:?}");
 }
 
 /// Opens a directory that was closed a moment ago: sled's own threads let go of its
