@@ -301,6 +301,7 @@ impl Session {
 
     fn ended<R>(&mut self, now: Mono, jitter: f64) -> Vec<Event<R>> {
         if let State::Watching { cursor, stream: Some(stream) } = self.state
+            && !stream.is_present
             && self.was_healthy(stream, now)
         {
             // Stores end streams now and then as a matter of course. Going on at once is not worth an alarm, which
@@ -323,7 +324,8 @@ impl Session {
                     self.failures = 0;
                     self.list_unproven = false;
                 }
-                Some(cursor)
+                // Who was told a part of the present does not know what of it went meanwhile: only a list says.
+                (!stream.is_some_and(|stream| stream.is_present)).then_some(cursor)
             }
             State::Lost { cursor, .. } => Some(cursor),
         };

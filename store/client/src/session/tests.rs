@@ -57,14 +57,24 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
     assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
     assert_eq!(tell(failed(FailureKind::Unreachable)), ["lost: Unreachable"]);
     let again = session.ask(at(1_000_000));
-    assert_eq!(again, Ask::Watch { after: 0 }, "who was cut off half way begins again");
+    assert_eq!(again, Ask::List, "who was cut off half way cannot know what went meanwhile");
     let mut tell = |news: News<Node>| -> Vec<String> {
         session.observe(news, at(1_000_000), 0.0).iter().map(word).collect()
     };
-    assert_eq!(tell(News::Opened), ["synced 0"]);
-    let rest = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
-    assert_eq!(tell(rest), ["c at 1", "a at 10"], "from its end on, versions only grow");
+    assert_eq!(tell(listed(&[("b", 3), ("c", 1)], 10)), ["a gone at 10", "c at 1", "synced 10"]);
     assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
+}
+
+#[test]
+fn from_the_end_of_the_present_on_versions_only_grow() {
+    let mut session = Session::new(BACKOFF);
+    let mut tell =
+        |news: News<Node>| -> Vec<String> { session.observe(news, at(0), 0.0).iter().map(word).collect() };
+    tell(listed(&[], 0));
+    tell(News::Opened);
+    let present = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
+    assert_eq!(tell(present), ["a at 9", "b at 3", "c at 1", "a at 10"]);
+    assert_eq!(session.ask(at(0)), Ask::Watch { after: 10 });
 }
 
 #[test]
