@@ -9,13 +9,11 @@ pub mod gate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use muster_proto::pb;
@@ -26,7 +24,8 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::process::{Log, PATIENCE, build, channel, logged_address, metric, metrics, without_settings};
+use crate::child::{Part, within};
+use crate::process::{PATIENCE, build, channel};
 use crate::{Query, eventually, patiently};
 
 /// The agent's binary, built from the sources as they are.
@@ -178,32 +177,17 @@ impl AgentLaunch {
 
     /// Starts it without waiting for anything.
     pub fn spawn(&self) -> AgentProcess {
-        let mut line = self.wrapper.clone();
-        line.push(binary().into());
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).arg(format!("--state-dir={}", self.state_dir.display()));
+        let mut command = within(&self.wrapper, binary());
+        command.arg(format!("--state-dir={}", self.state_dir.display()));
         command.args(self.flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
         command.args(self.switches.iter().map(|flag| format!("--{flag}")));
-        without_settings(&mut command);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the agent can be run");
-        let log = Arc::new(Log::default());
-        let stderr = child.stderr.take().expect("stderr is piped");
-        let reader = std::thread::spawn({
-            let log = Arc::clone(&log);
-            move || log.fill(stderr)
-        });
-        AgentProcess { child, log, reader: Some(reader) }
+        AgentProcess(Part::start("muster-agent", command))
     }
 
     /// Starts it and waits until it serves.
     pub fn start(&self) -> AgentProcess {
         let agent = self.spawn();
-        agent.wait_logged("muster-agent is ready");
+        agent.wait_ready();
         agent
     }
 
@@ -216,45 +200,10 @@ impl AgentLaunch {
 }
 
 /// An agent that runs. It is killed when dropped; what it started is its [`Home`]'s to end.
-pub struct AgentProcess {
-    child: Child,
-    log: Arc<Log>,
-    reader: Option<JoinHandle<()>>,
-}
+#[derive(Debug)]
+pub struct AgentProcess(Part);
 
 impl AgentProcess {
-    /// Waits until it has logged a text.
-    pub fn wait_logged(&self, text: &str) {
-        if let Err(log) = self.log.wait_for(text) {
-            panic!("the agent did not say {text:?}; it said:\n{log}");
-        }
-    }
-
-    /// All it has logged.
-    pub fn log(&self) -> String {
-        self.log.lock().0.clone()
-    }
-
-    /// Where it serves gRPC.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address("grpc"))
-    }
-
-    /// Where it serves metrics.
-    pub fn http_address(&self) -> SocketAddr {
-        self.address("http")
-    }
-
-    /// One metric of its HTTP port, by its name in the text.
-    pub fn metric(&self, name: &str) -> f64 {
-        metric(&metrics(self.http_address()), name)
-    }
-
-    fn address(&self, field: &str) -> SocketAddr {
-        self.wait_logged("muster-agent is starting");
-        logged_address(&self.log(), field)
-    }
-
     /// Its service, for anybody.
     pub fn service(&self) -> AgentServiceClient<Channel> {
         AgentServiceClient::new(channel(&self.url()))
@@ -268,15 +217,6 @@ impl AgentProcess {
         AgentServiceClient::new(endpoint.connect_lazy())
     }
 
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("the agent is our child");
-    }
-
     /// `kill -9`, over when this returns.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
@@ -287,28 +227,6 @@ impl AgentProcess {
     pub fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
-    }
-
-    /// Waits for its end.
-    pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("the agent is our child") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the agent does not end; it said:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        // Its pipe closes with it: then the log is whole.
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("the log's reader does not panic");
-        }
-        status
-    }
-
-    /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
-        self.child.try_wait().expect("the agent is our child").is_none()
     }
 
     /// What it believes.
@@ -342,20 +260,17 @@ impl AgentProcess {
     }
 }
 
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the agent said:\n{}", self.log());
-        }
-        // It may have ended; there is nobody to tell either way.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for AgentProcess {
+    type Target = Part;
+
+    fn deref(&self) -> &Part {
+        &self.0
     }
 }
 
-impl fmt::Debug for AgentProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentProcess").field("pid", &self.child.id()).finish_non_exhaustive()
+impl DerefMut for AgentProcess {
+    fn deref_mut(&mut self) -> &mut Part {
+        &mut self.0
     }
 }
 

@@ -3,13 +3,14 @@
 //! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
 //! [`api`] calls it as somebody, and [`refusal`] is what a call that was refused says, checked to have left no trace.
 //!
-//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, [`docker`] the real images,
-//! [`jaeger`] collects their traces, [`load`] keeps them busy, and [`tools`] finds the programs that operators call them
-//! with.
+//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child`]; an [`outpost`]
+//! is a store with one agent. [`docker`] runs the real images, [`jaeger`] collects their traces, [`load`] keeps them
+//! busy, and [`tools`] finds the programs that operators call them with.
 
 pub mod agent_process;
 pub mod api;
 pub mod authority;
+pub mod child;
 pub mod cloud_process;
 pub mod cluster;
 pub mod controller_process;
@@ -20,6 +21,7 @@ pub mod fleet;
 pub mod http;
 pub mod jaeger;
 pub mod load;
+pub mod outpost;
 pub mod process;
 pub mod proxy;
 pub mod refusal;

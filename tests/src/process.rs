@@ -11,18 +11,18 @@ pub mod tale;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
+use crate::child::{Part, within, without_settings};
 use crate::http;
 
 /// No condition here takes this long on a machine that works.
@@ -75,13 +75,6 @@ pub(crate) fn without_own_package(command: &mut Command) {
     let own = ["CARGO_PKG_", "CARGO_MANIFEST_"].map(str::as_bytes);
     let is_own = |name: &OsStr| own.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix));
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_own(name)) {
-        command.env_remove(name);
-    }
-}
-
-/// The environment of whoever runs the tests has no say in what a part is told.
-pub(crate) fn without_settings(command: &mut Command) {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MUSTER_")) {
         command.env_remove(name);
     }
 }
@@ -150,26 +143,11 @@ impl Launch {
 
     /// Starts it without waiting for anything.
     pub fn spawn(&self) -> StoreProcess {
-        let mut line = self.wrapper.clone();
-        line.push(binary().into());
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).arg("--data-dir").arg(&self.data_dir);
+        let mut command = within(&self.wrapper, binary());
+        command.arg("--data-dir").arg(&self.data_dir);
         command.arg("--listen").arg(SocketAddr::new(self.host, self.port).to_string());
         command.args(["--http-listen", "127.0.0.1:0"]).args(&self.args);
-        without_settings(&mut command);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the store can be run");
-        let log = Arc::new(Log::default());
-        let stderr = child.stderr.take().expect("stderr is piped");
-        let reader = std::thread::spawn({
-            let log = Arc::clone(&log);
-            move || log.fill(stderr)
-        });
-        StoreProcess { child, log, reader: Some(reader) }
+        StoreProcess(Part::start("muster-store", command))
     }
 
     /// Starts it and waits until it serves.
@@ -205,93 +183,11 @@ pub fn muster(args: &[&str]) -> Output {
     command().args(args).stdin(Stdio::null()).output().expect("muster can be run")
 }
 
-/// What a store has written to its log so far.
-#[derive(Default)]
-pub(crate) struct Log {
-    text: Mutex<(String, bool)>,
-    grown: Condvar,
-}
-
-impl Log {
-    pub(crate) fn fill(&self, stderr: impl Read) {
-        let mut lines = BufReader::new(stderr);
-        let mut line = Vec::new();
-        while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
-            self.lock().0.push_str(&plain(&String::from_utf8_lossy(&line)));
-            self.grown.notify_all();
-            line.clear();
-        }
-        self.lock().1 = true;
-        self.grown.notify_all();
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, (String, bool)> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the log has a text or has ended.
-    pub(crate) fn wait_for(&self, text: &str) -> Result<String, String> {
-        let waiting = |(log, ended): &mut (String, bool)| !log.contains(text) && !*ended;
-        let waited = self.grown.wait_timeout_while(self.lock(), PATIENCE, waiting);
-        let (log, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if log.0.contains(text) { Ok(log.0.clone()) } else { Err(log.0.clone()) }
-    }
-}
-
-/// An address in the first line of a part's log, such as `grpc=127.0.0.1:7400`.
-pub(crate) fn logged_address(log: &str, field: &str) -> SocketAddr {
-    let (_, rest) = log.split_once(&format!("{field}=")).expect("the first line has the address");
-    let address = rest.split_whitespace().next().unwrap_or_default();
-    address.parse().unwrap_or_else(|_| panic!("{address:?} is no address"))
-}
-
-/// A line without the colours of a terminal.
-fn plain(line: &str) -> String {
-    let mut parts = line.split('\u{1b}');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
-}
-
 /// A store that runs.
-pub struct StoreProcess {
-    child: Child,
-    log: Arc<Log>,
-    reader: Option<std::thread::JoinHandle<()>>,
-}
+#[derive(Debug)]
+pub struct StoreProcess(Part);
 
 impl StoreProcess {
-    /// Waits until it serves.
-    pub fn wait_ready(&self) {
-        self.wait_logged("muster-store is ready");
-    }
-
-    /// Waits until it has logged a text.
-    pub fn wait_logged(&self, text: &str) {
-        if let Err(log) = self.log.wait_for(text) {
-            panic!("the store did not say {text:?}; it said:\n{log}");
-        }
-    }
-
-    /// All it has logged.
-    pub fn log(&self) -> String {
-        self.log.lock().0.clone()
-    }
-
-    fn address(&self, field: &str) -> SocketAddr {
-        self.wait_logged("muster-store is starting");
-        logged_address(&self.log(), field)
-    }
-
-    /// Where it serves gRPC.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address("grpc"))
-    }
-
-    /// Where it serves metrics.
-    pub fn http_address(&self) -> SocketAddr {
-        self.address("http")
-    }
-
     /// A connection of its own, made when first used.
     pub fn channel(&self) -> Channel {
         channel(&self.url())
@@ -302,56 +198,15 @@ impl StoreProcess {
         Api::of(self.channel())
     }
 
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("the store is our child");
-    }
-
     /// `kill -9`, over when this returns.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Waits for its end.
-    pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("the store is our child") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the store does not end; it said:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        // Its pipe closes with it: then the log is whole.
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("the log's reader does not panic");
-        }
-        status
-    }
-
-    /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
-        self.child.try_wait().expect("the store is our child").is_none()
-    }
-
-    /// One metric of its HTTP port, by its name in the text.
-    pub fn metric(&self, name: &str) -> f64 {
-        metric(&self.metrics(), name)
-    }
-
-    /// All metrics of its HTTP port.
-    pub fn metrics(&self) -> String {
-        metrics(self.http_address())
-    }
-
     /// The memory it holds, in bytes.
     pub fn resident(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
         let status = std::fs::read_to_string(path).expect("the store runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has a size");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("the size is a number");
@@ -359,17 +214,17 @@ impl StoreProcess {
     }
 }
 
-impl Drop for StoreProcess {
-    fn drop(&mut self) {
-        // It may have ended; there is nobody to tell either way.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for StoreProcess {
+    type Target = Part;
+
+    fn deref(&self) -> &Part {
+        &self.0
     }
 }
 
-impl fmt::Debug for StoreProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreProcess").field("pid", &self.child.id()).finish_non_exhaustive()
+impl DerefMut for StoreProcess {
+    fn deref_mut(&mut self) -> &mut Part {
+        &mut self.0
     }
 }
 

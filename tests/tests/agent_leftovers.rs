@@ -3,44 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, StoreProcess};
-use muster_tests::{Api, PATIENCE, Wire, eventually};
-use tempfile::TempDir;
-
-/// A store, and an agent whose node is ready.
-struct World {
-    _directory: TempDir,
-    store: StoreProcess,
-    home: Home,
-    api: Api,
-}
-
-impl World {
-    async fn new() -> (World, AgentProcess) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Launch::on(directory.path()).start();
-        let (api, home) = (store.api(), Home::new());
-        let world = World { _directory: directory, store, home, api };
-        let agent = world.agent().await;
-        (world, agent)
-    }
-
-    async fn agent(&self) -> AgentProcess {
-        let agent = self.home.agent("n1", &self.store.url()).start();
-        node_where(&self.api, "n1", "it is ready", is_ready).await;
-        agent
-    }
-
-    /// Where the files of a pod's container are.
-    fn folder(&self, pod: &pb::Pod) -> PathBuf {
-        self.home.file("state").join("runtime/pods").join(pod.uid()).join("main")
-    }
-}
+use muster_tests::outpost::Outpost;
+use muster_tests::{PATIENCE, eventually};
 
 fn script(name: &str, script: &str, policy: &str) -> pb::Pod {
     pod(name).on("n1").spec(|spec| {
@@ -65,36 +33,36 @@ fn attempts(folder: &Path) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_printed_can_be_read_until_its_record_goes() {
-    let (world, agent) = World::new().await;
-    world.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
     let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
-    let job = pod_where(&world.api, "default/job", "it has failed", failed).await;
-    let folder = world.folder(&job);
+    let job = outpost.pod_where("job", "it has failed", failed).await;
+    let folder = outpost.folder(&job);
     let printed = || fs::read_to_string(folder.join("0.log")).unwrap_or_default();
     assert_eq!(printed(), "why it failed\n");
 
     agent.stop();
-    let _agent = world.agent().await;
+    let _agent = outpost.agent().await;
     assert_eq!(printed(), "why it failed\n", "the next agent keeps it");
-    world.api.delete::<pb::Pod>("default/job").await.unwrap();
+    outpost.api.delete::<pb::Pod>("default/job").await.unwrap();
     eventually(PATIENCE, "its files are gone", || async { (!folder.exists()).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_container_that_keeps_ending_the_last_end_is_kept() {
-    let (world, _agent) = World::new().await;
-    let tries = world.home.file("tries");
+    let (outpost, _agent) = Outpost::new().await;
+    let tries = outpost.home.file("tries");
     // It is not waited for after the first end, and stays at the third try.
     let body =
         format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
-    world.api.create(script("a", &body, "Always")).await.unwrap();
+    outpost.api.create(script("a", &body, "Always")).await.unwrap();
     let third = |pod: &pb::Pod| restarts(pod) == 2 && pod.status.as_ref().unwrap().phase == "Running";
-    let pod = pod_where(&world.api, "default/a", "it runs for the third time", third).await;
-    let folder = world.folder(&pod);
+    let pod = outpost.pod_where("a", "it runs for the third time", third).await;
+    let folder = outpost.folder(&pod);
     eventually(PATIENCE, "the first attempt's files are gone", || async {
         (attempts(&folder) == [1, 2]).then_some(())
     })
     .await;
-    world.api.delete::<pb::Pod>("default/a").await.unwrap();
+    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
     eventually(PATIENCE, "all files are gone", || async { (!folder.exists()).then_some(()) }).await;
 }

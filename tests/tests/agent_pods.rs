@@ -11,57 +11,18 @@ use muster_proto::pb;
 use muster_proto::pb::container_state::State;
 use muster_tests::agent_process::{AgentProcess, Home, command_line, is_ready, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE, StoreProcess, free_port};
-use muster_tests::{Api, Deletion, Follow, Wire, eventually, stays};
+use muster_tests::outpost::Outpost;
+use muster_tests::process::{Launch, PATIENCE, free_port};
+use muster_tests::{Deletion, Follow, Wire, eventually, stays};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
-use tonic::Code;
 
-/// A store, an agent whose node is ready, and where it lives.
-struct World {
-    _directory: TempDir,
-    home: Home,
-    store: StoreProcess,
-    api: Api,
-}
-
-impl World {
-    async fn new() -> (World, AgentProcess) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Launch::on(directory.path()).start();
-        let (api, home) = (store.api(), Home::new());
-        let world = World { _directory: directory, home, store, api };
-        let agent = world.agent().await;
-        (world, agent)
-    }
-
-    /// With a lease as long as it is by default: how soon a connection counts as dead hangs on it.
-    async fn patient() -> (World, AgentProcess) {
-        let (world, agent) = World::new().await;
-        agent.stop();
-        let agent = world.home.agent("n1", &world.store.url()).without("node-lease-duration-seconds").start();
-        node_where(&world.api, "n1", "it is ready", is_ready).await;
-        (world, agent)
-    }
-
-    async fn agent(&self) -> AgentProcess {
-        let agent = self.home.agent("n1", &self.store.url()).start();
-        node_where(&self.api, "n1", "it is ready", is_ready).await;
-        agent
-    }
-
-    async fn pod_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
-        pod_where(&self.api, &format!("default/{name}"), what, holds).await
-    }
-
-    async fn gone(&self, name: &str, within: Duration) {
-        let path = format!("default/{name}");
-        eventually(within, &format!("pod {name} is gone"), || async {
-            matches!(self.api.get::<pb::Pod>(&path).await, Err(status) if status.code() == Code::NotFound)
-                .then_some(())
-        })
-        .await;
-    }
+/// With a lease as long as it is by default: how soon a connection counts as dead hangs on it.
+async fn patient() -> (Outpost, AgentProcess) {
+    let (outpost, agent) = Outpost::new().await;
+    agent.stop();
+    let agent = outpost.launch().without("node-lease-duration-seconds").start();
+    node_where(&outpost.api, "n1", "it is ready", is_ready).await;
+    (outpost, agent)
 }
 
 fn command(name: &str, command: &[&str]) -> pb::Pod {
@@ -106,45 +67,45 @@ async fn written(path: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_bound_to_the_node_really_runs_and_stops_by_term() {
-    let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.process_of("a").await;
     assert_eq!(command_line(pid), ["sleep", "1000"]);
-    let running = world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
+    let running = outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     assert!(container_status(&running).unwrap().ready);
-    let addresses = &node_where(&world.api, "n1", "it is ready", is_ready).await.status.unwrap().addresses;
+    let addresses = &node_where(&outpost.api, "n1", "it is ready", is_ready).await.status.unwrap().addresses;
     assert_eq!(running.status.as_ref().unwrap().host_ip, addresses[0].address);
 
     // sleep dies of TERM: nobody waits for the 30 s that it may take.
-    world.api.delete::<pb::Pod>("default/a").await.unwrap();
-    world.gone("a", Duration::from_secs(10)).await;
+    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
+    outpost.gone("a", Duration::from_secs(10)).await;
     assert!(!runs(pid), "the record went before the process");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_bound_later_by_somebody_else_runs() {
-    let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"]).on("")).await.unwrap();
-    world.api.bind("default/a", "n1", Deletion::default()).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(command("a", &["sleep", "1000"]).on("")).await.unwrap();
+    outpost.api.bind("default/a", "n1", Deletion::default()).await.unwrap();
     assert_eq!(command_line(agent.process_of("a").await), ["sleep", "1000"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_goes_last() {
-    let (world, agent) = World::new().await;
-    let mark = world.home.file("term");
+    let (outpost, agent) = Outpost::new().await;
+    let mark = outpost.home.file("term");
     let stubborn =
         format!("trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done", mark.display());
-    world.api.create(script("a", &stubborn)).await.unwrap();
+    outpost.api.create(script("a", &stubborn)).await.unwrap();
     let pid = agent.process_of("a").await;
     written(&mark).await;
-    let version = world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await.version();
+    let version = outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await.version();
     let follow = Follow { namespace: "default", version, ..Follow::default() };
-    let mut watch = world.api.watch::<pb::Pod>(follow).await.unwrap();
+    let mut watch = outpost.api.watch::<pb::Pod>(follow).await.unwrap();
 
     let asked = Instant::now();
     let deletion = Deletion { grace: Some(3), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
+    outpost.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
     stays(Duration::from_secs(2), "it may still end by itself", || async { runs(pid) }).await;
     let (mut ended, mut seen) = (None, Vec::new());
     loop {
@@ -169,26 +130,26 @@ async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s073_a_store_that_is_frozen_does_not_hold_up_a_kill() {
-    let (world, agent) = World::patient().await;
-    let (mark, gate) = (world.home.file("term"), world.home.file("gate"));
+    let (outpost, agent) = patient().await;
+    let (mark, gate) = (outpost.home.file("term"), outpost.home.file("gate"));
     let stubborn =
         format!("trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done", mark.display());
-    world.api.create(script("stubborn", &stubborn)).await.unwrap();
+    outpost.api.create(script("stubborn", &stubborn)).await.unwrap();
     let waiting = format!("until test -e {}; do sleep 0.05; done; exit 5", gate.display());
-    world.api.create(restarts(script("other", &waiting), "Never")).await.unwrap();
+    outpost.api.create(restarts(script("other", &waiting), "Never")).await.unwrap();
     let (stubborn, other) = (agent.process_of("stubborn").await, agent.process_of("other").await);
     written(&mark).await;
     for name in ["stubborn", "other"] {
-        world.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
+        outpost.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
     }
     let deletion = Deletion { grace: Some(4), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>("default/stubborn", deletion).await.unwrap();
+    outpost.api.delete_with::<pb::Pod>("default/stubborn", deletion).await.unwrap();
     eventually(PATIENCE, "it was asked to stop", || async {
         fs::read_to_string(&mark).unwrap().contains("asked").then_some(())
     })
     .await;
 
-    world.store.signal(Signal::STOP);
+    outpost.store.signal(Signal::STOP);
     // The end of another pod is now told to nobody, for as long as a call may take.
     fs::write(&gate, "").unwrap();
     eventually(PATIENCE, "the other has ended", || async { (!runs(other)).then_some(()) }).await;
@@ -197,44 +158,44 @@ async fn s073_a_store_that_is_frozen_does_not_hold_up_a_kill() {
     let (before, _) = log.split_once("how=\"KILL\"").expect("a KILL is logged");
     assert!(!before.contains("could not be done yet"), "it waited for a call to fail:\n{log}");
 
-    world.store.signal(Signal::CONT);
-    world.gone("stubborn", PATIENCE).await;
-    let ended = world.pod_where("other", "its end is told", |pod| phase(pod) == "Failed").await;
+    outpost.store.signal(Signal::CONT);
+    outpost.gone("stubborn", PATIENCE).await;
+    let ended = outpost.pod_where("other", "its end is told", |pod| phase(pod) == "Failed").await;
     assert_eq!(terminated(&ended).unwrap().exit_code, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forced_deletion_ends_the_process_too() {
-    let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.process_of("a").await;
     let now = Deletion { grace: Some(0), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
+    outpost.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
     eventually(PATIENCE, "the process is gone", || async { (!runs(pid)).then_some(()) }).await;
-    world.gone("a", PATIENCE).await;
+    outpost.gone("a", PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_container_left_running_goes_with_it() {
-    let (world, agent) = World::new().await;
-    let file = world.home.file("child");
+    let (outpost, agent) = Outpost::new().await;
+    let file = outpost.home.file("child");
     let body = format!("setsid sleep 1000 & echo $! > {}; exec sleep 1000", file.display());
-    world.api.create(script("a", &body)).await.unwrap();
+    outpost.api.create(script("a", &body)).await.unwrap();
     agent.process_of("a").await;
     let child: i32 = written(&file).await.trim().parse().unwrap();
     eventually(PATIENCE, "the child is a sleep", || async {
         (command_line(child) == ["sleep", "1000"]).then_some(())
     })
     .await;
-    world.api.delete::<pb::Pod>("default/a").await.unwrap();
-    world.gone("a", PATIENCE).await;
+    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
+    outpost.gone("a", PATIENCE).await;
     assert!(!runs(child), "the record went before all of the pod's processes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environment_arguments_and_directory_reach_the_process() {
-    let (world, _agent) = World::new().await;
-    let file = world.home.file("told");
+    let (outpost, _agent) = Outpost::new().await;
+    let file = outpost.home.file("told");
     let pod =
         script("a", "pwd > \"$OUT.new\"; echo \"$GREETING $0 $1\" >> \"$OUT.new\"; mv \"$OUT.new\" \"$OUT\"");
     let pod = restarts(pod, "Never").spec(|spec| {
@@ -245,40 +206,40 @@ async fn environment_arguments_and_directory_reach_the_process() {
             main.env.push(pb::EnvVar { name: name.to_owned(), value: value.to_owned(), value_from: None });
         }
     });
-    world.api.create(pod).await.unwrap();
+    outpost.api.create(pod).await.unwrap();
     assert_eq!(written(&file).await, "/usr\ngood day two words $GREETING\n");
-    world.pod_where("a", "it has succeeded", |pod| phase(pod) == "Succeeded").await;
+    outpost.pod_where("a", "it has succeeded", |pod| phase(pod) == "Succeeded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_never_restarted_ends_with_its_exit_code() {
-    let (world, _agent) = World::new().await;
-    world.api.create(restarts(script("bad", "exit 7"), "Never")).await.unwrap();
-    world.api.create(restarts(script("good", "exit 0"), "Never")).await.unwrap();
-    world.api.create(restarts(script("hit", "kill -9 $$"), "Never")).await.unwrap();
+    let (outpost, _agent) = Outpost::new().await;
+    outpost.api.create(restarts(script("bad", "exit 7"), "Never")).await.unwrap();
+    outpost.api.create(restarts(script("good", "exit 0"), "Never")).await.unwrap();
+    outpost.api.create(restarts(script("hit", "kill -9 $$"), "Never")).await.unwrap();
     for (name, wanted, code, why) in [
         ("bad", "Failed", 7, "Error"),
         ("good", "Succeeded", 0, "Completed"),
         ("hit", "Failed", 137, "Error"),
     ] {
-        let pod = world.pod_where(name, "it has ended", |pod| phase(pod) == wanted).await;
+        let pod = outpost.pod_where(name, "it has ended", |pod| phase(pod) == wanted).await;
         let exit = terminated(&pod).unwrap();
         assert_eq!((exit.exit_code, exit.reason.as_str()), (code, why), "{name}");
         assert_eq!(container_status(&pod).unwrap().restart_count, 0, "{name}");
         assert!(exit.started_at.is_some() && exit.finished_at.is_some(), "{name}: {exit:?}");
     }
     // It has ended for good; its record stays until somebody deletes it, and goes at once then.
-    world.api.delete::<pb::Pod>("default/bad").await.unwrap();
-    world.gone("bad", Duration::from_secs(10)).await;
+    outpost.api.delete::<pb::Pod>("default/bad").await.unwrap();
+    outpost.gone("bad", Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_restarted_on_failure_runs_until_it_succeeds() {
-    let (world, _agent) = World::new().await;
-    let file = world.home.file("tries");
+    let (outpost, _agent) = Outpost::new().await;
+    let file = outpost.home.file("tries");
     let body = format!("echo try >> {0}; test $(wc -l < {0}) -ge 2", file.display());
-    world.api.create(restarts(script("a", &body), "OnFailure")).await.unwrap();
-    let pod = world.pod_where("a", "it has succeeded", |pod| phase(pod) == "Succeeded").await;
+    outpost.api.create(restarts(script("a", &body), "OnFailure")).await.unwrap();
+    let pod = outpost.pod_where("a", "it has succeeded", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(fs::read_to_string(&file).unwrap(), "try\ntry\n");
     let main = container_status(&pod).unwrap();
     assert_eq!((main.restart_count, terminated(&pod).unwrap().exit_code), (1, 0));
@@ -286,41 +247,41 @@ async fn a_pod_that_is_restarted_on_failure_runs_until_it_succeeds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_always_restarted_unless_it_says_otherwise() {
-    let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let first = agent.process_of("a").await;
-    world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
+    outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
     let again = |pod: &pb::Pod| {
         let main = container_status(pod);
         main.is_some_and(|main| main.restart_count == 1 && main.ready)
     };
-    let pod = world.pod_where("a", "it runs again", again).await;
+    let pod = outpost.pod_where("a", "it runs again", again).await;
     assert_eq!(phase(&pod), "Running");
     assert_ne!(agent.process_of("a").await, first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_not_there_is_told_of() {
-    let (world, _agent) = World::new().await;
-    world.api.create(restarts(command("a", &["/no/such/program"]), "Never")).await.unwrap();
-    let pod = world.pod_where("a", "it has failed", |pod| phase(pod) == "Failed").await;
+    let (outpost, _agent) = Outpost::new().await;
+    outpost.api.create(restarts(command("a", &["/no/such/program"]), "Never")).await.unwrap();
+    let pod = outpost.pod_where("a", "it has failed", |pod| phase(pod) == "Failed").await;
     let exit = terminated(&pod).unwrap();
     assert!(exit.exit_code != 0 && exit.message.contains("/no/such/program"), "{exit:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s075_a_pod_that_needs_more_than_the_node_has_fails_and_stays() {
-    let (world, agent) = World::new().await;
+    let (outpost, agent) = Outpost::new().await;
     let big = command("a", &["sleep", "1000"]).spec(|spec| {
         let requests = [("cpu".to_owned(), "5000".to_owned())].into();
         spec.containers[0].resources = Some(pb::ResourceRequirements { requests, ..Default::default() });
     });
-    world.api.create(big).await.unwrap();
-    let pod = world.pod_where("a", "it has failed", |pod| phase(pod) == "Failed").await;
+    outpost.api.create(big).await.unwrap();
+    let pod = outpost.pod_where("a", "it has failed", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&pod), "OutOfcpu", "{:?}", pod.status);
     stays(Duration::from_secs(2), "the record stays and nothing runs", || async {
-        let stored = world.api.get::<pb::Pod>("default/a").await;
+        let stored = outpost.api.get::<pb::Pod>("default/a").await;
         let started = agent.workloads().await.iter().any(|workload| !workload.pids.is_empty());
         stored.is_ok_and(|stored| phase(&stored) == "Failed") && !started
     })
@@ -329,40 +290,40 @@ async fn s075_a_pod_that_needs_more_than_the_node_has_fails_and_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s076_a_taint_that_does_not_let_execute_rejects_and_one_that_does_not_let_schedule_does_not() {
-    let (world, agent) = World::new().await;
-    let node = world.api.get::<pb::Node>("n1").await.unwrap();
-    world.api.update(node.at(0).taint("k=v:NoSchedule")).await.unwrap();
-    world.api.create(command("scheduled", &["sleep", "1000"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    let node = outpost.api.get::<pb::Node>("n1").await.unwrap();
+    outpost.api.update(node.at(0).taint("k=v:NoSchedule")).await.unwrap();
+    outpost.api.create(command("scheduled", &["sleep", "1000"])).await.unwrap();
     agent.process_of("scheduled").await;
 
-    let node = world.api.get::<pb::Node>("n1").await.unwrap();
+    let node = outpost.api.get::<pb::Node>("n1").await.unwrap();
     // The agent has the taint when it has put back the label that went missing with it.
     let tainted = node.at(0).taint("gpu=v:NoExecute").without_label("kubernetes.io/os");
-    world.api.update(tainted).await.unwrap();
+    outpost.api.update(tainted).await.unwrap();
     let has_label = |node: &pb::Node| node.metadata.as_ref().unwrap().labels.contains_key("kubernetes.io/os");
-    node_where(&world.api, "n1", "the label is back", has_label).await;
-    world.api.create(command("rejected", &["sleep", "1000"])).await.unwrap();
+    node_where(&outpost.api, "n1", "the label is back", has_label).await;
+    outpost.api.create(command("rejected", &["sleep", "1000"])).await.unwrap();
     let tolerant = command("tolerant", &["sleep", "1000"]).toleration(tolerates("gpu", "NoExecute"));
-    world.api.create(tolerant).await.unwrap();
-    let pod = world.pod_where("rejected", "it has failed", |pod| phase(pod) == "Failed").await;
+    outpost.api.create(tolerant).await.unwrap();
+    let pod = outpost.pod_where("rejected", "it has failed", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&pod), "TaintToleration", "{:?}", pod.status);
     agent.process_of("tolerant").await;
-    let scheduled = world.api.get::<pb::Pod>("default/scheduled").await.unwrap();
+    let scheduled = outpost.api.get::<pb::Pod>("default/scheduled").await.unwrap();
     assert_eq!(phase(&scheduled), "Running", "what runs is for others to evict");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_leaves_its_pods_running_and_finds_them_again() {
-    let (world, agent) = World::new().await;
-    let file = world.home.file("gate");
-    world.api.create(command("stays", &["sleep", "1000"])).await.unwrap();
-    world.api.create(command("deleted", &["sleep", "1001"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    let file = outpost.home.file("gate");
+    outpost.api.create(command("stays", &["sleep", "1000"])).await.unwrap();
+    outpost.api.create(command("deleted", &["sleep", "1001"])).await.unwrap();
     let waiting = format!("until test -e {}; do sleep 0.05; done; exit 9", file.display());
-    world.api.create(restarts(script("ends", &waiting), "Never")).await.unwrap();
+    outpost.api.create(restarts(script("ends", &waiting), "Never")).await.unwrap();
     let mut pids = Vec::new();
     for name in ["stays", "deleted", "ends"] {
         pids.push(agent.process_of(name).await);
-        world.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
+        outpost.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
     }
     let [kept, deleted, ends] = pids[..] else { unreachable!() };
     agent.kill();
@@ -370,50 +331,50 @@ async fn a_killed_agent_leaves_its_pods_running_and_finds_them_again() {
     // Nobody is there to see one of them end and another being deleted.
     fs::write(&file, "").unwrap();
     eventually(PATIENCE, "it has ended", || async { (!runs(ends)).then_some(()) }).await;
-    world.api.delete::<pb::Pod>("default/deleted").await.unwrap();
+    outpost.api.delete::<pb::Pod>("default/deleted").await.unwrap();
     assert!(runs(kept) && runs(deleted), "what runs outlives the agent");
 
-    let agent = world.agent().await;
+    let agent = outpost.agent().await;
     assert_eq!(agent.process_of("stays").await, kept, "the same process");
-    let ended = world.pod_where("ends", "it has failed", |pod| phase(pod) == "Failed").await;
+    let ended = outpost.pod_where("ends", "it has failed", |pod| phase(pod) == "Failed").await;
     assert_eq!(terminated(&ended).unwrap().exit_code, 9);
-    world.gone("deleted", PATIENCE).await;
+    outpost.gone("deleted", PATIENCE).await;
     assert!(!runs(deleted), "the record went before the process");
-    let pod = world.api.get::<pb::Pod>("default/stays").await.unwrap();
+    let pod = outpost.api.get::<pb::Pod>("default/stays").await.unwrap();
     assert_eq!((phase(&pod), container_status(&pod).unwrap().restart_count), ("Running", 0));
 
-    world.api.delete::<pb::Pod>("default/stays").await.unwrap();
-    world.gone("stays", PATIENCE).await;
+    outpost.api.delete::<pb::Pod>("default/stays").await.unwrap();
+    outpost.gone("stays", PATIENCE).await;
     assert!(!runs(kept));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_stopped_in_order_leaves_its_pods_running() {
-    let (world, agent) = World::new().await;
-    world.api.create(command("a", &["sleep", "1000"])).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.process_of("a").await;
-    world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
+    outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     assert!(agent.stop().success());
     assert!(runs(pid));
-    let agent = world.agent().await;
+    let agent = outpost.agent().await;
     assert_eq!(agent.process_of("a").await, pid);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_record_vanished_while_the_agent_was_dead_is_stopped_with_its_own_grace() {
-    let (world, agent) = World::new().await;
-    let mark = world.home.file("up");
+    let (outpost, agent) = Outpost::new().await;
+    let mark = outpost.home.file("up");
     let stubborn = format!("trap '' TERM; echo up > {}; while :; do sleep 0.1; done", mark.display());
-    world.api.create(script("a", &stubborn).grace(2)).await.unwrap();
+    outpost.api.create(script("a", &stubborn).grace(2)).await.unwrap();
     let pid = agent.process_of("a").await;
     written(&mark).await;
-    world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
+    outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     agent.kill();
     let now = Deletion { grace: Some(0), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
-    world.gone("a", PATIENCE).await;
+    outpost.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
+    outpost.gone("a", PATIENCE).await;
     assert!(runs(pid));
-    let agent = world.agent().await;
+    let agent = outpost.agent().await;
     agent.wait_logged("how=\"TERM\"");
     let asked = Instant::now();
     eventually(PATIENCE, "the process is gone", || async { (!runs(pid)).then_some(()) }).await;
@@ -454,16 +415,16 @@ async fn an_agent_that_finds_no_store_when_it_comes_back_leaves_its_pods_alone()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_that_the_agent_died_of_is_finished_by_the_next() {
-    let (world, agent) = World::new().await;
-    let mark = world.home.file("term");
+    let (outpost, agent) = Outpost::new().await;
+    let mark = outpost.home.file("term");
     let stubborn =
         format!("trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done", mark.display());
-    world.api.create(script("a", &stubborn)).await.unwrap();
+    outpost.api.create(script("a", &stubborn)).await.unwrap();
     let pid = agent.process_of("a").await;
     written(&mark).await;
-    world.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
+    outpost.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     let deletion = Deletion { grace: Some(4), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
+    outpost.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
     eventually(PATIENCE, "it was asked to stop", || async {
         fs::read_to_string(&mark).unwrap().contains("asked").then_some(())
     })
@@ -471,15 +432,15 @@ async fn a_stop_that_the_agent_died_of_is_finished_by_the_next() {
     agent.kill();
     assert!(runs(pid));
 
-    let _agent = world.agent().await;
-    world.gone("a", Duration::from_secs(15)).await;
+    let _agent = outpost.agent().await;
+    outpost.gone("a", Duration::from_secs(15)).await;
     assert!(!runs(pid), "the record went before the process");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_hook_runs_before_term_and_inits_run_before_the_rest() {
-    let (world, agent) = World::new().await;
-    let file = world.home.file("story");
+    let (outpost, agent) = Outpost::new().await;
+    let file = outpost.home.file("story");
     let say = |word: &str| format!("echo {word} >> {}", file.display());
     let shell = |script: String| ["sh".to_owned(), "-c".to_owned(), script].to_vec();
     let body = format!("trap '{}; exit 0' TERM; {}; while :; do sleep 0.1; done", say("term"), say("main"));
@@ -490,12 +451,12 @@ async fn a_stop_hook_runs_before_term_and_inits_run_before_the_rest() {
         let pre_stop = Some(pb::ExecAction { command: shell(say("hook")) });
         spec.containers[0].lifecycle = Some(pb::Lifecycle { pre_stop });
     });
-    world.api.create(pod).await.unwrap();
+    outpost.api.create(pod).await.unwrap();
     agent.process_of("a").await;
     let story = || fs::read_to_string(&file).unwrap_or_default();
     eventually(PATIENCE, "it is up", || async { story().contains("main").then_some(()) }).await;
     assert_eq!(story(), "first\nsecond\nmain\n");
-    world.api.delete::<pb::Pod>("default/a").await.unwrap();
-    world.gone("a", Duration::from_secs(15)).await;
+    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
+    outpost.gone("a", Duration::from_secs(15)).await;
     assert_eq!(story(), "first\nsecond\nmain\nhook\nterm\n");
 }

@@ -9,57 +9,28 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, runs};
+use muster_tests::agent_process::{pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, StoreProcess};
-use muster_tests::{Api, Deletion, PATIENCE, Wire, eventually};
-use tempfile::TempDir;
+use muster_tests::outpost::Outpost;
+use muster_tests::{Deletion, PATIENCE, eventually};
 
-/// A store, and an agent whose node is ready.
-struct World {
-    _directory: TempDir,
-    store: StoreProcess,
-    home: Home,
-    api: Api,
+/// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.
+async fn hung(outpost: &Outpost, name: &str) -> PathBuf {
+    let created = outpost.api.create(sleeper(name).on("")).await.unwrap();
+    let folder = outpost.folder(&created);
+    fs::create_dir_all(&folder).unwrap();
+    let log = folder.join("0.log");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    outpost.api.bind(&format!("default/{name}"), "n1", Deletion::default()).await.unwrap();
+    // Once its order is written the agent is at it.
+    let order = folder.join("0.order");
+    eventually(PATIENCE, "its start is begun", || async { order.exists().then_some(()) }).await;
+    log
 }
 
-impl World {
-    async fn new() -> (World, AgentProcess) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Launch::on(directory.path()).start();
-        let (api, home) = (store.api(), Home::new());
-        let world = World { _directory: directory, store, home, api };
-        let agent = world.agent();
-        node_where(&world.api, "n1", "it is ready", is_ready).await;
-        (world, agent)
-    }
-
-    fn agent(&self) -> AgentProcess {
-        self.home.agent("n1", &self.store.url()).start()
-    }
-
-    /// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.
-    async fn hung(&self, name: &str) -> PathBuf {
-        let created = self.api.create(sleeper(name).on("")).await.unwrap();
-        let folder = self.home.file("state").join("runtime/pods").join(created.uid()).join("main");
-        fs::create_dir_all(&folder).unwrap();
-        let log = folder.join("0.log");
-        assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
-        self.api.bind(&format!("default/{name}"), "n1", Deletion::default()).await.unwrap();
-        // Once its order is written the agent is at it.
-        let order = folder.join("0.order");
-        eventually(PATIENCE, "its start is begun", || async { order.exists().then_some(()) }).await;
-        log
-    }
-
-    async fn delete(&self, name: &str) {
-        let path = format!("default/{name}");
-        self.api.delete::<pb::Pod>(&path).await.unwrap();
-        eventually(Duration::from_secs(20), &format!("{name} is gone"), || async {
-            self.api.get::<pb::Pod>(&path).await.is_err().then_some(())
-        })
-        .await;
-    }
+async fn delete(outpost: &Outpost, name: &str) {
+    outpost.api.delete::<pb::Pod>(&format!("default/{name}")).await.unwrap();
+    outpost.gone(name, PATIENCE).await;
 }
 
 fn sleeper(name: &str) -> pb::Pod {
@@ -75,34 +46,34 @@ fn read(log: &Path) -> std::thread::JoinHandle<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_hangs_keeps_no_other_pod_from_starting_or_ending() {
-    let (world, agent) = World::new().await;
-    world.api.create(sleeper("before")).await.unwrap();
+    let (outpost, agent) = Outpost::new().await;
+    outpost.api.create(sleeper("before")).await.unwrap();
     agent.process_of("before").await;
-    let log = world.hung("hung").await;
-    world.delete("before").await;
-    world.api.create(sleeper("after")).await.unwrap();
+    let log = hung(&outpost, "hung").await;
+    delete(&outpost, "before").await;
+    outpost.api.create(sleeper("after")).await.unwrap();
     agent.process_of("after").await;
-    let hung = world.api.get::<pb::Pod>("default/hung").await.unwrap();
+    let hung = outpost.api.get::<pb::Pod>("default/hung").await.unwrap();
     assert_eq!(hung.status.as_ref().unwrap().phase, "Pending", "{hung:?}");
 
     // What it waited for comes.
     let reading = read(&log);
     agent.process_of("hung").await;
     let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
-    pod_where(&world.api, "default/hung", "it runs", running).await;
-    world.delete("hung").await;
+    pod_where(&outpost.api, "default/hung", "it runs", running).await;
+    delete(&outpost, "hung").await;
     reading.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_hangs_is_ended_with_its_pod() {
-    let (world, agent) = World::new().await;
-    world.hung("hung").await;
+    let (outpost, agent) = Outpost::new().await;
+    hung(&outpost, "hung").await;
     let path = "default/hung";
     let grace = Deletion { grace: Some(1), ..Deletion::default() };
-    world.api.delete_with::<pb::Pod>(path, grace).await.unwrap();
+    outpost.api.delete_with::<pb::Pod>(path, grace).await.unwrap();
     eventually(Duration::from_secs(20), "it is gone", || async {
-        world.api.get::<pb::Pod>(path).await.is_err().then_some(())
+        outpost.api.get::<pb::Pod>(path).await.is_err().then_some(())
     })
     .await;
     assert!(agent.workloads().await.is_empty());
@@ -115,35 +86,35 @@ async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chos
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         line.unwrap().trim().to_owned()
     };
-    let (world, agent) = World::new().await;
+    let (outpost, agent) = Outpost::new().await;
     let first = allowed(std::process::id().cast_signed()).split([',', '-']).next().unwrap().to_owned();
     let pinned = sleeper("a").spec(|spec| {
         spec.containers[0].command = ["taskset", "-c", &first, "sleep", "1000"].map(str::to_owned).to_vec();
     });
-    world.api.create(pinned).await.unwrap();
+    outpost.api.create(pinned).await.unwrap();
     let pid = agent.process_of("a").await;
     eventually(PATIENCE, "it has chosen", || async { (allowed(pid) == first).then_some(()) }).await;
     agent.kill();
-    let agent = world.agent();
+    let agent = outpost.launch().start();
     assert_eq!(agent.process_of("a").await, pid);
-    world.api.create(sleeper("b")).await.unwrap();
+    outpost.api.create(sleeper("b")).await.unwrap();
     agent.process_of("b").await;
     assert_eq!(allowed(pid), first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
-    let (world, agent) = World::new().await;
-    let mark = world.home.file("hook");
+    let (outpost, agent) = Outpost::new().await;
+    let mark = outpost.home.file("hook");
     let hooked = sleeper("a").grace(300).spec(|spec| {
         let body = format!("echo up > {}; exec sleep 300", mark.display());
         let command = ["sh", "-c", &body].map(str::to_owned).to_vec();
         let pre_stop = Some(pb::ExecAction { command });
         spec.containers[0].lifecycle = Some(pb::Lifecycle { pre_stop });
     });
-    world.api.create(hooked).await.unwrap();
+    outpost.api.create(hooked).await.unwrap();
     let pid = agent.process_of("a").await;
-    world.api.delete::<pb::Pod>("default/a").await.unwrap();
+    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
     eventually(PATIENCE, "its hook runs", || async { mark.exists().then_some(()) }).await;
     let since = Instant::now();
     assert!(agent.stop().success());
