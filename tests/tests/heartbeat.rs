@@ -25,7 +25,7 @@ fn renewal(status_digest: u64) -> Message {
 }
 
 fn status(node: pb::Node) -> Message {
-    Message::Status(pb::HeartbeatStatus { status: node.status })
+    Message::Status(pb::HeartbeatStatus { status: node.status, resource_version: 0 })
 }
 
 /// A stream on which the agent of that node has introduced itself.
@@ -187,7 +187,7 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
     refusal.is(Code::InvalidArgument, "INVALID");
     assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
     let mut heart = beating(&api, &a, "i").await;
-    let nothing = Message::Status(pb::HeartbeatStatus { status: None });
+    let nothing = Message::Status(pb::HeartbeatStatus::default());
     api.refused(heart.say(nothing)).await.is_invalid(&["status"]).says("is required");
     // What is too large is not read, and said to be so.
     let mut heart = beating(&api, &a, "i").await;
@@ -206,6 +206,27 @@ async fn a_status_for_a_node_that_was_created_anew_is_refused() {
     let refusal = api.refused(heart.say(status(old.ready("True")))).await;
     refusal.is(Code::Aborted, "UID_MISMATCH");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), new);
+}
+
+#[tokio::test]
+async fn a_status_does_not_undo_what_others_wrote_since_it_was_made() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let seen = api.create(node("a")).await.unwrap();
+    let at = |version, node: pb::Node| {
+        Message::Status(pb::HeartbeatStatus { status: node.status, resource_version: version })
+    };
+    let mut heart = beating(&api, &seen, "i").await;
+    let written = api.update_status(seen.clone().capacity("example.com/gpu", "4")).await.unwrap();
+    let refusal = api.refused(heart.say(at(seen.version(), seen.clone().ready("True")))).await;
+    refusal.is(Code::Aborted, "CONFLICT");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), written);
+
+    let mut heart = beating(&api, &seen, "i").await;
+    let answer = heart.say(at(written.version(), written.ready("True"))).await.unwrap();
+    let read = api.get::<pb::Node>("a").await.unwrap();
+    assert_eq!(read.version(), answer.resource_version);
+    assert!(read.status.unwrap().capacity.contains_key("example.com/gpu"));
 }
 
 #[tokio::test]

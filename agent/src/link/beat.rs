@@ -366,7 +366,8 @@ impl Beat<'_> {
             (&wanted.meta.labels, &wanted.meta.annotations) != (&known.meta.labels, &known.meta.annotations);
         match self.voice().await? {
             Some(mut heartbeat) if !is_whole => {
-                let message = pb::HeartbeatStatus { status: Some(wanted.status.into()) };
+                let resource_version = wanted.meta.resource_version;
+                let message = pb::HeartbeatStatus { status: Some(wanted.status.into()), resource_version };
                 let answer = heartbeat.say(Message::Status(message), self.patience).await?;
                 self.stream = Some(heartbeat);
                 Ok(answer.resource_version)

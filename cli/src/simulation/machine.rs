@@ -108,7 +108,8 @@ impl Machine {
         loop {
             if must_report {
                 let status = self.blueprint.status(self.index, self.clock.now());
-                let message = Message::Status(pb::HeartbeatStatus { status: Some(status.into()) });
+                let status = pb::HeartbeatStatus { status: Some(status.into()), resource_version: 0 };
+                let message = Message::Status(status);
                 if let Err(error) = stream.say(message, self.patience()).await {
                     return Ended::Failed(error);
                 }

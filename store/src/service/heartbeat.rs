@@ -108,7 +108,6 @@ impl HeartbeatStream {
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let status = status.status.ok_or_else(|| malformed("status", "is required"))?;
                 let report = async move { services.report(caller, hello, claim, status).await };
                 Ok(Phase::Reporting(sequence, Box::pin(report)))
             }
@@ -235,14 +234,17 @@ impl Services {
         caller: Caller,
         hello: Hello,
         claim: Claim,
-        status: pb::NodeStatus,
+        report: pb::HeartbeatStatus,
     ) -> Result<u64, Status> {
+        let status = report.status.ok_or_else(|| malformed("status", "is required"))?;
+        let version = report.resource_version;
         let metadata = pb::Metadata { name: hello.node.to_string(), ..Default::default() };
         let wire = pb::Node { metadata: Some(metadata), spec: None, status: Some(status) };
         let reported = Node::try_from(wire).map_err(StoreError::from)?;
         self.write(None, move |draft| {
             let current: Option<Node> = draft.get("", hello.node.as_str())?;
             let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
+            wanted.meta.resource_version = version;
             wanted.status = reported.status;
             permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             if let Some(current) = &current

@@ -372,7 +372,7 @@ impl Writer {
                 let (mark, phase) = (format!("{annotation}/{}", self.written), self.written.to_string());
                 self.doubt(&key, Outcome::Put(Some(mark.clone())));
                 let status = Some(pb::NodeStatus { phase, ..Default::default() });
-                let message = Some(Say::Status(pb::HeartbeatStatus { status }));
+                let message = Some(Say::Status(pb::HeartbeatStatus { status, resource_version: 0 }));
                 let answer = ask(&say, &mut heard, pb::HeartbeatRequest { sequence, message }).await?;
                 self.settled(key.clone(), answer.resource_version, Some(mark), false);
             } else {
