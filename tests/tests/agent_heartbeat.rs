@@ -276,6 +276,12 @@ async fn a_status_is_tried_five_times_and_what_it_was_to_tell_is_not_lost() {
     assert_eq!((told.len(), told[0].count), (1, 1), "{told:?}");
 }
 
+/// How long the store is out of reach: so many seconds, or `MUSTER_TEST_OUTAGE`, for who has the time.
+fn outage(seconds: u64) -> Duration {
+    let asked = std::env::var("MUSTER_TEST_OUTAGE").ok();
+    Duration::from_secs(asked.map_or(seconds, |asked| asked.parse().expect("a number of seconds")))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_stops_and_comes_back_loses_no_change() {
     let (world, mut store, mut agent) = World::new().await;
@@ -298,7 +304,7 @@ async fn a_store_that_stops_and_comes_back_loses_no_change() {
     // What happens meanwhile is told afterwards.
     std::fs::write(world.home.file("gate"), "").unwrap();
     eventually(PATIENCE, "the pod has ended", || async { (!runs(pid)).then_some(()) }).await;
-    stays(Duration::from_secs(5), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    stays(outage(5), "the agent puts up with it", || async { agent_runs(&agent) }).await;
 
     let store = world.store();
     let api = store.api();
@@ -347,7 +353,7 @@ async fn a_store_that_freezes_and_thaws_loses_no_change() {
     agent.wait_logged("the heartbeat stream was lost");
     std::fs::write(world.home.file("gate"), "").unwrap();
     eventually(PATIENCE, "the pod has ended", || async { (!runs(pid)).then_some(()) }).await;
-    stays(Duration::from_secs(10), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    stays(outage(10), "the agent puts up with it", || async { agent_runs(&agent) }).await;
     store.signal(Signal::CONT);
 
     renewed_since(&api, &before).await;
@@ -572,7 +578,7 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
     let before = lease(&api).await;
     let doubted = doubt(&api).await;
     api.delete::<pb::Pod>("default/p").await.unwrap();
-    stays(Duration::from_secs(6), "nobody hears of each other, and all runs on", || async {
+    stays(outage(6), "nobody hears of each other, and all runs on", || async {
         let deleted = api.get::<pb::Pod>("default/p").await;
         let node = api.get::<pb::Node>("n1").await.unwrap();
         runs(p) && runs(q) && deleted.is_ok() && node.version() == doubted.version()
