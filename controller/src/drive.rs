@@ -1,6 +1,7 @@
 //! The loop: hear, decide, perform, sleep. It holds all the waiting and none of the thinking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::cloud::client::CloudClient;
 use crate::core::{Core, News};
 use crate::leader::{Leadership, Refusals};
 use crate::perform::Hands;
-use crate::plan::{Failure, Outcome, Plan, Proposal, Room};
+use crate::plan::{Failure, Outcome, Plan, Proposal, Room, Subject};
 use crate::story::{self, Stories};
 use crate::time::Now;
 use crate::world::Reach;
@@ -183,24 +184,39 @@ impl Drive {
     }
 }
 
-/// What is to be done when there is room for it: rooms in their order, so that a fleet's worth of one matter does not
-/// hold up another, and within a room first come first served.
+/// What is to be done when there is room for it. Lanes take turns, so that a fleet's worth of one matter does not hold up
+/// another, and within a lane it is first come first served.
 #[derive(Default)]
 struct Waiting {
-    proposals: BTreeMap<(Room, u64), Proposal>,
-    came: u64,
+    /// None of them is empty.
+    lanes: BTreeMap<Lane, VecDeque<Proposal>>,
+    /// Whose turn it was last.
+    last: Option<Lane>,
 }
+
+/// Each room has a lane, and so have the marks of pods: a node that falls silent brings many of them, and they are not
+/// to stand before the nodes that fall silent next.
+type Lane = (Room, bool);
 
 impl Waiting {
     fn extend(&mut self, proposals: Vec<Proposal>) {
         for proposal in proposals {
-            self.came += 1;
-            self.proposals.insert((proposal.room, self.came), proposal);
+            let is_pod_mark = proposal.room == Room::Health && matches!(proposal.subject, Subject::Pod(..));
+            self.lanes.entry((proposal.room, is_pod_mark)).or_default().push_back(proposal);
         }
     }
 
     fn next(&mut self) -> Option<Proposal> {
-        self.proposals.pop_first().map(|(_, proposal)| proposal)
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let lane = self.lanes.range((after, Bound::Unbounded)).next().or_else(|| self.lanes.iter().next());
+        let lane = *lane?.0;
+        self.last = Some(lane);
+        let proposals = self.lanes.get_mut(&lane)?;
+        let next = proposals.pop_front();
+        if proposals.is_empty() {
+            self.lanes.remove(&lane);
+        }
+        next
     }
 }
 
@@ -268,6 +284,45 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
+    use crate::plan::Action;
+    use crate::samples::{node, pod};
+
+    fn about_node(room: Room, name: &str) -> Proposal {
+        let subject = Subject::of_node(&node(name).build());
+        Proposal { room, subject, action: Action::ReadNode, why: "".into() }
+    }
+
+    fn about_pod(room: Room, name: &str) -> Proposal {
+        let subject = Subject::of_pod(&pod(name).build());
+        let action = Action::EvictPod { grace_period_seconds: None };
+        Proposal { room, subject, action, why: "".into() }
+    }
+
+    /// The next so many, by name.
+    fn next(waiting: &mut Waiting, count: usize) -> Vec<String> {
+        let next = std::iter::from_fn(|| waiting.next()).take(count);
+        next.map(|proposal| match proposal.subject {
+            Subject::Node(name, _) => name.to_string(),
+            Subject::Pod(key, _) | Subject::Lease(key) => key.name.to_string(),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_fleets_worth_of_one_matter_does_not_hold_up_another() {
+        let mut waiting = Waiting::default();
+        waiting.extend((0..200).map(|i| about_pod(Room::Health, &format!("mark{i}"))).collect());
+        waiting.extend(["e1", "e2"].map(|name| about_pod(Room::Eviction, name)).to_vec());
+        waiting.extend(["r1", "r2"].map(|name| about_node(Room::Nodes, name)).to_vec());
+        // A node's own mark does not queue behind those of pods either.
+        waiting.extend(["n1", "n2"].map(|name| about_node(Room::Health, name)).to_vec());
+        assert_eq!(next(&mut waiting, 8), ["n1", "mark0", "r1", "e1", "n2", "mark1", "r2", "e2"]);
+        assert_eq!(next(&mut waiting, 2), ["mark2", "mark3"], "who is alone waits for nobody");
+        waiting.extend(vec![about_pod(Room::Drain, "d1")]);
+        assert_eq!(next(&mut waiting, 3), ["d1", "mark4", "mark5"], "nor does who comes later wait for all");
+        assert_eq!(next(&mut waiting, 1000).len(), 194, "nothing is lost");
+        assert!(waiting.next().is_none());
+    }
 
     #[test]
     fn all_that_has_arrived_is_taken_but_no_more_than_may_be() {
