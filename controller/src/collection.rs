@@ -75,8 +75,31 @@ enum Missing {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     uid: Uid,
+    cause: Cause,
+    /// Its node, which was missing, has been there since.
+    is_found: bool,
     /// The version the store left behind, if it has answered: there may be finalizers, and nothing more to do.
     done_at: Option<u64>,
+}
+
+/// Why nobody else will remove a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Ended,
+    OutOfService,
+    Orphaned,
+    Unbound,
+}
+
+impl Cause {
+    fn why(self) -> &'static str {
+        match self {
+            Cause::Ended => "too many pods have ended",
+            Cause::OutOfService => "the node is out of service",
+            Cause::Orphaned => "node no longer exists",
+            Cause::Unbound => "the pod was never bound",
+        }
+    }
 }
 
 /// What awaits the pods of a node at the hands of this room.
@@ -107,29 +130,56 @@ impl Collection {
         }
     }
 
-    pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {
+    pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => {
                 self.index.note_node(change);
-                self.review(&change.either().meta.name, now.mono);
+                self.review(&change.either().meta.name, world, now.mono);
             }
             Delta::Pod(change) => {
                 let pod = change.either();
                 self.forget_answer(pod, change.new.is_none());
                 for name in self.index.note_pod(change).into_iter().flatten() {
-                    self.review(&name, now.mono);
+                    self.review(&name, world, now.mono);
                 }
             }
         }
     }
 
     /// Whether a node is missing may have changed.
-    fn review(&mut self, name: &Name, now: Mono) {
+    fn review(&mut self, name: &Name, world: &World, now: Mono) {
         if !self.index.is_missed(name.as_str()) {
-            self.missing.remove(name);
+            if self.missing.remove(name).is_some() {
+                self.find(name, world);
+            }
         } else if !self.missing.contains_key(name) {
             let until = now + self.settings.quarantine;
             self.missing.insert(name.clone(), Missing::Quarantined { until });
+        }
+    }
+
+    /// A node is not missing any more. Should it go again, its pods have a new quarantine: what we asked for and has not
+    /// been done by now is not to be done for what was.
+    fn find(&mut self, name: &Name, world: &World) {
+        for pod in world.pods_on(name.as_str()) {
+            if let Some(asked) = self.asked.get_mut(&Key::of(&**pod)) {
+                asked.is_found = true;
+            }
+        }
+    }
+
+    /// Whether this very pod is still to be ended for what we asked for it.
+    pub fn is_due(&self, key: &Key, uid: Uid, world: &World) -> bool {
+        let Some(asked) = self.asked.get(key).filter(|asked| asked.uid == uid) else { return false };
+        match asked.cause {
+            // That cannot change any more.
+            Cause::Ended => true,
+            Cause::OutOfService => {
+                let node = world.pod(key).and_then(|pod| pod.spec.node_name.as_ref());
+                node.is_some_and(|node| self.index.out_of_service.contains(node))
+            }
+            Cause::Orphaned => !asked.is_found,
+            Cause::Unbound => self.index.ending_unbound.contains(key),
         }
     }
 
@@ -167,14 +217,14 @@ impl Collection {
         let Some(kept) = self.settings.kept else { return };
         let excess = self.index.ended.len().saturating_sub(kept);
         let keys = self.not_asked(self.index.ended.iter().take(excess).map(|rank| &rank.key), *left);
-        self.end_all(keys, world, left, plan, "too many pods have ended");
+        self.end_all(keys, world, left, plan, Cause::Ended);
     }
 
     /// Pods being deleted on nodes that are off, as somebody vouches.
     fn end_out_of_service(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
         let nodes = self.index.out_of_service.iter();
         let keys = self.not_asked(nodes.flat_map(|node| self.index.ending_on(node.as_str())), *left);
-        self.end_all(keys, world, left, plan, "the node is out of service");
+        self.end_all(keys, world, left, plan, Cause::OutOfService);
     }
 
     /// Nodes that have been missing for long enough: the store itself has the last word.
@@ -200,7 +250,7 @@ impl Collection {
             }
             let keys: Vec<Key> = world.pods_on(name.as_str()).map(|pod| Key::of(&**pod)).collect();
             let keys = self.not_asked(keys.iter(), *left);
-            self.end_all(keys, world, left, plan, "node no longer exists");
+            self.end_all(keys, world, left, plan, Cause::Orphaned);
             if *left == 0 {
                 return; // There may be more of them.
             }
@@ -214,7 +264,7 @@ impl Collection {
     /// Pods being deleted that were never bound.
     fn end_unbound(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
         let keys = self.not_asked(self.index.ending_unbound.iter(), *left);
-        self.end_all(keys, world, left, plan, "the pod was never bound");
+        self.end_all(keys, world, left, plan, Cause::Unbound);
     }
 
     /// The first of them whose end we have not asked for, at most so many.
@@ -222,14 +272,8 @@ impl Collection {
         keys.filter(|key| !self.asked.contains_key(key)).take(most).cloned().collect()
     }
 
-    fn end_all(
-        &mut self,
-        keys: Vec<Key>,
-        world: &World,
-        left: &mut usize,
-        plan: &mut Plan,
-        why: &'static str,
-    ) {
+    fn end_all(&mut self, keys: Vec<Key>, world: &World, left: &mut usize, plan: &mut Plan, cause: Cause) {
+        let why = cause.why();
         for key in keys {
             let Some(pod) = world.pod(&key) else { continue };
             let mark = (!pod.is_finished()).then(|| EndMark {
@@ -239,7 +283,7 @@ impl Collection {
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };
             plan.propose(Room::Collection, Subject::of_pod(pod), action, why);
-            self.asked.insert(key, Asked { uid: uid(&pod.meta), done_at: None });
+            self.asked.insert(key, Asked { uid: uid(&pod.meta), cause, is_found: false, done_at: None });
             *left -= 1;
         }
     }

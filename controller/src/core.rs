@@ -208,7 +208,7 @@ impl Core {
     /// version tells the store so.
     pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
         match &self.rooms {
-            Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, now),
+            Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, &self.world, now),
             _ => Some("nothing is judged now"),
         }
     }

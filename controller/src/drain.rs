@@ -201,12 +201,8 @@ impl Drains {
         if end.is_none() {
             // What finds no room now is looked at again with the next outcome.
             for Going { pod, action, .. } in stand.going.iter().filter(|going| going.is_due()).take(free) {
+                let Some(action) = deed(*action, &drain.request.options) else { continue };
                 self.asked.insert((Key::of(*pod), uid(&pod.meta)), name.clone());
-                let grace_period_seconds = drain.request.options.grace_period_seconds;
-                let action = match action {
-                    PodAction::Delete => Action::EndPod { mark: None, grace_period_seconds },
-                    _ => Action::EvictPod { grace_period_seconds },
-                };
                 plan.propose(Room::Drain, Subject::of_pod(pod), action, "the node is being drained");
             }
         }
@@ -248,6 +244,18 @@ impl Drains {
         standing(pod, options, self.asked.contains_key(&(key, uid)), reply, now)
     }
 
+    /// Whether this very pod, which we asked for, is still to be asked for like that.
+    pub fn is_due(&self, key: &Key, uid: Uid, action: &Action, world: &World, now: Now) -> bool {
+        let node = self.asked.get(&(key.clone(), uid));
+        let drain = node.and_then(|node| self.nodes.get(node)).filter(|drain| drain.end.is_none());
+        let pod = world.pod(key).filter(|pod| pod.meta.uid == Some(uid));
+        let wanted = drain.zip(pod).and_then(|(drain, pod)| {
+            let options = &drain.request.options;
+            deed(filters::planned(pod, options, now.wall).action, options)
+        });
+        wanted.as_ref() == Some(action)
+    }
+
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
         let Some(node) = self.asked.remove(&(key.clone(), *uid)) else { return };
@@ -282,6 +290,16 @@ impl Drains {
 impl End {
     fn said(&self) -> (DrainState, &str) {
         (self.state, &self.message)
+    }
+}
+
+/// What moves a pod; `None` if it is not to be moved.
+fn deed(action: PodAction, options: &DrainOptions) -> Option<Action> {
+    let grace_period_seconds = options.grace_period_seconds;
+    match action {
+        PodAction::Delete => Some(Action::EndPod { mark: None, grace_period_seconds }),
+        PodAction::Evict => Some(Action::EvictPod { grace_period_seconds }),
+        PodAction::Leave | PodAction::Skip | PodAction::Refuse(_) => None,
     }
 }
 

@@ -226,7 +226,7 @@ impl Rooms {
     }
 
     /// Why a proposal that had to wait does not hold any more, as far as no version of a record tells.
-    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
+    pub fn moot(&self, proposal: &Proposal, world: &World, now: Now) -> Option<&'static str> {
         match (proposal.room, &proposal.subject) {
             (Room::Health, Subject::Node(name, _)) if !self.health.is_silent(name) => {
                 Some("the node was heard meanwhile")
@@ -242,6 +242,13 @@ impl Rooms {
                 }
                 _ => None,
             },
+            (Room::Collection, Subject::Pod(key, uid)) => {
+                (!self.collection.is_due(key, *uid, world)).then_some("somebody can see to its end again")
+            }
+            (Room::Drain, Subject::Pod(key, uid)) => {
+                (!self.drains.is_due(key, *uid, &proposal.action, world, now))
+                    .then_some("no drain asks for it like that any more")
+            }
             _ => None,
         }
     }

@@ -278,6 +278,52 @@ fn a_namesake_is_another_pod() {
 }
 
 #[test]
+fn an_end_that_had_to_wait_is_not_due_once_the_node_has_been_back() {
+    let mut bench = Bench::new();
+    bench.pod(running("a").on("n"));
+    bench.run_until(39);
+    bench.millis = 40_000;
+    let question = bench.decide().proposals.remove(0);
+    bench.settle(&question, Err(Failure::Gone));
+    let proposal = bench.decide().proposals.remove(0);
+    let Subject::Pod(key, uid) = &proposal.subject else { panic!("{proposal:?}") };
+    assert!(bench.collection.is_due(key, *uid, &bench.world));
+    bench.node(node("n"));
+    assert!(!bench.collection.is_due(key, *uid, &bench.world));
+    bench.delete_node("n");
+    assert!(!bench.collection.is_due(key, *uid, &bench.world), "it has a new quarantine");
+    // So it is dropped, and asked for again only after that.
+    bench.settle(&proposal, Err(Failure::Later("dropped".to_owned())));
+    assert_eq!(bench.run_until(79), Vec::<String>::new());
+    assert_eq!(bench.run_until(80).len(), 2, "the store is asked for the node, and then the pod goes");
+}
+
+#[test]
+fn an_end_that_had_to_wait_stays_due_while_its_cause_holds() {
+    let mut bench = Bench::with(Settings { kept: Some(0), ..Settings::default() });
+    bench.node(off("n"));
+    bench.pod(ended("a", PodPhase::Succeeded, 1, "").on("n"));
+    bench.pod(running("b").on("n").deleting(30));
+    bench.pod(pod("c").deleting(30));
+    let proposals = bench.decide().proposals;
+    let due = |bench: &Bench| -> Vec<bool> {
+        let subjects = proposals.iter().map(|proposal| &proposal.subject);
+        let of = |subject: &Subject| match subject {
+            Subject::Pod(key, uid) => bench.collection.is_due(key, *uid, &bench.world),
+            other => panic!("{other:?}"),
+        };
+        subjects.map(of).collect()
+    };
+    assert_eq!(due(&bench), [true, true, true]);
+    bench.node(off("n").ready(True));
+    assert_eq!(due(&bench), [true, false, true], "the agent that is back ends it");
+    bench.change_pod("c", |pod| pod.spec.node_name = "n".parse().ok());
+    assert_eq!(due(&bench), [true, false, false]);
+    bench.pod(pod("a").identity("another"));
+    assert_eq!(due(&bench), [false, false, false], "it is another pod by now");
+}
+
+#[test]
 fn quarantine_goes_on_while_nobody_decides() {
     let mut bench = Bench::new();
     bench.pod(running("a").on("n"));

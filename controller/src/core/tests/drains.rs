@@ -2,6 +2,7 @@
 
 use muster_proto::condition::ConditionStatus::True;
 use muster_proto::drain::{Drain, DrainState};
+use muster_proto::node::Node;
 
 use super::stage::Stage;
 use crate::account;
@@ -63,6 +64,39 @@ fn a_pod_is_not_bound_to_a_node_that_was_cordoned_while_it_had_to_wait() {
     stage.put_pod(pod("p").tolerates(toleration));
     stage.edit_node("n", |node| node.spec.unschedulable = true);
     assert_eq!(stage.core.moot(&stage.held_back[0], stage.now()), None, "it does not mind");
+}
+
+#[test]
+fn an_eviction_that_had_to_wait_is_dropped_when_no_drain_asks_for_it_any_more() {
+    type Change = fn(&mut Node);
+    let dropped = Some("no drain asks for it like that any more");
+    let cases: [(&str, Change, Option<&str>); 5] = [
+        ("called off", |node| *node = intent::uncordon(node).unwrap(), dropped),
+        ("uncordoned by hand", |node| node.spec.unschedulable = false, dropped),
+        ("asked for anew, to end pods otherwise", |node| ask(node, 7), dropped),
+        (
+            "asked for anew",
+            |node| *node = intent::request_drain(node, drain(9)).unwrap_or(node.clone()),
+            None,
+        ),
+        ("changed otherwise", |node| drop(node.meta.labels.insert("a".to_owned(), "b".to_owned())), None),
+    ];
+    fn ask(node: &mut Node, grace: i64) {
+        let mut wanted = drain(0);
+        wanted.options.grace_period_seconds = Some(grace);
+        *node = intent::request_drain(node, wanted).unwrap();
+    }
+    for (what, change, expected) in cases {
+        let mut stage = Stage::new();
+        stage.start().put_node(node("n").ready(True));
+        stage.put_pod(pod("p").on("n").owned_by("ReplicaSet", "web").running(True));
+        stage.hold_back("the node is being drained");
+        stage.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
+        let proposal = stage.held_back[0].clone();
+        assert_eq!(stage.core.moot(&proposal, stage.now()), None, "{what}");
+        stage.edit_node("n", change);
+        assert_eq!(stage.core.moot(&proposal, stage.now()), expected, "{what}");
+    }
 }
 
 #[test]

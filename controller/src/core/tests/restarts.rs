@@ -7,7 +7,7 @@ use muster_store_client::Event;
 use super::stage::{Stage, scenario_policy};
 use crate::core::{News, Stance};
 use crate::policy::Policy;
-use crate::samples::{for_unreachable, pod};
+use crate::samples::{for_unreachable, node, pod};
 use crate::world::Reach;
 
 fn three(policy: Policy) -> Stage {
@@ -145,6 +145,27 @@ fn a_mark_that_had_to_wait_is_dropped_when_the_node_is_heard() {
     assert_eq!(stage.core.moot(&proposal, stage.now()), Some("the node was heard meanwhile"));
     stage.lose_the_store();
     assert_eq!(stage.core.moot(&proposal, stage.now()), Some("nothing is judged now"));
+}
+
+#[test]
+fn a_removal_that_had_to_wait_is_dropped_when_the_node_is_in_service_again() {
+    for is_back in [true, false] {
+        let mut stage = Stage::new();
+        stage.start().living("b", "");
+        let off = "node.kubernetes.io/out-of-service=nodeshutdown:NoSchedule";
+        stage.put_node(node("a").ready(Unknown).taint(off));
+        stage.put_pod(pod("p").on("a").deleting(30));
+        stage.hold_back("the node is out of service");
+        stage.run_until(25.0);
+        let proposal = stage.held_back[0].clone();
+        assert_eq!(stage.core.moot(&proposal, stage.now()), None);
+        if is_back {
+            stage.post("a", True);
+        } else {
+            stage.edit_node("a", |node| node.spec.taints.retain(|taint| taint.to_string() != off));
+        }
+        assert_eq!(stage.core.moot(&proposal, stage.now()), Some("somebody can see to its end again"));
+    }
 }
 
 #[test]
