@@ -47,13 +47,18 @@ pub fn shape(node: &mut Node, now: Now) {
     }
 }
 
-fn wanted(node: &Node) -> Vec<&'static str> {
-    let status = |kind: &str| node.condition(kind).map(|condition| condition.status);
-    let ready = match status(types::READY) {
+/// The key of the taints that a node with this Ready is to have: NoSchedule at once, NoExecute when it is given up.
+pub fn ready_taint(ready: Option<ConditionStatus>) -> Option<&'static str> {
+    match ready {
         Some(ConditionStatus::False) => Some(keys::NOT_READY),
         Some(ConditionStatus::Unknown) => Some(keys::UNREACHABLE),
         Some(ConditionStatus::True) | None => None,
-    };
+    }
+}
+
+fn wanted(node: &Node) -> Vec<&'static str> {
+    let status = |kind: &str| node.condition(kind).map(|condition| condition.status);
+    let ready = ready_taint(status(types::READY));
     let pressures = PRESSURES.iter().filter(|(kind, _)| status(kind) == Some(ConditionStatus::True));
     let cordon = node.spec.unschedulable.then_some(keys::UNSCHEDULABLE);
     ready.into_iter().chain(pressures.map(|&(_, key)| key)).chain(cordon).collect()

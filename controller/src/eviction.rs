@@ -70,13 +70,11 @@ impl Evictions {
     pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => {
-                // Taints that are forgotten with their node leave the clocks running that they started.
+                // Taints that are forgotten with their node leave the clocks running that they started. Whoever bears the
+                // node's name next is judged by its own taints, also when it has none: that stops them.
                 let Some(node) = &change.new else { return };
                 let taints = |node: &muster_proto::node::Node| no_execute(&node.spec.taints);
                 if change.old.as_deref().map(taints) == Some(taints(node)) {
-                    return;
-                }
-                if change.old.is_none() && taints(node).is_empty() {
                     return;
                 }
                 for pod in world.pods_on(node.meta.name.as_str()) {

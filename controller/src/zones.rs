@@ -16,6 +16,7 @@ use muster_proto::taint::{self, Taint, TaintEffect};
 use muster_proto::wellknown::{label, taint as keys};
 use muster_rpc::clock::Mono;
 
+use crate::conditions::ready_taint;
 use crate::limiter::Limiter;
 use crate::note::Note;
 use crate::policy::Policy;
@@ -97,15 +98,6 @@ impl Member {
     }
 }
 
-/// The taint that says why a node with this Ready drives its pods off.
-fn wanted(ready: Option<ConditionStatus>) -> Option<&'static str> {
-    match ready {
-        Some(ConditionStatus::False) => Some(keys::NOT_READY),
-        Some(ConditionStatus::Unknown) => Some(keys::UNREACHABLE),
-        Some(ConditionStatus::True) | None => None,
-    }
-}
-
 /// The health taints that drive pods off.
 pub fn is_health_taint(taint: &Taint) -> bool {
     taint.effect == TaintEffect::NoExecute
@@ -134,7 +126,7 @@ impl Zones {
         let mut stays_in_line = waited == Some(true);
         let ready = ready_of(node);
         let is_tainted = node.spec.taints.iter().any(is_health_taint);
-        let ill = wanted(ready).is_some();
+        let ill = ready_taint(ready).is_some();
         let member = Member {
             zone: ZoneKey::of(&node.meta.labels),
             counted: !node.meta.labels.contains_key(label::EXCLUDE_DISRUPTION),
@@ -147,7 +139,7 @@ impl Zones {
                     || (self.disrupted && !self.tainted.contains(name))),
         };
         stays_in_line &= previous.is_some_and(|held| held.zone == member.zone);
-        let is_given_up = wanted(ready).is_some_and(|key| has(node, key));
+        let is_given_up = ready_taint(ready).is_some_and(|key| has(node, key));
         if is_tainted {
             self.tainted.insert(name.clone());
         } else {
@@ -319,13 +311,14 @@ impl Zones {
         let name = &node.meta.name;
         let Some(member) = self.nodes.get(name) else { return };
         let ready = ready_of(node);
-        let Some(key) = wanted(ready) else {
+        let Some(key) = ready_taint(ready) else {
             if ready.is_some() || member.strip {
                 strip(node);
             }
             return;
         };
-        let is_swap = node.spec.taints.iter().any(is_health_taint) && !has(node, key);
+        // Also if the right one is there beside it: a pod is driven off for what is so, by the toleration for that.
+        let is_swap = node.spec.taints.iter().any(|taint| is_health_taint(taint) && taint.key != key);
         if member.strip {
             strip(node);
         } else if is_swap || self.granted.contains(name) {

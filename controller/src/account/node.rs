@@ -6,13 +6,13 @@ use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
-use muster_proto::wellknown::taint as keys;
 use muster_rpc::clock::Mono;
 use muster_store_client::Key;
 
 use super::{
     collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
 };
+use crate::conditions::ready_taint;
 use crate::core::{Core, Stance};
 use crate::drain::progress::ProgressState;
 use crate::eviction::stay::{Stay, judge};
@@ -159,13 +159,12 @@ impl View<'_> {
                 .input("unhealthy", format!("{} of {}", zone.unhealthy, zone.nodes))
                 .input("rate", zone.rate)
         };
-        let key = match self.ready {
-            Some(ConditionStatus::True) => {
-                return told("None", "It is Ready: nothing drives its pods off.".to_owned());
-            }
-            None => return told("None", "It never said whether it is Ready.".to_owned()),
-            Some(ConditionStatus::False) => keys::NOT_READY,
-            Some(ConditionStatus::Unknown) => keys::UNREACHABLE,
+        let Some(key) = ready_taint(self.ready) else {
+            let reason = match self.ready {
+                Some(_) => "It is Ready: nothing drives its pods off.",
+                None => "It never said whether it is Ready.",
+            };
+            return told("None", reason.to_owned());
         };
         if self.place.strip {
             return told("Waiting", "Its taint from before is taken off first and earned anew.".to_owned());
@@ -329,11 +328,7 @@ impl View<'_> {
     fn taints_to_come(&self, taint: &Explanation) -> (Vec<Taint>, Option<Mono>) {
         let held = self.node.spec.taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute);
         let mut taints: Vec<Taint> = held.cloned().collect();
-        let key = match self.ready {
-            Some(ConditionStatus::False) => keys::NOT_READY,
-            Some(ConditionStatus::Unknown) => keys::UNREACHABLE,
-            Some(ConditionStatus::True) | None => return (taints, Some(self.now.mono)),
-        };
+        let Some(key) = ready_taint(self.ready) else { return (taints, Some(self.now.mono)) };
         if taints.iter().any(is_health_taint) {
             return (taints, Some(self.now.mono));
         }

@@ -38,7 +38,7 @@ fn untaint(stage: &mut Stage, key: &str) {
 #[test]
 fn s109_a_pod_leaves_a_lost_node_when_its_toleration_has_run_out() {
     let mut stage = two();
-    stage.put_pod(default_pod("p"));
+    stage.put_pod(default_pod("p").with(|pod| pod.spec.termination_grace_period_seconds = Some(45)));
     stage.kill("a");
     stage.run_until(100.0);
     let (tainted, _) = stage.given_up()[0];
@@ -48,6 +48,7 @@ fn s109_a_pod_leaves_a_lost_node_when_its_toleration_has_run_out() {
     assert!(stage.is_leaving("p"));
     let target = stage.pod("p").condition("DisruptionTarget").unwrap();
     assert_eq!((target.status, target.reason.as_str()), (True, "DeletionByTaintManager"));
+    assert_eq!(stage.pod("p").meta.deletion_grace_period_seconds, Some(45), "the grace is its own");
     assert_eq!(stage.times("event Marking for deletion p").len(), 1);
 }
 
@@ -200,6 +201,19 @@ fn s121_a_node_that_goes_leaves_the_clocks_running() {
     assert!(!stage.is_leaving("p"));
     stage.run_until(20.0);
     assert!(stage.is_leaving("p"));
+}
+
+#[test]
+fn a_clean_namesake_of_a_node_that_went_stops_the_clocks() {
+    let mut stage = two();
+    stage.put_pod(tolerating("p", "one", Some(20)));
+    taint(&mut stage, "one:NoExecute");
+    stage.run_until(10.0).delete_node("a");
+    stage.run_until(15.0).put_node(node("a").identity("another").ready(True));
+    stage.revive("a");
+    stage.run_until(600.0);
+    assert!(!stage.is_leaving("p"), "nothing drives it off any more");
+    assert_eq!(stage.times("event Cancelling deletion of p"), [15.0]);
 }
 
 #[test]

@@ -435,7 +435,7 @@ impl Stage {
                 self.note(format!("mark {}", key.name));
                 Ok(Answer::Pod(Box::new(self.store_pod(Pod { status: wanted.status, ..held }))))
             }
-            (Action::EndPod { mark, .. }, Subject::Pod(key, uid)) => {
+            (Action::EndPod { mark, grace_period_seconds }, Subject::Pod(key, uid)) => {
                 let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
                 if held.meta.uid != Some(*uid) {
                     return Err(Failure::Gone);
@@ -448,6 +448,8 @@ impl Stage {
                 }
                 self.note(format!("evict {}", key.name));
                 held.meta.deletion_timestamp = Some(self.now().wall);
+                held.meta.deletion_grace_period_seconds =
+                    grace_period_seconds.or(held.spec.termination_grace_period_seconds);
                 held.status.conditions.push(PodCondition {
                     kind: "DisruptionTarget".to_owned(),
                     status: ConditionStatus::True,

@@ -1,6 +1,7 @@
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 
 use super::stage::Stage;
+use crate::note::Note;
 use crate::samples::node;
 
 /// Three nodes of one zone that live, before a controller that judges them.
@@ -44,6 +45,23 @@ fn s094_one_illness_is_swapped_for_another_without_a_token() {
     stage.post(&first, False);
     stage.run_until(56.5);
     assert_eq!(stage.taints(&first), "not-ready:NS not-ready:NE");
+}
+
+#[test]
+fn of_two_illnesses_the_wrong_one_goes_without_a_token() {
+    let mut stage = three();
+    stage.run_until(1.0).agent("a", |agent| agent.ready = False);
+    let ill = node("a").ready(False).build().status;
+    stage.edit_node("a", |node| {
+        node.status = ill;
+        for key in ["not-ready", "unreachable"] {
+            node.spec.taints.push(format!("node.kubernetes.io/{key}:NoExecute").parse().unwrap());
+        }
+    });
+    stage.run_until(6.0);
+    assert_eq!(stage.taints("a"), "not-ready:NE not-ready:NS");
+    let tokens = stage.notes.iter().filter(|(_, note)| matches!(note, Note::TokenTaken { .. })).count();
+    assert_eq!((tokens, stage.given_up().len(), stage.zone("").evictions), (0, 0, 0));
 }
 
 #[test]

@@ -2,6 +2,7 @@ use muster_proto::condition::ConditionStatus::{True, Unknown};
 use muster_proto::wellknown::label;
 
 use super::stage::Stage;
+use crate::account;
 use crate::samples::{node, pod};
 use crate::zone::ZoneState::{FullDisruption, Normal, PartialDisruption};
 
@@ -261,9 +262,18 @@ fn s142_a_new_zone_that_is_dead_from_the_start_is_given_up() {
 #[test]
 fn s143_a_zone_without_nodes_is_forgotten() {
     let mut stage = fleet(&[("a", 1, 0), ("b", 1, 0)]);
+    // The metrics are read off the same account.
+    let zones = |stage: &Stage| -> Vec<(String, i64, f64)> {
+        let fleet = account::fleet(&stage.core, stage.now());
+        fleet.zones.into_iter().map(|zone| (zone.zone, zone.nodes, zone.health_percent)).collect()
+    };
     stage.run_until(5.0).delete_node("a000");
-    let zones: Vec<String> = stage.rooms().zones.reports().map(|zone| zone.key.zone).collect();
-    assert_eq!(zones, ["b"]);
+    assert_eq!(zones(&stage), [("b".to_owned(), 1, 100.0)]);
+    stage.delete_node("b000");
+    assert_eq!(zones(&stage), []);
+    stage.run_until(20.0).living("c000", "c");
+    stage.run_until(40.0);
+    assert_eq!(zones(&stage), [("c".to_owned(), 1, 100.0)]);
 }
 
 #[test]
