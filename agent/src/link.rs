@@ -116,7 +116,7 @@ impl Link {
                 {
                     return Err(error);
                 }
-                match registration::reconcile(&existing, initial, false) {
+                match registration::reconcile(&existing, initial, &self.identity) {
                     Some(mended) => self.client.update_status(mended).await.map(Some),
                     None => Ok(Some(existing)),
                 }

@@ -11,6 +11,7 @@ use muster_proto::taint::{Taint, TaintEffect, add_or_update};
 use muster_proto::wellknown::{label, taint};
 
 use crate::config::Cloud;
+use crate::identity::Identity;
 use crate::machine::System;
 use crate::status::capacity::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS};
 use crate::status::{Computed, Settings};
@@ -85,9 +86,9 @@ pub fn initial_node(settings: &Settings, system: &System, computed: Computed) ->
 /// What a node that exists should look like once its agent has found it: the node for one status update, which
 /// carries labels too, or `None` if nothing is wrong.
 ///
-/// `devices_lost` says that this agent has no memory of devices from before, so that what the node lists of
-/// them may be gone.
-pub fn reconcile(existing: &Node, initial: &Node, devices_lost: bool) -> Option<Node> {
+/// An agent that never had a node was created anew and has no memory of devices from before: what the node lists of them
+/// may be gone, so it counts for nothing until somebody finds it again.
+pub fn reconcile(existing: &Node, initial: &Node, agent: &Identity) -> Option<Node> {
     let mut node = existing.clone();
     for key in DEFAULT_LABELS {
         match initial.meta.labels.get(key).map(String::as_str) {
@@ -104,7 +105,7 @@ pub fn reconcile(existing: &Node, initial: &Node, devices_lost: bool) -> Option<
     }
     follow_huge_pages(&mut node.status.capacity, &initial.status.capacity);
     follow_huge_pages(&mut node.status.allocatable, &initial.status.allocatable);
-    if devices_lost {
+    if agent.node_uid.is_none() {
         let devices = node
             .status
             .capacity

@@ -44,6 +44,8 @@ pub fn decide(ledger: &Ledger, now: Now) -> Plan {
             _ => report(entry, ledger, now, &mut plan),
         }
     }
+    // A pod that starts is turned away for good if it lacks the processors that another is about to give back.
+    plan.actions.sort_by_key(|action| !matches!(action, Action::Release { .. }));
     plan
 }
 

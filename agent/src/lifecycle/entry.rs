@@ -159,8 +159,18 @@ impl Entry {
     }
 
     /// Whether the pod takes room on the node: admitted, in the store, and not over.
+    ///
+    /// One whose record says that it ended takes none once nothing of it runs, even before what it held is let go: an
+    /// agent that starts anew finds its files, and must not turn others away for them.
     pub(super) fn is_active(&self) -> bool {
-        self.admission == Admission::Admitted && self.stops.vanished.is_none() && !self.is_over()
+        let has_ended = self.is_finished() && !self.is_alive();
+        let is_held = self.admission == Admission::Admitted && self.stops.vanished.is_none();
+        is_held && !has_ended && !self.is_over()
+    }
+
+    /// Whether the store has the pod's end on record.
+    fn is_finished(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.is_finished())
     }
 
     pub(super) fn track(&self, name: &str) -> Option<&Track> {

@@ -1,6 +1,7 @@
 //! New nodes, nodes that were there before, and labels that went astray.
 
 use muster_proto::label::Annotations;
+use muster_proto::name::Uid;
 use muster_proto::node::NodeStatus;
 use muster_proto::taint::TaintEffect::{NoExecute, NoSchedule};
 
@@ -29,6 +30,12 @@ fn existing() -> Node {
     node.spec.unschedulable = true;
     node.spec.pod_cidrs = vec!["10.10.0.0/24".parse().unwrap()];
     node
+}
+
+/// An agent that had the node before, or one with a state directory of its own that never had any.
+fn agent(is_new: bool) -> Identity {
+    let uid = |last| Uid::new(uuid::Uuid::from_u128(last));
+    Identity { name: "n1".parse().unwrap(), node_uid: (!is_new).then(|| uid(9)), incarnation: uid(1) }
 }
 
 fn wishing(labels_: &[(&str, &str)], taints: Vec<Taint>) -> Settings {
@@ -80,11 +87,11 @@ fn a_node_of_a_cloud_waits_for_it_with_a_taint() {
 #[test]
 fn s036_what_operators_set_on_a_node_that_exists_stays() {
     let initial = initial(&wishing(&[("a", "new")], vec![Taint::new("k", "v", NoSchedule)]));
-    assert_eq!(reconcile(&existing(), &initial, false), None);
+    assert_eq!(reconcile(&existing(), &initial, &agent(false)), None);
 
     let mut wrong = existing();
     wrong.meta.labels.insert(label::HOSTNAME.to_owned(), "other".to_owned());
-    assert_eq!(reconcile(&wrong, &initial, false), Some(existing()));
+    assert_eq!(reconcile(&wrong, &initial, &agent(false)), Some(existing()));
 }
 
 #[test]
@@ -108,7 +115,7 @@ fn s037_labels_that_describe_the_machine_are_corrected() {
         let (mut before, mut said_by_agent) = (existing(), initial(&settings()));
         set(&mut before, found);
         set(&mut said_by_agent, said);
-        let node = reconcile(&before, &said_by_agent, false).unwrap_or(before);
+        let node = reconcile(&before, &said_by_agent, &agent(false)).unwrap_or(before);
         assert_eq!(node.meta.labels.get(key).map(String::as_str), expected, "{key} {found:?} {said:?}");
     }
 }
@@ -135,7 +142,7 @@ fn a_node_made_by_hand_gets_the_capacity_it_lacks() {
     let initial = initial(&settings());
     let mut bare = existing();
     bare.status = NodeStatus::default();
-    let node = reconcile(&bare, &initial, false).unwrap();
+    let node = reconcile(&bare, &initial, &agent(false)).unwrap();
     assert_eq!(node.status.capacity, initial.status.capacity);
     assert_eq!(node.status.allocatable, initial.status.allocatable);
     assert!(node.status.conditions.is_empty(), "conditions come with the first status");
@@ -143,11 +150,11 @@ fn a_node_made_by_hand_gets_the_capacity_it_lacks() {
 }
 
 #[test]
-fn huge_pages_follow_the_machine_and_lost_devices_are_nothing() {
+fn huge_pages_follow_the_machine_and_devices_are_nothing_to_an_agent_created_anew() {
     let mut said = initial(&settings());
     said.status.capacity = quantities(&[("cpu", "4"), ("hugepages-1Gi", "2Gi")]);
     said.status.allocatable = said.status.capacity.clone();
-    for (held, devices_lost, expected) in [
+    for (held, is_new, expected) in [
         (&[("cpu", "2"), ("hugepages-2Mi", "4Mi")][..], false, &[("cpu", "2"), ("hugepages-1Gi", "2Gi")][..]),
         (
             &[("cpu", "2"), ("hugepages-1Gi", "1Gi"), ("example.com/gpu", "4")],
@@ -163,7 +170,7 @@ fn huge_pages_follow_the_machine_and_lost_devices_are_nothing() {
         let mut before = existing();
         before.status.capacity = quantities(held);
         before.status.allocatable = quantities(held);
-        let node = reconcile(&before, &said, devices_lost).unwrap();
+        let node = reconcile(&before, &said, &agent(is_new)).unwrap();
         assert_eq!(node.status.capacity, quantities(expected));
         assert_eq!(node.status.allocatable, quantities(expected));
     }

@@ -4,7 +4,7 @@ use muster_proto::pb::container_state::State;
 use muster_proto::pod::{PodPhase, RestartPolicy};
 
 use super::bench::Bench;
-use crate::samples::{ContainerWords, container, pod};
+use crate::samples::{ContainerWords, amounts, container, pod, uid};
 
 #[test]
 fn the_restart_policy_decides_what_an_end_means() {
@@ -104,6 +104,45 @@ fn the_next_agent_takes_over_what_runs() {
     assert_eq!(bench.steps(), ["release done but files"], "not even a word is said");
     bench.exits("a", "main", 1);
     assert_eq!(bench.steps()[0], "start a/main#2", "runs are counted on");
+}
+
+#[test]
+fn a_pod_that_ended_long_ago_takes_no_room_from_a_new_one_when_the_agent_starts_anew() {
+    let wide = |name: &str| pod(name).containers(vec![container("main").requests("cpu=3")]);
+    // Whichever of them is looked at first.
+    for (done, new) in [("a", "b"), ("b", "a")] {
+        let mut bench = Bench::bare([wide(done).restart(RestartPolicy::Never)]);
+        bench.node.site.allocatable = amounts("cpu=4 memory=8Gi pods=1");
+        bench.look();
+        bench.settle();
+        bench.exits(done, "main", 0);
+        bench.settle();
+        assert_eq!(bench.stored(done).status.phase, PodPhase::Succeeded);
+        bench.log.clear();
+
+        // It comes while no agent is there; the next one sees the node and the files before it sees the pods.
+        bench.store.insert(uid(new), wide(new).build());
+        bench.restart_agent();
+        let expected = [
+            format!("release {done} but files"),
+            format!("start {new}/main#0"),
+            format!("report {new} Running ready"),
+        ];
+        assert_eq!(bench.steps(), expected, "what is given back is there for the start");
+    }
+}
+
+#[test]
+fn a_pod_on_record_as_ended_takes_room_for_as_long_as_it_runs() {
+    let mut bench = Bench::with([pod("ghost")]);
+    bench.settle();
+    bench.node.site.allocatable = amounts("cpu=4 memory=8Gi pods=1");
+    bench.write_unseen("ghost", |pod| pod.status.phase = PodPhase::Failed);
+    bench.store.insert(uid("new"), pod("new").build());
+    bench.log.clear();
+    bench.restart_agent();
+    bench.settle();
+    assert_eq!(bench.stored("new").status.reason, "OutOfpods");
 }
 
 #[test]
