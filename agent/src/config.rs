@@ -60,6 +60,8 @@ pub struct Config {
 pub struct NodeConfig {
     /// As the operator gave it; `None` leaves it to the hostname.
     pub name: Option<Name>,
+    /// Whether the state directory has a say before the hostname.
+    pub keep_name: bool,
     pub register: bool,
     /// Of a new node.
     pub labels: Labels,
@@ -146,12 +148,16 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// What the node is called on a machine of that hostname.
+    /// What the node is called on a machine of that hostname, where the state directory keeps the name `kept`.
+    ///
+    /// That counts only where it is asked for. A container that is created anew has another hostname and the old
+    /// directory, and is the node it was; so has a machine that was copied, and is not.
     ///
     /// # Errors
-    /// When no name was given and the hostname is none.
-    pub fn node_name(&self, hostname: &str) -> Result<Name, ConfigError> {
-        if let Some(name) = &self.node.name {
+    /// When no name was given or kept and the hostname is none.
+    pub fn node_name(&self, kept: Option<&Name>, hostname: &str) -> Result<Name, ConfigError> {
+        let kept = kept.filter(|_| self.node.keep_name);
+        if let Some(name) = self.node.name.as_ref().or(kept) {
             return Ok(name.clone());
         }
         check::normal_name(hostname)

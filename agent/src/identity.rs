@@ -47,8 +47,8 @@ pub enum IdentityError {
     )]
     Damaged { path: PathBuf, reason: String },
     #[error(
-        "--state-dir: {} belongs to node {kept}, not {wanted}: give --node-name {kept}, or another directory to \
-         start as a new agent",
+        "--state-dir: {} belongs to node {kept}, not {wanted}: give --node-name {kept} (or --keep-node-name, if the \
+         hostname may change), or another directory to start as a new agent",
         directory.display()
     )]
     OtherName { directory: PathBuf, kept: Name, wanted: Name },

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use futures_util::future::{try_join, try_join_all};
+use muster_proto::name::Name;
 use muster_proto::quantity::{Quantity, Resources};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::{Readiness, serve_http};
@@ -22,7 +23,7 @@ use tonic::service::Routes;
 use crate::board::Board;
 use crate::config::{Config, ConfigError, Flags};
 use crate::eviction::Evictor;
-use crate::identity::{IdentityError, StateDir};
+use crate::identity::{Identity, IdentityError, StateDir};
 use crate::leave::Leave;
 use crate::link::{Greeting, Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
@@ -75,6 +76,8 @@ pub enum RunError {
 
 /// An agent that serves.
 pub struct Running {
+    /// What the machine is called on the roll.
+    pub node: Name,
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     serving: JoinHandle<Result<Stopped, ServeError>>,
@@ -105,12 +108,12 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let hardware = machine.hardware()?;
     config.swap.check(hardware.swap_bytes)?;
     config.topology.policy.check_start(usize::try_from(hardware.numa_nodes).unwrap_or(usize::MAX))?;
-    let name = config.node_name(&machine.hostname()?)?;
     let state = Arc::new(StateDir::open(&config.state_dir)?);
-    let identity = state.identify(&name, fresh_uid())?;
+    let identity = identify(&config, &state, &machine.hostname()?)?;
+    let name = identity.name.clone();
     let listener = bind("--listen", config.listen).await?;
     let http = bind("--http-listen", config.http_listen).await?;
-    let (address, http_address) = (listener.address(), http.address());
+    let (node, address, http_address) = (name.clone(), listener.address(), http.address());
     tracing::info!(node = %name, grpc = %address, http = %http_address, "muster-agent is starting");
     for warning in config.security.warning().into_iter().chain(config.warnings.iter().map(String::as_str)) {
         tracing::warn!("{warning}");
@@ -210,7 +213,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         tokio::spawn(leave.obey(clock)),
     ];
     tracing::info!("muster-agent is ready");
-    Ok(Running { address, http_address, serving, loops })
+    Ok(Running { node, address, http_address, serving, loops })
 }
 
 impl Running {
@@ -243,6 +246,19 @@ pub fn main(flags: &Flags) -> Result<(), RunError> {
     // A stop hook or a resolver may keep a thread for long, and nobody is there any more to hear of it.
     runtime.shutdown_timeout(LAST_WAIT);
     ran
+}
+
+/// Who the agent is, on a machine of that hostname.
+fn identify(config: &Config, state: &StateDir, hostname: &str) -> Result<Identity, RunError> {
+    let kept = state.load()?.map(|identity| identity.name);
+    let name = config.node_name(kept.as_ref(), hostname)?;
+    let hostname = hostname.trim();
+    if config.node.name.is_none() && !hostname.eq_ignore_ascii_case(name.as_str()) {
+        tracing::info!(
+            node = %name, hostname, "the node keeps the name it has in --state-dir"
+        );
+    }
+    Ok(state.identify(&name, fresh_uid())?)
 }
 
 fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
@@ -293,7 +309,29 @@ fn reserve(thresholds: &[Threshold]) -> EvictionReserve {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    /// Who an agent with these flags is in the directory, on a machine of that hostname.
+    fn identified(directory: &std::path::Path, flags: &[&str], hostname: &str) -> Result<Identity, RunError> {
+        let flags = Flags::try_parse_from([&["muster-agent", "--store=http://s:1"], flags].concat()).unwrap();
+        identify(&Config::try_from(&flags).unwrap(), &StateDir::open(directory)?, hostname)
+    }
+
+    #[test]
+    fn an_agent_in_a_new_container_with_its_old_directory_is_the_node_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let before = identified(root.path(), &[], "3f2a9c\n").unwrap();
+        assert_eq!(before.name, "3f2a9c");
+        assert_eq!(identified(root.path(), &["--keep-node-name"], "77d01e\n").unwrap(), before);
+        let refused = identified(root.path(), &[], "77d01e\n").unwrap_err();
+        assert!(refused.to_string().contains("belongs to node 3f2a9c, not 77d01e"), "{refused}");
+        let refused = identified(root.path(), &["--node-name=77d01e"], "77d01e\n").unwrap_err();
+        assert!(refused.to_string().contains("belongs to node 3f2a9c, not 77d01e"), "{refused}");
+        let refused = identified(root.path(), &["--hostname-override=n2"], "3f2a9c\n").unwrap_err();
+        assert!(refused.to_string().contains("belongs to node 3f2a9c, not n2"), "{refused}");
+    }
 
     #[tokio::test]
     async fn a_loop_that_dies_ends_the_agent() {
@@ -303,7 +341,8 @@ mod tests {
             tokio::spawn(async { panic!("what is known would be wrong for ever") }),
         ];
         let serving = tokio::spawn(std::future::pending());
-        let running = Running { address, http_address: address, serving, loops };
+        let node = "n1".parse().unwrap();
+        let running = Running { node, address, http_address: address, serving, loops };
         let ended = tokio::time::timeout(Duration::from_secs(60), running.stopped()).await;
         let error = ended.expect("it ends").expect_err("with an error");
         assert!(error.to_string().contains("panicked"), "{error}");

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real containers run by the real clock")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,23 +60,42 @@ impl Project {
 
     /// Waits until so many nodes are Ready, as somebody at the published port sees it.
     fn wait_ready(&self, nodes: usize, security: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
         let mut listed = self.engine.beside(&tool("grpcurl"));
         listed.args(security).args(["localhost:7400", "muster.v1.NodeService/ListNodes"]);
-        loop {
+        self.wait(|| {
             let output = listed.output().unwrap();
             let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
             let ready =
                 answer["nodes"].as_array().into_iter().flatten().filter(|node| is_ready(node)).count();
-            if ready == nodes {
-                return;
-            }
+            let said = String::from_utf8_lossy(&output.stderr);
+            if ready == nodes { Ok(()) } else { Err(format!("{ready} nodes are ready\n{said}")) }
+        });
+    }
+
+    /// Looks until all is well; what is not is told at the end, with what the parts logged.
+    fn wait(&self, mut look: impl FnMut() -> Result<(), String>) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(trouble) = look() {
             if Instant::now() > deadline {
                 let logs = printed(&mut self.compose(&["logs", "--no-color"]));
-                panic!("{ready} nodes are ready\n{}\n{logs}", String::from_utf8_lossy(&output.stderr));
+                panic!("{trouble}\n{logs}");
             }
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// The nodes that have a lease, and when each was last renewed. In clear.
+    fn renewals(&self) -> BTreeMap<String, String> {
+        let mut listed = self.engine.beside(&tool("grpcurl"));
+        listed.args(["-plaintext", "-d", r#"{"namespace": "kube-node-lease"}"#]);
+        listed.args(["localhost:7400", "muster.v1.LeaseService/ListLeases"]);
+        let answer: Value = serde_json::from_str(&printed(&mut listed)).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let leases = answer["leases"].as_array().cloned().unwrap_or_default();
+        leases
+            .iter()
+            .map(|lease| (text(&lease["metadata"]["name"]), text(&lease["spec"]["renewTime"])))
+            .collect()
     }
 }
 
@@ -99,6 +119,35 @@ fn a_fleet_in_clear_can_be_scaled() {
     project.wait_ready(2, &["-plaintext"]);
     printed(project.compose(&["up", "--detach", "--scale", "agent=3"]).args(parts));
     project.wait_ready(3, &["-plaintext"]);
+}
+
+#[test]
+fn agents_in_new_containers_are_the_nodes_they_were() {
+    let project = Project::new("clear");
+    printed(&mut project.compose(&["up", "--detach", "--scale", "agent=2", "store", "controller", "agent"]));
+    project.wait_ready(2, &["-plaintext"]);
+    // The containers that come have other hostnames, and the volumes of those that go.
+    printed(&mut project.compose(&[
+        "up",
+        "--detach",
+        "--force-recreate",
+        "--no-deps",
+        "--scale",
+        "agent=2",
+        "agent",
+    ]));
+    // Whoever renews a lease from now on is in one of the new containers: the others are gone.
+    let before = project.renewals();
+    assert_eq!(before.len(), 2, "{before:?}");
+    project.wait(|| {
+        let now = project.renewals();
+        let is_renewed = |(node, at): (&String, &String)| before.get(node).is_some_and(|before| before != at);
+        if now.len() == 2 && now.iter().all(is_renewed) {
+            return Ok(());
+        }
+        Err(format!("the leases of before are not renewed: {before:?}, then {now:?}"))
+    });
+    project.wait_ready(2, &["-plaintext"]);
 }
 
 #[test]

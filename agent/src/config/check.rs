@@ -76,6 +76,7 @@ fn node(flags: &NodeFlags, ips: NodeIps) -> Result<NodeConfig, ConfigError> {
     let taints = lists::taints(&flags.register_with_taints).map_err(refuse("register-with-taints"))?;
     let cloud = chosen("cloud-provider", &flags.cloud_provider)?;
     Ok(NodeConfig {
+        keep_name: flags.keep_node_name,
         name: given_name(flags)?,
         register: flags.register_node,
         labels: lists::labels(&flags.node_labels).map_err(refuse("node-labels"))?,

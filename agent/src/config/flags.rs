@@ -72,6 +72,11 @@ pub struct NodeFlags {
     #[arg(long, env = "MUSTER_NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
 
+    /// Unless a name is given, keep the one that --state-dir has, whatever the hostname; for containers, whose hostname
+    /// changes when they are created anew. No two machines may have copies of one directory
+    #[arg(long, env = "MUSTER_KEEP_NODE_NAME", value_parser = BoolishValueParser::new())]
+    pub keep_node_name: bool,
+
     /// The same as --node-name
     #[arg(long, env = "MUSTER_HOSTNAME_OVERRIDE", value_name = "NAME")]
     pub hostname_override: Option<String>,
@@ -252,7 +257,7 @@ pub struct WorkFlags {
     )]
     pub shutdown_grace_period_by_pod_priority: Vec<String>,
 
-    /// Take SIGTERM for a shutdown of the machine and end its pods; otherwise they outlive the agent
+    /// Take SIGTERM and SIGINT for a shutdown of the machine and end its pods; otherwise they outlive the agent
     #[arg(long, env = "MUSTER_SHUTDOWN_ON_SIGTERM", value_parser = BoolishValueParser::new())]
     pub shutdown_on_sigterm: bool,
 

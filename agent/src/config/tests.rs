@@ -157,15 +157,23 @@ fn s049_an_update_frequency_given_alone_sets_the_report_frequency_too() {
 }
 
 #[test]
-fn the_name_is_the_operators_or_else_the_hostname() {
-    for (args, hostname, expected) in [
-        (&[][..], " Web-1.Example \n", Ok("web-1.example")),
-        (&["--node-name", "N1"], "h", Ok("n1")),
-        (&["--hostname-override", " n2 "], "h", Ok("n2")),
-        (&["--hostname-override", "n3", "--node-name", "N3"], "h", Ok("n3")),
-        (&[], "a_b", Err("the hostname \"a_b\" cannot name a node: it may hold only")),
+fn the_name_is_the_operators_or_else_if_it_is_to_be_kept_the_old_one_or_else_the_hostname() {
+    for (args, kept, hostname, expected) in [
+        (&[][..], None, " Web-1.Example \n", Ok("web-1.example")),
+        (&["--node-name", "N1"], None, "h", Ok("n1")),
+        (&["--hostname-override", " n2 "], None, "h", Ok("n2")),
+        (&["--hostname-override", "n3", "--node-name", "N3"], None, "h", Ok("n3")),
+        (&[], Some("old"), "h", Ok("h")),
+        (&["--keep-node-name"], None, "h", Ok("h")),
+        (&["--keep-node-name"], Some("old"), "h", Ok("old")),
+        (&["--keep-node-name"], Some("old"), "a_b", Ok("old")),
+        (&["--keep-node-name", "--node-name", "n1"], Some("old"), "h", Ok("n1")),
+        (&["--node-name", "n1"], Some("old"), "h", Ok("n1")),
+        (&["--hostname-override", "n2"], Some("old"), "h", Ok("n2")),
+        (&[], None, "a_b", Err("the hostname \"a_b\" cannot name a node: it may hold only")),
     ] {
-        let name = config(args).node_name(hostname);
+        let kept = kept.map(|name: &str| name.parse().unwrap());
+        let name = config(args).node_name(kept.as_ref(), hostname);
         match (name, expected) {
             (Ok(name), Ok(expected)) => assert_eq!(name, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().starts_with(expected), "{error}"),

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use muster_agent::machine::Machine;
 use muster_agent::run::Ground;
 use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
@@ -142,19 +141,12 @@ async fn start(flags: &Flags, place: &Place, running: &mut Crew) -> Result<Start
     if !flags.no_agent {
         let shutdown = Shutdown::new();
         let config = settings::agent(flags, place, &url)?;
-        let ground = Ground::real();
-        let node = name_of(&config, &*ground.machine)?;
-        let agent = muster_agent::run::start(config, ground, shutdown.clone()).await?;
+        let agent = muster_agent::run::start(config, Ground::real(), shutdown.clone()).await?;
+        let node = agent.node.to_string();
         let addresses = Addresses { grpc: agent.address, http: agent.http_address };
         own_agent = Some(OwnAgent { addresses, node });
         let ends = async { agent.stopped().await.map_err(Failure::from) };
         running.add("agent", shutdown, ends);
     }
     Ok((store_at, controller_at, own_agent, simulation_at))
-}
-
-fn name_of(config: &muster_agent::Config, machine: &dyn Machine) -> Result<String, Failure> {
-    let hostname = machine.hostname()?;
-    let name = config.node_name(&hostname).map_err(|error| Failure::Agent(error.into()))?;
-    Ok(name.to_string())
 }
