@@ -150,10 +150,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
 
     let child = {
         let _confined = Confined::enter(order).map_err(because("its limits cannot be set"))?;
-        command.spawn().map_err(|error| {
-            let program = order.spec.command.first().map_or("", String::as_str);
-            format!("the program {program:?} cannot be started: {error}")
-        })?
+        command.spawn().map_err(|error| unstartable(&order.spec, &error))?
     };
     // Its number is its own until we reap it, so what /proc says is about it even if it has ended.
     let main =
@@ -175,7 +172,30 @@ fn program_of(spec: &ContainerSpec) -> Option<Command> {
 fn dress(command: &mut Command, spec: &ContainerSpec) {
     command.env_clear().env("PATH", DEFAULT_PATH);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.current_dir(if spec.working_dir.is_empty() { "/" } else { &spec.working_dir });
+    command.current_dir(place_of(spec));
+}
+
+/// The directory that the program starts in.
+fn place_of(spec: &ContainerSpec) -> &str {
+    if spec.working_dir.is_empty() { "/" } else { &spec.working_dir }
+}
+
+/// Why the program was not started. The kernel says the same of a program that is missing and of a directory that is, so
+/// the directory is looked at.
+fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
+    let place = place_of(spec);
+    let wrong = match fs::metadata(place) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some(io::ErrorKind::NotADirectory.into()),
+        Err(wrong) => Some(wrong),
+    };
+    match wrong {
+        Some(wrong) => format!("its working directory {place:?} cannot be entered: {wrong}"),
+        None => {
+            let program = spec.command.first().map_or("", String::as_str);
+            format!("the program {program:?} cannot be started: {error}")
+        }
+    }
 }
 
 /// The shim in its container's place, so that what it starts is there from its first instruction. Dropped, it leaves.
@@ -351,6 +371,51 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Resu
         match call() {
             Err(Errno::INTR) => {}
             other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ContainerId, Limits, PodLimits};
+    use super::*;
+
+    fn spec(program: &str, working_dir: &Path) -> ContainerSpec {
+        let pod = "6ba7b810-9dad-11d1-80b4-00c04fd430c8".parse().unwrap();
+        ContainerSpec {
+            id: ContainerId { pod, container: "web".to_owned(), attempt: 0 },
+            pod_namespace: "default".parse().unwrap(),
+            pod_name: "shop".parse().unwrap(),
+            command: vec![program.to_owned()],
+            args: Vec::new(),
+            env: Vec::new(),
+            working_dir: working_dir.display().to_string(),
+            own_grace_seconds: None,
+            limits: Limits::default(),
+            oom_score_adj: 0,
+            pod_limits: PodLimits::default(),
+        }
+    }
+
+    #[test]
+    fn a_start_that_fails_names_the_program_or_the_directory_whichever_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let (missing, file) = (root.path().join("missing"), root.path().join("file"));
+        fs::write(&file, "").unwrap();
+        for (program, place, expected) in [
+            (
+                "true",
+                missing.as_path(),
+                format!("its working directory {missing:?} cannot be entered: No such"),
+            ),
+            ("true", &file, format!("its working directory {file:?} cannot be entered: not a directory")),
+            ("no-such", root.path(), "the program \"no-such\" cannot be started: No such".to_owned()),
+            ("no-such", Path::new(""), "the program \"no-such\" cannot be started: No such".to_owned()),
+        ] {
+            let spec = spec(program, place);
+            let error = program_of(&spec).unwrap().spawn().unwrap_err();
+            let said = unstartable(&spec, &error);
+            assert!(said.starts_with(&expected), "{said}, not {expected}");
         }
     }
 }

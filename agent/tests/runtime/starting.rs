@@ -123,7 +123,7 @@ async fn what_cannot_start_is_refused_and_leaves_nothing() {
             "\"no-such-program-at-all\" cannot be started: No such file",
         ),
         (container(&["/etc/passwd"]), "Permission denied"),
-        (elsewhere, "No such file"),
+        (elsewhere, "its working directory \"/no/such/place\" cannot be entered: No such file"),
         (variable, "\"A=B\" cannot name a variable"),
         (named("../../escape"), "its name"),
         (named(""), "its name"),
