@@ -5,7 +5,7 @@
 //! with `fdatasync` on a second handle of sled's file. One tree, because batches
 //! are atomic per tree; values above 2 KiB are split, because sled puts long leaves
 //! of its tree into files that this sync does not cover. Large transactions go through
-//! a [`journal`], because sled must not write too much between two syncs.
+//! a journal, because sled must not write too much between two syncs.
 
 mod codec;
 mod disk;
