@@ -332,7 +332,7 @@ async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
     let whole = fs::read(&tag).unwrap();
 
     for (tag_content, expected) in [
-        (Some(&b"muster-store 4\n"[..]), "has format 4"),
+        (Some(&b"muster-store 99\n"[..]), "has format 99"),
         (Some(b"muster-st"), "the format tag is damaged"),
         (Some(b""), "the format tag is damaged"),
         (Some(b"\x00\xff\n"), "the format tag is damaged"),

@@ -1,37 +1,40 @@
 //! The embedded engine: sled 0.34, used so that an acknowledged write survives
 //! `kill -9` and power loss.
 //!
-//! sled's own flush does not reach the disk on Linux, so every transaction ends
-//! with `fdatasync` on a second handle of sled's file. One tree, because batches
-//! are atomic per tree; values above 2 KiB are split, because sled puts long leaves
-//! of its tree into files that this sync does not cover. Large transactions go through
-//! a journal, because sled must not write too much between two syncs.
+//! A transaction is written to a journal of our own and synced before sled gets it: one
+//! write and one `fdatasync` make it durable and atomic, however large it is. sled's own
+//! flush does not reach the disk on Linux, so now and then, before it has written too much,
+//! its log is synced by `fdatasync` on a second handle of its file, and the journal begins
+//! anew. Values above 2 KiB are split, because sled puts long leaves of its tree into files
+//! that this sync does not cover.
 
 mod codec;
 mod disk;
 mod format;
 mod journal;
 mod layout;
+mod window;
 
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use prost::Message;
 use rustix::fs::Advice;
-use sled::{Batch, Db};
+use sled::Db;
 
 use self::disk::{Blobs, Disk, Files};
 pub use self::format::{FormatError, is_vacant, move_into};
-use self::journal::{Change, Journal, Page};
+use self::journal::{End, Journal, Page, journal_of};
 use self::layout::{VALUES, changes_of, get, read_whole, value_key};
+use self::window::{Change, WINDOW, reckoned, windows};
 use super::{Engine, EngineError, Pair, Transaction};
 
-/// The key of the number of the journal's last transaction that is in the tree.
+/// The key of the number of a transaction: it and those before it are in the tree.
 const TAKEN_IN: &[u8] = b"j";
 
 /// Writes are refused while less than this would stay free. sled cannot go on
@@ -73,6 +76,15 @@ pub enum OpenError {
     Sled { path: PathBuf, reason: String },
 }
 
+/// How far writing is.
+#[derive(Default)]
+struct Progress {
+    /// Of the journal, as far as it is synced.
+    end: End,
+    /// What sled was given since its log was last synced, as reckoned.
+    unsynced: usize,
+}
+
 /// sled behind the engine's face.
 pub struct SledEngine {
     directory: PathBuf,
@@ -80,6 +92,8 @@ pub struct SledEngine {
     disk: Box<dyn Disk>,
     blobs: Blobs,
     journal: Journal,
+    /// Held by whoever writes: transactions are made one after the other.
+    progress: Mutex<Progress>,
     /// Whether the format tag says that something was committed.
     used: AtomicBool,
     /// `None` only while [`Engine::recover`] opens the files anew. Held for writing
@@ -94,13 +108,13 @@ impl SledEngine {
         let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(unusable)?;
         let tag = format::check_or_create(directory)?;
-        if tag.used && !disk::log_of(directory).exists() {
-            return Err(OpenError::Lost(directory.to_owned()));
+        let lost = || OpenError::Lost(directory.to_owned());
+        let journal_is_due = tag.used && !tag.outdated;
+        if tag.used && !disk::log_of(directory).exists() || journal_is_due && !journal_of(directory).exists()
+        {
+            return Err(lost());
         }
         let db = open_db(directory, cache_bytes)?;
-        if tag.used && db.is_empty() {
-            return Err(OpenError::Lost(directory.to_owned()));
-        }
         let journal = Journal::open(directory).map_err(unusable)?;
         let files = Files::open(directory).map_err(unusable)?;
         let engine = Self::with_disk(directory, cache_bytes, db, journal, Box::new(files));
@@ -108,7 +122,10 @@ impl SledEngine {
         // survive too.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
         let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
-        engine.take_in_journal(engine.exclusive().as_ref()).map_err(unready)?;
+        *engine.progress() = engine.take_in_journal(engine.exclusive().as_ref()).map_err(unready)?;
+        if tag.used && engine.shared().as_ref().is_some_and(|db| db.is_empty()) {
+            return Err(lost());
+        }
         // While values are cut, the tag stays as it is: a crash must begin that anew.
         engine.used.store(tag.used || tag.outdated, Ordering::Relaxed);
         if tag.outdated {
@@ -120,7 +137,7 @@ impl SledEngine {
     fn with_disk(directory: &Path, cache_bytes: u64, db: Db, journal: Journal, disk: Box<dyn Disk>) -> Self {
         let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
         let (used, db) = (AtomicBool::new(false), RwLock::new(Some(db)));
-        Self { directory, cache_bytes, disk, blobs, journal, used, db }
+        Self { directory, cache_bytes, disk, blobs, journal, progress: Mutex::default(), used, db }
     }
 
     /// Brings what sled has written to the disk.
@@ -156,6 +173,10 @@ impl SledEngine {
         Ok(())
     }
 
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn shared(&self) -> RwLockReadGuard<'_, Option<Db>> {
         self.db.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,49 +187,59 @@ impl SledEngine {
 
     /// Brings to the disk what was put into the tree.
     fn flush(&self, db: &Db) -> Result<(), EngineError> {
-        // Flush hands the bytes to the kernel, sync brings them to the disk:
-        // only after both may anybody hear of the write.
+        // Flush hands the bytes to the kernel, sync brings them to the disk.
         db.flush().map_err(failed)?;
         self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
     }
 
-    /// Writes changes that fit into a window; durable when it returns.
-    fn write_at_once(&self, changes: &[Change]) -> Result<(), EngineError> {
-        put(opened(self.exclusive().as_ref())?, changes)?;
-        self.flush(opened(self.shared().as_ref())?)
-    }
-
-    /// Writes changes that do not fit into a window, as if at once.
-    fn write_by_journal(&self, mut changes: Vec<Change>) -> Result<(), EngineError> {
-        let db = self.exclusive();
-        let db = opened(db.as_ref())?;
-        let number = taken_in(db)? + 1;
+    /// Brings all to the disk that sled was given, after which the journal can begin anew.
+    fn checkpoint(&self, db: &Db, progress: &mut Progress) -> Result<(), EngineError> {
+        let number = progress.end.number;
         // Comes last, so that it is in the tree only when all the rest is.
-        let last = Change { key: TAKEN_IN.to_vec(), value: Some(number.to_be_bytes().to_vec()), replaces: 0 };
-        changes.push(last);
-        let page = Page { number, changes };
-        self.journal.write(&page).map_err(journal_failed)?;
-        self.disk.sync_journal().map_err(journal_failed)?;
-        self.take_in(db, &page)
+        db.insert(TAKEN_IN, &number.to_be_bytes()).map_err(failed)?;
+        self.flush(db)?;
+        *progress = Progress { end: End::anew(number), unsynced: 0 };
+        Ok(())
     }
 
-    /// Takes in what a crash left in the journal.
-    fn take_in_journal(&self, db: Option<&Db>) -> Result<(), EngineError> {
+    /// Takes in what the journal holds and the tree may lack.
+    fn take_in_journal(&self, db: Option<&Db>) -> Result<Progress, EngineError> {
         let db = opened(db)?;
         // What a process that was killed wrote and did not sync may be read here and yet be
         // lost with the power, half way through.
         self.disk.sync_journal().map_err(journal_failed)?;
-        match self.journal.read().map_err(journal_failed)? {
-            Some(page) if page.number > taken_in(db)? => self.take_in(db, &page),
-            _ => Ok(()),
+        let taken_in = taken_in(db)?;
+        let mut progress = Progress { end: End::anew(taken_in), unsynced: 0 };
+        for page in self.journal.read().map_err(journal_failed)? {
+            let (before, number) = (progress.end.number, page.number);
+            if number > before + 1 {
+                let gap = format!(
+                    "the journal goes on with transaction {number}, the rest ends with {before}: put the files \
+                     back that are missing, or restore a backup into a new directory"
+                );
+                return Err(EngineError::Damaged(gap));
+            }
+            if number > before {
+                self.take_in(db, &page, &mut progress.unsynced)?;
+                progress.end = End::anew(number);
+            }
         }
+        if progress.end.number > taken_in {
+            self.checkpoint(db, &mut progress)?;
+        }
+        Ok(progress)
     }
 
-    /// Writes what the journal holds, window by window.
-    fn take_in(&self, db: &Db, page: &Page) -> Result<(), EngineError> {
-        for window in journal::windows(&page.changes) {
+    /// Puts what the journal holds into the tree, and syncs before that becomes too much.
+    fn take_in(&self, db: &Db, page: &Page, unsynced: &mut usize) -> Result<(), EngineError> {
+        for window in windows(&page.changes) {
+            let reckoned = reckoned(window);
+            if *unsynced > 0 && *unsynced + reckoned > WINDOW {
+                self.flush(db)?;
+                *unsynced = 0;
+            }
             put(db, window)?;
-            self.flush(db)?;
+            *unsynced += reckoned;
         }
         Ok(())
     }
@@ -248,6 +279,7 @@ impl Engine for SledEngine {
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<(), EngineError> {
+        let mut progress = self.progress();
         let changes = {
             let db = self.shared();
             let db = opened(db.as_ref())?;
@@ -256,13 +288,18 @@ impl Engine for SledEngine {
                     return Err(EngineError::Conflict);
                 }
             }
-            changes_of(db, transaction)?
+            let changes = changes_of(db, transaction)?;
+            self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
+            if progress.unsynced > 0 && progress.unsynced + reckoned(&changes) > WINDOW {
+                self.checkpoint(db, &mut progress)?;
+            }
+            changes
         };
-        self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
-        match journal::windows(&changes).len() {
-            0 | 1 => self.write_at_once(&changes)?,
-            _ => self.write_by_journal(changes)?,
-        }
+        // Durable, and it happens, when the journal is synced.
+        let (page, end) = self.journal.write(progress.end, changes).map_err(journal_failed)?;
+        self.disk.sync_journal().map_err(journal_failed)?;
+        progress.end = end;
+        self.take_in(opened(self.exclusive().as_ref())?, &page, &mut progress.unsynced)?;
         if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
             format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
             self.used.store(true, Ordering::Relaxed);
@@ -276,6 +313,7 @@ impl Engine for SledEngine {
 
     fn recover(&self) -> Result<(), EngineError> {
         self.check_space(0)?;
+        let mut progress = self.progress();
         let mut db = self.exclusive();
         // sled locks its file: the old handle has to go before a new one comes. It
         // panics if its last sync fails, which after a failed one is to be expected.
@@ -289,20 +327,21 @@ impl Engine for SledEngine {
         *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
         // What was found is acknowledged from now on.
         self.sync().map_err(|e| failed(&e))?;
-        self.take_in_journal(db.as_ref())
+        *progress = self.take_in_journal(db.as_ref())?;
+        Ok(())
     }
 }
 
-/// Puts changes into the tree, all or none.
+/// Puts changes into the tree, one after the other: the journal sees to it that none is missing.
 fn put(db: &Db, changes: &[Change]) -> Result<(), EngineError> {
-    let mut batch = Batch::default();
     for Change { key, value, .. } in changes {
         match value {
-            Some(value) => batch.insert(key.as_slice(), value.as_slice()),
-            None => batch.remove(key.as_slice()),
+            Some(value) => db.insert(key, value.as_slice()),
+            None => db.remove(key),
         }
+        .map_err(failed)?;
     }
-    db.apply_batch(batch).map_err(failed)
+    Ok(())
 }
 
 fn opened(db: Option<&Db>) -> Result<&Db, EngineError> {
@@ -335,7 +374,7 @@ fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     })
 }
 
-/// The number of the journal's last transaction that is in the tree.
+/// The number of the last transaction that is surely in the tree, as are those before it.
 fn taken_in(db: &Db) -> Result<u64, EngineError> {
     match db.get(TAKEN_IN).map_err(failed)?.map(|number| <[u8; 8]>::try_from(&*number)) {
         None => Ok(0),

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Formats before, which are brought to the present one. In 1, values lay in pieces so
-/// long that sled kept some of them in files that no sync covered; 2 had no journal.
-const OUTDATED: [u32; 2] = [1, 2];
+/// long that sled kept some of them in files that no sync covered; 2 had no journal, and 3
+/// had one of a single transaction.
+const OUTDATED: [u32; 3] = [1, 2, 3];
 const USED: &str = "used";
 /// The root of a volume that was just made holds this, and it is nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -136,10 +137,12 @@ mod tests {
             (Some("muster-store 2 used\n"), "ok"),
             (Some("muster-store 3\n"), "ok"),
             (Some("muster-store 3 used\n"), "ok"),
-            (Some("muster-store 4\n"), "format 4"),
-            (Some("muster-store 4 used\n"), "format 4"),
+            (Some("muster-store 4\n"), "ok"),
+            (Some("muster-store 4 used\n"), "ok"),
+            (Some("muster-store 5\n"), "format 5"),
+            (Some("muster-store 5 used\n"), "format 5"),
             (Some("muster-store x\n"), "damaged"),
-            (Some("muster-store 3 lent\n"), "damaged"),
+            (Some("muster-store 4 lent\n"), "damaged"),
             (Some("another-store 2\n"), "damaged"),
             (Some(""), "damaged"),
             (Some("\u{0}\u{1}"), "damaged"),

@@ -1,12 +1,8 @@
-//! The journal: where a transaction stands while sled takes it in bit by bit.
+//! The journal: where a transaction is durable before sled has it on the disk.
 //!
-//! sled believes that what it has handed to the kernel is safe. It notes so in its
-//! log, and uses segments of the log again whose content it has written elsewhere.
-//! If more than a segment is written between two of our syncs, power loss can
-//! take both the old place and the new one, and with them what was acknowledged long
-//! ago. So no more than a window's worth is written between two syncs. A
-//! transaction that needs several is written here first and synced, which decides
-//! that it happens: whoever opens the files next takes in what sled may lack.
+//! A transaction is written here and synced, which decides that it happens. Then it goes
+//! into sled's tree, whose log is synced now and then; until it is, whoever opens the files
+//! next takes in what sled may lack. Then the journal begins anew, over what it held.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,56 +11,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use super::SEGMENT;
-
-/// What becomes of an entry of sled's tree.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Change {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    /// `None` removes it.
-    #[prost(bytes = "vec", optional, tag = "2")]
-    pub(super) value: Option<Vec<u8>>,
-    /// How long the value is that it has so far.
-    #[prost(uint64, tag = "3")]
-    pub(super) replaces: u64,
-}
-
-/// What sled writes for a change whatever its length, on the average of a window: a share
-/// of leaves that are written anew, and of leaves that are moved to empty a segment.
-const PER_CHANGE: usize = 6 * 1024;
-/// How often sled writes a byte that comes or goes: by itself, when its leaf is gathered,
-/// split or merged, and when that is moved. Its neighbours tend to be as long as itself.
-const PER_BYTE: usize = 12;
-/// How much of a segment a window may fill by this reckoning. It is one of averages: in
-/// fact a window fills less, and in one case of some hundred thousand up to half as much
-/// again. The test of power loss measures it.
-const WINDOW: usize = SEGMENT / 2;
-
-impl Change {
-    /// How much of the log it takes.
-    fn reckoned(&self) -> usize {
-        let bytes = self.value.as_ref().map_or(0, Vec::len) + self.replaces as usize;
-        PER_CHANGE + PER_BYTE * bytes
-    }
-}
-
-/// Parts of `changes` that can be written between two syncs, in order. A part has one
-/// change at least.
-pub(super) fn windows(changes: &[Change]) -> Vec<&[Change]> {
-    let (mut parts, mut rest) = (Vec::new(), changes);
-    while let Some(first) = rest.first() {
-        let mut filled = first.reckoned();
-        let fits = |change: &&Change| {
-            filled += change.reckoned();
-            filled <= WINDOW
-        };
-        let (part, further) = rest.split_at(1 + rest[1..].iter().take_while(fits).count());
-        parts.push(part);
-        rest = further;
-    }
-    parts
-}
+use super::window::Change;
 
 const FILE: &str = "journal";
 /// Checksum of all that follows, and its length.
@@ -79,13 +26,27 @@ pub(super) struct Page {
     pub(super) changes: Vec<Change>,
 }
 
+/// Where the journal ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct End {
+    /// Of the last transaction.
+    pub(super) number: u64,
+    offset: u64,
+}
+
+impl End {
+    /// What the journal holds up to this transaction is not needed any more.
+    pub(super) fn anew(number: u64) -> Self {
+        Self { number, offset: 0 }
+    }
+}
+
 /// The journal of a data directory.
 pub(super) fn journal_of(directory: &Path) -> PathBuf {
     directory.join(FILE)
 }
 
-/// One transaction at a time, under a number that grows. sled's tree holds the number
-/// of the last one that it has taken in whole.
+/// Transactions one behind the other, with numbers that grow by one.
 pub(super) struct Journal {
     file: File,
 }
@@ -97,8 +58,9 @@ impl Journal {
         Ok(Self { file })
     }
 
-    /// Writes a transaction over the one before, which sled has by now. Not synced.
-    pub(super) fn write(&self, page: &Page) -> io::Result<()> {
+    /// Writes the next transaction, and says where the journal ends once that is synced.
+    pub(super) fn write(&self, end: End, changes: Vec<Change>) -> io::Result<(Page, End)> {
+        let page = Page { number: end.number + 1, changes };
         let mut written = vec![0; HEADER];
         page.encode(&mut written).map_err(io::Error::other)?;
         let (header, body) = written.split_at_mut(HEADER);
@@ -107,12 +69,17 @@ impl Journal {
         checksum.update(&header[4..]);
         checksum.update(body);
         header[..4].copy_from_slice(&checksum.finalize().to_be_bytes());
-        self.file.write_all_at(&written, 0)
+        let next = End { number: page.number, offset: end.offset + written.len() as u64 };
+        // No header is like this. Without it, what is left of earlier transactions would
+        // come next, which is bytes of somebody's choice.
+        written.extend([0; HEADER]);
+        self.file.write_all_at(&written, end.offset)?;
+        Ok((page, next))
     }
 
-    /// The transaction that was written last; `None` if there is none, or if it was cut
-    /// short, in which case it was never synced, and did not happen.
-    pub(super) fn read(&self) -> io::Result<Option<Page>> {
+    /// The transactions since the journal began anew. If the last one was cut short, it
+    /// was never synced, and did not happen.
+    pub(super) fn read(&self) -> io::Result<Vec<Page>> {
         // The kernel counts what it failed to write as written: ask the disk.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         let mut written = vec![0; self.file.metadata()?.len() as usize];
@@ -121,15 +88,26 @@ impl Journal {
     }
 }
 
-fn decode(written: &[u8]) -> Option<Page> {
+fn decode(mut written: &[u8]) -> Vec<Page> {
+    let mut pages: Vec<Page> = Vec::new();
+    while let Some((page, rest)) = decode_first(written)
+        && pages.last().is_none_or(|last| page.number == last.number + 1)
+    {
+        pages.push(page);
+        written = rest;
+    }
+    pages
+}
+
+fn decode_first(written: &[u8]) -> Option<(Page, &[u8])> {
     let (checksum, rest) = written.split_first_chunk::<4>()?;
     let (length, body) = rest.split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
-    let body = body.get(..length)?;
+    let (body, further) = body.split_at_checked(length)?;
     if crc32fast::hash(&rest[..8 + length]) != u32::from_be_bytes(*checksum) {
         return None;
     }
-    Page::decode(body).ok()
+    Some((Page::decode(body).ok()?, further))
 }
 
 #[cfg(test)]
@@ -141,45 +119,57 @@ mod tests {
     }
 
     #[test]
-    fn windows_hold_all_in_order_and_no_more_than_they_may() {
-        let many = |count, value, replaces| (0..count).map(|key| change(key, value, replaces)).collect();
-        for (changes, expected) in [
-            (vec![], vec![]),
-            (many(1, Some(100), 0), vec![1]),
-            // Many short ones, whose leaves count; few long ones, whose bytes do.
-            (many(100, Some(10), 0), vec![41, 41, 18]),
-            (many(20, Some(2048), 0), vec![8, 8, 4]),
-            (many(20, None, 2048), vec![8, 8, 4]),
-            (many(9, Some(2048), 2048), vec![4, 4, 1]),
-            // One that is too long all by itself is alone.
-            (vec![change(1, Some(1), 0), change(2, Some(SEGMENT), 0), change(3, None, 1)], vec![1, 1, 1]),
-        ] {
-            let parts = windows(&changes);
-            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), expected);
-            assert_eq!(parts.concat(), changes);
-        }
-    }
-
-    #[test]
     fn what_was_written_whole_is_read_back_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let journal = Journal::open(directory.path()).unwrap();
-        assert_eq!(journal.read().unwrap(), None);
+        assert_eq!(journal.read().unwrap(), vec![]);
         let long = vec![change(1, Some(5000), 3), change(2, None, 4), change(3, Some(0), 0)];
-        let long = Page { number: 7, changes: long };
-        journal.write(&long).unwrap();
-        assert_eq!(journal.read().unwrap(), Some(long.clone()));
-        // A shorter one takes its place, though the rest of the longer one is still there.
-        let short = Page { number: 8, changes: long.changes[1..].to_vec() };
-        journal.write(&short).unwrap();
-        assert_eq!(journal.read().unwrap(), Some(short));
+        let (long, end) = journal.write(End::anew(6), long).unwrap();
+        assert_eq!((long.number, end.number), (7, 7));
+        let (behind, end) = journal.write(end, vec![change(4, None, 0)]).unwrap();
+        assert_eq!(journal.read().unwrap(), [long.clone(), behind]);
+        // A shorter one takes their place, though the rest of them is still there.
+        let (short, mut end) = journal.write(End::anew(end.number), long.changes[1..].to_vec()).unwrap();
+        assert_eq!(journal.read().unwrap(), [short.clone()]);
         let written = fs::read(journal_of(directory.path())).unwrap();
-        let length = HEADER + usize::from(written[HEADER - 1]);
-        for damaged in 0..length {
+        for damaged in 0..end.offset as usize {
             let mut written = written.clone();
             written[damaged] ^= 1;
-            assert_eq!(decode(&written), None, "byte {damaged}");
-            assert_eq!(decode(&written[..damaged]), None, "cut before byte {damaged}");
+            assert_eq!(decode(&written), vec![], "byte {damaged}");
+            assert_eq!(decode(&written[..damaged]), vec![], "cut before byte {damaged}");
+        }
+        // One that is damaged takes those behind it along.
+        let mut pages = vec![short];
+        let mut ends = vec![end];
+        for key in 5..8 {
+            let (page, next) = journal.write(end, vec![change(key, Some(10), 0)]).unwrap();
+            end = next;
+            pages.push(page);
+            ends.push(end);
+        }
+        let mut written = fs::read(journal_of(directory.path())).unwrap();
+        assert_eq!(decode(&written), pages);
+        written[ends[1].offset as usize + HEADER] ^= 1;
+        assert_eq!(decode(&written), pages[..2]);
+    }
+
+    #[test]
+    fn a_transaction_that_lies_within_another_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(directory.path()).unwrap();
+        let (short, end) = journal.write(End::anew(8), vec![change(1, Some(3), 0)]).unwrap();
+        // As written behind it, and hence where the page before ends, by whoever chose a value.
+        let (_, forged) = journal.write(end, vec![change(2, Some(3), 0)]).unwrap();
+        let length = (forged.offset - end.offset) as usize;
+        let mut forged = vec![0; length];
+        journal.file.read_exact_at(&mut forged, end.offset).unwrap();
+        let mut value = vec![0; 256];
+        for at in 0..value.len() - length {
+            value[at..at + length].copy_from_slice(&forged);
+            let change = Change { key: vec![9], value: Some(value.clone()), replaces: 0 };
+            journal.write(End::anew(4), vec![change]).unwrap();
+            let (again, _) = journal.write(End::anew(8), short.changes.clone()).unwrap();
+            assert_eq!(journal.read().unwrap(), [again], "{at}");
         }
     }
 }

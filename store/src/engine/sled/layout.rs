@@ -7,7 +7,7 @@ use sled::Db;
 
 use super::codec::{self, Piece};
 use super::failed;
-use super::journal::Change;
+use super::window::Change;
 use crate::engine::{EngineError, Transaction};
 
 /// Keys of whole values and of a split value's first piece.

@@ -32,34 +32,51 @@ fn a_second_opener_is_told_that_the_directory_is_in_use() {
 
 #[test]
 fn records_whose_files_are_gone_are_not_taken_for_a_new_store() {
-    let one = Transaction { puts: vec![(b"k".to_vec(), Bytes::from_static(b"v"))], ..Default::default() };
-    for (committed, lose) in [
-        (true, (|log| fs::remove_file(log).unwrap()) as fn(&Path)),
-        (true, |log| fs::write(log, "").unwrap()),
-        (false, |log| fs::remove_file(log).unwrap()),
+    let one = |key: &[u8]| {
+        let puts = vec![(key.to_vec(), Bytes::from_static(b"v"))];
+        Transaction { puts, ..Default::default() }
+    };
+    let (log, journal) = (disk::log_of as fn(&Path) -> PathBuf, journal_of as fn(&Path) -> PathBuf);
+    let remove: fn(PathBuf) = |file| fs::remove_file(file).unwrap();
+    let empty: fn(PathBuf) = |file| fs::write(file, "").unwrap();
+    for (committed, file, lose, said) in [
+        (true, log, remove, "its files are gone: put them back"),
+        (
+            true,
+            log,
+            empty,
+            "the journal goes on with transaction 2, the rest ends with 0: put the files back",
+        ),
+        (true, journal, remove, "its files are gone: put them back"),
+        (false, log, remove, ""),
+        (false, journal, remove, ""),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let engine = SledEngine::open(directory.path(), 1 << 20).unwrap();
         if committed {
-            engine.transact(&one).unwrap();
+            engine.transact(&one(b"k")).unwrap();
         }
         drop(engine);
-        drop(reopen(directory.path()).unwrap());
+        let engine = reopen(directory.path()).unwrap();
+        if committed {
+            engine.transact(&one(b"l")).unwrap();
+        }
+        drop(engine);
         for entry in fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
             // What sled remembers of its log lies beside it.
             if entry.file_name().to_string_lossy().starts_with("snap.") {
                 fs::remove_file(entry.path()).unwrap();
             }
         }
-        lose(&disk::log_of(directory.path()));
+        lose(file(directory.path()));
         match reopen(directory.path()) {
             Ok(engine) => {
-                assert!(!committed, "a store that had records came up empty");
-                engine.transact(&one).unwrap();
+                assert!(!committed, "a store that had records came up without them");
+                engine.transact(&one(b"k")).unwrap();
             }
             Err(error) => {
                 assert!(committed, "{error}");
-                assert!(error.to_string().contains("its files are gone: put them back"), "{error}");
+                assert!(error.to_string().contains(said), "{error}");
             }
         }
     }
@@ -97,20 +114,60 @@ impl Disk for Failing {
     }
 }
 
+/// A new engine, one of whose syncs fails.
+fn failing(directory: &Path, sync: usize) -> SledEngine {
+    format::check_or_create(directory).unwrap();
+    let db = open_db(directory, 1 << 20).unwrap();
+    let journal = Journal::open(directory).unwrap();
+    let files = Files::open(directory).unwrap();
+    let disk = Box::new(Failing { files, left: AtomicUsize::new(sync) });
+    SledEngine::with_disk(directory, 1 << 20, db, journal, disk)
+}
+
+fn all(engine: &SledEngine) -> Vec<Pair> {
+    engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap()
+}
+
+#[test]
+fn small_transactions_that_were_acknowledged_are_there_after_recovering() {
+    let small = |number: u64| Transaction {
+        puts: vec![
+            (b"last".to_vec(), Bytes::copy_from_slice(&number.to_be_bytes())),
+            (number.to_be_bytes().to_vec(), value(number, 200)),
+        ],
+        deletes: vec![number.saturating_sub(5).to_be_bytes().to_vec()],
+        ..Default::default()
+    };
+    let numbers = |engine: &SledEngine| -> Vec<u64> {
+        let keys = all(engine).into_iter().filter_map(|(key, _)| <[u8; 8]>::try_from(&*key).ok());
+        keys.map(u64::from_be_bytes).collect()
+    };
+    for sync in 0..60 {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = failing(directory.path(), sync);
+        let failed = (6..).find(|number| engine.transact(&small(*number)).is_err()).unwrap();
+        engine.recover().unwrap();
+        let found = numbers(&engine);
+        let last = *found.last().unwrap_or(&5);
+        assert!(last == failed || last == failed - 1, "sync {sync}: {found:?}, and {failed} failed");
+        // The one that failed may have happened all the same, but then all of it did.
+        let expected: Vec<u64> = (6.max(last - 4)..=last).collect();
+        assert_eq!(found, expected, "sync {sync}");
+        engine.transact(&small(last + 1)).unwrap();
+        let found = all(&engine);
+        drop(engine);
+        assert!(all(&reopen(directory.path()).unwrap()) == found, "sync {sync}: and it stays so");
+    }
+}
+
 #[test]
 fn a_large_transaction_that_failed_half_way_is_whole_or_absent_after_recovering() {
     let puts: Vec<Pair> = (0..60u64).map(|i| (i.to_be_bytes().to_vec(), value(i, 3000))).collect();
     let large = Transaction { puts, ..Default::default() };
-    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap();
     let mut outcomes = Vec::new();
     for sync in 0..40 {
         let directory = tempfile::tempdir().unwrap();
-        format::check_or_create(directory.path()).unwrap();
-        let db = open_db(directory.path(), 1 << 20).unwrap();
-        let journal = Journal::open(directory.path()).unwrap();
-        let files = Files::open(directory.path()).unwrap();
-        let disk = Box::new(Failing { files, left: AtomicUsize::new(sync) });
-        let engine = SledEngine::with_disk(directory.path(), 1 << 20, db, journal, disk);
+        let engine = failing(directory.path(), sync);
         if engine.transact(&large).is_ok() {
             break;
         }
@@ -170,10 +227,9 @@ fn values_of_the_format_before_are_cut_anew() {
     fs::write(directory.path().join("MUSTER_FORMAT"), "muster-store 1\n").unwrap();
 
     let engine = reopen(directory.path()).unwrap();
-    assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 3 used\n");
+    assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 4 used\n");
     let cut = engine.shared().as_ref().unwrap().iter().all(|pair| !codec::is_long(&pair.unwrap().1));
     assert!(cut, "a long entry is left");
-    let all = |engine: &SledEngine| engine.range(b"", b"\xff", usize::MAX, usize::MAX).unwrap();
     let expected: Vec<Pair> = values.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
     assert!(all(&engine) == expected, "the values are what they were");
     drop(engine);

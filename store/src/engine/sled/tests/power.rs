@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, MutexGuard};
 
-use super::journal::journal_of;
 use super::*;
 
 type Model = BTreeMap<Vec<u8>, Bytes>;
@@ -151,6 +150,8 @@ impl Disk for Shared {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Values {
     Short,
+    /// A few renewals at a time, and an end to the oldest: many transactions between two syncs of the log.
+    Few,
     /// Records of 6 to 60 KiB and one of 500 KB, among packs of renewals.
     Long,
     /// As many as a fleet has: new ones at the end of history, then leases among them that
@@ -162,6 +163,7 @@ impl Values {
     fn rounds(self) -> u64 {
         match self {
             Values::Short => 160,
+            Values::Few => 1200,
             Values::Long => 40,
             Values::Many => 32,
         }
@@ -172,6 +174,7 @@ impl Values {
     fn cut_every(self) -> usize {
         match self {
             Values::Short => 11,
+            Values::Few => 23,
             Values::Long => 61,
             Values::Many => 29,
         }
@@ -184,6 +187,7 @@ fn round(number: u64, values: Values, platter: &mut Platter) -> Transaction {
         Values::Short => {
             Transaction { puts: anywhere(number, 24, 200, 50..1550, platter), ..Default::default() }
         }
+        Values::Few => few(number, platter),
         Values::Long => long(number, platter),
         Values::Many => many(number, platter),
     }
@@ -198,6 +202,18 @@ fn anywhere(number: u64, count: u64, keys: u64, lengths: Range<u64>, platter: &m
         puts.insert(key.into_bytes(), value(number * 100 + i, length as usize));
     }
     puts.into_iter().collect()
+}
+
+fn few(number: u64, platter: &mut Platter) -> Transaction {
+    let pack = |number: u64| format!("pack-{number:08}").into_bytes();
+    let renewals = 1 + platter.random(64);
+    let puts = vec![(pack(number), value(number, renewals as usize * 24))];
+    let mut deletes = Vec::new();
+    if number.is_multiple_of(16) {
+        let old = pack(number.saturating_sub(100));
+        deletes.extend(platter.acknowledged.range(pack(0)..old).map(|(key, _)| key.clone()));
+    }
+    Transaction { puts, deletes, ..Default::default() }
 }
 
 fn long(number: u64, platter: &mut Platter) -> Transaction {
@@ -269,6 +285,8 @@ fn run_on_platter(seed: u64, values: Values, acknowledge_before_sync: bool) -> V
     }
     let widest = platter.lock().widest;
     assert!(widest < SEGMENT, "seed {seed:#x}, {values:?}: {widest} bytes between two syncs");
+    let journal = fs::metadata(journal_of(directory.path())).unwrap().len();
+    assert!(values != Values::Few || journal < WINDOW as u64, "the journal grew to {journal} bytes");
     std::mem::take(&mut platter.lock().images)
 }
 
@@ -288,6 +306,8 @@ fn power_loss_takes_nothing_that_was_acknowledged() {
     for (seed, values) in [
         (0x5eed_0001, Values::Short),
         (0x5eed_0002, Values::Short),
+        (0x5eed_0007, Values::Few),
+        (0x5eed_0008, Values::Few),
         (0x5eed_0003, Values::Long),
         (0x5eed_0004, Values::Long),
         (0x5eed_0005, Values::Many),
