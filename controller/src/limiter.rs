@@ -1,7 +1,4 @@
-//! A bucket of tokens that is told the time.
-//!
-//! It holds one token, or as many as its rate gives between two passes: nodes are given up in passes, and a fast rate
-//! must not be slowed by that.
+//! A bucket of one token that is told the time.
 
 use std::time::Duration;
 
@@ -10,15 +7,14 @@ use muster_rpc::clock::Mono;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limiter {
     rate: f64,
-    period: Duration,
-    /// When the bucket is full again; never, at rate 0.
-    full_at: Mono,
+    /// When there is a token; never, at rate 0.
+    ready_at: Option<Mono>,
 }
 
 impl Limiter {
-    /// With its tokens in it. `period` lies between two passes.
-    pub fn full(rate: f64, period: Duration, now: Mono) -> Limiter {
-        Limiter { rate, period, full_at: if rate > 0.0 { now } else { Mono::MAX } }
+    /// With its token in it.
+    pub fn full(rate: f64, now: Mono) -> Limiter {
+        Limiter { rate, ready_at: (rate > 0.0).then_some(now) }
     }
 
     pub fn rate(&self) -> f64 {
@@ -27,7 +23,7 @@ impl Limiter {
 
     /// When the next token can be had; `None` means never.
     pub fn ready_at(&self) -> Option<Mono> {
-        (self.rate > 0.0).then(|| self.full_at - self.interval().saturating_mul(self.capacity() - 1))
+        self.ready_at
     }
 
     /// The time in which a token comes; at rate 0 none ever does.
@@ -35,31 +31,27 @@ impl Limiter {
         Duration::try_from_secs_f64(1.0 / self.rate).unwrap_or(Duration::MAX)
     }
 
-    fn capacity(&self) -> u32 {
-        (self.period.as_secs_f64() * self.rate).max(1.0) as u32
-    }
-
     /// Another rate. A bucket that had no token starts without one; the same rate changes nothing.
     pub fn set_rate(&mut self, rate: f64, now: Mono) {
         if rate == self.rate {
             return;
         }
-        let had_token = self.ready_at().is_some_and(|at| at <= now);
+        let had_token = self.has_token(now);
         self.rate = rate;
-        self.full_at = match rate {
-            rate if rate <= 0.0 => Mono::MAX,
-            _ if had_token => now,
-            _ => now + self.interval().saturating_mul(self.capacity()),
-        };
+        self.ready_at = (rate > 0.0).then(|| if had_token { now } else { now + self.interval() });
     }
 
-    /// Takes a token, if there is one.
+    /// Takes the token, if there is one.
     pub fn take(&mut self, now: Mono) -> bool {
-        let ready = self.ready_at().is_some_and(|at| at <= now);
-        if ready {
-            self.full_at = self.full_at.max(now) + self.interval();
+        let had_token = self.has_token(now);
+        if had_token {
+            self.ready_at = Some(now + self.interval());
         }
-        ready
+        had_token
+    }
+
+    fn has_token(&self, now: Mono) -> bool {
+        self.ready_at.is_some_and(|at| at <= now)
     }
 }
 
@@ -68,33 +60,26 @@ mod tests {
     use super::*;
     use crate::samples::at;
 
-    const PERIOD: Duration = Duration::from_secs(5);
-
     fn secs(seconds: u64) -> Mono {
         at(seconds).mono
     }
 
-    fn taken(limiter: &mut Limiter, now: u64) -> usize {
-        (0..100).take_while(|_| limiter.take(secs(now))).count()
-    }
-
     #[test]
     fn one_token_at_once_and_then_one_per_interval() {
-        let mut limiter = Limiter::full(0.1, PERIOD, secs(0));
-        let taken: Vec<usize> = (0..40).step_by(5).map(|now| taken(&mut limiter, now)).collect();
-        assert_eq!(taken, [1, 0, 1, 0, 1, 0, 1, 0]);
-    }
-
-    #[test]
-    fn a_fast_rate_is_not_slowed_by_rare_passes() {
-        let mut limiter = Limiter::full(1.0, PERIOD, secs(0));
-        let taken: Vec<usize> = [0, 5, 10, 100, 105].iter().map(|&now| taken(&mut limiter, now)).collect();
-        assert_eq!(taken, [5, 5, 5, 5, 5], "and nothing is saved up for later");
+        for (rate, expected) in [(0.1, vec![0, 10, 20]), (0.3, vec![0, 4, 8, 12, 16, 20]), (0.0, vec![])] {
+            let mut limiter = Limiter::full(rate, secs(0));
+            let taken: Vec<u64> = (0..=20).filter(|now| limiter.take(secs(*now))).collect();
+            assert_eq!(taken, expected, "{rate} a second");
+        }
+        let mut fast = Limiter::full(4.0, secs(0));
+        let taken = (0..100).map(|_| fast.take(secs(7))).filter(|taken| *taken).count();
+        assert_eq!(taken, 1, "nothing is saved up");
+        assert_eq!(fast.ready_at(), Some(secs(7) + Duration::from_millis(250)));
     }
 
     #[test]
     fn s138_the_same_rate_keeps_its_tokens_and_a_new_one_starts_as_the_old_stood() {
-        let mut spent = Limiter::full(0.1, PERIOD, secs(0));
+        let mut spent = Limiter::full(0.1, secs(0));
         assert!(spent.take(secs(0)));
         let mut same = spent.clone();
         same.set_rate(0.1, secs(3));
@@ -102,16 +87,13 @@ mod tests {
         let mut slower = spent.clone();
         slower.set_rate(0.01, secs(3));
         assert_eq!(slower.ready_at(), Some(secs(103)), "had no token, so it starts without");
-        let mut full = Limiter::full(0.1, PERIOD, secs(0));
+        let mut full = Limiter::full(0.1, secs(0));
         full.set_rate(0.01, secs(3));
         assert_eq!(full.ready_at(), Some(secs(3)), "had one, so it starts with one");
-        let mut stopped = Limiter::full(0.1, PERIOD, secs(0));
+        let mut stopped = Limiter::full(0.1, secs(0));
         stopped.set_rate(0.0, secs(3));
         assert!(!stopped.take(secs(1_000_000)), "a stopped one never gives");
         stopped.set_rate(0.1, secs(100));
         assert_eq!(stopped.ready_at(), Some(secs(110)), "and starts again without a token");
-        stopped.set_rate(0.0, secs(100));
-        stopped.set_rate(2.0, secs(200));
-        assert_eq!(taken(&mut stopped, 201), 2, "a fast one fills as fast as it gives");
     }
 }

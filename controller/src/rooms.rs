@@ -43,8 +43,8 @@ pub struct Rooms {
     pub(crate) hold: Hold,
     /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
     catching_up_until: Mono,
-    /// When the zones are assessed next.
-    pub(crate) next_pass: Mono,
+    /// When the zones are assessed next, whether or not anybody waits for it.
+    next_pass: Mono,
     /// What happened since the last decision, for people.
     events: Vec<muster_proto::event::Event>,
     /// The same for whoever tells of it.
@@ -282,7 +282,7 @@ impl Rooms {
         // Last, when every room has made up its mind about the nodes' records.
         self.write_records(world, now, &mut plan);
         plan.events.append(&mut self.events);
-        plan.wake_by(self.next_pass);
+        plan.wake_by(self.next_pass());
         for at in [self.health.next_deadline(), self.silent.next(), self.records.next()].into_iter().flatten()
         {
             plan.wake_by(at);
@@ -313,17 +313,24 @@ impl Rooms {
         }
     }
 
-    /// Passes lie on a grid, so that a late one does not put off those after it.
+    /// When the zones are assessed next.
+    pub(crate) fn next_pass(&self) -> Mono {
+        let token = self.zones.next_token().map(|at| at.max(self.hold.until));
+        token.map_or(self.next_pass, |at| at.min(self.next_pass))
+    }
+
     fn assess(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
-        if now.mono < self.next_pass {
+        if now.mono < self.next_pass() {
             return;
         }
-        let missed = (now.mono - self.next_pass).as_nanos() / policy.monitor_period.as_nanos().max(1);
-        let pass = self.next_pass + times(policy.monitor_period, missed);
-        self.next_pass = pass + policy.monitor_period;
-        let held = pass < self.hold.until;
-        if self.zones.pass(policy, pass, held, &mut plan.notes) == Turn::Left {
-            self.renew_graces(world, policy, pass);
+        // The passes of each period lie on a grid, so that a late one does not put off those after it.
+        if self.next_pass <= now.mono {
+            let missed = (now.mono - self.next_pass).as_nanos() / policy.monitor_period.as_nanos().max(1);
+            self.next_pass += times(policy.monitor_period, missed + 1);
+        }
+        let held = now.mono < self.hold.until;
+        if self.zones.pass(policy, now.mono, held, &mut plan.notes) == Turn::Left {
+            self.renew_graces(world, policy, now.mono);
         }
     }
 

@@ -1,8 +1,8 @@
 //! All zones: who counts, who waits to be given up, and who may be now.
 //!
-//! Counts are kept as nodes change. Once per period a pass assesses the zones, then lets those wait who fell ill since the
-//! last one, then gives up as many as the zone's rate allows. Nobody is given up in the pass in which their zone turns
-//! out to be lost, because zones are assessed first.
+//! Counts are kept as nodes change. A pass assesses the zones, then lets those wait who fell ill since the last one, then
+//! gives up whoever a zone has a token for. There is one in each period, and one when a token comes that somebody waits
+//! for. Nobody is given up in the pass in which their zone turns out to be lost, because zones are assessed first.
 //!
 //! To be given up is to get a NoExecute taint; eviction proper is the business of `eviction`.
 
@@ -36,6 +36,8 @@ pub struct Zones {
     granted: BTreeSet<Name>,
     /// Every zone is lost: it is probably us, so nothing moves.
     disrupted: bool,
+    /// When a token comes that somebody waits for.
+    next_token: Option<Mono>,
     touched: Vec<Name>,
 }
 
@@ -217,7 +219,7 @@ impl Zones {
             members: 0,
             counted: 0,
             unhealthy: 0,
-            limiter: Limiter::full(policy.eviction_rate, policy.monitor_period, now),
+            limiter: Limiter::full(policy.eviction_rate, now),
             queue: BTreeSet::new(),
             evictions: 0,
         })
@@ -230,7 +232,14 @@ impl Zones {
         if !held {
             self.serve(now, notes);
         }
+        let waited_for = self.zones.values().filter(|zone| !zone.queue.is_empty());
+        self.next_token = waited_for.filter_map(|zone| zone.limiter.ready_at()).min();
         turn
+    }
+
+    /// When somebody can be given up who waits for a token; `None` if nobody waits, or for nothing.
+    pub fn next_token(&self) -> Option<Mono> {
+        self.next_token
     }
 
     fn assess(&mut self, policy: &Policy, now: Mono) -> Turn {
@@ -292,7 +301,7 @@ impl Zones {
 
     fn serve(&mut self, now: Mono, notes: &mut Vec<Note>) {
         for (key, zone) in &mut self.zones {
-            while !zone.queue.is_empty() && zone.limiter.take(now) {
+            if !zone.queue.is_empty() && zone.limiter.take(now) {
                 let (_, name) = zone.queue.pop_first().expect("the queue is not empty");
                 self.granted.insert(name.clone());
                 notes.push(Note::TokenTaken { node: name.clone(), zone: key.clone() });

@@ -266,14 +266,8 @@ impl View<'_> {
         let ahead = self.place.position.map_or(zone.queue_length, |position| position - 1);
         let token = zone.next_token?;
         let wait = zone.interval.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-        Some(self.pass_at(token.max(self.rooms.hold.until) + wait))
-    }
-
-    /// The first assessment at or after that moment.
-    fn pass_at(&self, moment: Mono) -> Mono {
-        let (next, period) = (self.rooms.next_pass, self.policy().monitor_period);
-        let passes = (moment - next).as_nanos().div_ceil(period.as_nanos().max(1));
-        next + period.saturating_mul(u32::try_from(passes).unwrap_or(u32::MAX))
+        // Whoever is not in the queue joins it at the next pass.
+        Some((token.max(self.rooms.hold.until) + wait).max(self.rooms.next_pass()))
     }
 
     /// When a pod has to leave, and what decides that.

@@ -79,6 +79,21 @@ fn a_queue_is_told_place_by_place_and_holds() {
 }
 
 #[test]
+fn a_queue_is_told_to_the_moment_whatever_the_rate() {
+    let mut stage = Stage::with(Policy { eviction_rate: 0.4, ..scenario_policy() });
+    for i in 0..9 {
+        let name = format!("n{i}");
+        if i < 4 { stage.dead(&name, "z") } else { stage.living(&name, "z") }
+    }
+    stage.start().run_until(1.0);
+    let said = ["n1", "n2", "n3"].map(|name| told(&explain(&stage, name), "Taint").1.unwrap());
+    assert_eq!(said, [2.5, 5.0, 7.5]);
+    stage.run_until(10.0);
+    let given_up: Vec<f64> = stage.given_up()[1..].iter().map(|(at, _)| *at).collect();
+    assert_eq!(given_up, said, "as was said");
+}
+
+#[test]
 fn a_zone_that_is_paused_says_why() {
     let mut stage = five(3);
     stage.run_until(20.0);

@@ -149,10 +149,8 @@ impl Bucket {
 
 /// Holds every token that a zone gave against its bucket; says at which rates there were any, in nodes per 1000 s.
 fn check_tokens(stage: &Stage, zone: &str) -> BTreeSet<u32> {
-    let period = stage.core.policy().monitor_period.as_millis() as u64;
-    // A pass that the store's absence delayed counts as of when it was due.
     let taken = stage.notes.iter().filter_map(|(at, note)| match note {
-        Note::TokenTaken { node, zone: from } if from.zone == zone => Some((at / period * period, node)),
+        Note::TokenTaken { node, zone: from } if from.zone == zone => Some((*at, node)),
         _ => None,
     });
     let mut taken = taken.peekable();

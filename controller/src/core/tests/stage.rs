@@ -50,7 +50,7 @@ pub(super) struct Stage {
     pub(super) notes: Vec<(u64, Note)>,
     /// Who tells of them, if anybody.
     pub(super) stories: Option<Stories>,
-    /// Each assessment of the zones, and when it was due.
+    /// Each assessment of the zones, and when it was.
     pub(super) passes: Vec<(u64, Census)>,
     heard: bool,
     /// No eviction may happen while the controller has reason to doubt itself: nobody else taints nodes on this stage.
@@ -356,11 +356,15 @@ impl Stage {
     /// Decides and performs until there is nothing more to do; says when to look again.
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
+            let is_pass_due = self.is_pass_due();
             let plan = self.core.decide(self.now());
-            self.note_pass();
+            if is_pass_due && !self.is_pass_due() {
+                self.note_pass();
+            }
             let again = self.core.decide(self.now());
             assert_eq!(again.proposals, [], "nothing is proposed twice for one state");
             assert_eq!(again.notes, [], "nor noted");
+            assert!(again.wake_at.is_none_or(|at| at > self.now().mono), "nor is there anything to wake for");
             self.notes.extend(plan.notes.iter().map(|note| (self.millis, note.clone())));
             if let Some(stories) = &mut self.stories {
                 stories.tell(plan.notes, at_ms(self.millis));
@@ -385,14 +389,14 @@ impl Stage {
         panic!("it never settles: {:?}", self.history.iter().rev().take(5).collect::<Vec<_>>());
     }
 
+    /// Whether the zones are assessed in the next decision.
+    fn is_pass_due(&self) -> bool {
+        self.core.rooms().is_some_and(|rooms| rooms.next_pass() <= self.now().mono)
+    }
+
     fn note_pass(&mut self) {
-        let Some(rooms) = self.core.rooms().filter(|rooms| rooms.next_pass > self.now().mono) else { return };
-        let due = rooms.next_pass - self.core.policy().monitor_period - at_ms(0).mono;
-        let due = due.as_millis() as u64;
-        if self.passes.last().is_none_or(|(last, _)| *last != due) {
-            let zones = rooms.zones.reports().map(|zone| (zone.key.zone, zone.nodes, zone.unhealthy));
-            self.passes.push((due, zones.collect()));
-        }
+        let zones = self.rooms().zones.reports().map(|zone| (zone.key.zone, zone.nodes, zone.unhealthy));
+        self.passes.push((self.millis, zones.collect()));
     }
 
     fn perform(&mut self, proposal: Proposal) {

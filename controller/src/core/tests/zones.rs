@@ -1,14 +1,21 @@
+use std::time::Duration;
+
 use muster_proto::condition::ConditionStatus::{True, Unknown};
 use muster_proto::wellknown::label;
 
-use super::stage::Stage;
+use super::stage::{Stage, scenario_policy};
 use crate::account;
+use crate::policy::Policy;
 use crate::samples::{node, pod};
 use crate::zone::ZoneState::{FullDisruption, Normal, PartialDisruption};
 
 /// A controller that starts before a fleet of which so many are dead: `("z", 5, 3)` is a zone of five, three dead.
 fn fleet(zones: &[(&str, usize, usize)]) -> Stage {
-    let mut stage = Stage::new();
+    fleet_under(scenario_policy(), zones)
+}
+
+fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Stage {
+    let mut stage = Stage::with(policy);
     for &(zone, nodes, dead) in zones {
         for i in 0..nodes {
             let name = format!("{zone}{i:03}");
@@ -192,6 +199,43 @@ fn s137_nodes_are_given_up_at_the_rate_and_counted() {
     assert_eq!(times(&stage), [0.0, 10.0, 20.0, 30.0, 40.0]);
     let zone = stage.zone("z");
     assert_eq!((zone.evictions, zone.queue_length), (5, 5));
+}
+
+#[test]
+fn a_rate_that_does_not_fit_the_period_is_kept_all_the_same() {
+    for (rate, expected) in [
+        (0.25, vec![0.0, 4.0, 8.0]),
+        (0.4, vec![0.0, 2.5, 5.0, 7.5, 10.0]),
+        (2.0, vec![0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]),
+    ] {
+        let policy = Policy { eviction_rate: rate, ..scenario_policy() };
+        let mut stage = fleet_under(policy, &[("z", 30, 10)]);
+        stage.run_until(11.0);
+        assert_eq!(times(&stage), expected, "{rate} nodes a second");
+    }
+}
+
+#[test]
+fn whoever_waits_is_given_up_when_the_hold_ends() {
+    let policy = Policy { hold: Duration::from_secs(7), ..scenario_policy() };
+    let mut stage = fleet_under(policy, &[("z", 30, 2)]);
+    stage.run_until(20.0);
+    assert_eq!(times(&stage), [7.0, 17.0]);
+}
+
+#[test]
+fn nobody_is_given_up_by_a_token_that_comes_when_the_zone_is_lost() {
+    let policy = Policy { eviction_rate: 0.25, ..scenario_policy() };
+    let mut stage = fleet_under(policy, &[("a", 10, 4), ("b", 3, 0)]);
+    // Between the passes of 5 and 10 s, and before the token of 8 s.
+    stage.run_until(6.0);
+    for name in ["a004", "a005"] {
+        stage.post(name, Unknown);
+        stage.kill(name);
+    }
+    stage.run_until(20.0);
+    assert_eq!(stage.zone("a").state, PartialDisruption);
+    assert_eq!(times(&stage), [0.0, 4.0]);
 }
 
 #[test]
