@@ -24,7 +24,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use bytes::Bytes;
 use prost::Message;
-use rustix::fs::Advice;
 use sled::Db;
 
 use self::disk::{Blobs, Disk, Files};
@@ -77,12 +76,23 @@ pub enum OpenError {
 }
 
 /// How far writing is.
-#[derive(Default)]
 struct Progress {
     /// Of the journal, as far as it is synced.
     end: End,
     /// What sled was given since its log was last synced, as reckoned.
     unsynced: usize,
+}
+
+impl Progress {
+    /// All up to this transaction is in sled's log and synced.
+    fn at(number: u64) -> Self {
+        Self { end: End::anew(number), unsynced: 0 }
+    }
+
+    /// Whether sled can be given changes before its log is synced.
+    fn has_room_for(&self, changes: &[Change]) -> bool {
+        self.unsynced == 0 || self.unsynced + reckoned(changes) <= WINDOW
+    }
 }
 
 /// sled behind the engine's face.
@@ -92,13 +102,14 @@ pub struct SledEngine {
     disk: Box<dyn Disk>,
     blobs: Blobs,
     journal: Journal,
-    /// Held by whoever writes: transactions are made one after the other.
-    progress: Mutex<Progress>,
+    /// Held by whoever writes: transactions are made one after the other. `None` after one that
+    /// failed, until [`Engine::recover`].
+    progress: Mutex<Option<Progress>>,
     /// Whether the format tag says that something was committed.
     used: AtomicBool,
-    /// `None` only while [`Engine::recover`] opens the files anew. Held for writing
-    /// while a transaction goes into the tree, so that nobody reads a part of it; of one
-    /// that failed there may be a part until [`Engine::recover`].
+    /// `None` while the files are opened anew, until all is there again that was acknowledged.
+    /// Held for writing while a transaction goes into the tree, so that nobody reads a part of
+    /// it; of one that failed there may be a part until [`Engine::recover`].
     db: RwLock<Option<Db>>,
 }
 
@@ -114,6 +125,9 @@ impl SledEngine {
         {
             return Err(lost());
         }
+        if disk::log_of(directory).exists() {
+            disk::forget_cached(&disk::log_of(directory)).map_err(unusable)?;
+        }
         let db = open_db(directory, cache_bytes)?;
         let journal = Journal::open(directory).map_err(unusable)?;
         let files = Files::open(directory).map_err(unusable)?;
@@ -122,7 +136,8 @@ impl SledEngine {
         // survive too.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
         let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
-        *engine.progress() = engine.take_in_journal(engine.exclusive().as_ref()).map_err(unready)?;
+        let progress = engine.take_in_journal(opened(engine.exclusive().as_ref()).map_err(unready)?);
+        *engine.progress() = Some(progress.map_err(unready)?);
         if tag.used && engine.shared().as_ref().is_some_and(|db| db.is_empty()) {
             return Err(lost());
         }
@@ -136,8 +151,8 @@ impl SledEngine {
 
     fn with_disk(directory: &Path, cache_bytes: u64, db: Db, journal: Journal, disk: Box<dyn Disk>) -> Self {
         let (directory, blobs) = (directory.to_owned(), Blobs::of(directory));
-        let (used, db) = (AtomicBool::new(false), RwLock::new(Some(db)));
-        Self { directory, cache_bytes, disk, blobs, journal, progress: Mutex::default(), used, db }
+        let (progress, used) = (Mutex::new(Some(Progress::at(0))), AtomicBool::new(false));
+        Self { directory, cache_bytes, disk, blobs, journal, progress, used, db: RwLock::new(Some(db)) }
     }
 
     /// Brings what sled has written to the disk.
@@ -173,7 +188,7 @@ impl SledEngine {
         Ok(())
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, Option<Progress>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,53 +208,49 @@ impl SledEngine {
     }
 
     /// Brings all to the disk that sled was given, after which the journal can begin anew.
-    fn checkpoint(&self, db: &Db, progress: &mut Progress) -> Result<(), EngineError> {
-        let number = progress.end.number;
+    fn checkpoint(&self, db: &Db, number: u64) -> Result<Progress, EngineError> {
         // Comes last, so that it is in the tree only when all the rest is.
         db.insert(TAKEN_IN, &number.to_be_bytes()).map_err(failed)?;
         self.flush(db)?;
-        *progress = Progress { end: End::anew(number), unsynced: 0 };
-        Ok(())
+        Ok(Progress::at(number))
     }
 
     /// Takes in what the journal holds and the tree may lack.
-    fn take_in_journal(&self, db: Option<&Db>) -> Result<Progress, EngineError> {
-        let db = opened(db)?;
+    fn take_in_journal(&self, db: &Db) -> Result<Progress, EngineError> {
         // What a process that was killed wrote and did not sync may be read here and yet be
         // lost with the power, half way through.
         self.disk.sync_journal().map_err(journal_failed)?;
         let taken_in = taken_in(db)?;
-        let mut progress = Progress { end: End::anew(taken_in), unsynced: 0 };
+        let mut progress = Progress::at(taken_in);
         for page in self.journal.read().map_err(journal_failed)? {
             let (before, number) = (progress.end.number, page.number);
             if number > before + 1 {
                 let gap = format!(
-                    "the journal goes on with transaction {number}, the rest ends with {before}: put the files \
-                     back that are missing, or restore a backup into a new directory"
+                    "the journal goes on with transaction {number}, the rest ends with {before}: put back the files \
+                     as they were, or restore a backup into a new directory"
                 );
                 return Err(EngineError::Damaged(gap));
             }
             if number > before {
-                self.take_in(db, &page, &mut progress.unsynced)?;
-                progress.end = End::anew(number);
+                self.take_in(db, &page, &mut progress)?;
+                progress.end.number = number;
             }
         }
-        if progress.end.number > taken_in {
-            self.checkpoint(db, &mut progress)?;
+        match progress.end.number {
+            number if number > taken_in => self.checkpoint(db, number),
+            _ => Ok(progress),
         }
-        Ok(progress)
     }
 
     /// Puts what the journal holds into the tree, and syncs before that becomes too much.
-    fn take_in(&self, db: &Db, page: &Page, unsynced: &mut usize) -> Result<(), EngineError> {
+    fn take_in(&self, db: &Db, page: &Page, progress: &mut Progress) -> Result<(), EngineError> {
         for window in windows(&page.changes) {
-            let reckoned = reckoned(window);
-            if *unsynced > 0 && *unsynced + reckoned > WINDOW {
+            if !progress.has_room_for(window) {
                 self.flush(db)?;
-                *unsynced = 0;
+                progress.unsynced = 0;
             }
             put(db, window)?;
-            *unsynced += reckoned;
+            progress.unsynced += reckoned(window);
         }
         Ok(())
     }
@@ -279,7 +290,7 @@ impl Engine for SledEngine {
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<(), EngineError> {
-        let mut progress = self.progress();
+        let mut held = self.progress();
         let changes = {
             let db = self.shared();
             let db = opened(db.as_ref())?;
@@ -288,18 +299,24 @@ impl Engine for SledEngine {
                     return Err(EngineError::Conflict);
                 }
             }
-            let changes = changes_of(db, transaction)?;
-            self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
-            if progress.unsynced > 0 && progress.unsynced + reckoned(&changes) > WINDOW {
-                self.checkpoint(db, &mut progress)?;
-            }
-            changes
+            changes_of(db, transaction)?
         };
-        // Durable, and it happens, when the journal is synced.
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
+        // If anything fails from here on, it is not known how far writing is.
+        let unknown = || EngineError::Failed("a transaction failed before".into());
+        let mut progress = held.take().ok_or_else(unknown)?;
+        if !progress.has_room_for(&changes) {
+            progress = self.checkpoint(opened(self.shared().as_ref())?, progress.end.number)?;
+        }
         let (page, end) = self.journal.write(progress.end, changes).map_err(journal_failed)?;
         self.disk.sync_journal().map_err(journal_failed)?;
+        // Now it is durable, and happens.
         progress.end = end;
-        self.take_in(opened(self.exclusive().as_ref())?, &page, &mut progress.unsynced)?;
+        self.take_in(opened(self.exclusive().as_ref())?, &page, &mut progress)?;
+        *held = Some(progress);
         if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
             format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
             self.used.store(true, Ordering::Relaxed);
@@ -319,15 +336,14 @@ impl Engine for SledEngine {
         // panics if its last sync fails, which after a failed one is to be expected.
         let old = db.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
-        let failed = |e: &dyn std::fmt::Display| EngineError::Failed(e.to_string());
-        // The kernel counts pages whose write failed as written: the disk, not the
-        // cache, says what is there.
-        let file = File::open(disk::log_of(&self.directory)).map_err(|e| failed(&e))?;
-        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed(&e))?;
-        *db = Some(reopen_db(&self.directory, self.cache_bytes).map_err(|e| failed(&e))?);
+        let unusable = |e: io::Error| EngineError::Failed(e.to_string());
+        disk::forget_cached(&disk::log_of(&self.directory)).map_err(unusable)?;
+        let anew = reopen_db(&self.directory, self.cache_bytes);
+        let anew = anew.map_err(|e| EngineError::Failed(e.to_string()))?;
         // What was found is acknowledged from now on.
-        self.sync().map_err(|e| failed(&e))?;
-        *progress = self.take_in_journal(db.as_ref())?;
+        self.sync().map_err(unusable)?;
+        *progress = Some(self.take_in_journal(&anew)?);
+        *db = Some(anew);
         Ok(())
     }
 }

@@ -23,6 +23,14 @@ pub(super) fn log_of(directory: &Path) -> PathBuf {
     directory.join(LOG)
 }
 
+/// Makes sure that a log is read from the disk: the kernel counts pages whose write failed
+/// as written, and keeps them.
+pub(super) fn forget_cached(log: &Path) -> io::Result<()> {
+    let file = File::open(log)?;
+    file.sync_data()?;
+    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
 /// Where written bytes become durable; tests put a disk of their own here.
 pub(super) trait Disk: Send + Sync {
     /// Makes the log durable.

@@ -1,4 +1,6 @@
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
@@ -45,7 +47,7 @@ fn records_whose_files_are_gone_are_not_taken_for_a_new_store() {
             true,
             log,
             empty,
-            "the journal goes on with transaction 2, the rest ends with 0: put the files back",
+            "the journal goes on with transaction 2, the rest ends with 0: put back the files",
         ),
         (true, journal, remove, "its files are gone: put them back"),
         (false, log, remove, ""),
@@ -84,29 +86,39 @@ fn records_whose_files_are_gone_are_not_taken_for_a_new_store() {
 
 /// A disk one of whose syncs fails.
 struct Failing {
+    directory: PathBuf,
     files: Files,
     /// How many succeed before.
     left: AtomicUsize,
+    /// What the one that fails leaves behind: what it was to sync, or only what was synced before.
+    loses: bool,
+    synced: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
 }
 
 impl Failing {
-    fn pass(&self) -> io::Result<()> {
-        match self.left.fetch_sub(1, Ordering::Relaxed) {
-            0 => Err(io::Error::other("this one failed")),
-            _ => Ok(()),
+    fn pass(&self, path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut synced = self.synced.lock().unwrap();
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            sync()?;
+            synced.insert(path.to_owned(), fs::read(path)?);
+            return Ok(());
         }
+        if self.loses {
+            let mut before = synced.get(path).cloned().unwrap_or_default();
+            before.resize(fs::metadata(path)?.len() as usize, 0);
+            fs::OpenOptions::new().write(true).open(path)?.write_all_at(&before, 0)?;
+        }
+        Err(io::Error::other("this one failed"))
     }
 }
 
 impl Disk for Failing {
     fn sync_log(&self) -> io::Result<()> {
-        self.pass()?;
-        self.files.sync_log()
+        self.pass(&disk::log_of(&self.directory), || self.files.sync_log())
     }
 
     fn sync_journal(&self) -> io::Result<()> {
-        self.pass()?;
-        self.files.sync_journal()
+        self.pass(&journal_of(&self.directory), || self.files.sync_journal())
     }
 
     fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()> {
@@ -115,12 +127,19 @@ impl Disk for Failing {
 }
 
 /// A new engine, one of whose syncs fails.
-fn failing(directory: &Path, sync: usize) -> SledEngine {
+fn failing(directory: &Path, sync: usize, loses: bool) -> SledEngine {
     format::check_or_create(directory).unwrap();
     let db = open_db(directory, 1 << 20).unwrap();
     let journal = Journal::open(directory).unwrap();
-    let files = Files::open(directory).unwrap();
-    let disk = Box::new(Failing { files, left: AtomicUsize::new(sync) });
+    let synced =
+        [disk::log_of(directory), journal_of(directory)].map(|file| (file.clone(), fs::read(file).unwrap()));
+    let disk = Box::new(Failing {
+        directory: directory.to_owned(),
+        files: Files::open(directory).unwrap(),
+        left: AtomicUsize::new(sync),
+        loses,
+        synced: Mutex::new(synced.into()),
+    });
     SledEngine::with_disk(directory, 1 << 20, db, journal, disk)
 }
 
@@ -142,10 +161,11 @@ fn small_transactions_that_were_acknowledged_are_there_after_recovering() {
         let keys = all(engine).into_iter().filter_map(|(key, _)| <[u8; 8]>::try_from(&*key).ok());
         keys.map(u64::from_be_bytes).collect()
     };
-    for sync in 0..60 {
+    for (sync, loses) in (0..60).flat_map(|sync| [(sync, false), (sync, true)]) {
         let directory = tempfile::tempdir().unwrap();
-        let engine = failing(directory.path(), sync);
+        let engine = failing(directory.path(), sync, loses);
         let failed = (6..).find(|number| engine.transact(&small(*number)).is_err()).unwrap();
+        assert!(engine.transact(&small(failed)).is_err(), "nothing more before it has recovered");
         engine.recover().unwrap();
         let found = numbers(&engine);
         let last = *found.last().unwrap_or(&5);
@@ -165,9 +185,9 @@ fn a_large_transaction_that_failed_half_way_is_whole_or_absent_after_recovering(
     let puts: Vec<Pair> = (0..60u64).map(|i| (i.to_be_bytes().to_vec(), value(i, 3000))).collect();
     let large = Transaction { puts, ..Default::default() };
     let mut outcomes = Vec::new();
-    for sync in 0..40 {
+    for (sync, loses) in (0..40).flat_map(|sync| [(sync, false), (sync, true)]) {
         let directory = tempfile::tempdir().unwrap();
-        let engine = failing(directory.path(), sync);
+        let engine = failing(directory.path(), sync, loses);
         if engine.transact(&large).is_ok() {
             break;
         }
@@ -180,7 +200,7 @@ fn a_large_transaction_that_failed_half_way_is_whole_or_absent_after_recovering(
     }
     // The sync that fails first is the journal's; what the file holds may have reached the disk all the same.
     assert!(outcomes.len() > 4, "it takes several windows: {outcomes:?}");
-    assert!(outcomes[1..].iter().all(|whole| *whole), "once it is in the journal it happens: {outcomes:?}");
+    assert!(outcomes[2..].iter().all(|whole| *whole), "once it is in the journal it happens: {outcomes:?}");
 }
 
 /// Opens a directory that was closed a moment ago: sled's own threads let go of its
@@ -205,6 +225,52 @@ fn value(seed: u64, length: usize) -> Bytes {
     let stamped = stamp.len().min(length);
     value[..stamped].copy_from_slice(&stamp[..stamped]);
     value.into()
+}
+
+#[test]
+fn a_journal_that_lacks_a_transaction_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = SledEngine::open(directory.path(), 1 << 20).unwrap();
+    let mut ends = Vec::new();
+    for number in 0..5u64 {
+        let puts = vec![(number.to_be_bytes().to_vec(), value(number, 100))];
+        engine.transact(&Transaction { puts, ..Default::default() }).unwrap();
+        ends.push(fs::metadata(journal_of(directory.path())).unwrap().len());
+    }
+    drop(engine);
+    let mut journal = fs::read(journal_of(directory.path())).unwrap();
+    journal[ends[2] as usize - 1] ^= 1;
+    fs::write(journal_of(directory.path()), journal).unwrap();
+    let Err(refused) = reopen(directory.path()) else { panic!("a transaction is gone, and nobody noticed") };
+    let said = refused.to_string();
+    assert!(said.contains("the journal goes on with transaction 4, the rest ends with 2"), "{said}");
+}
+
+#[test]
+fn the_journal_of_the_format_before_is_taken_in() {
+    for (taken_in, expected) in [(4u64, "new"), (5, "old")] {
+        let directory = tempfile::tempdir().unwrap();
+        {
+            let db = open_db(directory.path(), 1 << 20).unwrap();
+            db.insert(value_key(b"k"), codec::encode(b"old").0).unwrap();
+            db.insert(TAKEN_IN, &taken_in.to_be_bytes()).unwrap();
+            db.flush().unwrap();
+        }
+        let journal = Journal::open(directory.path()).unwrap();
+        let put = |value: &[u8]| {
+            vec![Change { key: value_key(b"k"), value: Some(codec::encode(value).0), replaces: 0 }]
+        };
+        let (_, end) = journal.write(End::of_format_3(4), put(b"new")).unwrap();
+        // It held one transaction; what lies behind it is left of others.
+        journal.write(end, put(b"left over")).unwrap();
+        fs::write(directory.path().join("MUSTER_FORMAT"), "muster-store 3 used\n").unwrap();
+        let engine = reopen(directory.path()).unwrap();
+        assert_eq!(engine.get(b"k").unwrap().unwrap(), expected);
+        let tag = fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap();
+        assert_eq!(tag, "muster-store 4 used\n");
+        drop(engine);
+        assert_eq!(reopen(directory.path()).unwrap().get(b"k").unwrap().unwrap(), expected);
+    }
 }
 
 #[test]

@@ -64,10 +64,10 @@ pub(super) fn windows(changes: &[Change]) -> Vec<&[Change]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn change(key: u8, value: Option<usize>, replaces: u64) -> Change {
+    pub(in super::super) fn change(key: u8, value: Option<usize>, replaces: u64) -> Change {
         Change { key: vec![key], value: value.map(|length| vec![key; length]), replaces }
     }
 
