@@ -65,21 +65,21 @@ async fn main() {
 
 /// One renewal alone, and the log alone, in turns: a disk that others use too has good and bad moments.
 async fn alone(fleet: &Agents, path: &Path) {
-    let (mut logs, mut renewals, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
     for _ in 0..ROUNDS_ALONE {
         let log = log_alone(path);
-        let renewal = fleet.stream(WARM_UP_ALONE, Duration::from_secs(1)).await.p50_ms;
-        logs.push(log);
-        renewals.push(renewal);
-        ratios.push(renewal / log);
+        let renewal = fleet.stream(WARM_UP_ALONE, Duration::from_secs(1)).await;
+        rounds.push((renewal.p50_ms / log, log, renewal));
     }
-    let [log, renewal, ratio] = [logs, renewals, ratios].map(|mut values| {
-        values.sort_by(f64::total_cmp);
-        values[ROUNDS_ALONE / 2]
-    });
+    rounds.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let (ratio, log, renewal) = rounds[ROUNDS_ALONE / 2];
+    let (least, most) = (rounds[0].0, rounds[ROUNDS_ALONE - 1].0);
     println!("     1 writer   bare log   p50 {log:>8.3} ms");
-    println!("     1 agent    muster     p50 {renewal:>8.3} ms, median of {ROUNDS_ALONE} rounds in turns");
-    println!("                ratio      {ratio:.2} × the log's latency");
+    println!("     1 agent    muster     {renewal}");
+    println!(
+        "                ratio      {ratio:.2} × the log's latency, median of {ROUNDS_ALONE} rounds in turns \
+         ({least:.2} to {most:.2})"
+    );
 }
 
 /// One append and fdatasync after the other: the median, in milliseconds.
