@@ -290,3 +290,20 @@ fn while_nobody_may_be_evicted_only_what_somebody_asked_for_happens() {
     stage.edit_node("c", |node| node.spec.taints.push("gpu:NoExecute".parse().unwrap()));
     assert_eq!(stage.when("evict"), [(5.0, "q".to_owned())]);
 }
+
+#[test]
+fn s162_pods_of_a_node_that_is_out_of_service_end_at_once_and_are_removed() {
+    let mut stage = two();
+    for name in ["p", "q"] {
+        stage.put_pod(default_pod(name));
+    }
+    stage.kill("a");
+    stage.run_until(63.0);
+    assert!(!stage.is_leaving("p") && !stage.is_leaving("q"), "they tolerate for long that it is lost");
+    taint(&mut stage, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute");
+    assert!(stage.is_leaving("p") && stage.is_leaving("q"));
+    stage.run_until(63.0 + 21.0);
+    let removed: Vec<String> = stage.when("remove").into_iter().map(|(_, name)| name).collect();
+    assert_eq!(removed, ["p", "q"]);
+    assert_eq!(stage.times("evict p"), [63.0]);
+}

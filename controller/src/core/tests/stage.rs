@@ -1,5 +1,7 @@
 //! A fleet on virtual time: the real core, a store in a few lines, and agents that beat, post or fall silent.
 
+mod store;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -7,14 +9,13 @@ use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::node::Node;
-use muster_proto::pod::{Pod, PodCondition};
-use muster_proto::record::Record;
+use muster_proto::pod::Pod;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_store_client::{Event, Key};
 
 use crate::core::{Core, News};
 use crate::note::Note;
-use crate::plan::{Action, Answer, Failure, Outcome, Proposal, Subject};
+use crate::plan::{Failure, Outcome, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::samples::{NodeSample, PodSample, at_ms, key, node, uid};
@@ -218,19 +219,7 @@ impl Stage {
     }
 
     pub(super) fn delete_node(&mut self, name: &str) {
-        let node = self.nodes.remove(name).unwrap();
-        self.version += 1;
-        let gone = Event::Gone {
-            key: Key::of(&node),
-            uid: node.meta.uid,
-            revision: self.version,
-            last: Some(node),
-            traceparent: None,
-        };
-        if self.heard {
-            let now = self.now();
-            self.core.observe(News::Node(gone), now);
-        }
+        self.drop_node(name);
         self.leases.remove(name);
         self.agents.remove(name);
         self.act();
@@ -418,99 +407,8 @@ impl Stage {
         self.core.observe(News::Outcome(outcome), now);
     }
 
-    fn write(&mut self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
-        match (action, subject) {
-            (Action::UpdateNode(wanted), Subject::Node(name, _)) => {
-                let held = self.nodes.get(name.as_str()).ok_or(Failure::Gone)?.clone();
-                check(&held, &*wanted)?;
-                self.note_taints(&held, &wanted);
-                Ok(Answer::Node(Box::new(self.store_node(Node { status: held.status, ..*wanted }))))
-            }
-            (Action::UpdateNodeStatus(wanted), Subject::Node(name, _)) => {
-                let held = self.nodes.get(name.as_str()).ok_or(Failure::Gone)?.clone();
-                check(&held, &*wanted)?;
-                let ready = wanted.condition("Ready").map(|ready| ready.status.to_string());
-                self.note(format!("{} {name}", ready.unwrap_or_default()));
-                Ok(Answer::Node(Box::new(self.store_node(Node { status: wanted.status, ..held }))))
-            }
-            (Action::UpdatePodStatus(wanted), Subject::Pod(key, _)) => {
-                let held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
-                check(&held, &*wanted)?;
-                self.note(format!("mark {}", key.name));
-                Ok(Answer::Pod(Box::new(self.store_pod(Pod { status: wanted.status, ..held }))))
-            }
-            (Action::EndPod { mark, grace_period_seconds }, Subject::Pod(key, uid)) => {
-                let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
-                if held.meta.uid != Some(*uid) {
-                    return Err(Failure::Gone);
-                }
-                if self.sure_of_itself {
-                    let rooms = self.rooms();
-                    assert!(!rooms.zones.is_disrupted(), "{} leaves while every zone is lost", key.name);
-                    assert!(rooms.hold.until <= self.now().mono, "{} leaves during a hold", key.name);
-                    assert!(self.heard, "{} leaves while the store is not heard", key.name);
-                }
-                self.note(format!("evict {}", key.name));
-                held.meta.deletion_timestamp = Some(self.now().wall);
-                held.meta.deletion_grace_period_seconds =
-                    grace_period_seconds.or(held.spec.termination_grace_period_seconds);
-                held.status.conditions.push(PodCondition {
-                    kind: "DisruptionTarget".to_owned(),
-                    status: ConditionStatus::True,
-                    reason: mark.map(|mark| mark.reason).unwrap_or_default(),
-                    message: String::new(),
-                    last_probe_time: None,
-                    last_transition_time: None,
-                });
-                Ok(Answer::Pod(Box::new(self.store_pod(held))))
-            }
-            (Action::BindPod { node }, Subject::Pod(key, _)) => {
-                let mut held = self.pods.get(key).ok_or(Failure::Gone)?.clone();
-                held.spec.node_name = Some(node);
-                Ok(Answer::Pod(Box::new(self.store_pod(held))))
-            }
-            (action, subject) => panic!("nobody on this stage asks for {action:?} of {subject:?}"),
-        }
-    }
-
-    fn store_node(&mut self, mut node: Node) -> Node {
-        self.version += 1;
-        node.meta.resource_version = self.version;
-        self.nodes.insert(node.meta.name.to_string(), node.clone());
-        if self.heard {
-            let now = self.now();
-            self.core.observe(News::Node(applied(node.clone())), now);
-        }
-        node
-    }
-
-    fn store_pod(&mut self, mut pod: Pod) -> Pod {
-        self.version += 1;
-        pod.meta.resource_version = self.version;
-        self.pods.insert(Key::of(&pod), pod.clone());
-        if self.heard {
-            let now = self.now();
-            self.core.observe(News::Pod(applied(pod.clone())), now);
-        }
-        pod
-    }
-
     fn note(&mut self, text: String) {
         self.history.push((self.millis, text));
-    }
-
-    fn note_taints(&mut self, before: &Node, after: &Node) {
-        let taints = |node: &Node| -> Vec<String> {
-            node.spec.taints.iter().map(|taint| short(&taint.to_string())).collect()
-        };
-        let (old, new) = (taints(before), taints(after));
-        let name = before.meta.name.clone();
-        for taint in new.iter().filter(|taint| !old.contains(taint)) {
-            self.note(format!("+{taint} {name}"));
-        }
-        for taint in old.iter().filter(|taint| !new.contains(taint)) {
-            self.note(format!("-{taint} {name}"));
-        }
     }
 
     /// The seconds at which something was done whose description begins like this, and what follows in it.
@@ -579,12 +477,6 @@ fn short(taint: &str) -> String {
         .replace("PreferNoSchedule", "PNS")
         .replace("NoSchedule", "NS")
         .replace("NoExecute", "NE")
-}
-
-fn check<R: Record>(held: &R, wanted: &R) -> Result<(), Failure> {
-    let same = held.meta().uid == wanted.meta().uid
-        && held.meta().resource_version == wanted.meta().resource_version;
-    same.then_some(()).ok_or(Failure::Conflict)
 }
 
 fn applied<R>(record: R) -> Event<R> {

@@ -118,3 +118,15 @@ fn a_failed_write_of_taints_is_tried_again() {
     stage.run_until(2.0);
     assert_eq!(stage.taints("a"), "unschedulable:NS");
 }
+
+#[test]
+fn s173_a_taint_that_was_taken_off_by_hand_returns_at_once() {
+    let mut stage = three();
+    stage.run_until(12.0).agent("a", |agent| agent.ready = False);
+    stage.post("a", False);
+    stage.run_until(14.0);
+    assert_eq!(stage.taints("a"), "not-ready:NS");
+    stage.edit_node("a", |node| node.spec.taints.clear());
+    assert_eq!(stage.taints("a"), "not-ready:NS");
+    assert_eq!(stage.when("+not-ready:NS"), [(12.0, "a".to_owned()), (14.0, "a".to_owned())]);
+}
