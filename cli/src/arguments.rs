@@ -27,8 +27,10 @@ pub(crate) enum Command {
     Delete(delete::Flags),
     Label(label::Flags),
     Taint(taint::Flags),
-    Cordon(cordon::CordonFlags),
-    Uncordon(cordon::UncordonFlags),
+    /// Keeps new pods away from nodes
+    Cordon(cordon::Flags),
+    /// Lets new pods on to nodes again; ends a drain that is under way
+    Uncordon(cordon::Flags),
     Drain(drain::Flags),
     Explain(explain::Flags),
     Fleet(fleet::Flags),

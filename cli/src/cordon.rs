@@ -10,26 +10,9 @@ use crate::failure::{Failure, Failures};
 use crate::targets::{SelectionFlags, keys, strip_kind};
 use crate::terminal::Terminal;
 
-/// Keeps new pods away from nodes
+/// Which nodes, and why.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct CordonFlags {
-    /// Names of nodes
-    #[arg(value_name = "NODE")]
-    names: Vec<String>,
-
-    #[command(flatten)]
-    selection: SelectionFlags,
-
-    #[command(flatten)]
-    reason: ReasonFlags,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-/// Lets new pods on to nodes again; ends a drain that is under way
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct UncordonFlags {
+pub(crate) struct Flags {
     /// Names of nodes
     #[arg(value_name = "NODE")]
     names: Vec<String>,
@@ -66,7 +49,7 @@ impl ReasonFlags {
     }
 }
 
-pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
+pub(crate) async fn cordon(flags: Flags) -> Result<(), Failure> {
     let connection = flags.connection.settle()?;
     let controller = connection.controller()?;
     let reason = flags.reason.text("cordon");
@@ -81,7 +64,7 @@ pub(crate) async fn cordon(flags: CordonFlags) -> Result<(), Failure> {
     failures.finish()
 }
 
-pub(crate) async fn uncordon(flags: UncordonFlags) -> Result<(), Failure> {
+pub(crate) async fn uncordon(flags: Flags) -> Result<(), Failure> {
     let connection = flags.connection.settle()?;
     let controller = connection.controller()?;
     let reason = flags.reason.text("uncordon");

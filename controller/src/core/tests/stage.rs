@@ -107,18 +107,8 @@ impl Stage {
 
     /// The controller hears the store and leads.
     pub(super) fn start(&mut self) -> &mut Stage {
-        let now = self.now();
-        for record in self.nodes.values().cloned().collect::<Vec<_>>() {
-            self.core.observe(News::Node(applied(record)), now);
-        }
-        for record in self.pods.values().cloned().collect::<Vec<_>>() {
-            self.core.observe(News::Pod(applied(record)), now);
-        }
-        for (name, renewed) in self.leases.clone() {
-            self.core.observe(News::Lease(applied(lease(&name, renewed))), now);
-        }
-        self.synced();
-        self.core.observe(News::Leading(true), now);
+        self.tell_all();
+        self.core.observe(News::Leading(true), self.now());
         self.act();
         self
     }
@@ -145,17 +135,7 @@ impl Stage {
 
     /// The store is heard again, with all that was missed.
     pub(super) fn find_the_store(&mut self) {
-        let now = self.now();
-        for record in self.nodes.values().cloned().collect::<Vec<_>>() {
-            self.core.observe(News::Node(applied(record)), now);
-        }
-        for record in self.pods.values().cloned().collect::<Vec<_>>() {
-            self.core.observe(News::Pod(applied(record)), now);
-        }
-        for (name, renewed) in self.leases.clone() {
-            self.core.observe(News::Lease(applied(lease(&name, renewed))), now);
-        }
-        self.synced();
+        self.tell_all();
         self.act();
     }
 
@@ -176,9 +156,19 @@ impl Stage {
         self.find_the_store();
     }
 
-    fn synced(&mut self) {
+    /// The store tells all that it has, and that it is all.
+    fn tell_all(&mut self) {
         self.heard = true;
         let (now, revision) = (self.now(), self.version);
+        for record in self.nodes.values().cloned() {
+            self.core.observe(News::Node(applied(record)), now);
+        }
+        for record in self.pods.values().cloned() {
+            self.core.observe(News::Pod(applied(record)), now);
+        }
+        for (name, renewed) in &self.leases {
+            self.core.observe(News::Lease(applied(lease(name, *renewed))), now);
+        }
         self.core.observe(News::Node(Event::Synced { revision }), now);
         self.core.observe(News::Pod(Event::Synced { revision }), now);
         self.core.observe(News::Lease(Event::Synced { revision }), now);
