@@ -64,6 +64,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Renewals that a decision takes in.
 const BATCH: usize = 100;
 const ZONES: usize = 10;
+/// A second in each zone: everybody who waits is given up before the next batch.
+const TOKENS: f64 = 1_000_000.0;
 /// One node in so many falls silent.
 const SILENT: usize = 100;
 
@@ -188,11 +190,12 @@ fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
     let (mut expiries, mut expiring) = (0, Duration::ZERO);
     for _ in 0..intervals(5) {
         let beats = fleet.next_beats(is_silent);
-        renewals += beats.len();
+        let count = beats.len();
         others.have_their_turn(caches);
         let (began, plan) = (cpu_time(), fleet.renew(beats));
         if plan.proposals.is_empty() && plan.notes.is_empty() {
             renewing += cpu_time() - began;
+            renewals += count;
         } else {
             expiries += fleet.settle(plan);
             expiring += cpu_time() - began;
@@ -233,8 +236,7 @@ struct Fleet {
 
 impl Fleet {
     fn new(nodes: usize) -> Fleet {
-        // Fast enough for everybody who expires to be given up at the next pass: what follows is the same for all.
-        let policy = Policy { hold: Duration::ZERO, eviction_rate: 1000.0, ..Policy::default() };
+        let policy = Policy { hold: Duration::ZERO, eviction_rate: TOKENS, ..Policy::default() };
         let step = INTERVAL * BATCH as u32 / nodes as u32;
         let order = shuffled(nodes);
         let mut fleet =
@@ -293,15 +295,19 @@ impl Fleet {
         self.elapsed = self.step * u32::try_from(self.steps - 1).expect("few steps") + self.step / 2;
     }
 
-    /// Does what was decided and all that follows from it; says how many turned Unknown.
+    /// Does what was decided and all that follows from it, token by token; says how many turned Unknown.
     fn settle(&mut self, plan: Plan) -> usize {
-        let (now, mut expired) = (self.now(), 0);
+        let mut expired = 0;
         let mut pending: VecDeque<Proposal> = plan.proposals.into();
         while let Some(proposal) = pending.pop_front() {
             expired += usize::from(matches!(proposal.action, Action::UpdateNodeStatus(_)));
             let outcome = self.perform(proposal);
-            self.core.observe(News::Outcome(outcome), now);
-            pending.extend(self.core.decide(now).proposals);
+            self.core.observe(News::Outcome(outcome), self.now());
+            pending.extend(self.core.decide(self.now()).proposals);
+            if pending.is_empty() {
+                self.elapsed += Duration::from_secs_f64(1.0 / TOKENS);
+                pending.extend(self.core.decide(self.now()).proposals);
+            }
         }
         expired
     }

@@ -31,8 +31,8 @@ pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
     let tally = world.tally();
     let (state, reason) = stance(core, now);
     let rooms = core.rooms();
-    let zones = rooms.map(|rooms| &rooms.zones);
-    let reports = zones.into_iter().flat_map(|zones| zones.reports().map(move |report| (zones, report)));
+    let reports =
+        rooms.into_iter().flat_map(|rooms| rooms.zones.reports().map(move |report| (rooms, report)));
     pb::Fleet {
         state: state.to_owned(),
         reason,
@@ -49,7 +49,7 @@ pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
         cidr_failure: rooms.and_then(|rooms| rooms.cidrs.as_ref()?.failure()).unwrap_or_default(),
         drains: rooms.map_or_else(Vec::new, |rooms| drains(core, rooms, now)),
         cloud: rooms.and_then(|rooms| rooms.cloud.as_ref()).map(|cloud| brake(cloud, now)),
-        zones: reports.map(|(zones, report)| zone(zones, &report, core.policy(), now)).collect(),
+        zones: reports.map(|(rooms, report)| zone(rooms, &report, core.policy(), now)).collect(),
         ..pb::Fleet::default()
     }
 }
@@ -163,7 +163,8 @@ pub(crate) fn hold_reason(rooms: &Rooms, nodes: usize, now: Now) -> String {
     )
 }
 
-fn zone(zones: &Zones, report: &ZoneReport, policy: &Policy, now: Now) -> pb::FleetZone {
+fn zone(rooms: &Rooms, report: &ZoneReport, policy: &Policy, now: Now) -> pb::FleetZone {
+    let zones = &rooms.zones;
     let healthy = report.nodes - report.unhealthy;
     pb::FleetZone {
         name: report.key.to_string(),
@@ -177,7 +178,7 @@ fn zone(zones: &Zones, report: &ZoneReport, policy: &Policy, now: Now) -> pb::Fl
         queue: zones.queue(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
         queue_length: count(report.queue_length),
         evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
-        next_taint_at: report.next_token.and_then(|at| stamp(now, at.max(now.mono))),
+        next_taint_at: report.next_token.and_then(|at| stamp(now, at.max(rooms.hold.until).max(now.mono))),
         reason: zone_reason(report, zones.is_disrupted(), policy),
     }
 }

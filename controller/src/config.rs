@@ -60,7 +60,7 @@ pub struct Flags {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Health and evictions")]
 pub struct HealthFlags {
-    /// Between two assessments of the zones
+    /// Between two assessments of the zones, at most
     #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", default_value = "5s", value_parser = parse_duration)]
     pub node_monitor_period: Duration,
 

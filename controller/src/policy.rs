@@ -7,7 +7,7 @@ use crate::{cidr, cloud, collection, placement};
 /// How long silence is borne, and how fast nodes may be given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Between two assessments of the zones.
+    /// Between two assessments of the zones, at most.
     pub monitor_period: Duration,
     /// How long a node may be silent.
     pub grace: Duration,

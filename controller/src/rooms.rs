@@ -43,7 +43,9 @@ pub struct Rooms {
     pub(crate) hold: Hold,
     /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
     catching_up_until: Mono,
-    /// When the zones are assessed next, whether or not anybody waits for it.
+    /// When the zones were assessed.
+    pub(crate) last_pass: Option<Mono>,
+    /// When they are assessed next, whether or not anybody waits for it.
     next_pass: Mono,
     /// What happened since the last decision, for people.
     events: Vec<muster_proto::event::Event>,
@@ -87,6 +89,7 @@ impl Rooms {
             records: Docket::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
             catching_up_until: now.mono,
+            last_pass: None,
             next_pass: now.mono,
             events: Vec::new(),
             notes: Vec::new(),
@@ -112,8 +115,10 @@ impl Rooms {
     /// The store is heard again, or we are awake again. That silence was not the nodes'.
     pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
         self.renew_graces(world, policy, now.mono);
-        self.hold = Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Interruption };
         self.catching_up_until = now.mono + CATCH_UP;
+        // What we missed counts from when we are told: a node whose last renewal that was falls silent a little later.
+        let until = if policy.hold.is_zero() { now.mono } else { self.catching_up_until + policy.hold };
+        self.hold = Hold { since: now.mono, until, cause: HoldCause::Interruption };
     }
 
     /// Everybody gets a new grace who is not marked as lost already.
@@ -316,7 +321,9 @@ impl Rooms {
     /// When the zones are assessed next.
     pub(crate) fn next_pass(&self) -> Mono {
         let token = self.zones.next_token().map(|at| at.max(self.hold.until));
-        token.map_or(self.next_pass, |at| at.min(self.next_pass))
+        // Who may leave when the hold ends is judged by how the zones are then.
+        let hold_ends = (self.last_pass < Some(self.hold.until)).then_some(self.hold.until);
+        token.into_iter().chain(hold_ends).fold(self.next_pass, Mono::min)
     }
 
     fn assess(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
@@ -328,6 +335,7 @@ impl Rooms {
             let missed = (now.mono - self.next_pass).as_nanos() / policy.monitor_period.as_nanos().max(1);
             self.next_pass += times(policy.monitor_period, missed + 1);
         }
+        self.last_pass = Some(now.mono);
         let held = now.mono < self.hold.until;
         if self.zones.pass(policy, now.mono, held, &mut plan.notes) == Turn::Left {
             self.renew_graces(world, policy, now.mono);

@@ -356,18 +356,33 @@ impl Zones {
         self.zones.get(key).into_iter().flat_map(|zone| zone.queue.iter().map(|(_, name)| name))
     }
 
+    /// How many of a zone join the queue at the next pass and stand before that place in it.
+    fn candidates_before(&self, zone: &ZoneKey, place: Option<&(Mono, Name)>) -> usize {
+        let stands_before = |name: &&Name| {
+            let member = self.nodes.get(*name).filter(|member| member.zone == *zone);
+            let since = member.and_then(|member| member.ill_since);
+            since.zip(place).is_some_and(|(since, place)| (since, *name) < (place.0, &place.1))
+        };
+        self.candidates.iter().filter(stands_before).count()
+    }
+
     /// Where a node stands.
     pub fn place_of(&self, name: &Name) -> Option<Place> {
         let member = self.nodes.get(name)?;
         let zone = self.zones.get(&member.zone).expect("a member's zone exists");
-        let position = member.ill_since.and_then(|since| {
-            let entry = (since, name.clone());
-            zone.queue.contains(&entry).then(|| zone.queue.range(..=entry).count())
-        });
+        let entry = member.ill_since.map(|since| (since, name.clone()));
+        let position = entry
+            .as_ref()
+            .and_then(|entry| zone.queue.contains(entry).then(|| zone.queue.range(..=entry.clone()).count()));
+        let ahead = match position {
+            Some(position) => position - 1,
+            None => zone.queue.len() + self.candidates_before(&member.zone, entry.as_ref()),
+        };
         Some(Place {
             zone: report(&member.zone, zone),
             counted: member.counted,
             position,
+            ahead,
             lines_up_next: self.candidates.contains(name),
             granted: self.granted.contains(name),
             strip: member.strip,
@@ -382,6 +397,8 @@ pub struct Place {
     pub counted: bool,
     /// From 1; `None` when it does not wait.
     pub position: Option<usize>,
+    /// How many are given up before it, if it waits or is to wait.
+    pub ahead: usize,
     /// It joins the queue at the next pass.
     pub lines_up_next: bool,
     /// It was given up and its record does not say so yet.

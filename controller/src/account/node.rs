@@ -50,7 +50,7 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
     let taint = view.taint();
     account.summary = view.summary(silence, &taint);
     account.silence = silence.map(|silence| heard(silence, now));
-    account.zone = Some(zone(&rooms.zones, &view.place.zone, core.policy(), now));
+    account.zone = Some(zone(rooms, &view.place.zone, core.policy(), now));
     account.excluded = !view.place.counted;
     account.queue_position = view.place.position.map_or(0, count);
     account.pods = core.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
@@ -263,11 +263,10 @@ impl View<'_> {
     /// When the node can be tainted if nothing changes; `None` if never.
     fn earliest_taint(&self) -> Option<Mono> {
         let zone = &self.place.zone;
-        let ahead = self.place.position.map_or(zone.queue_length, |position| position - 1);
         let token = zone.next_token?;
-        let wait = zone.interval.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+        let wait = zone.interval.saturating_mul(u32::try_from(self.place.ahead).unwrap_or(u32::MAX));
         // Whoever is not in the queue joins it at the next pass.
-        Some((token.max(self.rooms.hold.until) + wait).max(self.rooms.next_pass()))
+        Some(token.max(self.rooms.hold.until).max(self.rooms.next_pass()) + wait)
     }
 
     /// When a pod has to leave, and what decides that.

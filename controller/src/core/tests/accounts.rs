@@ -94,6 +94,21 @@ fn a_queue_is_told_to_the_moment_whatever_the_rate() {
 }
 
 #[test]
+fn those_who_are_to_join_the_queue_know_their_place_in_it() {
+    let mut stage = five(0);
+    stage.run_until(11.0);
+    for name in ["n3", "n1"] {
+        stage.kill(name);
+        stage.post(name, Unknown);
+        stage.run_until(12.0);
+    }
+    let said = ["n3", "n1"].map(|name| told(&explain(&stage, name), "Taint"));
+    assert_eq!(said, [("Waiting".to_owned(), Some(15.0)), ("Waiting".to_owned(), Some(25.0))]);
+    stage.run_until(30.0);
+    assert_eq!(stage.given_up(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as was said");
+}
+
+#[test]
 fn a_zone_that_is_paused_says_why() {
     let mut stage = five(3);
     stage.run_until(20.0);
@@ -150,6 +165,7 @@ fn a_hold_counts_down_and_says_who_was_heard() {
     let hold = told_fleet.hold.unwrap();
     assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
     assert_eq!(told_fleet.state, "Holding");
+    assert_eq!(told_fleet.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
     assert!(hold.reason.contains("2 of 3 nodes were heard so far"), "{}", hold.reason);
     let account = explain(&stage, "a");
     assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), Some(50.0)));

@@ -200,6 +200,47 @@ fn evictions_that_fall_due_after_an_interruption_wait_for_the_fleet_to_be_heard(
 }
 
 #[test]
+fn a_hold_outlasts_those_who_fell_silent_while_nobody_was_heard() {
+    let mut stage = Stage::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
+    for name in ["a", "b"] {
+        stage.dead(name, "");
+    }
+    for name in ["c", "d", "e"] {
+        stage.living(name, "");
+    }
+    stage.start().run_until(55.0).lose_the_store();
+    for name in ["c", "d", "e"] {
+        stage.kill(name);
+    }
+    stage.run_until(90.0).find_the_store();
+    // What was missed is told a little after the store is heard again.
+    stage.run_until(90.5);
+    for name in ["c", "d", "e"] {
+        stage.renew(name);
+    }
+    stage.run_until(200.0);
+    assert_eq!(stage.given_up(), [(50.0, "a".to_owned())], "nobody else, since the whole fleet is silent");
+}
+
+#[test]
+fn who_may_leave_when_a_hold_ends_is_judged_by_the_zones_of_that_moment() {
+    let mut stage = Stage::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
+    stage.dead("a", "");
+    stage.living("b", "");
+    stage.living("c", "");
+    stage.put_pod(pod("p").on("a").tolerates(for_unreachable(60)));
+    stage.start().run_until(80.0).lose_the_store();
+    stage.kill("b");
+    stage.kill("c");
+    stage.run_until(92.0).find_the_store();
+    // Their graces end at 142 s, after the pass of 140 s; the hold ends at 143 s.
+    stage.run_until(142.5);
+    assert_eq!((stage.ready("b"), stage.ready("c")), (Unknown, Unknown));
+    stage.run_until(200.0);
+    assert!(!stage.is_leaving("p"), "the whole fleet is silent");
+}
+
+#[test]
 fn a_standby_does_nothing() {
     let mut stage = three(scenario_policy());
     let now = stage.now();

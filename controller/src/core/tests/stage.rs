@@ -11,6 +11,7 @@ use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::clock::Mono;
 use muster_store_client::{Event, Key};
 
 use crate::core::{Core, News};
@@ -335,9 +336,9 @@ impl Stage {
     /// Decides and performs until there is nothing more to do; says when to look again.
     pub(super) fn act(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
-            let is_pass_due = self.is_pass_due();
+            let last_pass = self.last_pass();
             let plan = self.core.decide(self.now());
-            if is_pass_due && !self.is_pass_due() {
+            if self.last_pass() != last_pass {
                 self.note_pass();
             }
             let again = self.core.decide(self.now());
@@ -368,9 +369,8 @@ impl Stage {
         panic!("it never settles: {:?}", self.history.iter().rev().take(5).collect::<Vec<_>>());
     }
 
-    /// Whether the zones are assessed in the next decision.
-    fn is_pass_due(&self) -> bool {
-        self.core.rooms().is_some_and(|rooms| rooms.next_pass() <= self.now().mono)
+    fn last_pass(&self) -> Option<Mono> {
+        self.core.rooms().and_then(|rooms| rooms.last_pass)
     }
 
     fn note_pass(&mut self) {

@@ -216,6 +216,19 @@ fn a_rate_that_does_not_fit_the_period_is_kept_all_the_same() {
 }
 
 #[test]
+fn each_zone_keeps_its_own_rate() {
+    let policy = Policy { eviction_rate: 0.4, secondary_eviction_rate: 0.16, ..scenario_policy() };
+    let mut stage = fleet_under(policy, &[("fast", 30, 9), ("slow", 60, 40)]);
+    stage.run_until(13.0);
+    let of = |zone: &str| -> Vec<f64> {
+        let given_up = stage.given_up().into_iter();
+        given_up.filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| at).collect()
+    };
+    assert_eq!(of("fast"), [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]);
+    assert_eq!(of("slow"), [0.0, 6.25, 12.5]);
+}
+
+#[test]
 fn whoever_waits_is_given_up_when_the_hold_ends() {
     let policy = Policy { hold: Duration::from_secs(7), ..scenario_policy() };
     let mut stage = fleet_under(policy, &[("z", 30, 2)]);
