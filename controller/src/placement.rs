@@ -148,10 +148,15 @@ impl Placement {
         let pod = change.either();
         let held = match new {
             Some(pod) if seeks_node(pod) => {
-                // Most news of a pod that waits are our own words about why.
-                let is_known = self.waiting.get(&Key::of(pod), uid(&pod.meta)).is_some();
-                if !is_known || old.is_none_or(|old| old.spec != pod.spec) {
-                    self.line_up(pod, now);
+                let key = Key::of(pod);
+                match self.waiting.get(&key, uid(&pod.meta)) {
+                    // Most news of a pod that waits are our own words about why, but not always the last ones.
+                    Some(entry) if old.is_some_and(|old| old.spec == pod.spec) => {
+                        if let Stage::Lined { line, tell_at: None } = entry.stage {
+                            self.queue.set_untold(line, entry.place(&key));
+                        }
+                    }
+                    _ => self.line_up(pod, now),
                 }
                 None
             }
