@@ -120,13 +120,13 @@ impl SledEngine {
         std::fs::create_dir_all(directory).map_err(unusable)?;
         let tag = format::check_or_create(directory)?;
         let lost = || OpenError::Lost(directory.to_owned());
-        let journal_is_due = tag.used && !tag.outdated;
-        if tag.used && !disk::log_of(directory).exists() || journal_is_due && !journal_of(directory).exists()
-        {
+        let has_log = disk::log_of(directory).exists();
+        let lacks_journal = !tag.outdated && !journal_of(directory).exists();
+        if tag.used && (!has_log || lacks_journal) {
             return Err(lost());
         }
-        if disk::log_of(directory).exists() {
-            disk::forget_cached(&disk::log_of(directory)).map_err(unusable)?;
+        if has_log {
+            disk::forget_cached_log(directory).map_err(unusable)?;
         }
         let db = open_db(directory, cache_bytes)?;
         let journal = Journal::open(directory).map_err(unusable)?;
@@ -337,7 +337,7 @@ impl Engine for SledEngine {
         let old = db.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
         let unusable = |e: io::Error| EngineError::Failed(e.to_string());
-        disk::forget_cached(&disk::log_of(&self.directory)).map_err(unusable)?;
+        disk::forget_cached_log(&self.directory).map_err(unusable)?;
         let anew = reopen_db(&self.directory, self.cache_bytes);
         let anew = anew.map_err(|e| EngineError::Failed(e.to_string()))?;
         // What was found is acknowledged from now on.

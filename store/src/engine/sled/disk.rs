@@ -23,12 +23,17 @@ pub(super) fn log_of(directory: &Path) -> PathBuf {
     directory.join(LOG)
 }
 
-/// Makes sure that a log is read from the disk: the kernel counts pages whose write failed
-/// as written, and keeps them.
-pub(super) fn forget_cached(log: &Path) -> io::Result<()> {
-    let file = File::open(log)?;
-    file.sync_data()?;
-    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+/// Lets what is synced of a file be read from the disk: the kernel counts pages whose write
+/// failed as written, and keeps them.
+pub(super) fn forget_cached(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+/// The same for the log of a data directory, before sled opens it.
+pub(super) fn forget_cached_log(directory: &Path) -> io::Result<()> {
+    let log = File::open(log_of(directory))?;
+    log.sync_data()?;
+    forget_cached(&log)
 }
 
 /// Where written bytes become durable; tests put a disk of their own here.

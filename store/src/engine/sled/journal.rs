@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
+use super::disk::forget_cached;
 use super::window::Change;
 
 const FILE: &str = "journal";
@@ -88,8 +89,7 @@ impl Journal {
     /// The transactions since the journal began anew. If the last one was cut short, it
     /// was never synced, and did not happen. If another one is missing, it is damaged.
     pub(super) fn read(&self) -> io::Result<Vec<Page>> {
-        // The kernel counts what it failed to write as written: ask the disk.
-        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
+        forget_cached(&self.file)?;
         let mut written = vec![0; self.file.metadata()?.len() as usize];
         self.file.read_exact_at(&mut written, 0)?;
         Ok(decode(&written))
