@@ -154,6 +154,8 @@ async fn s073_a_store_that_is_frozen_does_not_hold_up_a_kill() {
     fs::write(&gate, "").unwrap();
     eventually(PATIENCE, "the other has ended", || async { (!runs(other)).then_some(()) }).await;
     eventually(PATIENCE, "it is killed", || async { (!runs(stubborn)).then_some(()) }).await;
+    // A line of the log can come later than what it tells of.
+    agent.wait_logged("how=\"KILL\"");
     let log = agent.log();
     let (before, _) = log.split_once("how=\"KILL\"").expect("a KILL is logged");
     assert!(!before.contains("could not be done yet"), "it waited for a call to fail:\n{log}");
