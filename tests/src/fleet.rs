@@ -148,17 +148,19 @@ impl Fleet {
     }
 }
 
+/// Whoever is replaced was killed: its lease has to run out, which must not take long here. Nor may it be so short that
+/// a store that is slow for a moment ends a term.
+pub const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=8s",
+    "--leader-elect-renew-deadline=6s",
+    "--leader-elect-retry-period=200ms",
+];
+
 fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
-    // Whoever is replaced was killed: its lease has to run out, which must not take long here.
-    let lease = [
-        "--leader-elect-lease-duration=2s",
-        "--leader-elect-renew-deadline=1500ms",
-        "--leader-elect-retry-period=200ms",
-    ];
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let is_usual = |usual: &&str| flags.iter().all(|flag| name(flag) != name(usual));
     let all: Vec<&str> =
-        SHORT.into_iter().chain(lease).filter(is_usual).chain(flags.iter().copied()).collect();
+        SHORT.into_iter().chain(LEASE).filter(is_usual).chain(flags.iter().copied()).collect();
     ControllerProcess::start(&store.url(), &all)
 }
 

@@ -29,7 +29,7 @@ pub mod tools;
 pub mod wire;
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_rpc::clock::SystemClock;
 
@@ -39,7 +39,7 @@ pub use refusal::Refusal;
 pub use wire::{Deletion, Follow, Page, Query, Seen, Wire};
 
 /// Whatever takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a condition that is not met yet is left alone before it is looked at again.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -86,18 +86,32 @@ where
 ///
 /// # Panics
 /// When it once does not.
-pub async fn stays<F>(time: Duration, what: &str, mut look: impl FnMut() -> F)
+#[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
+pub async fn stays<F>(time: Duration, what: &str, look: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
-    let looking = async {
-        loop {
-            assert!(look().await, "no longer so: {what}");
-            tokio::time::sleep(GLANCE * 4).await;
+    stays_until(Instant::now() + time, what, look).await;
+}
+
+/// Looks again and again up to that moment, and finds that something holds. A look that ends later tells nothing: on a
+/// busy machine it may be of another time.
+///
+/// # Panics
+/// When it once does not.
+#[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
+pub async fn stays_until<F>(end: Instant, what: &str, mut look: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    loop {
+        let held = look().await;
+        if Instant::now() >= end {
+            return;
         }
-    };
-    // It never ends by itself: the time is over, or it has panicked.
-    let _: Result<(), _> = tokio::time::timeout(time, looking).await;
+        assert!(held, "no longer so: {what}");
+        tokio::time::sleep(GLANCE * 4).await;
+    }
 }
 
 /// Now, in seconds since 1970, by the clock that the store in this process has too.

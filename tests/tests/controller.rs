@@ -1,6 +1,7 @@
 //! The controller with a real store and real agents, in a tenth of the usual time.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 #[path = "controller/addresses.rs"]
 mod addresses;

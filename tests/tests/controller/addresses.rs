@@ -56,7 +56,12 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
     )
     .unwrap();
     let cloud = muster_tests::cloud_process::CloudProcess::start(&inventory);
-    let flags = [format!("--cloud-provider={}", cloud.url()), "--cloud-delete-confirmations=2".to_owned()];
+    let flags = [
+        format!("--cloud-provider={}", cloud.url()),
+        "--cloud-delete-confirmations=2".to_owned(),
+        // The node that is well has no agent: it must not fall silent before the cloud was asked.
+        "--node-monitor-grace-period=10m".to_owned(),
+    ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let fleet = Fleet::start(&flags);
     fleet.paper_node("kept", "", "Unknown").await;

@@ -36,7 +36,10 @@ async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
         .await;
     pod_where(&fleet.api, "default/p", "nobody vouches for it", |pod| pod_ready(pod) == "False").await;
     assert_eq!(events(&fleet.api, "a", "NodeNotReady").await.len(), 1);
-    assert_eq!(fleet.state_of("a", "Taint").await, "Done");
+    eventually(PATIENCE, "the controller knows that its taint is on record", || async {
+        (fleet.state_of("a", "Taint").await == "Done").then_some(())
+    })
+    .await;
 
     thaw(&agent);
     fleet.node_where("a", "it is Ready", is_ready).await;

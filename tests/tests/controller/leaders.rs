@@ -2,7 +2,7 @@ use muster_proto::pb;
 use muster_proto::pb::fleet_service_client::FleetServiceClient;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::eventually;
-use muster_tests::fleet::{Fleet, SHORT, taints};
+use muster_tests::fleet::{Fleet, LEASE, SHORT, taints};
 use muster_tests::process::{PATIENCE, channel};
 
 async fn fleet_of(controller: &ControllerProcess) -> pb::Fleet {
@@ -15,12 +15,7 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     let mut fleet = Fleet::start(&[]);
     let _agent = fleet.agent("a", "").await;
     let leader = fleet.fleet().await.controller;
-    let lease = [
-        "--leader-elect-lease-duration=2s",
-        "--leader-elect-renew-deadline=1500ms",
-        "--leader-elect-retry-period=200ms",
-    ];
-    let flags: Vec<&str> = SHORT.into_iter().chain(lease).collect();
+    let flags: Vec<&str> = SHORT.into_iter().chain(LEASE).collect();
     let standby = ControllerProcess::start(&fleet.store.url(), &flags);
     let waits = eventually(PATIENCE, "the standby knows who leads", || async {
         Some(fleet_of(&standby).await).filter(|told| told.leader == leader)

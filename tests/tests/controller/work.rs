@@ -1,11 +1,11 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_proto::pb;
 use muster_tests::agent_process::pod_where;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{Fleet, sleeper};
 use muster_tests::process::PATIENCE;
-use muster_tests::{Follow, Seen, eventually, stays};
+use muster_tests::{Follow, Seen, eventually, stays_until};
 
 fn scheduled(pod: &pb::Pod) -> Option<&pb::PodCondition> {
     pod.status.as_ref()?.conditions.iter().find(|held| held.r#type == "PodScheduled")
@@ -39,10 +39,12 @@ async fn s159_pods_of_a_machine_that_was_taken_off_the_roll_are_collected() {
         fleet.api.create(sleeper(name, "a", 600)).await.unwrap();
     }
     let mut told = fleet.api.watch::<pb::Pod>(Follow::default()).await.unwrap();
+    let asked = Instant::now();
     fleet.api.delete::<pb::Node>("a").await.unwrap();
     let pods = || async { fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records.len() };
     // The quarantine is 4 s from when the controller hears of it.
-    stays(Duration::from_millis(3_900), "its pods are kept", || async { pods().await == 2 }).await;
+    let end = asked + Duration::from_secs(4);
+    stays_until(end, "its pods are kept", || async { pods().await == 2 }).await;
     eventually(PATIENCE, "its pods are gone", || async { (pods().await == 0).then_some(()) }).await;
 
     let (mut failed, mut gone) = (0, 0);

@@ -1,7 +1,10 @@
+use std::time::Instant;
+
 use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fleet::{A_WHILE, Fleet, SHORT, taints};
-use muster_tests::stays;
+use muster_tests::process::PATIENCE;
+use muster_tests::{eventually, stays, stays_until};
 
 fn given_up(nodes: &[pb::Node]) -> usize {
     nodes.iter().filter(|node| taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))).count()
@@ -24,10 +27,13 @@ async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
         })
         .await;
     stays(A_WHILE, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
-    let account = fleet.explain("z1").await;
-    let taint = account.explanations.iter().find(|told| told.action == "Taint").unwrap();
+    // A controller that stood still for a moment tells of that for a while.
+    let taint = eventually(PATIENCE, "it says why", || async {
+        let mut told = fleet.explain("z1").await.explanations.into_iter();
+        told.find(|told| told.action == "Taint" && told.reason.starts_with("3 of 5 nodes are not Ready"))
+    });
+    let taint = taint.await;
     assert_eq!((taint.state.as_str(), taint.earliest), ("Paused", None));
-    assert!(taint.reason.starts_with("3 of 5 nodes are not Ready"), "{}", taint.reason);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,8 +117,8 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
         taint.reason
     );
     assert!(taint.earliest.is_some(), "it says until when");
-    let hold = fleet.fleet().await.hold.unwrap();
-    assert_eq!((hold.heard, hold.nodes), (2, 4));
+    let both = |fleet: &pb::Fleet| fleet.hold.as_ref().map(|hold| (hold.heard, hold.nodes)) == Some((2, 4));
+    fleet.fleet_where("it hears those that live", both).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,12 +127,15 @@ async fn nobody_is_given_up_for_a_whole_grace_unless_told_otherwise() {
     let _lives = fleet.agent("b1", "b").await;
     let flags: Vec<&str> = SHORT.into_iter().filter(|flag| !flag.starts_with("--eviction-hold")).collect();
     fleet.controller = ControllerProcess::start(&fleet.store.url(), &flags);
-    let holds = fleet.fleet_where("it holds back", |fleet| fleet.hold.is_some()).await;
+    let (asked, hold) = eventually(PATIENCE, "it holds back", || async {
+        let asked = Instant::now();
+        Some((asked, fleet.fleet().await.hold?))
+    })
+    .await;
     fleet.paper_node("a1", "a", "False").await;
-    let hold = holds.hold.unwrap();
     assert!(hold.reason.contains("before the fleet was heard for 6.0 s"), "{}", hold.reason);
     let remaining = std::time::Duration::try_from(hold.remaining.unwrap()).unwrap();
-    let just_before = remaining.saturating_sub(std::time::Duration::from_millis(300));
-    stays(just_before, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    let nobody = || async { given_up(&nodes(&fleet).await) == 0 };
+    stays_until(asked + remaining, "nobody is given up", nobody).await;
     fleet.node_where("a1", "it is given up", |node| taints(node).len() == 2).await;
 }
