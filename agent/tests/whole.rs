@@ -28,6 +28,12 @@ struct Fleet {
     files: tempfile::TempDir,
 }
 
+/// A request for some memory.
+fn little() -> pb::ResourceRequirements {
+    let requests = [("memory".to_owned(), "1Mi".to_owned())].into();
+    pb::ResourceRequirements { requests, ..Default::default() }
+}
+
 impl Fleet {
     async fn start(flags: &[&str]) -> Fleet {
         let files = tempfile::tempdir().unwrap();
@@ -48,14 +54,17 @@ impl Fleet {
         Fleet { agent, client, _store: store, files }
     }
 
-    /// A pod of one container that asks for some memory. It outlasts the test, and not for long should it be left behind.
+    /// A pod of one container. It outlasts the test, and not for long should it be left behind.
     async fn run(&self, name: &str) {
-        let requests = [("memory".to_owned(), "1Mi".to_owned())].into();
-        let resources = pb::ResourceRequirements { requests, ..Default::default() };
-        self.run_with(name, resources, &["sleep", "60"]).await;
+        self.run_with(name, little(), &["sleep", "60"]).await;
     }
 
     async fn run_with(&self, name: &str, resources: pb::ResourceRequirements, command: &[&str]) -> Pod {
+        self.bind(name, resources, command).await;
+        self.pod_that(name, |pod| pod.status.phase == PodPhase::Running).await
+    }
+
+    async fn bind(&self, name: &str, resources: pb::ResourceRequirements, command: &[&str]) {
         let container = pb::Container {
             name: "main".to_owned(),
             image: "none".to_owned(),
@@ -69,7 +78,6 @@ impl Fleet {
             pb::Metadata { name: name.to_owned(), namespace: "default".to_owned(), ..Default::default() };
         let pod = pb::Pod { metadata: Some(metadata), spec: Some(spec), status: None };
         self.client.create(Pod::try_from(pod).unwrap()).await.unwrap();
-        self.pod_that(name, |pod| pod.status.phase == PodPhase::Running).await
     }
 
     async fn pod_that(&self, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
@@ -162,7 +170,8 @@ async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
     // More than any machine has; soft, since a hard one would be kept from pods.
     let soft = ["--eviction-soft=memory.available<900Ti", "--eviction-soft-grace-period=memory.available=1s"];
     let fleet = Fleet::start(&soft).await;
-    fleet.run("a").await;
+    // It may be ended before anybody has seen it run.
+    fleet.bind("a", little(), &["sleep", "60"]).await;
     let status = fleet.pod_that("a", Pod::is_finished).await.status;
     assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Evicted"));
     let told = async {
@@ -231,6 +240,6 @@ async fn s060_a_runtime_that_lost_its_folder_makes_the_node_not_ready() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(11), told).await.unwrap();
+        tokio::time::timeout(PATIENCE, told).await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_proto::pb;
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE};
+use muster_tests::process::{Launch, PATIENCE, StoreProcess};
 use muster_tests::{Api, Wire, eventually, stays};
 use rustix::process::Signal;
 
@@ -31,6 +31,13 @@ async fn is_running(api: &Api, path: &str) -> pb::Pod {
     pod_where(api, path, "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await
 }
 
+/// An agent of the node `n1` that may have so many pods. Its lease is long enough that a machine that is only busy does
+/// not let it run out.
+fn namesake(home: &Home, store: &StoreProcess, max_pods: &str) -> AgentProcess {
+    let launch = home.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
+    launch.flag("max-pods", max_pods).start()
+}
+
 fn times_said(agent: &AgentProcess, text: &str) -> usize {
     agent.log().matches(text).count()
 }
@@ -40,33 +47,33 @@ async fn a_live_namesake_is_refused_with_a_reason_and_takes_over_when_the_first_
     let directory = tempfile::tempdir().unwrap();
     let store = Launch::on(directory.path()).start();
     let (api, homes) = (store.api(), [Home::new(), Home::new()]);
-    let first = homes[0].agent("n1", &store.url()).flag("max-pods", "11").start();
+    let first = namesake(&homes[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
     let pid = first.process_of("a").await;
     is_running(&api, "default/a").await;
     let before = node_where(&api, "n1", "it is the first's", |node| capacity_of_pods(node) == "11").await;
 
-    let second = homes[1].agent("n1", &store.url()).flag("max-pods", "22").start();
+    let second = namesake(&homes[1], &store, "22");
     second.wait_logged(REFUSED);
     let log = second.log();
     assert!(log.contains("ERROR"), "{log}");
     for part in ["held by another agent", "stop it and wait", "give one of them another name"] {
         assert!(log.contains(part), "{part:?} is not among what it said:\n{log}");
     }
+    eventually(PATIENCE, "it says so when it is asked, too", || async {
+        second.beliefs().await.store.contains("held by another agent").then_some(())
+    })
+    .await;
     let nobody_is_disturbed = || async {
         let node = api.get::<pb::Node>("n1").await.unwrap();
         let beliefs = second.beliefs().await;
         let workloads = second.workloads().await;
         let is_idle = workloads.iter().all(|workload| workload.pids.is_empty());
-        node.version() == before.version()
-            && beliefs.acknowledged_status.is_none()
-            && beliefs.store.contains("held by another agent")
-            && is_idle
-            && runs(pid)
+        node.version() == before.version() && beliefs.acknowledged_status.is_none() && is_idle && runs(pid)
     };
     // Longer than the first's lease, so that it is not its first renewal only that counts.
-    stays(Duration::from_secs(6), "the first has the node to itself", nobody_is_disturbed).await;
+    stays(Duration::from_secs(17), "the first has the node to itself", nobody_is_disturbed).await;
     // A pod that comes meanwhile is the first's, too, and so is the end of one.
     api.create(sleeper("b")).await.unwrap();
     first.process_of("b").await;
@@ -94,14 +101,14 @@ async fn an_agent_that_lost_its_node_while_it_was_frozen_keeps_what_runs_and_say
     let directory = tempfile::tempdir().unwrap();
     let store = Launch::on(directory.path()).start();
     let (api, homes) = (store.api(), [Home::new(), Home::new()]);
-    let first = homes[0].agent("n1", &store.url()).flag("max-pods", "11").start();
+    let first = namesake(&homes[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
     let pid = first.process_of("a").await;
     is_running(&api, "default/a").await;
 
     first.signal(Signal::STOP);
-    let second = homes[1].agent("n1", &store.url()).flag("max-pods", "22").start();
+    let second = namesake(&homes[1], &store, "22");
     let its = |node: &pb::Node| capacity_of_pods(node) == "22";
     node_where(&api, "n1", "it is the second's", its).await;
     second.process_of("a").await;

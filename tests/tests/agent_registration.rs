@@ -48,10 +48,7 @@ async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     let (api, home) = (store.api(), Home::new());
     let launch = home.agent("n1", &store.url());
     let agent = launch.flag("node-labels", "a=b").flag("register-with-taints", "k=v:NoSchedule").start();
-    let node = eventually(Duration::from_secs(2), "the node is registered", || async {
-        api.get::<pb::Node>("n1").await.ok()
-    })
-    .await;
+    let node = node_where(&api, "n1", "it is ready", is_ready).await;
 
     let label = labels(&node);
     assert_eq!(label("a").as_deref(), Some("b"));
@@ -189,10 +186,9 @@ async fn s042_an_agent_that_started_first_registers_when_the_store_comes() {
 
     let store = Launch::on(directory.path()).at(port).start();
     let api = store.api();
-    let node = eventually(Duration::from_secs(8), "the node is registered", || async {
-        api.get::<pb::Node>("n1").await.ok()
-    })
-    .await;
+    let node =
+        eventually(PATIENCE, "the node is registered", || async { api.get::<pb::Node>("n1").await.ok() })
+            .await;
     assert_eq!(node.name(), "n1");
     lease_where(&api, "n1", "it exists", |_| true).await;
 }

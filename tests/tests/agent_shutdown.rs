@@ -160,7 +160,7 @@ async fn s069_a_shutdown_begun_by_call_ends_all_pods_in_order_and_leaves_the_age
         assert_eq!(reason(&ended), "Terminated");
     }
     assert!(agent.runs());
-    assert!(!is_ready(&world.api.get::<pb::Node>("n1").await.unwrap()));
+    node_where(&world.api, "n1", "it is not ready", |node| !is_ready(node)).await;
     // It is still there to hear that the machine stays up.
     cancel(&agent).await.unwrap();
     node_where(&world.api, "n1", "it is ready again", is_ready).await;

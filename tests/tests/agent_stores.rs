@@ -72,7 +72,7 @@ async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
     let first = Proxy::before(([127, 0, 0, 1], port).into()).await;
     let second = Proxy::before(([127, 0, 0, 1], port).into()).await;
     let stores = format!("{},{}", first.url(), second.url());
-    let agent = home.agent("n1", &stores).flag("node-lease-duration-seconds", "12").start();
+    let agent = home.agent("n1", &stores).flag("node-lease-duration-seconds", "20").start();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
     assert!(first.made() > 0 && second.made() == 0, "the first is preferred");
     let before = lease_where(&api, "n1", "it exists", |_| true).await;
@@ -84,7 +84,7 @@ async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
     };
     let after = lease_where(&api, "n1", "it is renewed by the second", next).await;
     let (from, to) = (renewed_at(&before).unwrap(), renewed_at(&after).unwrap());
-    assert!(to.0 - from.0 < 12, "from {from:?} to {to:?} the lease had run out");
+    assert!(to.0 - from.0 < 20, "from {from:?} to {to:?} the lease had run out");
     // What is written is heard, too.
     api.update(node.at(0).without_label("kubernetes.io/os")).await.unwrap();
     node_where(&api, "n1", "its label is back", |node| has_label(node, "kubernetes.io/os")).await;

@@ -63,16 +63,29 @@ fn surveyor(machine: &Arc<Fake>, settings: Settings) -> Surveyor {
     Surveyor::new(Arc::clone(machine) as _, settings, System::default(), PathBuf::from("/"))
 }
 
+/// Looks until nobody is late: a machine that runs other tests too may be, for a moment.
+async fn look_in_time(surveyor: &Surveyor) -> Survey {
+    let looking = async {
+        loop {
+            let survey = surveyor.look().await;
+            if !survey.problems.iter().any(|problem| problem.contains("last")) {
+                return survey;
+            }
+        }
+    };
+    timeout(Duration::from_secs(60), looking).await.expect("who answers is heard")
+}
+
 #[tokio::test]
 async fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
     let (machine, mut settings) = (Arc::new(Fake::default()), settings());
-    let found = surveyor(&machine, settings.clone()).look().await;
+    let found = look_in_time(&surveyor(&machine, settings.clone())).await;
     assert_eq!(found.observed.hardware.map(|hardware| hardware.cores), Some(2));
     assert_eq!((found.observed.storage_bytes, found.observed.lookup.len()), (None, 1));
     assert_eq!(found.problems, ["the filesystem of pods: entity not found"]);
 
     settings.node.ips = NodeIps::One(IpAddr::from([10, 0, 0, 5]));
-    surveyor(&machine, settings).look().await;
+    look_in_time(&surveyor(&machine, settings)).await;
     assert_eq!(machine.lookups.load(Ordering::Relaxed), 1, "an address that is given is not looked up");
 }
 
@@ -80,7 +93,7 @@ async fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
 async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts() {
     let machine = Arc::new(Fake::default());
     let surveyor = surveyor(&machine, settings());
-    let said = surveyor.look().await.observed.lookup;
+    let said = look_in_time(&surveyor).await.observed.lookup;
     assert_eq!(said.len(), 1);
 
     machine.send_resolver(true);
@@ -92,7 +105,5 @@ async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts()
     }
     assert_eq!(machine.lookups.load(Ordering::Relaxed), 2, "it is asked no second time before it answers");
     machine.send_resolver(false);
-    let answered =
-        async { while surveyor.look().await.problems.iter().any(|problem| problem.contains("resolver")) {} };
-    timeout(Duration::from_secs(60), answered).await.expect("it is heard when it answers");
+    look_in_time(&surveyor).await;
 }
