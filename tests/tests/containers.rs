@@ -141,8 +141,11 @@ impl Fleet {
     }
 
     /// What the store answers, if it does.
+    /// The answer, or nothing where there is no such record.
     fn try_call(&self, call: &str, data: &Value) -> Option<Value> {
         let output = self.grpcurl("store", 7400, call, data).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || complaint.contains("Code: NotFound"), "{call}: {complaint}");
         serde_json::from_slice(&output.stdout).ok()
     }
 

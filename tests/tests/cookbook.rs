@@ -78,7 +78,7 @@ fn run(recipes: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
-    shell.args(["120", "bash", "-c", &script]).stdin(Stdio::null()).envs(variables.iter().copied());
+    shell.args(["600", "bash", "-c", &script]).stdin(Stdio::null()).envs(variables.iter().copied());
     shell.env("PATH", format!("{}:{path}", own_tools().display()));
     let ended = shell.status().unwrap();
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();

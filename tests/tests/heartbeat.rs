@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-use std::time::Duration;
-
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
 use muster_tests::api::Heart;
@@ -373,12 +371,15 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         api.watch::<pb::Lease>(Follow { version: api.head().await, ..Default::default() }).await.unwrap();
 
     api.delete::<pb::Node>("a").await.unwrap();
-    let second = Duration::from_secs(1);
-    eventually(second, "the lease goes", || async { api.get::<pb::Lease>("kube-node-lease/a").await.err() })
-        .await;
-    eventually(second, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
-        .await;
-    eventually(second, "the lease goes that spells its owner in capitals", || async {
+    eventually(PATIENCE, "the lease goes", || async {
+        api.get::<pb::Lease>("kube-node-lease/a").await.err()
+    })
+    .await;
+    eventually(PATIENCE, "the mirror pod goes", || async {
+        api.get::<pb::Pod>("default/mirror").await.err()
+    })
+    .await;
+    eventually(PATIENCE, "the lease goes that spells its owner in capitals", || async {
         api.get::<pb::Lease>("kube-node-lease/loud").await.err()
     })
     .await;
@@ -392,7 +393,7 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
     let b = api.create(node("b")).await.unwrap();
     api.create(lease("b").owned_by("Node", "b", b.uid())).await.unwrap();
     api.create(lease("stale").owned_by("Node", "b", a.uid())).await.unwrap();
-    eventually(second, "the orphan goes", || async {
+    eventually(PATIENCE, "the orphan goes", || async {
         api.get::<pb::Lease>("kube-node-lease/stale").await.err()
     })
     .await;

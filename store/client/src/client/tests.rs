@@ -3,7 +3,7 @@ use crate::fake::{Answer, Asked, Fake};
 use crate::fixtures::node;
 use muster_proto::node::Node;
 use muster_rpc::ERROR_DOMAIN;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tonic::Code;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -11,10 +11,12 @@ fn key(name: &str) -> Key {
     Key::node(name.parse().unwrap())
 }
 
-/// An address where nobody listens.
-async fn dead_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+/// An address where nobody listens, and that nobody else is given while the socket is there.
+fn dead_url() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    (socket, url)
 }
 
 fn url(fake: &Fake) -> String {
@@ -123,7 +125,8 @@ async fn a_record_that_cannot_be_read_spoils_no_list() {
 #[tokio::test]
 async fn a_dead_store_is_passed_over_and_not_tried_again() {
     let mut fake = Fake::start([Answer::node(node("a", 7)), Answer::node(node("a", 8))]).await;
-    let client = client_of([dead_url().await, dead_url().await, url(&fake)]);
+    let ((_one, one), (_other, other)) = (dead_url(), dead_url());
+    let client = client_of([one, other, url(&fake)]);
     assert_eq!(client.create(node("a", 0)).await.unwrap(), node("a", 7));
     assert_eq!(client.ring.in_order().next().unwrap().0, 2, "it stays with the one that answered");
     assert_eq!(client.get::<Node>(&key("a")).await.unwrap(), node("a", 8));
@@ -132,7 +135,8 @@ async fn a_dead_store_is_passed_over_and_not_tried_again() {
 
 #[tokio::test]
 async fn no_store_at_all_is_unavailable_and_worth_a_retry() {
-    let client = client_of([dead_url().await, dead_url().await]);
+    let ((_one, one), (_other, other)) = (dead_url(), dead_url());
+    let client = client_of([one, other]);
     let error = client.get::<Node>(&key("a")).await.unwrap_err();
     assert!(matches!(error, ClientError::Unavailable(_)) && error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("refused"), "{error}");

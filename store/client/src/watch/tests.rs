@@ -231,7 +231,7 @@ async fn a_connection_that_fell_silent_is_noticed_and_replaced() {
     let endpoints = StoreEndpoints {
         keepalive_interval: Duration::from_millis(100),
         // Long enough that a busy machine does not look like a dead one.
-        keepalive_timeout: Duration::from_millis(500),
+        keepalive_timeout: Duration::from_secs(3),
         ..StoreEndpoints::new([road.address.to_string()])
     };
     let mut watch = StoreClient::connect(endpoints).unwrap().watch::<Node>(eager());
