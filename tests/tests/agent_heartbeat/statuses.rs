@@ -1,0 +1,170 @@
+use std::time::Duration;
+
+use muster_proto::pb;
+use muster_tests::agent_process::gate::Gate;
+use muster_tests::agent_process::{Home, condition, events, is_ready, lease_where, node_where};
+use muster_tests::fixtures::*;
+use muster_tests::process::PATIENCE;
+use muster_tests::{Follow, Wire, eventually, stays, within};
+
+use super::{World, doubt, renewed_since, settled};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
+    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let store = world.store();
+    let api = store.api();
+    let launch = world.home.agent("n1", &store.url()).without("node-status-report-frequency");
+    let agent = launch.start();
+    let node = settled(&api, &agent).await;
+    let follow = Follow { version: node.version(), ..Follow::default() };
+    let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
+    let heartbeat = |node: &pb::Node| {
+        let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
+        (at.seconds, at.nanos)
+    };
+    let mut last = node;
+    for _ in 0..3 {
+        let next = within(PATIENCE, "the next post", watch.next()).await.record;
+        assert!(heartbeat(&next) > heartbeat(&last));
+        let still = |node: &pb::Node| {
+            let mut status = node.status.clone().unwrap();
+            status.conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
+            status
+        };
+        assert_eq!(still(&next), still(&last), "only the time of the heartbeat changed");
+        last = next;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s045_an_unchanged_status_is_posted_after_half_to_one_and_a_half_intervals_then_after_each() {
+    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let store = world.store();
+    let api = store.api();
+    // A post whose answer is late is made again: so it may be 3 s late.
+    let launch = world.home.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
+    let launch = launch.flag("node-status-update-frequency", "3s").flag("node-lease-duration-seconds", "40");
+    let agent = launch.start();
+    let node = settled(&api, &agent).await;
+    let follow = Follow { version: node.version(), ..Follow::default() };
+    let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
+    let heartbeat = |node: &pb::Node| {
+        let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
+        Duration::new(at.seconds as u64, at.nanos as u32)
+    };
+    let (mut last, mut pauses) = (node, Vec::new());
+    for _ in 0..3 {
+        let next = within(PATIENCE, "the next post", watch.next()).await.record;
+        pauses.push(heartbeat(&next) - heartbeat(&last));
+        last = next;
+    }
+    // When the status was computed is not quite when it was posted.
+    let slack = Duration::from_millis(500);
+    assert!(pauses[0] + slack >= Duration::from_secs(3), "{pauses:?}");
+    assert!(pauses[1..].iter().all(|pause| *pause + slack >= Duration::from_secs(6)), "{pauses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s047_an_address_block_is_answered_with_one_post() {
+    let (_world, store, agent) = World::unhurried().await;
+    let api = store.api();
+    let node = settled(&api, &agent).await;
+    let assigned = api.update(node.at(0).pod_cidrs(&["10.1.2.0/24"])).await.unwrap();
+    let posted = node_where(&api, "n1", "a post follows", |node| node.version() > assigned.version()).await;
+    assert_eq!(posted.spec, assigned.spec);
+    // Two more turns.
+    stays(Duration::from_secs(11), "it is one post", || async {
+        api.get::<pb::Node>("n1").await.unwrap().version() == posted.version()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s048_a_ready_that_somebody_wrote_over_is_restored_with_a_new_transition() {
+    let (_world, store, _agent) = World::new().await;
+    let api = store.api();
+    let doubted = doubt(&api).await;
+    let node = node_where(&api, "n1", "it is ready again", is_ready).await;
+    let transition =
+        |node: &pb::Node| condition(node, "Ready").unwrap().last_transition_time.unwrap().seconds;
+    assert!(transition(&node) > transition(&doubted));
+    assert_eq!(condition(&node, "Ready").unwrap().reason, "KubeletReady");
+    let others = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+    for kind in others {
+        let times = [&doubted, &node].map(|node| condition(node, kind).unwrap().last_transition_time);
+        assert_eq!(times[0], times[1], "{kind} did not change");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_is_tried_five_times_and_what_it_was_to_tell_is_not_lost() {
+    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let store = world.store();
+    let (api, gate) = (store.api(), Gate::before(&store.url()).await);
+    let agent = world.home.agent("n1", gate.url()).start();
+    let node = settled(&api, &agent).await;
+    // Two rounds fail whole: five attempts each.
+    gate.refuse_statuses(10);
+    api.update(node.at(0).cordoned().without_label("kubernetes.io/os")).await.unwrap();
+    eventually(PATIENCE, "the cordon is told", || async {
+        (!events(&api, "n1", "NodeNotSchedulable").await.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(gate.statuses_to_refuse(), 0, "told with the first status that was taken");
+    let told = events(&api, "n1", "NodeNotSchedulable").await;
+    assert_eq!((told.len(), told[0].count), (1, 1), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_an_administrator_creates_again_is_taken_up() {
+    let (_world, store, agent) = World::new().await;
+    let api = store.api();
+    let old = api.delete::<pb::Node>("n1").await.unwrap();
+    let new = api.create(node("n1").label("by", "hand")).await.unwrap();
+    assert_ne!(new.uid(), old.uid());
+    node_where(&api, "n1", "it is ready", is_ready).await;
+    let owned = |lease: &pb::Lease| {
+        lease.metadata.as_ref().unwrap().owner_references.iter().any(|owner| owner.uid == new.uid())
+    };
+    let lease = lease_where(&api, "n1", "it is the new node's", owned).await;
+    renewed_since(&api, &lease).await;
+    assert_eq!(agent.beliefs().await.node_uid, new.uid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s081_a_reboot_is_told_once() {
+    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let store = world.store();
+    let api = store.api();
+    let before = node("n1").status(|status| {
+        status.node_info.get_or_insert_default().boot_id = "11111111-2222-3333-4444-555555555555".to_owned();
+    });
+    let created = api.create(before.clone()).await.unwrap();
+    api.update_status(pb::Node { status: before.status, ..created }).await.unwrap();
+    let agent = world.home.agent("n1", &store.url()).start();
+    settled(&api, &agent).await;
+    let told = || async { events(&api, "n1", "Rebooted").await };
+    eventually(PATIENCE, "it is told", || async { (!told().await.is_empty()).then_some(()) }).await;
+    stays(Duration::from_secs(3), "it is told once", || async {
+        let told = told().await;
+        told.len() == 1 && told[0].count <= 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s083_a_cordon_and_its_end_are_told() {
+    let (_world, store, _agent) = World::new().await;
+    let api = store.api();
+    let node = api.get::<pb::Node>("n1").await.unwrap();
+    api.update(node.at(0).cordoned()).await.unwrap();
+    let told = |reason: &'static str| {
+        let api = &api;
+        async move { (!events(api, "n1", reason).await.is_empty()).then_some(()) }
+    };
+    eventually(PATIENCE, "the cordon is told", || told("NodeNotSchedulable")).await;
+    let node = api.get::<pb::Node>("n1").await.unwrap();
+    api.update(node.at(0).spec(|spec| spec.unschedulable = false)).await.unwrap();
+    eventually(PATIENCE, "its end is told", || told("NodeSchedulable")).await;
+}
