@@ -38,8 +38,9 @@ pub use cluster::TestStore;
 pub use refusal::Refusal;
 pub use wire::{Deletion, Follow, Page, Query, Seen, Wire};
 
-/// Whatever takes longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Whatever takes longer than this has failed. It is less than the 30 s after which store and agent look after
+/// everything anyhow: what they were to be woken for does not pass for done because of that.
+pub const PATIENCE: Duration = Duration::from_secs(25);
 
 /// How long a condition that is not met yet is left alone before it is looked at again.
 const GLANCE: Duration = Duration::from_millis(5);

@@ -31,10 +31,10 @@ impl World {
         World::with(&[]).await
     }
 
-    /// With an agent that waits 5 s for an answer, and so takes no store for lost that is only slow, and that renews
-    /// its lease every 5 s.
+    /// With an agent that waits 5 s for an answer, and so takes no store for lost that is slow for a moment, and that
+    /// renews its lease every 10 s.
     async fn unhurried() -> (World, StoreProcess, AgentProcess) {
-        World::with(&[("node-status-update-frequency", "5s"), ("node-lease-duration-seconds", "20")]).await
+        World::with(&[("node-status-update-frequency", "5s"), ("node-lease-duration-seconds", "40")]).await
     }
 
     async fn with(flags: &[(&str, &str)]) -> (World, StoreProcess, AgentProcess) {

@@ -8,7 +8,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::{Home, events, is_ready, lease_where, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
 use muster_tests::process::{Launch, StoreProcess, free_port};
-use muster_tests::{Api, PATIENCE, TestStore, Wire, eventually, stays};
+use muster_tests::{Api, Follow, PATIENCE, Seen, TestStore, Wire, eventually, stays};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::Code;
@@ -47,8 +47,10 @@ async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     let (_directory, store) = store();
     let (api, home) = (store.api(), Home::new());
     let launch = home.agent("n1", &store.url());
+    let mut watch = api.watch::<pb::Node>(Follow::default()).await.unwrap();
     let agent = launch.flag("node-labels", "a=b").flag("register-with-taints", "k=v:NoSchedule").start();
-    let node = node_where(&api, "n1", "it is ready", is_ready).await;
+    let Seen { kind, record: node } = watch.next().await;
+    assert_eq!(kind, "ADDED");
 
     let label = labels(&node);
     assert_eq!(label("a").as_deref(), Some("b"));
@@ -60,6 +62,8 @@ async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     let taints = taints(&node);
     assert!(taints.contains(&"k=v:NoSchedule".to_owned()), "{taints:?}");
     assert!(taints.contains(&"node.kubernetes.io/not-ready=:NoSchedule".to_owned()), "{taints:?}");
+    // A machine that is slow to answer is registered first and described later.
+    let node = node_where(&api, "n1", "it is ready", is_ready).await;
     let status = node.status.as_ref().unwrap();
     for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
         assert!(status.capacity.contains_key(resource), "{resource} in {:?}", status.capacity);

@@ -1,7 +1,6 @@
 //! Starts, of containers and of agents: what they hold up, and what they leave alone.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
-#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,7 +117,7 @@ async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
     let pid = agent.process_of("a").await;
     outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
     eventually(PATIENCE, "its hook runs", || async { mark.exists().then_some(()) }).await;
-    // It is waited for less long than the hook takes.
+    // Its end is waited for less long than the 300 s of the hook.
     assert!(agent.stop().success());
     assert!(runs(pid), "what runs goes on running");
 }

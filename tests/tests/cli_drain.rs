@@ -89,7 +89,7 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     assert!(runs(web) && runs(logs) && runs(alone), "a plan does nothing");
 
     // The budget holds it up until it gives way.
-    let stuck = drain(&[&willing[..], &["--timeout=3s"]].concat());
+    let stuck = drain(&[&willing[..], &["--timeout=10s"]].concat());
     assert!(!stuck.status.success(), "{}", said(&stuck));
     assert!(runs(web) && runs(logs), "the budget was kept");
     eventually(PATIENCE, "what nobody kept is gone", || async { (!runs(alone)).then_some(()) }).await;

@@ -140,7 +140,6 @@ impl Fleet {
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// What the store answers, if it does.
     /// The answer, or nothing where there is no such record.
     fn try_call(&self, call: &str, data: &Value) -> Option<Value> {
         let output = self.grpcurl("store", 7400, call, data).output().unwrap();

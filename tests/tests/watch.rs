@@ -249,10 +249,11 @@ async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    api.create(pod("p")).await.unwrap();
-    let asked = Follow { seconds: 1, bookmarks: true, ..from(a.version()) };
+    let asked = Follow { seconds: 5, bookmarks: true, ..from(a.version()) };
     let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
     let mut plain = api.watch::<pb::Node>(Follow { bookmarks: false, ..asked }).await.unwrap();
+    // It wakes nobody who watches nodes.
+    api.create(pod("p")).await.unwrap();
     assert_eq!(watch.told(1).await, [format!("BOOKMARK  {}", api.head().await)]);
     assert_eq!(watch.end().await, None);
     assert_eq!(plain.end().await, None);
@@ -271,7 +272,8 @@ async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
         refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE").says("ResourceVersionTooLarge");
         assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)));
         let waited = clock.mono() - started;
-        assert!(waited >= Duration::from_millis(2_500), "{version_match}: answered after {waited:?}");
+        let patience = Duration::from_millis(2_500)..Duration::from_secs(20);
+        assert!(patience.contains(&waited), "{version_match}: answered after {waited:?}");
     }
     let refusal = api.refused(api.watch::<pb::Node>(from(future))).await;
     refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");

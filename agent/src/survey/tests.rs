@@ -71,6 +71,8 @@ async fn look_in_time(surveyor: &Surveyor) -> Survey {
             if !survey.problems.iter().any(|problem| problem.contains("last")) {
                 return survey;
             }
+            // A question that is open is not waited for.
+            tokio::task::yield_now().await;
         }
     };
     timeout(Duration::from_secs(60), looking).await.expect("who answers is heard")
@@ -84,9 +86,10 @@ async fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
     assert_eq!((found.observed.storage_bytes, found.observed.lookup.len()), (None, 1));
     assert_eq!(found.problems, ["the filesystem of pods: entity not found"]);
 
+    let asked = machine.lookups.load(Ordering::Relaxed);
     settings.node.ips = NodeIps::One(IpAddr::from([10, 0, 0, 5]));
     look_in_time(&surveyor(&machine, settings)).await;
-    assert_eq!(machine.lookups.load(Ordering::Relaxed), 1, "an address that is given is not looked up");
+    assert_eq!(machine.lookups.load(Ordering::Relaxed), asked, "an address that is given is not looked up");
 }
 
 #[tokio::test]
@@ -96,6 +99,7 @@ async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts()
     let said = look_in_time(&surveyor).await.observed.lookup;
     assert_eq!(said.len(), 1);
 
+    let asked = machine.lookups.load(Ordering::Relaxed);
     machine.send_resolver(true);
     for looks in 1..=3 {
         let late = surveyor.look().await;
@@ -103,7 +107,8 @@ async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts()
         assert!(late.observed.hardware.is_some(), "the machine itself answers");
         assert!(late.problems.iter().any(|problem| problem.contains("resolver")), "{:?}", late.problems);
     }
-    assert_eq!(machine.lookups.load(Ordering::Relaxed), 2, "it is asked no second time before it answers");
+    let since = machine.lookups.load(Ordering::Relaxed) - asked;
+    assert_eq!(since, 1, "it is asked no second time before it answers");
     machine.send_resolver(false);
     look_in_time(&surveyor).await;
 }

@@ -22,18 +22,18 @@ async fn s044_an_agent_with_nothing_to_say_renews_its_lease_and_posts_no_status(
         })
         .await
         .unwrap();
-    // A lease of 20 s is renewed every 5 s, or a tenth sooner where the store wishes it so.
+    // A lease of 40 s is renewed every 10 s, or a tenth sooner where the store wishes it so.
     let mut times = Vec::new();
-    while times.len() < 4 {
+    while times.len() < 3 {
         times.push(renewed_at(&follow.next().await.record).unwrap());
     }
     let pauses: Vec<i64> = times.windows(2).map(|pair| micros(pair[1]) - micros(pair[0])).collect();
-    assert!(pauses.iter().sum::<i64>() >= 3 * 4_000_000, "more often than asked: {pauses:?}");
-    assert!(pauses.iter().all(|pause| (1..20_000_000).contains(pause)), "it ran out: {pauses:?}");
+    assert!(pauses.iter().sum::<i64>() >= 2 * 8_000_000, "more often than asked: {pauses:?}");
+    assert!(pauses.iter().all(|pause| (1..40_000_000).contains(pause)), "it ran out: {pauses:?}");
     let after = api.get::<pb::Node>("n1").await.unwrap();
     assert_eq!(after.version(), node.version(), "the status was posted: {after:?}");
     let lease = lease(&api).await.spec.unwrap();
-    assert_eq!((lease.holder_identity.as_str(), lease.lease_duration_seconds), ("n1", Some(20)));
+    assert_eq!((lease.holder_identity.as_str(), lease.lease_duration_seconds), ("n1", Some(40)));
     assert_ne!(lease.status_digest, 0, "renewals tell which status they stand for");
 }
 
@@ -54,7 +54,7 @@ async fn s050_a_deleted_lease_is_created_again_for_the_same_node() {
 async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
     let (_world, store, agent) = World::unhurried().await;
     let api = store.api();
-    for round in 0..3 {
+    for round in 0..2 {
         // An edit that the agent was quicker than is made again, as administrators do.
         let edited = eventually(PATIENCE, "the edit", || async {
             api.update(lease(&api).await.label("round", &round.to_string())).await.ok()
@@ -108,7 +108,7 @@ async fn s052_the_fifth_failure_is_left_to_the_next_round() {
     assert_eq!(refused, [true, true, true, true, true, false]);
     let pauses: Vec<Duration> = taken.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let within = pauses[..4].iter().sum::<Duration>();
-    assert!(pauses[4] >= Duration::from_secs(5), "the round takes 30 s: {pauses:?}");
+    assert!(pauses[4] >= Duration::from_secs(15), "the round takes 30 s: {pauses:?}");
     assert!(within < pauses[4], "five tries without a pause, then one: {pauses:?}");
     let renewed = |lease: &pb::Lease| lease.spec.as_ref().unwrap().status_digest != 0;
     lease_where(&store.api(), "n1", "it was renewed", renewed).await;

@@ -9,6 +9,12 @@ use muster_tests::{Follow, Wire, eventually, stays, within};
 
 use super::{World, doubt, renewed_since, settled};
 
+/// When a node's status was made.
+fn heartbeat(node: &pb::Node) -> Duration {
+    let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
+    Duration::new(at.seconds as u64, at.nanos as u32)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
     let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
@@ -19,14 +25,10 @@ async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
     let node = settled(&api, &agent).await;
     let follow = Follow { version: node.version(), ..Follow::default() };
     let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
-    let heartbeat = |node: &pb::Node| {
-        let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
-        (at.seconds, at.nanos)
-    };
-    let mut last = node;
+    let (mut last, mut pauses) = (node, Vec::new());
     for _ in 0..3 {
         let next = within(PATIENCE, "the next post", watch.next()).await.record;
-        assert!(heartbeat(&next) > heartbeat(&last));
+        pauses.push(heartbeat(&next) - heartbeat(&last));
         let still = |node: &pb::Node| {
             let mut status = node.status.clone().unwrap();
             status.conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
@@ -35,6 +37,9 @@ async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
         assert_eq!(still(&next), still(&last), "only the time of the heartbeat changed");
         last = next;
     }
+    assert!(pauses.iter().all(|pause| *pause > Duration::ZERO), "{pauses:?}");
+    // Each second was asked for. Not every pause is that short on a busy machine, and none is where nobody listened.
+    assert!(pauses.iter().any(|pause| *pause < Duration::from_secs(5)), "{pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,17 +47,13 @@ async fn s045_an_unchanged_status_is_posted_after_half_to_one_and_a_half_interva
     let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
     let store = world.store();
     let api = store.api();
-    // A post whose answer is late is made again: so it may be 3 s late.
+    // A post that is not answered within a turn is made again: a turn of 3 s gives a slow store the time.
     let launch = world.home.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
     let launch = launch.flag("node-status-update-frequency", "3s").flag("node-lease-duration-seconds", "40");
     let agent = launch.start();
     let node = settled(&api, &agent).await;
     let follow = Follow { version: node.version(), ..Follow::default() };
     let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
-    let heartbeat = |node: &pb::Node| {
-        let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
-        Duration::new(at.seconds as u64, at.nanos as u32)
-    };
     let (mut last, mut pauses) = (node, Vec::new());
     for _ in 0..3 {
         let next = within(PATIENCE, "the next post", watch.next()).await.record;
