@@ -16,7 +16,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, lease_where, node_where, renewed_at};
 use muster_tests::fixtures::*;
 use muster_tests::process::{Launch, PATIENCE, StoreProcess, free_port};
-use muster_tests::{Api, eventually};
+use muster_tests::{Api, Follow, Watch, eventually};
 use tempfile::TempDir;
 
 /// A store that can come back at the same place, and an agent whose node is ready and has a lease.
@@ -63,6 +63,12 @@ async fn settled(api: &Api, agent: &AgentProcess) -> pb::Node {
 
 async fn renewed_since(api: &Api, before: &pb::Lease) -> pb::Lease {
     lease_where(api, "n1", "it was renewed", |lease| renewed_at(lease) > renewed_at(before)).await
+}
+
+/// The renewals from now on.
+async fn renewals(api: &Api) -> Watch<pb::Lease> {
+    let follow = Follow { namespace: "kube-node-lease", version: api.head().await, ..Follow::default() };
+    api.watch(follow).await.unwrap()
 }
 
 /// A moment as a number.

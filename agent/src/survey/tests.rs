@@ -68,7 +68,7 @@ async fn look_in_time(surveyor: &Surveyor) -> Survey {
     let looking = async {
         loop {
             let survey = surveyor.look().await;
-            if !survey.problems.iter().any(|problem| problem.contains("last")) {
+            if !survey.problems.iter().any(|problem| problem.contains("still count")) {
                 return survey;
             }
             // A question that is open is not waited for.

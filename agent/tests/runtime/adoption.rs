@@ -89,7 +89,7 @@ fn agent_to_be_killed(folder: &Path) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the agent of another test"]
+#[ignore = "no test: the process that agent_to_be_killed starts for one"]
 async fn an_agent_that_waits_to_be_killed() {
     let Some(folder) = std::env::var_os(STATE) else { return };
     let folder = Path::new(&folder);

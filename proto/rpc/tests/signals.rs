@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The child of the tests below, which start this very file again. It says how far it has come and never ends itself.
 #[tokio::test]
-#[ignore = "it is the child that the other tests signal"]
+#[ignore = "no test: the process that the other tests start and signal"]
 async fn child() {
     let shutdown = Shutdown::on_signals().unwrap();
     println!("\nready");

@@ -5,11 +5,11 @@ use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_
 use muster_tests::fixtures::*;
 use muster_tests::process::{Launch, PATIENCE, free_port};
 use muster_tests::proxy::Proxy;
-use muster_tests::{Api, Follow, Wire, eventually, stays, within};
+use muster_tests::{Api, Wire, eventually, stays, within};
 use rustix::process::Signal;
 
 use super::cable::Cable;
-use super::{World, doubt, lease, micros, renewed_since, settled};
+use super::{World, doubt, lease, micros, renewals, renewed_since, settled};
 
 /// How long the store is out of reach: so many seconds, or `MUSTER_TEST_OUTAGE`, for who has the time.
 fn outage(seconds: u64) -> Duration {
@@ -17,20 +17,21 @@ fn outage(seconds: u64) -> Duration {
     Duration::from_secs(asked.map_or(seconds, |asked| asked.parse().expect("a number of seconds")))
 }
 
+/// A pod that ends, with 5, once there is a file `gate` in that home.
+fn until_told(home: &Home) -> pb::Pod {
+    let gate = home.file("gate").display().to_string();
+    pod("a").on("n1").spec(|spec| {
+        let body = format!("until test -e {gate}; do sleep 0.05; done; exit 5");
+        spec.containers[0].command = vec!["sh".to_owned(), "-c".to_owned(), body];
+        "Never".clone_into(&mut spec.restart_policy);
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_stops_and_comes_back_loses_no_change() {
     let (world, mut store, mut agent) = World::new().await;
     let api = store.api();
-    let pod = pod("a").on("n1").spec(|spec| {
-        let gate = world.home.file("gate").display().to_string();
-        spec.containers[0].command = vec![
-            "sh".to_owned(),
-            "-c".to_owned(),
-            format!("until test -e {gate}; do sleep 0.05; done; exit 5"),
-        ];
-        "Never".clone_into(&mut spec.restart_policy);
-    });
-    api.create(pod).await.unwrap();
+    api.create(until_told(&world.home)).await.unwrap();
     let pid = agent.process_of("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
@@ -72,13 +73,7 @@ async fn a_store_that_is_killed_and_started_again_is_found_again_each_time() {
 async fn a_store_that_freezes_and_thaws_loses_no_change() {
     let (world, store, agent) = World::new().await;
     let api = store.api();
-    let gate = world.home.file("gate").display().to_string();
-    let pod = pod("a").on("n1").spec(|spec| {
-        let body = format!("until test -e {gate}; do sleep 0.05; done; exit 5");
-        spec.containers[0].command = vec!["sh".to_owned(), "-c".to_owned(), body];
-        "Never".clone_into(&mut spec.restart_policy);
-    });
-    api.create(pod).await.unwrap();
+    api.create(until_told(&world.home)).await.unwrap();
     let pid = agent.process_of("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
@@ -146,14 +141,7 @@ async fn a_dead_connection_does_not_outlive_a_short_lease() {
     let launch = world.home.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "12");
     let agent = launch.flag("node-status-update-frequency", "30s").start();
     settled(&api, &agent).await;
-    let mut follow = api
-        .watch::<pb::Lease>(Follow {
-            namespace: "kube-node-lease",
-            version: api.head().await,
-            ..Follow::default()
-        })
-        .await
-        .unwrap();
+    let mut follow = renewals(&api).await;
     let mut last = renewed_at(&follow.next().await.record).unwrap();
     proxy.swallow();
     // Of these, one is the first over another connection.

@@ -5,23 +5,16 @@ use muster_tests::agent_process::gate::{Gate, Renewal};
 use muster_tests::agent_process::{AgentProcess, Home, lease_where, renewed_at};
 use muster_tests::fixtures::*;
 use muster_tests::process::{PATIENCE, StoreProcess};
-use muster_tests::{Follow, Wire, eventually};
+use muster_tests::{Wire, eventually};
 
-use super::{World, lease, micros, renewed_since, settled};
+use super::{World, lease, micros, renewals, renewed_since, settled};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s044_an_agent_with_nothing_to_say_renews_its_lease_and_posts_no_status() {
     let (_world, store, agent) = World::unhurried().await;
     let api = store.api();
     let node = settled(&api, &agent).await;
-    let mut follow = api
-        .watch::<pb::Lease>(Follow {
-            namespace: "kube-node-lease",
-            version: api.head().await,
-            ..Follow::default()
-        })
-        .await
-        .unwrap();
+    let mut follow = renewals(&api).await;
     // A lease of 40 s is renewed every 10 s, or a tenth sooner where the store wishes it so.
     let mut times = Vec::new();
     while times.len() < 3 {
@@ -66,14 +59,14 @@ async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
     assert!(!agent.log().contains("the heartbeat stream was lost"), "{}", agent.log());
 }
 
-/// A store behind a gate that already has its orders, and an agent that goes through it with a lease of so many
-/// seconds.
-async fn behind_a_gate(lease: &str, orders: impl FnOnce(&Gate)) -> (World, StoreProcess, Gate, AgentProcess) {
+/// A store behind a gate that lets the first renewals fail, and an agent that goes through it. Its rounds take half a
+/// minute, so that one cannot be taken for the next.
+async fn behind_a_gate(failures: usize) -> (World, StoreProcess, Gate, AgentProcess) {
     let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
     let store = world.store();
     let gate = Gate::before(&store.url()).await;
-    orders(&gate);
-    let launch = world.home.agent("n1", gate.url()).flag("node-lease-duration-seconds", lease);
+    gate.refuse_renewals(failures);
+    let launch = world.home.agent("n1", gate.url()).flag("node-lease-duration-seconds", "120");
     // An answer may take as long as a turn of the status: the gate's refusals are to be the only failures.
     let agent = launch.flag("node-status-update-frequency", "20s").start();
     (world, store, gate, agent)
@@ -90,8 +83,7 @@ async fn taken(gate: &Gate) -> Vec<Renewal> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
-    // A round of half a minute, so that the next one cannot be meant.
-    let (_world, store, gate, _agent) = behind_a_gate("120", |gate| gate.refuse_renewals(4)).await;
+    let (_world, store, gate, _agent) = behind_a_gate(4).await;
     let taken = taken(&gate).await;
     let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_refused).collect();
     assert_eq!(refused, [true, true, true, true, false]);
@@ -102,7 +94,7 @@ async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s052_the_fifth_failure_is_left_to_the_next_round() {
-    let (_world, store, gate, _agent) = behind_a_gate("120", |gate| gate.refuse_renewals(5)).await;
+    let (_world, store, gate, _agent) = behind_a_gate(5).await;
     let taken = taken(&gate).await;
     let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_refused).collect();
     assert_eq!(refused, [true, true, true, true, true, false]);
