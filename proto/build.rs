@@ -1,18 +1,11 @@
-//! Schema to Rust, without a protoc: protox compiles the files, prost and tonic
-//! generate from the descriptor set, and the same set feeds reflection.
+//! Schema to Rust, without a protoc: protox compiles the files, prost generates the messages from the descriptor set, and
+//! the same set feeds reflection. `muster-grpc` generates the clients and servers.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message;
 
-/// Kinds whose watch answers are joined from events that are encoded once.
-const WATCHED: [(&str, &str); 5] = [
-    ("WatchNodesResponse", "NodeWatchEvent"),
-    ("WatchLeasesResponse", "LeaseWatchEvent"),
-    ("WatchPodsResponse", "PodWatchEvent"),
-    ("WatchDisruptionBudgetsResponse", "DisruptionBudgetWatchEvent"),
-    ("WatchEventsResponse", "EventWatchEvent"),
-];
+include!("build/watch_responses.rs");
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=muster");
@@ -23,12 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("muster.v1.bin"), schema.encode_to_vec())?;
 
-    let mut builder = tonic_prost_build::configure().btree_map(".").codec_path("crate::codec::SmallCodec");
-    for (response, event) in WATCHED {
-        builder = builder.extern_path(
-            format!(".muster.v1.{response}"),
-            format!("crate::watch::WatchFrame<crate::pb::{event}>"),
-        );
+    let mut builder = tonic_prost_build::configure().btree_map(".").build_client(false).build_server(false);
+    for (response, rust_type) in watch_responses("crate::pb", "crate::watch::WatchFrame") {
+        builder = builder.extern_path(response, rust_type);
     }
     builder.compile_fds(schema)?;
     Ok(())

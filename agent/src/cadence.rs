@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
+use muster_proto::backoff::Backoff;
+use muster_proto::time::Mono;
 
 #[cfg(test)]
 mod tests;

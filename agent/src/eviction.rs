@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, requests};
 use muster_proto::quantity::Quantity;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::lifecycle::Ending;
 use crate::pressure::{Scarce, Standing, Threshold};

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::name::Uid;
-use muster_rpc::clock::{Mono, SharedClock};
+use muster_proto::time::Mono;
+use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 
 use crate::config::ShutdownConfig;
-use crate::lifecycle::{Ledger, Now};
+use crate::lifecycle::Ledger;
 use crate::shutdown_order::{Schedule, Shutdown as Order, Turn};
+use muster_proto::time::Now;
 
 /// How long the first group waits for the store to know that the node is not ready: who hears it sends no more work.
 const FIRST_WORDS: Duration = Duration::from_secs(1);
@@ -76,7 +78,7 @@ impl Leave {
     pub async fn obey(self, clock: SharedClock) {
         let Some(schedule) = self.schedule.as_ref().filter(|_| self.is_by_signal) else { return };
         self.asked.requested().await;
-        self.end(clock.now());
+        self.end(clock.wall());
         tokio::select! {
             () = self.over.requested() => {}
             () = tokio::time::sleep(schedule.total().saturating_add(SLACK)) => {

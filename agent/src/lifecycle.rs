@@ -23,5 +23,5 @@ mod view;
 pub use container::{Exit, Found, Observed};
 pub use decide::decide;
 pub use ledger::{Ledger, NodeState, PodReport};
-pub use plan::{Action, Ending, Now, Outcome, Plan};
+pub use plan::{Action, Ending, Outcome, Plan};
 pub use view::Workload;

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_rpc::clock::SharedClock;
-use muster_store_client::{ClientError, Key, StoreClient};
+use muster_store_client::{ClientError, StoreClient};
 use tokio::time::sleep;
 
 use crate::board::Board;
@@ -164,7 +165,7 @@ impl Link {
             Some(node) => Previous::from(node),
             None => Previous { status: &nothing.0, spec: &nothing.1, annotations: &nothing.2 },
         };
-        let mut computed = status::compute(previous, &self.settings, &observed, told, self.clock.now());
+        let mut computed = status::compute(previous, &self.settings, &observed, told, self.clock.wall());
         computed.problems.extend(problems);
         computed
     }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_proto::quantity::Quantity;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 pub mod duration;
 mod parse;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_rpc::clock::{Mono, SharedClock};
+use muster_proto::time::Mono;
+use muster_rpc::clock::SharedClock;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_proto::cidr::Cidr;
 use muster_proto::node::NodeStatus;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 mod digest;
 #[cfg(test)]

@@ -201,8 +201,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         leave: leave.clone(),
         greeting: Greeting::default(),
     };
-    let routes =
-        Routes::new(muster_proto::pb::agent_service_server::AgentServiceServer::new(service)).prepare();
+    let routes = Routes::new(muster_grpc::agent_service_server::AgentServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), over));

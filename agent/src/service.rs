@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_grpc::agent_service_server::AgentService;
+use muster_proto::identity::Caller;
 use muster_proto::pb;
-use muster_proto::pb::agent_service_server::AgentService;
 use muster_rpc::clock::SharedClock;
-use muster_rpc::identity::Caller;
 use tonic::{Extensions, Request, Response, Status};
 
 use crate::board::Board;
@@ -29,7 +29,7 @@ impl Service {
     /// Whether the caller may say whether the machine stays up: what runs on it hangs on that.
     fn ensure_may_steer(&self, extensions: &Extensions) -> Result<(), Status> {
         let own = &self.identity.name;
-        match Caller::of(extensions) {
+        match muster_rpc::identity::caller(extensions) {
             Caller::Admin => Ok(()),
             Caller::Node(name) if name == own.as_str() => Ok(()),
             other => Err(Status::permission_denied(format!(
@@ -91,7 +91,7 @@ impl AgentService for Service {
         request: Request<pb::BeginShutdownRequest>,
     ) -> Result<Response<pb::BeginShutdownResponse>, Status> {
         self.ensure_may_steer(request.extensions())?;
-        let (since, longest) = self.leave.begin(self.clock.now())?;
+        let (since, longest) = self.leave.begin(self.clock.wall())?;
         tracing::info!(%since, "the machine is about to shut down");
         let (began_at, longest) = (Some(timestamp(since)), longest.try_into().ok());
         Ok(Response::new(pb::BeginShutdownResponse { began_at, longest }))

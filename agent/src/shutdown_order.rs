@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::lifecycle::Ending;
 use crate::priority::{self, SYSTEM_CRITICAL};

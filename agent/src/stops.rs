@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
+use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Span, Traceparent};
-use muster_store_client::{Event, Key};
 
 use crate::lifecycle::{Action, Outcome};
 
@@ -34,12 +35,12 @@ struct Stop {
 
 impl Stops {
     /// Takes in what the store tells of a pod.
-    pub fn observe(&mut self, event: &Event<Pod>, now: Timestamp) {
+    pub fn observe(&mut self, event: &WatchEvent<Pod>, now: Timestamp) {
         let (uid, key, traceparent) = match event {
-            Event::Applied { record } if record.meta.is_deleting() => {
+            WatchEvent::Applied { record } if record.meta.is_deleting() => {
                 (record.meta.uid, Key::of(record), &record.meta.traceparent)
             }
-            Event::Gone { key, uid, traceparent, .. } => (*uid, key.clone(), traceparent),
+            WatchEvent::Gone { key, uid, traceparent, .. } => (*uid, key.clone(), traceparent),
             _ => return,
         };
         let cause = traceparent.as_deref().and_then(Traceparent::parse).filter(|cause| cause.is_sampled());

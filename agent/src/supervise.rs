@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::trace::Span;
-use muster_store_client::{Cache, Event, Key, StoreClient, Watch, WatchOptions};
+use muster_store_client::{Cache, StoreClient, Watch, WatchOptions};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -21,13 +23,14 @@ use crate::admission::Site;
 use crate::board::Board;
 use crate::eviction::Evictor;
 use crate::leave::{Departure, Leave, Next};
-use crate::lifecycle::{Action, Ledger, NodeState, Now, Outcome, PodReport, decide};
+use crate::lifecycle::{Action, Ledger, NodeState, Outcome, PodReport, decide};
 use crate::metrics::Metrics;
 use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
 use crate::pressure::Shortages;
 use crate::runtime::Runtime;
 use crate::stops::Stops;
+use muster_proto::time::Now;
 
 mod relief;
 mod reports;
@@ -105,8 +108,8 @@ impl Supervisor {
                 event = pods.next() => {
                     let Some(event) = event else { return };
                     // While cut off from the store what is missing says nothing.
-                    let complete = !matches!(event, Event::Lost(_));
-                    stops.observe(&event, self.clock.now());
+                    let complete = !matches!(event, WatchEvent::Lost(_));
+                    stops.observe(&event, self.clock.wall());
                     cache.observe(event);
                     if complete && cache.is_synced() {
                         ledger.see_pods(cache.iter(), self.now());
@@ -129,7 +132,7 @@ impl Supervisor {
     }
 
     fn now(&self) -> Now {
-        Now { mono: self.clock.mono(), wall: self.clock.now() }
+        self.clock.now()
     }
 
     /// Performs plans until there is nothing to do but to wait for answers; returns how long that will be so.

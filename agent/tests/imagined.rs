@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus;
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodPhase};
-use muster_store_client::Key;
 
 #[path = "imagined/world.rs"]
 mod world;

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus;
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::{Pod, PodPhase};
 use muster_rpc::config::parse_with_config;
 use muster_rpc::shutdown::Shutdown;
 use muster_store::run::Running;
-use muster_store_client::{Key, StoreClient, StoreEndpoints};
+use muster_store_client::{StoreClient, StoreEndpoints};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// No condition here takes this long on a machine that works.

@@ -117,7 +117,7 @@ impl Holder {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let made = make(flags, SystemClock::new().now())?;
+    let made = make(flags, SystemClock::new().wall())?;
     Terminal::stdout().say(&made)
 }
 

@@ -9,8 +9,8 @@ mod peer;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::name::Namespace;
-use muster_proto::pb::fleet_service_client::FleetServiceClient;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::config::parse_duration;

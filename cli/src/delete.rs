@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use muster_proto::key::Key;
 use muster_proto::record::Kind;
-use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, Stored};
+use muster_store_client::{ClientError, DeleteOptions, Preconditions, Stored};
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
 use crate::failure::{Exit, Failure, Failures};

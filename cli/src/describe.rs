@@ -1,13 +1,14 @@
 //! `muster describe`: all there is to say about a node or a pod.
 
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::clock::{Clock, SystemClock};
-use muster_store_client::{ClientError, Key, ListOptions};
+use muster_store_client::{ClientError, ListOptions};
 
 use crate::connection::{At, ConnectionFlags, NamespaceFlags, Store};
 use crate::failure::{Failure, Failures};
@@ -91,14 +92,14 @@ async fn node(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure>
     let pods = asked.2.at(&store.peer)?.records;
     let events = of_this_very(&node, asked.3.at(&store.peer)?.records);
     let page = NodePage { node: &node, lease: lease.as_ref(), pods: &pods, events: &events };
-    Ok(page.text(SystemClock::new().now(), paint))
+    Ok(page.text(SystemClock::new().wall(), paint))
 }
 
 async fn pod(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure> {
     let asked = tokio::join!(store.client.get::<Pod>(key), store.client.list::<Event>(about(Kind::Pod, key)));
     let pod = asked.0.at(&store.peer)?;
     let events = of_this_very(&pod, asked.1.at(&store.peer)?.records);
-    Ok(PodPage { pod: &pod, events: &events }.text(SystemClock::new().now(), paint))
+    Ok(PodPage { pod: &pod, events: &events }.text(SystemClock::new().wall(), paint))
 }
 
 /// Events about a record, whichever bearer of its name.

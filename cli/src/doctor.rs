@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use muster_agent::cadence::{Cadence, jittered};
-    use muster_rpc::clock::Mono;
+    use muster_proto::time::Mono;
 
     #[derive(Debug, Parser)]
     struct Own {

@@ -236,7 +236,7 @@ impl<'a> Get<'a> {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.clock.wall()
     }
 }
 

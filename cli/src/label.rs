@@ -1,8 +1,9 @@
 //! `muster label`: sets and removes labels.
 
+use muster_proto::key::Key;
 use muster_proto::label::{Labels, check_label_key, check_label_value};
 use muster_proto::record::Record;
-use muster_store_client::{Key, Stored};
+use muster_store_client::Stored;
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
 use crate::failure::{Exit, Failure, Failures};

@@ -12,8 +12,8 @@ mod spelling;
 use std::io::Read;
 use std::path::Path;
 
+use muster_proto::key::Key;
 use muster_proto::record::{Kind, Record};
-use muster_store_client::Key;
 use prost_reflect::DynamicMessage;
 use serde_json::{Map, Value};
 

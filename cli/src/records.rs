@@ -4,11 +4,12 @@ use std::future::Future;
 
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
-use muster_store_client::{ClientError, Key, ListOptions, Stored};
+use muster_store_client::{ClientError, ListOptions, Stored};
 
 use crate::connection::{At, Namespaces, Store};
 use crate::failure::{Exit, Failure};

@@ -15,16 +15,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
+use muster_proto::backoff::Backoff;
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
-use muster_rpc::backoff::Backoff;
+use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::http::serve_routes;
 use muster_rpc::server::{BindError, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{
-    ClientError, DeleteOptions, EndpointError, Event, Key, ListOptions, Preconditions, StoreClient,
-    StoreEndpoints, Watch, WatchOptions,
+    ClientError, DeleteOptions, EndpointError, ListOptions, Preconditions, StoreClient, StoreEndpoints,
+    Watch, WatchOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -121,7 +123,7 @@ async fn attend(client: StoreClient, roll: Roll) {
     let options = WatchOptions { label_selector: SIMULATED.to_owned(), ..WatchOptions::default() };
     let mut watch: Watch<Node> = client.watch(options);
     while let Some(event) = watch.next().await {
-        if let Event::Applied { record } = event
+        if let WatchEvent::Applied { record } = event
             && !record.is_ready()
         {
             roll.tell_to_report(record.meta.name.as_str());
@@ -201,7 +203,7 @@ impl Crew {
     }
 
     async fn try_register(&self, index: usize) -> Result<Option<Uid>, ClientError> {
-        let (client, wanted) = (self.client(index), self.roll.blueprint.node(index, self.clock.now()));
+        let (client, wanted) = (self.client(index), self.roll.blueprint.node(index, self.clock.wall()));
         let node = match client.create(wanted.clone()).await {
             Err(ClientError::AlreadyExists(_)) => {
                 // Ours from an earlier run, perhaps in another zone.

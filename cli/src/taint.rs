@@ -60,7 +60,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let names = strip_kind(Kind::Node, flags.target.name.as_ref(), &names)?;
     let connection = flags.connection.settle()?;
     let (store, namespaces) = (connection.store()?, connection.namespaces(&NamespaceFlags::default()));
-    let now = SystemClock::new().now();
+    let now = SystemClock::new().wall();
     let mut failures = Failures::default();
     for key in keys::<Node>(&store, &names, &flags.selection, &namespaces).await? {
         let what = spoken(Kind::Node, &key);

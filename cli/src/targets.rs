@@ -1,8 +1,9 @@
 //! Which records a command is about: those named, those selected, or all.
 
+use muster_proto::key::Key;
 use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
-use muster_store_client::{Key, ListOptions, Resource};
+use muster_store_client::{ListOptions, Resource};
 
 use crate::connection::{At, Namespaces, Store};
 use crate::failure::{Exit, Failure};

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use muster_proto::node::Node;
 use muster_proto::pb;
+use muster_proto::watch_event::WatchEvent;
+use muster_proto::watch_event::WatchFailureKind;
 use muster_rpc::clock::{Clock, SystemClock};
-use muster_store_client::session::FailureKind;
-use muster_store_client::{Cache, Event, ListOptions, WatchOptions};
+use muster_store_client::{Cache, ListOptions, WatchOptions};
 use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::sync::{mpsc, watch};
 
@@ -59,7 +60,7 @@ async fn once(
     let options = ListOptions { label_selector: selector, ..ListOptions::default() };
     let (nodes, fleet) = tokio::join!(store.client.list::<Node>(options), ask(controller));
     let nodes = nodes.at(&store.peer)?.records;
-    let model = Model::of(nodes.iter(), StoreSeen::Heard, &fleet, SystemClock::new().now());
+    let model = Model::of(nodes.iter(), StoreSeen::Heard, &fleet, SystemClock::new().wall());
     terminal.say(&draw::text(&model))
 }
 
@@ -87,8 +88,8 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
     // Before the screen is taken over: a store that cannot be reached is told like by any other command.
     while !nodes.is_synced() {
         match changes.next().await {
-            Some(Event::Lost(failure)) => {
-                let refused = failure.kind == FailureKind::Refused;
+            Some(WatchEvent::Lost(failure)) => {
+                let refused = failure.kind == WatchFailureKind::Refused;
                 let exit = if refused { Exit::Refused } else { Exit::Unreachable };
                 return Err(store.peer.lost(exit, &failure.message));
             }
@@ -108,7 +109,7 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
     let mut scroll = 0;
     let outcome = loop {
         let seen = if nodes.is_synced() { StoreSeen::Heard } else { StoreSeen::Silent };
-        let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.now());
+        let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.wall());
         scroll = model.scrolled(scroll);
         if let Err(error) = screen.draw(|frame| draw::draw(&model, scroll, frame)) {
             break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}"))

@@ -16,10 +16,10 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use muster_proto::key::Key;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
-use muster_store_client::Key;
 
 pub(crate) use self::failure::Failure;
 use self::greeting::Greeting;

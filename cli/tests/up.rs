@@ -9,9 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tonic::Code;

@@ -36,14 +36,14 @@ use jiff::Timestamp;
 use muster_controller::core::{Core, News};
 use muster_controller::plan::{Action, Answer, Outcome, Plan, Proposal};
 use muster_controller::policy::Policy;
-use muster_controller::time::Now;
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_rpc::clock::Mono;
-use muster_store_client::Event;
+use muster_proto::time::Mono;
+use muster_proto::time::Now;
+use muster_proto::watch_event::WatchEvent;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
@@ -244,14 +244,14 @@ impl Fleet {
         let now = fleet.now();
         for node in 0..nodes {
             let record = fleet.node(node);
-            fleet.core.observe(News::Node(Event::Applied { record }), now);
+            fleet.core.observe(News::Node(WatchEvent::Applied { record }), now);
             let beat = fleet.renewal(node);
             fleet.core.observe(beat, now);
         }
         let revision = fleet.version;
-        fleet.core.observe(News::Node(Event::Synced { revision }), now);
-        fleet.core.observe(News::Pod(Event::Synced { revision }), now);
-        fleet.core.observe(News::Lease(Event::Synced { revision }), now);
+        fleet.core.observe(News::Node(WatchEvent::Synced { revision }), now);
+        fleet.core.observe(News::Pod(WatchEvent::Synced { revision }), now);
+        fleet.core.observe(News::Lease(WatchEvent::Synced { revision }), now);
         fleet.core.observe(News::Leading(true), now);
         fleet.core.decide(now);
         fleet
@@ -346,7 +346,7 @@ impl Fleet {
         meta.uid = Some(uid(node));
         meta.resource_version = self.version;
         let spec = LeaseSpec { renew_time: Some(self.now().wall), ..LeaseSpec::default() };
-        News::Lease(Event::Applied { record: Lease { meta, spec } })
+        News::Lease(WatchEvent::Applied { record: Lease { meta, spec } })
     }
 
     /// The store's part: the record is written as asked.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_controller::placement::{Placement, Settings};
 use muster_controller::plan::{Action, Plan};
-use muster_controller::time::Now;
 use muster_controller::world::World;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
+use muster_proto::time::Now;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_proto::name::Name;
 use muster_proto::pb;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::cidr::Cidrs;
 use crate::cloud::Cloud;
@@ -15,9 +15,9 @@ use crate::core::{Core, Stance};
 use crate::explain::Explanation;
 use crate::policy::Policy;
 use crate::rooms::{Hold, HoldCause, Rooms};
-use crate::time::Now;
 use crate::zone::ZoneState;
 use crate::zones::{ZoneReport, Zones};
+use muster_proto::time::Now;
 
 pub mod node;
 pub mod pod;

@@ -8,16 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::cidr::Cidr;
 use muster_proto::event::{Event, EventType};
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::plan::{Failure, Plan, Subject, node_event, uid};
-use crate::time::Now;
 use crate::world::{Delta, World};
+use muster_proto::time::Now;
 
 mod account;
 mod cover;

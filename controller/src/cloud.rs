@@ -13,12 +13,12 @@ use std::time::Duration;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::taint::{self, Taint, TaintEffect};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::taint::{SHUTDOWN, UNINITIALIZED};
-use muster_rpc::clock::Mono;
 
 use crate::plan::{Outcome, Plan, Subject, uid};
-use crate::time::Now;
 use crate::world::{Delta, World};
+use muster_proto::time::Now;
 
 mod account;
 mod brake;

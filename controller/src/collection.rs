@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use self::index::Index;
 use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, uid};
-use crate::time::Now;
 use crate::world::{Delta, World};
+use muster_proto::time::Now;
 
 mod index;
 #[cfg(test)]

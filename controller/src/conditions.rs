@@ -5,7 +5,7 @@ use muster_proto::node::Node;
 use muster_proto::taint::{self, Taint, TaintEffect};
 use muster_proto::wellknown::{label, taint as keys};
 
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// The taints managed here, all with the effect NoSchedule.
 const MANAGED: [&str; 7] = [

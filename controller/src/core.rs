@@ -9,23 +9,23 @@ use muster_proto::lease::Lease;
 use muster_proto::name::{Name, Namespace};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::time::Mono;
+use muster_proto::watch_event::WatchEvent;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::clock::Mono;
-use muster_store_client::Event;
 
 use crate::plan::{Answer, Outcome, Plan, Proposal};
 use crate::policy::Policy;
 use crate::rooms::Rooms;
-use crate::time::Now;
 use crate::world::{Delta, Reach, World};
+use muster_proto::time::Now;
 
 /// What reaches the core.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is moved once, from its stream into the fold")]
 pub enum News {
-    Node(Event<Node>),
-    Pod(Event<Pod>),
-    Lease(Event<Lease>),
+    Node(WatchEvent<Node>),
+    Pod(WatchEvent<Pod>),
+    Lease(WatchEvent<Lease>),
     /// Whether it is for us to act.
     Leading(bool),
     /// How far the store had come when it fell to us to act: nothing is judged by a world that is behind that.
@@ -80,29 +80,29 @@ impl Core {
         match news {
             News::Node(event) => {
                 let deltas = match event {
-                    Event::Applied { record, .. } => self.world.apply_node(record),
-                    Event::Gone { key, uid, revision, .. } => {
+                    WatchEvent::Applied { record, .. } => self.world.apply_node(record),
+                    WatchEvent::Gone { key, uid, revision, .. } => {
                         self.world.remove_node(&key.name, uid, revision)
                     }
-                    Event::Synced { revision } => {
+                    WatchEvent::Synced { revision } => {
                         self.world.reach_nodes(revision);
                         self.nodes_heard = true;
                         return;
                     }
-                    Event::Lost(_) => return lose(&mut self.nodes_heard, &mut self.interrupted),
+                    WatchEvent::Lost(_) => return lose(&mut self.nodes_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
             News::Pod(event) => {
                 let deltas = match event {
-                    Event::Applied { record, .. } => self.world.apply_pod(record),
-                    Event::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
-                    Event::Synced { revision } => {
+                    WatchEvent::Applied { record, .. } => self.world.apply_pod(record),
+                    WatchEvent::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
+                    WatchEvent::Synced { revision } => {
                         self.world.reach_pods(revision);
                         self.pods_heard = true;
                         return;
                     }
-                    Event::Lost(_) => return lose(&mut self.pods_heard, &mut self.interrupted),
+                    WatchEvent::Lost(_) => return lose(&mut self.pods_heard, &mut self.interrupted),
                 };
                 self.tell(&deltas, now);
             }
@@ -123,7 +123,7 @@ impl Core {
     pub fn observe_all(&mut self, news: impl IntoIterator<Item = News>, now: Now) {
         let mut renewals = Vec::new();
         for news in news {
-            if let News::Lease(Event::Applied { record, .. }) = &news
+            if let News::Lease(WatchEvent::Applied { record, .. }) = &news
                 && let Some(renewal) = renewal(record)
             {
                 renewals.push(renewal);
@@ -142,16 +142,16 @@ impl Core {
         }
     }
 
-    fn observe_lease(&mut self, event: &Event<Lease>, now: Now) {
+    fn observe_lease(&mut self, event: &WatchEvent<Lease>, now: Now) {
         match event {
-            Event::Applied { record, .. } => self.renew(renewal(record).as_slice(), now),
-            Event::Gone { key, .. } => {
+            WatchEvent::Applied { record, .. } => self.renew(renewal(record).as_slice(), now),
+            WatchEvent::Gone { key, .. } => {
                 if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) {
                     self.world.remove_renewal(&key.name);
                 }
             }
-            Event::Synced { .. } => self.leases_heard = true,
-            Event::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
+            WatchEvent::Synced { .. } => self.leases_heard = true,
+            WatchEvent::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
         }
     }
 

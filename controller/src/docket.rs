@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
+use muster_proto::backoff::Backoff;
+use muster_proto::time::Mono;
 
 use crate::plan::Failure;
 

@@ -16,17 +16,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
 use muster_proto::event::{Event, EventType};
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use self::filters::{PlannedPod, PodAction, plan};
 use self::standing::{Going, Reply, Said, Stand, Standing, standing};
 use crate::plan::{Action, Outcome, Plan, Room, Subject, event, uid};
-use crate::time::Now;
 use crate::world::{Change, Delta, World};
+use muster_proto::time::Now;
 
 /// When a pod that could not be moved is tried again.
 pub const RETRY: Duration = Duration::from_secs(5);

@@ -23,8 +23,8 @@ use crate::leader::{Leadership, Refusals};
 use crate::perform::Hands;
 use crate::plan::{Failure, Outcome, Plan, Proposal, Room, Subject};
 use crate::story::{self, Stories};
-use crate::time::Now;
 use crate::world::Reach;
+use muster_proto::time::Now;
 
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
 /// crowd out its heartbeats.
@@ -59,9 +59,7 @@ impl Shared {
     }
 
     pub fn now(&self) -> Now {
-        // In this order: a moment of the past that is put on the calendar may then come out too early, if we are held up
-        // in between, but never too late.
-        Now { wall: self.clock.now(), mono: self.clock.mono() }
+        self.clock.now()
     }
 
     /// Changes whenever a decision was made.

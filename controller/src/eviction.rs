@@ -7,19 +7,19 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::event::{Event, EventType};
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use crate::note::Note;
 use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
-use crate::time::Now;
 use crate::world::{Delta, World};
 use crate::zones::is_health_taint;
+use muster_proto::time::Now;
 
 pub mod stay;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 /// One thing that is done, waits or is refused for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

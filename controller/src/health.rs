@@ -10,11 +10,11 @@ use std::time::Duration;
 use muster_proto::condition::types;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::policy::Policy;
-use crate::time::Now;
 use crate::world::{Change, Number};
+use muster_proto::time::Now;
 
 mod roll;
 pub mod unknown;

@@ -8,9 +8,9 @@ pub mod election;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use muster_proto::backoff::Backoff;
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
-use muster_rpc::backoff::Backoff;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{Cache, ClientError, StoreClient, Watch, WatchOptions};
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use self::election::{Election, Setback, Step};
 pub use self::election::{ElectionSettings, Leadership, SettingsError};
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// The first pause after the lease is lost from sight.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -142,7 +142,7 @@ impl Race {
     }
 
     fn now(&self) -> Now {
-        Now { mono: self.clock.mono(), wall: self.clock.now() }
+        self.clock.now()
     }
 
     /// Shows the election what is known of the lease. Out of sight it says nothing.

@@ -41,7 +41,7 @@ pub mod rooms;
 pub mod run;
 pub mod service;
 pub mod story;
-pub mod time;
+
 pub mod world;
 pub mod zone;
 pub mod zones;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limiter {

@@ -2,15 +2,15 @@
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::{Event, EventType};
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use crate::docket::Docket;
 use crate::plan::{Action, Answer, Outcome, Plan, Room, Subject, event};
-use crate::time::Now;
 use crate::world::{Change, World};
+use muster_proto::time::Now;
 
 #[derive(Clone, Debug, Default)]
 pub struct Marks {

@@ -3,9 +3,9 @@
 //! A note is a value in the plan like any other. The rooms that write them know nothing of traces; the shell turns
 //! them into spans, or throws them away.
 
+use muster_proto::key::Key;
 use muster_proto::name::Name;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use crate::health::Sign;
 use crate::zone::ZoneKey;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::fence::Fence;
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodCondition, PodPhase};
 use muster_rpc::clock::SharedClock;
-use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
 
 use crate::cloud::client::CloudClient;
 use crate::leader::Refusals;
@@ -92,7 +93,7 @@ impl Hands {
         if &Subject::of_pod(&pod) != subject {
             return Err(Failure::Gone);
         }
-        if let Some(marked) = marked(&pod, mark, self.clock.now()) {
+        if let Some(marked) = marked(&pod, mark, self.clock.wall()) {
             self.client.update_status(marked).await.map_err(|error| self.failure(error))?;
         }
         Ok(())

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use self::demand::{Claim, Demand, claims_alike};
 use self::fleet::{Fleet, Noted};
@@ -22,8 +22,8 @@ use self::queue::Queue;
 use self::ranking::Rankings;
 use self::stage::{Entry, Stage, Waiting};
 use crate::plan::uid;
-use crate::time::Now;
 use crate::world::{Change, Delta, World};
+use muster_proto::time::Now;
 
 mod amounts;
 mod decide;

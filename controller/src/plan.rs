@@ -9,14 +9,14 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_proto::event::{Event, EventType, ObjectReference};
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use crate::note::Note;
 

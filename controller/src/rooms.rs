@@ -6,7 +6,7 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::cidr::Cidrs;
 use crate::cloud::Cloud;
@@ -21,9 +21,9 @@ use crate::note::Note;
 use crate::placement::Placement;
 use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
 use crate::policy::Policy;
-use crate::time::Now;
 use crate::world::{Change, Delta, Number, World};
 use crate::zones::{Turn, Zones, is_health_taint};
+use muster_proto::time::Now;
 
 #[derive(Debug)]
 pub struct Rooms {

@@ -101,8 +101,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         leadership: office.leadership.clone(),
         shutdown: shutdown.clone(),
     };
-    let routes =
-        Routes::new(muster_proto::pb::fleet_service_server::FleetServiceServer::new(service)).prepare();
+    let routes = Routes::new(muster_grpc::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
     let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));

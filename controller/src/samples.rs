@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::key::Key;
 use muster_proto::meta::{Metadata, OwnerReference};
 use muster_proto::name::Uid;
 use muster_proto::node::{Node, NodeCondition, NodeSpec, NodeStatus};
@@ -14,12 +15,11 @@ use muster_proto::pb;
 use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodSpec, PodStatus};
 use muster_proto::quantity::Resources;
 use muster_proto::taint::{Taint, Toleration};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::{annotation, label};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
 use uuid::Uuid;
 
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// When the tests' world begins, on the calendar.
 pub(crate) const EPOCH: i64 = 1_700_000_000;

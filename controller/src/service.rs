@@ -4,15 +4,16 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
+use muster_grpc::fleet_service_server::FleetService;
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::drain::DrainOptions;
 use muster_proto::event::DEFAULT_NAMESPACE;
+use muster_proto::identity::Caller;
+use muster_proto::key::Key;
 use muster_proto::name::{Name, NameError};
 use muster_proto::pb;
-use muster_proto::pb::fleet_service_server::FleetService;
-use muster_rpc::ERROR_DOMAIN;
-use muster_rpc::identity::{Caller, requester};
+use muster_rpc::identity::requester;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::Key;
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -117,7 +118,7 @@ impl FleetService for Service {
         request: Request<pb::ExplainNodeRequest>,
     ) -> Result<Response<pb::ExplainNodeResponse>, Status> {
         let name = node_name(&request.get_ref().name)?;
-        match Caller::of(request.extensions()) {
+        match muster_rpc::identity::caller(request.extensions()) {
             Caller::Node(own) if own == name.as_str() => {}
             _ => may_read(&request, "explain a node")?,
         }
@@ -183,7 +184,7 @@ impl FleetService for Service {
 }
 
 fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
-    match Caller::of(request.extensions()) {
+    match muster_rpc::identity::caller(request.extensions()) {
         Caller::Admin => Ok(requester(request.extensions())),
         caller => Err(denied(&caller, what)),
     }
@@ -197,7 +198,7 @@ fn required_reason(reason: String) -> Result<String, Status> {
 }
 
 fn may_read<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
-    match Caller::of(request.extensions()) {
+    match muster_rpc::identity::caller(request.extensions()) {
         Caller::Admin | Caller::Viewer | Caller::Controller | Caller::Scheduler => Ok(()),
         caller => Err(denied(&caller, what)),
     }

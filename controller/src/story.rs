@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
 use muster_proto::name::Name;
+use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Draft, Span, Traceparent};
-use muster_store_client::{Event, Key};
 
 use crate::core::News;
 use crate::health::Sign;
 use crate::note::Note;
 use crate::plan::{Action, Failure, Outcome, Proposal, Subject};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 /// Stories told at once. Where a whole fleet falls, the first of it tell enough.
 const OPEN: usize = 1024;
@@ -60,7 +61,7 @@ impl Stories {
             return;
         }
         match news {
-            News::Pod(Event::Gone { key, traceparent, .. }) if self.leading => {
+            News::Pod(WatchEvent::Gone { key, traceparent, .. }) if self.leading => {
                 record_gone(key, traceparent.as_deref(), now);
             }
             News::Leading(leading) => {

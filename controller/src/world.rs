@@ -9,11 +9,11 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
-use muster_store_client::Key;
 
 pub mod machines;
 

@@ -13,16 +13,16 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::taint::{self, Taint, TaintEffect};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::{label, taint as keys};
-use muster_rpc::clock::Mono;
 
 use crate::conditions::ready_taint;
 use crate::limiter::Limiter;
 use crate::note::Note;
 use crate::policy::Policy;
-use crate::time::Now;
 use crate::world::{Change, QuickMap};
 use crate::zone::{ZoneKey, ZoneState, assess, rate};
+use muster_proto::time::Now;
 
 #[derive(Clone, Debug, Default)]
 pub struct Zones {

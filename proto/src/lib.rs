@@ -1,18 +1,20 @@
-//! VOCABULARY: what Muster's services say to each other. No I/O, no clock.
+//! The `muster.v1` schema and the domain types of Muster. No I/O, no clock.
 //!
-//! [`pb`] is the `muster.v1` schema as prost and tonic generate it; the other
-//! modules are the domain types checked out of it.
+//! [`pb`] holds the messages of the schema as prost generates them. The other modules are the types that everything else
+//! works with, checked when they are made from a message. The clients and servers of the schema are in `muster-grpc`.
 
 pub mod affinity;
+pub mod backoff;
 pub mod budget;
 pub mod cidr;
-pub mod codec;
 pub mod condition;
 mod convert;
 pub mod drain;
 pub mod event;
 pub mod fence;
+pub mod identity;
 pub mod invalid;
+pub mod key;
 pub mod label;
 pub mod lease;
 pub mod meta;
@@ -25,14 +27,19 @@ pub mod record;
 pub mod restriction;
 pub mod selector;
 pub mod taint;
+pub mod time;
 pub mod watch;
+pub mod watch_event;
 pub mod wellknown;
 
-/// The `muster.v1` schema: messages, clients and servers.
+/// The messages of the `muster.v1` schema.
 #[allow(clippy::all, unused_qualifications, unreachable_pub)]
 pub mod pb {
-    tonic::include_proto!("muster.v1");
+    include!(concat!(env!("OUT_DIR"), "/muster.v1.rs"));
 }
 
 /// The encoded descriptor set of the schema, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/muster.v1.bin"));
+
+/// The domain of every `google.rpc.ErrorInfo` that Muster sends.
+pub const ERROR_DOMAIN: &str = "muster.dev";

@@ -6,13 +6,13 @@
 
 use std::fmt;
 
+use muster_proto::identity::Caller;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use muster_proto::selector::FieldSelector;
 use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, CONTROLLER_LEASE, SYSTEM_NAMESPACE};
-use muster_rpc::identity::Caller;
 
 mod node;
 #[cfg(test)]

@@ -126,7 +126,7 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
             }
         }};
     }
-    use pb::{
+    use muster_grpc::{
         disruption_budget_service_client::DisruptionBudgetServiceClient as Budgets,
         event_service_client::EventServiceClient as Events,
         lease_service_client::LeaseServiceClient as Leases, node_service_client::NodeServiceClient as Nodes,

@@ -10,8 +10,8 @@ use muster_proto::label::Labels;
 use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_proto::selector::{FieldSelector, LabelSelector};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
-use muster_rpc::clock::Mono;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use muster_proto::record::Kind;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::change::{Change, SharedChange};
 use crate::leases::Renewal;

@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
 use muster_proto::fence::Fence;
+use muster_proto::identity::Caller;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::pb;
 use muster_proto::record::{Kind, Record};
 use muster_proto::watch::WatchFrame;
-use muster_rpc::identity::Caller;
 use muster_rpc::layers::trace::current_traceparent;
 use muster_rpc::shutdown::Shutdown;
 use prost::Message;
@@ -78,12 +78,14 @@ impl Services {
                 <$server>::new(self.clone()).max_decoding_message_size(MAX_MESSAGE)
             };
         }
-        Routes::new(limited!(pb::node_service_server::NodeServiceServer<Self>))
-            .add_service(limited!(pb::lease_service_server::LeaseServiceServer<Self>))
-            .add_service(limited!(pb::pod_service_server::PodServiceServer<Self>))
-            .add_service(limited!(pb::disruption_budget_service_server::DisruptionBudgetServiceServer<Self>))
-            .add_service(limited!(pb::event_service_server::EventServiceServer<Self>))
-            .add_service(limited!(pb::heartbeat_service_server::HeartbeatServiceServer<Self>))
+        Routes::new(limited!(muster_grpc::node_service_server::NodeServiceServer<Self>))
+            .add_service(limited!(muster_grpc::lease_service_server::LeaseServiceServer<Self>))
+            .add_service(limited!(muster_grpc::pod_service_server::PodServiceServer<Self>))
+            .add_service(limited!(
+                muster_grpc::disruption_budget_service_server::DisruptionBudgetServiceServer<Self>
+            ))
+            .add_service(limited!(muster_grpc::event_service_server::EventServiceServer<Self>))
+            .add_service(limited!(muster_grpc::heartbeat_service_server::HeartbeatServiceServer<Self>))
             .prepare()
     }
 
@@ -308,7 +310,7 @@ fn preconditions(wire: Option<pb::Preconditions>) -> Result<Preconditions, Store
 }
 
 fn caller<T>(request: &Request<T>) -> Caller {
-    Caller::of(request.extensions())
+    muster_rpc::identity::caller(request.extensions())
 }
 
 fn allow(verdict: Result<(), crate::authz::Refused>) -> Result<(), StoreError> {

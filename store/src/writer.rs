@@ -77,7 +77,7 @@ impl Writer {
         }
         let memory = self.store.remember();
         let due = [self.indexes.next_expiry(), memory.compactable_at(self.policy.retention)];
-        let now = self.store.clock().now().as_millisecond();
+        let now = self.store.clock().wall().as_millisecond();
         let due = due
             .into_iter()
             .flatten()
@@ -95,7 +95,7 @@ impl Writer {
         }
         let store = Arc::clone(&self.store);
         let memory = store.remember();
-        let begun = store.clock().now();
+        let begun = store.clock().wall();
         let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
         let mut jobs = jobs.into_iter();
         let mut waiting = Vec::with_capacity(jobs.len());

@@ -16,8 +16,8 @@ use std::process::ExitStatus;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use muster_grpc::agent_service_client::AgentServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::agent_service_client::AgentServiceClient;
 use muster_rpc::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;

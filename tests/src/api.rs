@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::future::Future;
 
+use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::heartbeat_service_client::HeartbeatServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::event_service_client::EventServiceClient;
-use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::fleet_service_client::FleetServiceClient;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::Status;

@@ -117,5 +117,5 @@ where
 
 /// Now, in seconds since 1970, by the clock that the store in this process has too.
 pub fn now_seconds() -> i64 {
-    SystemClock::shared().now().as_second()
+    SystemClock::shared().wall().as_second()
 }

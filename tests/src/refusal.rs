@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_rpc::ERROR_DOMAIN;
+use muster_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 

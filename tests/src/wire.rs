@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::future::Future;
 
+use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
+use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
-use pb::disruption_budget_service_client::DisruptionBudgetServiceClient;
-use pb::event_service_client::EventServiceClient;
-use pb::lease_service_client::LeaseServiceClient;
-use pb::node_service_client::NodeServiceClient;
-use pb::pod_service_client::PodServiceClient;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
+use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::disruption_budget_service_client::DisruptionBudgetServiceClient;
-use muster_proto::pb::event_service_client::EventServiceClient;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::node_service_client::NodeServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use muster_tests::process::journal::{self, NAMESPACE, Pulse, Writer};
 use muster_tests::process::{Dice, Launch, run, until};
 use tokio::task::{JoinSet, block_in_place};

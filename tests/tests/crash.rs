@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_proto::backoff::Backoff;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_proto::record::Record;
-use muster_rpc::backoff::Backoff;
-use muster_store_client::{ClientError, Event, StoreClient, StoreEndpoints, WatchOptions};
+use muster_proto::watch_event::WatchEvent;
+use muster_store_client::{ClientError, StoreClient, StoreEndpoints, WatchOptions};
 use muster_tests::process::journal::{self, Journal, Kind, Pulse, Seen, Work, Writer, check_all};
 use muster_tests::process::tale::{self, Tale, Told, check_tale};
 use muster_tests::process::{Dice, Launch, StoreProcess, free_port, until};
@@ -65,18 +66,18 @@ async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
     let mut events = client.watch::<Node>(WatchOptions { backoff, ..WatchOptions::default() });
     while let Some(event) = events.next().await {
         let (sort, name, seen) = match event {
-            Event::Applied { record } => {
+            WatchEvent::Applied { record } => {
                 let wire: pb::Node = record.clone().into();
                 ("APPLIED", record.meta().name.to_string(), journal::see_node(&wire))
             }
-            Event::Gone { key, revision, .. } => {
+            WatchEvent::Gone { key, revision, .. } => {
                 ("DELETED", key.name.to_string(), Seen { version: revision, mark: String::new() })
             }
-            Event::Synced { .. } => {
+            WatchEvent::Synced { .. } => {
                 synced.store(true, Ordering::Relaxed);
                 continue;
             }
-            Event::Lost(_) => continue,
+            WatchEvent::Lost(_) => continue,
         };
         tale.lock().unwrap().push(Told { key: (Kind::Node, name), sort: sort.into(), seen });
     }

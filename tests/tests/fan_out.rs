@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_proto::watch::WatchFrame;
 use muster_tests::process::journal::node;
 use muster_tests::process::{Launch, PATIENCE, StoreProcess, channel, until};

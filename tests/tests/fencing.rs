@@ -5,16 +5,17 @@
 use std::fmt::Debug;
 use std::future::Future;
 
+use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
 use muster_proto::fence::{FENCE_KEY, Fence};
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
-use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
 use muster_tests::fixtures::*;
 use muster_tests::{Api, Refusal, TestStore, patiently};
 use tonic::{Code, Request};

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_tests::process::journal::{Work, Writer, check_all, node, read_all};
 use muster_tests::process::{Dice, Launch, StoreProcess, until};
 use rustix::fs::statvfs;

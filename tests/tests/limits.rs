@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
+use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::node_service_client::NodeServiceClient;
 use muster_tests::fixtures::*;
 use muster_tests::{Api, Deletion, Follow, PATIENCE, Page, Query, Refusal, TestStore, Wire, eventually};
 use prost::Message;

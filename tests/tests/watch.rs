@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use muster_proto::key::Key;
 use muster_proto::pb;
+use muster_proto::watch_event::WatchEvent;
 use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
 use muster_rpc::clock::SystemClock;
-use muster_store_client::{DeleteOptions, Event, Key, ListOptions, WatchOptions};
+use muster_store_client::{DeleteOptions, ListOptions, WatchOptions};
 use muster_tests::fixtures::*;
 use muster_tests::{Api, Follow, PATIENCE, Query, Seen, TestStore, Wire, eventually, patiently};
 use tonic::Code;
@@ -349,17 +351,17 @@ async fn the_client_of_the_other_parts_follows_the_store() {
     let a: Node = client.create(node("a").try_into().unwrap()).await.unwrap();
     let mut watch = client.watch::<Node>(WatchOptions::default());
     let mut next = async || patiently("the next event", watch.next()).await.unwrap();
-    assert!(matches!(next().await, Event::Applied { record } if record == a));
+    assert!(matches!(next().await, WatchEvent::Applied { record } if record == a));
     let version = a.meta.resource_version;
-    assert!(matches!(next().await, Event::Synced { revision } if revision == version));
+    assert!(matches!(next().await, WatchEvent::Synced { revision } if revision == version));
 
     let b: Node = client.create(node("b").try_into().unwrap()).await.unwrap();
-    assert!(matches!(next().await, Event::Applied { record } if record == b));
+    assert!(matches!(next().await, WatchEvent::Applied { record } if record == b));
     let gone: Node = client.delete(&Key::of(&b), DeleteOptions::default()).await.unwrap();
     let version = gone.meta.resource_version;
     let event = next().await;
     assert!(
-        matches!(&event, Event::Gone { key, uid, revision, .. }
+        matches!(&event, WatchEvent::Gone { key, uid, revision, .. }
         if *key == Key::of(&b) && *uid == b.meta.uid && *revision == version),
         "{event:?}"
     );

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
+use muster_proto::backoff::Backoff;
+use muster_proto::time::Mono;
 
-use super::plan::Now;
+use muster_proto::time::Now;
 
 /// How long a container that keeps ending waits: the first time not at all, then this.
 const CRASH: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::key::Key;
 use muster_proto::pod::{Container, Pod};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::container::{Hook, Track};
 use super::entry::{Admission, Entry, Holds, Init};
 use super::ledger::Ledger;
-use super::plan::{Action, Now, Plan};
+use super::plan::{Action, Plan};
 use super::status;
+use muster_proto::time::Now;
 
 /// How long after a KILL that did not work it is tried again.
 const KILL_AGAIN: Duration = Duration::from_secs(10);

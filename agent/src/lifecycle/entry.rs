@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod, PodStatus, RestartPolicy};
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use super::container::{Exit, Retry, State, Track};
 use super::plan::Ending;

@@ -7,9 +7,10 @@ use muster_proto::pod::{Pod, PodStatus};
 use super::container::{Hook, Retry, Track};
 use super::entry::{Admission, Entry, Holds};
 use super::ledger::PodReport;
-use super::plan::{Action, Ending, Now, Outcome};
+use super::plan::{Action, Ending, Outcome};
 use super::status;
 use crate::admission::Rejection;
+use muster_proto::time::Now;
 
 impl Entry {
     pub(super) fn see(&mut self, pod: &Pod) {

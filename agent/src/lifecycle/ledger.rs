@@ -10,8 +10,9 @@ use muster_proto::pod::Pod;
 
 use super::container::{Found, Hook};
 use super::entry::{Admission, Entry, Holds};
-use super::plan::{Action, Ending, Now, Outcome};
+use super::plan::{Action, Ending, Outcome};
 use crate::admission::{self, Site};
+use muster_proto::time::Now;
 
 /// What the node is like at the moment.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,19 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use crate::admission::Rejection;
-
-/// One moment on both clocks: deadlines run on the first, records are stamped with the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    pub mono: Mono,
-    pub wall: Timestamp,
-}
 
 /// One thing to do. Actions of a plan are performed in their order; those that may take long go on beside the rest once
 /// [`Ledger::begin`](super::Ledger::begin) knows of them.

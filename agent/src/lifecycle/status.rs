@@ -8,7 +8,7 @@ use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodStatus};
 use super::container::{Exit, State, Track};
 use super::entry::{Admission, Entry, Init};
 use super::ledger::Ledger;
-use super::plan::Now;
+use muster_proto::time::Now;
 
 const INITIALIZED: &str = "Initialized";
 const CONTAINERS_READY: &str = "ContainersReady";

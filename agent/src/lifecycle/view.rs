@@ -4,8 +4,8 @@ use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
 
 use super::ledger::Ledger;
-use super::plan::Now;
 use super::status;
+use muster_proto::time::Now;
 
 /// One pod as this node sees it.
 #[derive(Clone, Debug)]

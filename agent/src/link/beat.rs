@@ -10,8 +10,9 @@ use muster_proto::label::Labels;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
-use muster_rpc::clock::Mono;
-use muster_store_client::{ClientError, Event, Watch, WatchOptions};
+use muster_proto::time::Mono;
+use muster_proto::watch_event::WatchEvent;
+use muster_store_client::{ClientError, Watch, WatchOptions};
 use tokio::time::sleep;
 
 use super::{Link, draw};
@@ -102,10 +103,10 @@ impl<'a> Beat<'a> {
                     }
                 }
                 event = watch.next() => match event {
-                    Some(Event::Applied { record }) => self.see(record),
-                    Some(Event::Gone { .. }) => self.see_gone(),
-                    Some(Event::Lost(failure)) => tracing::debug!(?failure, "the store is out of reach"),
-                    Some(Event::Synced { .. }) | None => {}
+                    Some(WatchEvent::Applied { record }) => self.see(record),
+                    Some(WatchEvent::Gone { .. }) => self.see_gone(),
+                    Some(WatchEvent::Lost(failure)) => tracing::debug!(?failure, "the store is out of reach"),
+                    Some(WatchEvent::Synced { .. }) | None => {}
                 },
                 () = sleep(wake_at - self.now()) => {}
             }
@@ -307,7 +308,7 @@ impl Beat<'_> {
         let is_farewell = self.link.leave.is_shutting_down();
         let computed = self.link.compute(Some(node), &mut self.told).await;
         let status = computed.status.clone();
-        self.link.board.beliefs().computed = Some((status, self.link.clock.now()));
+        self.link.board.beliefs().computed = Some((status, self.link.clock.wall()));
         // Said when they come up, not at every turn.
         let before = self.latest.as_ref().map_or(&[][..], |latest| &latest.computed.problems);
         for problem in computed.problems.iter().filter(|problem| !before.contains(problem)) {
@@ -348,7 +349,7 @@ impl Beat<'_> {
         self.judge(&sent);
         let version = sent?;
         self.reporter.observe_posted(why, &node.spec.pod_cidrs, draw(), self.now());
-        self.link.board.beliefs().status = Some((status, self.link.clock.now(), version));
+        self.link.board.beliefs().status = Some((status, self.link.clock.wall(), version));
         self.link.board.metrics.status_posts.inc();
         if is_farewell {
             self.link.leave.announce();

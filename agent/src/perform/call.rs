@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_store_client::{ClientError, DeleteOptions, Key, Preconditions, StoreClient};
+use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient};
 
 use crate::lifecycle::{Action, Outcome};
 

@@ -91,7 +91,7 @@ fn supervise(path: &Path) -> io::Result<()> {
             write_down(&files, &exit)
         }
         Err(reason) => {
-            let now = SystemClock::new().now();
+            let now = SystemClock::new().wall();
             let exit = Exit {
                 code: NOT_STARTED,
                 signal: None,
@@ -155,7 +155,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
     // Its number is its own until we reap it, so what /proc says is about it even if it has ended.
     let main =
         ProcessKey::of(child.id().cast_signed()).map_err(because("the program is not found in /proc"))?;
-    let run = Run { boot_id, shim, main, started_at: SystemClock::new().now() };
+    let run = Run { boot_id, shim, main, started_at: SystemClock::new().wall() };
     record::write(&files.run(), &run).map_err(because("the start cannot be written down"))?;
     Ok(run)
 }
@@ -254,7 +254,7 @@ fn expose(oom_score_adj: i32) -> Option<String> {
 fn finish(order: &Order, files: &Files, run: &Run) -> io::Result<Exit> {
     let main = Pid::from_raw(run.main.pid).ok_or(io::ErrorKind::InvalidData)?;
     wait_until_over(main)?;
-    let finished_at = SystemClock::new().now();
+    let finished_at = SystemClock::new().wall();
 
     // Without the record there is no agent left that would signal.
     let reaping = File::open(files.run()).ok().filter(|run| run.lock().is_ok());

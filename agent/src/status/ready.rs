@@ -7,7 +7,7 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
 use muster_proto::node::{NodeCondition, NodeStatus};
 use muster_proto::quantity::Resources;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use super::Notice;
 use super::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};

@@ -179,7 +179,7 @@ fn s060_everything_that_stands_in_the_way_is_said_in_one_message() {
 
 #[test]
 fn s060_a_runtime_is_down_when_it_was_not_heard_for_more_than_thirty_seconds() {
-    use muster_rpc::clock::Mono;
+    use muster_proto::time::Mono;
     use std::time::Duration;
     let seconds = |count| Mono::since_origin(Duration::from_secs(count));
     for (heard, now, expected) in [

@@ -33,9 +33,9 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
 
-fn applied(mut record: Pod, cause: Traceparent) -> Event<Pod> {
+fn applied(mut record: Pod, cause: Traceparent) -> WatchEvent<Pod> {
     record.meta.traceparent = Some(cause.to_string());
-    Event::Applied { record }
+    WatchEvent::Applied { record }
 }
 
 fn term() -> Action {
@@ -114,7 +114,8 @@ fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
     let cause = deletion(5, true);
     let mut stops = Stops::default();
     let (key, traceparent) = (Key::of(&pod("p").build()), Some(cause.to_string()));
-    stops.observe(&Event::Gone { key, uid: Some(uid("p")), revision: 7, last: None, traceparent }, at(2));
+    stops
+        .observe(&WatchEvent::Gone { key, uid: Some(uid("p")), revision: 7, last: None, traceparent }, at(2));
     perform(&mut stops, &term(), &Outcome::Done);
     assert_eq!(recorded(cause).len(), 1);
 }
@@ -123,7 +124,7 @@ fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
 fn what_is_not_recorded_is_not_told() {
     let mut stops = Stops::default();
     stops.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
-    stops.observe(&Event::Applied { record: pod("q").deleting(30).build() }, at(2));
+    stops.observe(&WatchEvent::Applied { record: pod("q").deleting(30).build() }, at(2));
     assert!(stops.pods.is_empty());
     assert_eq!(stops.begin(&term()).place(), None);
 }

@@ -13,12 +13,13 @@ use muster_agent::run::{self, Ground, RunError};
 use muster_agent::topology::cpus::Layout;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::node::{Node, NodeCondition};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_rpc::config::parse_with_config;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{Key, StoreClient, StoreEndpoints};
+use muster_store_client::{StoreClient, StoreEndpoints};
 
 /// No condition here takes this long on a machine that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);

@@ -1,7 +1,8 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
-use muster_rpc::identity::{Caller, Subject};
+use muster_proto::identity::Caller;
+use muster_rpc::identity::certificate_subject;
 use muster_rpc::tls::{ClientTls, PemFile};
 use x509_parser::pem::parse_x509_pem;
 
@@ -33,7 +34,7 @@ fn every_certificate_says_who_its_holder_is() {
         let [ca, cert] = [directory.join("ca.crt"), directory.join(file)];
         let key = cert.with_extension("key");
         let (_, pem) = parse_x509_pem(&fs::read(&cert).unwrap()).unwrap();
-        let subject = Subject::from_der(&pem.contents).unwrap();
+        let subject = certificate_subject(&pem.contents).unwrap();
         assert_eq!(Caller::from_subject(&subject).to_string(), expected);
         let file = PemFile::new;
         ClientTls::read(file("ca", &ca), file("cert", &cert), file("key", &key)).expect("they fit together");

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::wellknown::label;
-use muster_store_client::Key;
 
 use super::scene::{Scene, Sight, WHERE_TO_LOOK};
 use super::tell;

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use muster_proto::event::Event as Happening;
+use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::{Clock, Mono, SystemClock};
-use muster_store_client::{DeleteOptions, Event, Key, ListOptions, Watch, WatchOptions};
+use muster_proto::time::Mono;
+use muster_proto::watch_event::WatchEvent;
+use muster_rpc::clock::{Clock, SystemClock};
+use muster_store_client::{DeleteOptions, ListOptions, Watch, WatchOptions};
 
 use super::switch::Switch;
 use super::tell;
@@ -146,13 +149,13 @@ impl Scene {
             tokio::select! {
                 () = &mut over => return Ok(()),
                 Some(news) = self.events.next() => match news {
-                    Event::Synced { .. } => self.is_following = true,
-                    Event::Applied { record } if self.is_following => {
+                    WatchEvent::Synced { .. } => self.is_following = true,
+                    WatchEvent::Applied { record } if self.is_following => {
                         if let Some(line) = tell::event(&record) {
                             self.say(&line)?;
                         }
                     }
-                    Event::Applied { .. } | Event::Gone { .. } | Event::Lost(_) => {}
+                    WatchEvent::Applied { .. } | WatchEvent::Gone { .. } | WatchEvent::Lost(_) => {}
                 },
             }
         }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
-use muster_store_client::session::FailureKind;
-use muster_store_client::{Event, Key, WatchOptions};
+use muster_proto::key::Key;
+use muster_proto::watch_event::WatchEvent;
+use muster_proto::watch_event::WatchFailureKind;
+use muster_store_client::WatchOptions;
 
 use super::{Get, Output, spoken_line};
 use crate::failure::{Exit, Failure};
@@ -21,22 +23,24 @@ impl Get<'_> {
         let (mut seen, mut initial, mut in_step) = (Seen(BTreeMap::new()), Vec::new(), false);
         while let Some(event) = watch.next().await {
             match event {
-                Event::Applied { record } => {
+                WatchEvent::Applied { record } => {
                     let change = seen.apply(&record);
                     if in_step { printer.say(change, record)? } else { initial.push(record) }
                 }
-                Event::Gone { key, last, .. } => {
+                WatchEvent::Gone { key, last, .. } => {
                     if let Some(record) = seen.remove(&key, last) {
                         printer.say("DELETED", record)?;
                     }
                 }
-                Event::Synced { .. } => {
+                WatchEvent::Synced { .. } => {
                     in_step = true;
                     R::arrange(&mut initial);
                     printer.say_all("ADDED", initial.drain(..))?;
                 }
-                Event::Lost(failure) if !in_step => return Err(self.lost(&failure)),
-                Event::Lost(failure) => aside(format_args!("warning: {}; trying again", failure.message)),
+                WatchEvent::Lost(failure) if !in_step => return Err(self.lost(&failure)),
+                WatchEvent::Lost(failure) => {
+                    aside(format_args!("warning: {}; trying again", failure.message))
+                }
             }
         }
         Ok(())
@@ -68,10 +72,12 @@ impl Get<'_> {
         Table::new(event.into_iter().chain(self.view().headers::<R>()))
     }
 
-    fn lost(&self, failure: &muster_store_client::Failure) -> Failure {
+    fn lost(&self, failure: &muster_proto::watch_event::WatchFailure) -> Failure {
         let exit = match failure.kind {
-            FailureKind::Refused => Exit::Refused,
-            FailureKind::Expired | FailureKind::FutureVersion | FailureKind::Unreachable => Exit::Unreachable,
+            WatchFailureKind::Refused => Exit::Refused,
+            WatchFailureKind::Expired | WatchFailureKind::FutureVersion | WatchFailureKind::Unreachable => {
+                Exit::Unreachable
+            }
         };
         self.store.peer.lost(exit, &failure.message)
     }

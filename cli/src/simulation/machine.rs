@@ -5,10 +5,10 @@ use std::time::Duration;
 use muster_agent::cadence::Cadence;
 use muster_agent::report::digest;
 use muster_agent::stream::Heartbeat;
+use muster_proto::backoff::Backoff;
 use muster_proto::name::Uid;
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
-use muster_rpc::backoff::Backoff;
 use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, StoreClient};
 use tokio::sync::watch;
@@ -101,13 +101,13 @@ impl Machine {
     }
 
     async fn beat(&mut self, mut stream: Heartbeat, must_report: bool) -> Ended {
-        let digest = digest(&self.blueprint.status(self.index, self.clock.now()));
+        let digest = digest(&self.blueprint.status(self.index, self.clock.wall()));
         let mut reports = self.orders.borrow_and_update().reports;
         let mut must_report = must_report;
         let mut wait = self.interval().mul_f64(self.share());
         loop {
             if must_report {
-                let status = self.blueprint.status(self.index, self.clock.now());
+                let status = self.blueprint.status(self.index, self.clock.wall());
                 let status = pb::HeartbeatStatus { status: Some(status.into()), resource_version: 0 };
                 let message = Message::Status(status);
                 if let Err(error) = stream.say(message, self.patience()).await {

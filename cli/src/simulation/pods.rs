@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use muster_proto::key::Key;
 use muster_proto::pod::Pod;
+use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::SharedClock;
-use muster_store_client::{
-    ClientError, DeleteOptions, Event, Key, Preconditions, StoreClient, Watch, WatchOptions,
-};
+use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient, Watch, WatchOptions};
 use tokio::time::sleep;
 
 use super::roll::Roll;
@@ -85,15 +85,15 @@ impl Pods {
         }
     }
 
-    fn fold(&mut self, event: Event<Pod>) {
+    fn fold(&mut self, event: WatchEvent<Pod>) {
         match event {
-            Event::Applied { record } => self.learn(record),
-            Event::Gone { key, uid, .. } => {
+            WatchEvent::Applied { record } => self.learn(record),
+            WatchEvent::Gone { key, uid, .. } => {
                 if self.known.get(&key).is_some_and(|pod| uid.is_none() || pod.meta.uid == uid) {
                     self.known.remove(&key);
                 }
             }
-            Event::Synced { .. } | Event::Lost(_) => {}
+            WatchEvent::Synced { .. } | WatchEvent::Lost(_) => {}
         }
     }
 
@@ -146,8 +146,8 @@ impl Pods {
                 return Called { key, version, outcome: Ok(Done::Silenced) };
             }
             let outcome = match step {
-                Step::Run => client.update_status(work::running(&pod, machine, clock.now())).await.map(said),
-                Step::End => client.update_status(work::ended(&pod, clock.now())).await.map(said),
+                Step::Run => client.update_status(work::running(&pod, machine, clock.wall())).await.map(said),
+                Step::End => client.update_status(work::ended(&pod, clock.wall())).await.map(said),
                 Step::Remove => {
                     let preconditions = Preconditions::uid_of(&pod);
                     let options = DeleteOptions { preconditions, grace_period_seconds: Some(0) };

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pb::GetFleetRequest;
-use muster_proto::pb::fleet_service_client::FleetServiceClient;
 use muster_rpc::tls::ClientTls;
-use muster_store_client::{Key, StoreClient, StoreEndpoints};
+use muster_store_client::{StoreClient, StoreEndpoints};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 

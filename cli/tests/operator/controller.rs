@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use muster_grpc::fleet_service_server::{FleetService, FleetServiceServer};
 use muster_proto::pb;
-use muster_proto::pb::fleet_service_server::{FleetService, FleetServiceServer};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};

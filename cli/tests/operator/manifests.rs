@@ -1,11 +1,12 @@
 //! Records as files.
 
 use muster_proto::budget::DisruptionBudget;
+use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
-use muster_store_client::{Key, ListOptions, Resource};
+use muster_store_client::{ListOptions, Resource};
 
 use crate::stage::{Stage, sample};
 

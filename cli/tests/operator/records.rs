@@ -2,11 +2,11 @@
 
 use futures_util::StreamExt;
 use muster_proto::event::{Event, EventType, ObjectReference};
+use muster_proto::key::Key;
 use muster_proto::meta::Metadata;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::record::Kind;
-use muster_store_client::Key;
 
 use crate::stage::{Stage, sample};
 

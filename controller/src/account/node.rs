@@ -1,13 +1,13 @@
 //! Why one node is as it is, and what will happen to it and its pods when.
 
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::{
     collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
@@ -21,8 +21,8 @@ use crate::health::{Sign, Silence};
 use crate::plan::uid;
 use crate::policy::Policy;
 use crate::rooms::Rooms;
-use crate::time::Now;
 use crate::zones::{Place, is_health_taint};
+use muster_proto::time::Now;
 
 /// The account of a node; `None` if there is none of that name.
 pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {

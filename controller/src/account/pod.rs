@@ -1,8 +1,8 @@
 //! Why one pod has no node yet, or when it has to leave the one it has.
 
+use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::{Pod, requests};
-use muster_store_client::Key;
 
 use super::{collection, count, explanation, node, stamp};
 use crate::core::{Core, Stance};
@@ -10,7 +10,7 @@ use crate::explain::Explanation;
 use crate::placement::{Standing, Verdict};
 use crate::plan::uid;
 use crate::rooms::Rooms;
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// The account of a pod; `None` if there is none of that name.
 pub fn explain(core: &Core, key: &Key, now: Now) -> Option<pb::ExplainPodResponse> {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_proto::node::Node;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use super::newcomers::Stage;
 use super::suspects::{Suspect, Verdict};
 use super::{Cloud, is_marked_off, is_undescribed};
 use crate::explain::Explanation;
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// What keeps a cloud that lies from emptying the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

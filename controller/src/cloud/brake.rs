@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 #[derive(Clone, Debug)]
 pub(super) struct Brake {

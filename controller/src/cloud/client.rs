@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use muster_grpc::cloud_provider_service_client::CloudProviderServiceClient;
 use muster_proto::label::check_label_value;
 use muster_proto::name::Name;
 use muster_proto::node::NodeStatus;
 use muster_proto::pb;
-use muster_proto::pb::cloud_provider_service_client::CloudProviderServiceClient;
 use muster_rpc::layers::trace::{Inject, InjectLayer};
 use muster_rpc::tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_proto::key::Key;
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::meta::Metadata;
+use muster_proto::time::Mono;
 use muster_proto::wellknown::annotation::CLOUD_DELETIONS;
 use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, SYSTEM_NAMESPACE};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
 
 use super::Settings;
 use super::suspects::text;
 use crate::plan::{Action, Answer, Failure, Plan, Room, Subject};
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// Into how many parts the time that a deletion counts for is cut: however many nodes may be deleted, no more moments than
 /// this are written down.

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node, NodeAddress};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::label;
 use muster_proto::wellknown::taint::UNINITIALIZED;
-use muster_rpc::clock::Mono;
 
 use super::{Due, is_undescribed};
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Plan, Room, Subject, uid};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 #[derive(Clone, Debug)]
 pub(super) struct Newcomers {

@@ -10,14 +10,14 @@ use jiff::SignedDuration;
 use muster_proto::event::{Event, EventType};
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use super::brake::Brake;
 use super::memory::Memory;
 use super::{Due, Settings, is_marked_off};
 use crate::plan::{Action, Answer, CloudQuestion, Failure, Plan, Room, Subject, event, node_event, uid};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 #[derive(Clone, Debug)]
 pub(super) struct Suspects {

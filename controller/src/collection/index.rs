@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodPhase};
 use muster_proto::wellknown::taint as keys;
-use muster_store_client::Key;
 
 use crate::world::Change;
 

@@ -8,10 +8,10 @@ use std::fmt::Write;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_proto::drain::DrainOptions;
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pb::volume::Source;
 use muster_proto::pod::Pod;
-use muster_store_client::Key;
 
 use crate::plan::uid;
 

@@ -3,15 +3,15 @@
 use std::fmt;
 
 use muster_proto::drain::{DrainOptions, DrainState};
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::filters::{DrainPlan, PlannedPod, PodAction, plan};
 use super::standing::{Standing, tell_coming};
 use super::{Drains, under_way};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 /// How far a drain has come.
 #[derive(Clone, Debug, PartialEq, Eq)]

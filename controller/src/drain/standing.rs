@@ -1,16 +1,16 @@
 //! How far each pod of a drain has come, and whether that is the end of it.
 
 use muster_proto::drain::{DrainOptions, DrainState};
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::filters::{DrainPlan, PodAction, name_some, overdue_at};
 use super::{End, RETRY, UnderWay};
 use crate::plan::{Answer, Failure, Outcome};
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// What the store said when it was last asked for a pod.
 #[derive(Clone, Debug)]

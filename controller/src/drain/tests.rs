@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::Drains;
 use super::progress::{PodState, ProgressState};
 use crate::plan::{Action, Answer, Failure, Outcome, Plan, Proposal, Room, Subject};
 use crate::samples::{PodSample, at, at_ms, drain, key, node, pod};
-use crate::time::Now;
 use crate::world::{Change, Delta, World};
+use muster_proto::time::Now;
 
 /// The node that is drained.
 const NODE: &str = "n";

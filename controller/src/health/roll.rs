@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use super::Sign;
 use crate::world::Number;

@@ -3,7 +3,7 @@
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::{Node, NodeCondition};
 
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// The reason of a condition that was never reported.
 pub const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";

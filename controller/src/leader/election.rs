@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::fence::{Fence, FenceError, check_holder};
+use muster_proto::key::Key;
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Namespace, Uid};
+use muster_proto::time::Mono;
 use muster_proto::wellknown::{CONTROLLER_LEASE, SYSTEM_NAMESPACE};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
 
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// Which lease to compete for, as whom, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

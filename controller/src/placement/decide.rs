@@ -2,16 +2,16 @@
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::pod::{Pod, PodCondition};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::stage::{Entry, Stage};
 use super::{FAILED_SCHEDULING, Placement};
 use crate::plan::{Action, Plan, Room, Subject, event, uid};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 const UNSCHEDULABLE: &str = "Unschedulable";
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::stage::{Entry, Stage};
 use super::verdict::Verdict;

@@ -9,9 +9,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::backoff::Backoff;
+use muster_proto::key::Key;
+use muster_proto::time::Mono;
 
 use super::demand::Demand;
 use super::verdict::Verdict;

@@ -1,16 +1,16 @@
 //! What came of a proposal.
 
 use muster_proto::event::EventType;
+use muster_proto::key::Key;
 use muster_proto::name::Name;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::queue::LineId;
 use super::stage::{Entry, Stage};
 use super::{FAILED_SCHEDULING, Placement};
 use crate::plan::{Answer, Failure, Outcome, Subject, event};
-use crate::time::Now;
 use crate::world::World;
+use muster_proto::time::Now;
 
 impl Placement {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {

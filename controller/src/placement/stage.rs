@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::demand::Demand;
 use super::queue::{LineId, Place};

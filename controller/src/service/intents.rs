@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt};
 use muster_proto::drain::{Drain, DrainOptions, DrainState};
 use muster_proto::event::EventType;
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_rpc::shutdown::Shutdown;
-use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Key, Preconditions, StoreClient};
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
 use tokio::sync::watch;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -22,7 +23,7 @@ use crate::drain::intent;
 use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use crate::drive::Shared;
 use crate::plan::event;
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// Evictions that are tried at once.
 const TRIALS: usize = 16;
@@ -127,7 +128,7 @@ impl Intents {
             Stance::Standby => {
                 let details = ErrorDetails::with_error_info(
                     "NOT_LEADING",
-                    muster_rpc::ERROR_DOMAIN,
+                    muster_proto::ERROR_DOMAIN,
                     [("leader".to_owned(), leader.to_owned())],
                 );
                 let message = format!("this controller is a standby: ask {leader}, which leads");

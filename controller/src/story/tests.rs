@@ -167,7 +167,7 @@ fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
     let mut stories = stories();
     let gone = || {
         let (traceparent, last) = (Some(REMOVAL.to_owned()), None);
-        News::Pod(Event::Gone { key: key("p"), uid: Some(uid("p")), revision: 7, last, traceparent })
+        News::Pod(WatchEvent::Gone { key: key("p"), uid: Some(uid("p")), revision: 7, last, traceparent })
     };
     stories.observe(&News::Leading(false), at(1));
     stories.observe(&gone(), at(2));

@@ -1,83 +1,31 @@
-//! Time as an input: whoever needs it takes a [`Clock`].
+//! Time as an input: code that needs the time takes a [`Clock`].
 //!
-//! [`SystemClock`] is the only code of the workspace that asks the machine for the time (a clippy rule holds everybody
-//! else to that). Cores are handed [`Mono`], a plain value, so that tests and the simulation decide what time it is.
+//! [`SystemClock`] is the only code of the workspace that reads the machine's clocks; a clippy rule forbids it
+//! everywhere else. Cores get [`Mono`] or [`Now`], plain values, so that tests and simulations choose the time.
 
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use muster_proto::time::{Mono, Now};
 
 /// The clock as processes pass it around.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// What time it is, twice over: on the calendar and on a watch that never jumps.
+/// Wall time and monotonic time.
 pub trait Clock: Send + Sync {
-    /// Wall time, for records that people read. It may jump; never subtract two of them to judge a silence.
-    fn now(&self) -> Timestamp;
+    /// Wall time, for records that people read. It may jump: never subtract two readings to measure a silence.
+    fn wall(&self) -> Timestamp;
 
     /// Monotonic time, for deadlines and ages.
     fn mono(&self) -> Mono;
-}
 
-/// A moment of monotonic time: how long after the clock's arbitrary origin.
-///
-/// Arithmetic saturates: a deadline too far to express is "never", an age before its start is zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mono(Duration);
-
-impl Mono {
-    /// The origin of the clock.
-    pub const ZERO: Mono = Mono(Duration::ZERO);
-    /// Later than every other moment.
-    pub const MAX: Mono = Mono(Duration::MAX);
-
-    /// The moment this long after the origin.
-    pub const fn since_origin(elapsed: Duration) -> Mono {
-        Mono(elapsed)
-    }
-
-    /// How long after the origin this moment is.
-    pub const fn elapsed_since_origin(self) -> Duration {
-        self.0
-    }
-}
-
-impl Add<Duration> for Mono {
-    type Output = Mono;
-
-    fn add(self, later: Duration) -> Mono {
-        Mono(self.0.saturating_add(later))
-    }
-}
-
-impl AddAssign<Duration> for Mono {
-    fn add_assign(&mut self, later: Duration) {
-        *self = *self + later;
-    }
-}
-
-impl Sub for Mono {
-    type Output = Duration;
-
-    fn sub(self, earlier: Mono) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl Sub<Duration> for Mono {
-    type Output = Mono;
-
-    fn sub(self, earlier: Duration) -> Mono {
-        Mono(self.0.saturating_sub(earlier))
-    }
-}
-
-impl fmt::Display for Mono {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "+{:?}", self.0)
+    /// This moment on both clocks.
+    fn now(&self) -> Now {
+        // The wall clock is read first. If the thread is suspended between the two readings, a past moment that is
+        // converted to wall time comes out too early, never too late.
+        let wall = self.wall();
+        Now { wall, mono: self.mono() }
     }
 }
 
@@ -117,12 +65,12 @@ impl Clock for SystemClock {
         clippy::disallowed_methods,
         reason = "the one place of the workspace that reads the machine's clocks"
     )]
-    fn now(&self) -> Timestamp {
+    fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
 
     fn mono(&self) -> Mono {
-        Mono(PAST + self.made.elapsed())
+        Mono::since_origin(PAST + self.made.elapsed())
     }
 }
 
@@ -162,7 +110,7 @@ impl Default for ManualClock {
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
+    fn wall(&self) -> Timestamp {
         self.time().0
     }
 
@@ -178,24 +126,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn monotonic_arithmetic_saturates_at_both_ends() {
-        let at = Mono::since_origin;
-        assert_eq!(at(SECOND) + SECOND, at(2 * SECOND));
-        assert_eq!(at(3 * SECOND) - at(SECOND), 2 * SECOND);
-        assert_eq!(at(SECOND) - at(3 * SECOND), Duration::ZERO, "an age is never negative");
-        assert_eq!(at(SECOND) - 3 * SECOND, Mono::ZERO);
-        assert_eq!(Mono::MAX + SECOND, Mono::MAX, "never stays never");
-    }
-
-    #[test]
     fn a_manual_clock_moves_only_when_told() {
         let clock = ManualClock::default();
         clock.advance(5 * SECOND);
         assert_eq!(clock.mono(), Mono::since_origin(5 * SECOND));
-        assert_eq!(clock.now(), Timestamp::from_second(5).unwrap());
+        assert_eq!(clock.wall(), Timestamp::from_second(5).unwrap());
 
         clock.set_wall(Timestamp::from_second(1).unwrap());
-        assert_eq!(clock.now(), Timestamp::from_second(1).unwrap());
+        assert_eq!(clock.wall(), Timestamp::from_second(1).unwrap());
         assert_eq!(clock.mono(), Mono::since_origin(5 * SECOND), "a wall clock that jumps ages nobody");
     }
 
@@ -204,7 +142,7 @@ mod tests {
         let clock = SystemClock::new();
         let first = clock.mono();
         assert!(clock.mono() >= first);
-        assert!(clock.now() > Timestamp::UNIX_EPOCH);
+        assert!(clock.wall() > Timestamp::UNIX_EPOCH);
     }
 
     #[test]

@@ -7,9 +7,8 @@
 //! - [`config`]: flags, environment and config file. [`http`]: metrics and readiness; [`probe`] asks for the latter.
 //! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go; [`exemplar`] leads
 //!   from a latency to a trace.
-//! - [`clock`] and [`backoff`]: time as an input, and when to try again.
+//! - [`clock`]: time as an input.
 
-pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod exemplar;
@@ -22,6 +21,3 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
 pub mod trace;
-
-/// The domain of every `google.rpc.ErrorInfo` that Muster sends.
-pub const ERROR_DOMAIN: &str = "muster.dev";

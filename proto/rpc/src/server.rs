@@ -28,7 +28,6 @@ pub use self::health::Health;
 pub use self::listener::{BindError, Listener, bind};
 
 use self::connection::Cuttable;
-use crate::ERROR_DOMAIN;
 use crate::config::parse_duration;
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::load::LoadLayer;
@@ -37,6 +36,7 @@ use crate::layers::size::answer_too_large;
 use crate::layers::trace::TraceLayer;
 use crate::shutdown::Shutdown;
 use crate::tls::Security;
+use muster_proto::ERROR_DOMAIN;
 
 /// A message of one stream is small; this is what HTTP/2 gives by default, written down.
 const STREAM_WINDOW: u32 = 64 * 1024;

@@ -1,6 +1,6 @@
 //! The records an event stream adds up to.
 //!
-//! A relist takes effect at its [`Event::Synced`], as a whole: nobody sees half of one. No record's version ever goes
+//! A relist takes effect at its [`WatchEvent::Synced`], as a whole: nobody sees half of one. No record's version ever goes
 //! back, even when the caller folds in what its own writes returned ahead of the watch.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::collections::btree_map::Entry;
 
 use muster_proto::record::Record;
 
-use crate::options::Key;
-use crate::session::Event;
+use muster_proto::key::Key;
+use muster_proto::watch_event::WatchEvent;
 
 /// The records of one kind, as of the events observed.
 #[derive(Clone, Debug)]
@@ -33,12 +33,12 @@ impl<R: Record> Cache<R> {
     }
 
     /// Takes in the next event of a watch.
-    pub fn observe(&mut self, event: Event<R>) {
+    pub fn observe(&mut self, event: WatchEvent<R>) {
         match event {
-            Event::Applied { record, .. } => self.step(Step::Put(record)),
-            Event::Gone { key, revision, .. } => self.step(Step::Remove { key, revision }),
-            Event::Synced { revision } => self.swap_in(revision),
-            Event::Lost(_) => self.synced = false,
+            WatchEvent::Applied { record, .. } => self.step(Step::Put(record)),
+            WatchEvent::Gone { key, revision, .. } => self.step(Step::Remove { key, revision }),
+            WatchEvent::Synced { revision } => self.swap_in(revision),
+            WatchEvent::Lost(_) => self.synced = false,
         }
     }
 

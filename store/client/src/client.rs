@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use jiff::Timestamp;
+use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::heartbeat_service_client::HeartbeatServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::event::Event;
 use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::name::Name;
 use muster_proto::pb;
-use muster_proto::pb::event_service_client::EventServiceClient;
-use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use muster_proto::pod::Pod;
 use muster_rpc::clock::SharedClock;
 use tonic::metadata::AsciiMetadataValue;
@@ -22,9 +22,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoints::{EndpointError, Ring, StoreEndpoints, Transport};
 use crate::error::{ClientError, was_never_sent};
-use crate::options::{DeleteOptions, EvictOptions, Key, List, ListOptions, Preconditions, Unreadable};
+use crate::options::{DeleteOptions, EvictOptions, List, ListOptions, Preconditions, Unreadable};
 use crate::resource::{HasStatus, Page, Resource, Stored, unwrap_record};
 use crate::watch::{Watch, WatchOptions};
+use muster_proto::key::Key;
 
 /// How many records to ask for at once when the caller does not care: small enough for one answer, large enough that
 /// a fleet of 100,000 takes 200 calls.

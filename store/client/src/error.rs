@@ -6,12 +6,13 @@
 use std::error::Error;
 use std::time::Duration;
 
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::invalid::{Invalid, Violation};
-use muster_rpc::ERROR_DOMAIN;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::session::{Failure, FailureKind};
+use muster_proto::watch_event::WatchFailure;
+use muster_proto::watch_event::WatchFailureKind;
 
 /// Why a call to the store failed. Texts are the store's own.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -92,15 +93,15 @@ impl ClientError {
     }
 
     /// As a session sees it.
-    pub(crate) fn into_failure(self) -> Failure {
+    pub(crate) fn into_failure(self) -> WatchFailure {
         let kind = match &self {
-            Self::Expired(_) => FailureKind::Expired,
-            Self::FutureVersion { .. } => FailureKind::FutureVersion,
-            Self::Invalid(_) | Self::Denied(_) => FailureKind::Refused,
-            Self::Other(status) if status.code() == Code::Unimplemented => FailureKind::Refused,
-            _ => FailureKind::Unreachable,
+            Self::Expired(_) => WatchFailureKind::Expired,
+            Self::FutureVersion { .. } => WatchFailureKind::FutureVersion,
+            Self::Invalid(_) | Self::Denied(_) => WatchFailureKind::Refused,
+            Self::Other(status) if status.code() == Code::Unimplemented => WatchFailureKind::Refused,
+            _ => WatchFailureKind::Unreachable,
         };
-        Failure { kind, retry_after: self.retry_after(), message: self.to_string() }
+        WatchFailure { kind, retry_after: self.retry_after(), message: self.to_string() }
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
+use muster_grpc::node_service_server::{NodeService, NodeServiceServer};
 use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pb::node_service_server::{NodeService, NodeServiceServer};
 use muster_proto::watch::WatchFrame;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

@@ -25,9 +25,6 @@ pub use cache::Cache;
 pub use client::{Renewal, StoreClient};
 pub use endpoints::{EndpointError, StoreEndpoints, Transport};
 pub use error::ClientError;
-pub use options::{
-    DeleteOptions, EvictOptions, Key, List, ListOptions, Preconditions, Unreadable, VersionMatch,
-};
+pub use options::{DeleteOptions, EvictOptions, List, ListOptions, Preconditions, Unreadable, VersionMatch};
 pub use resource::{HasStatus, Resource, Stored};
-pub use session::{Event, Failure, FailureKind};
 pub use watch::{Watch, WatchOptions};

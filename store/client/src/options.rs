@@ -1,62 +1,10 @@
 //! What a call may say besides its record: which records, how many, and what must still hold.
 
-use std::fmt;
-
 use muster_proto::invalid::Invalid;
-use muster_proto::name::{Name, Namespace, Uid};
+use muster_proto::key::Key;
+use muster_proto::name::{Namespace, Uid};
 use muster_proto::pb;
 use muster_proto::record::Record;
-
-/// Which record of a kind is meant. Orders as the store lists: by namespace, then name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// `None` for nodes, always set for the other kinds.
-    pub namespace: Option<Namespace>,
-    pub name: Name,
-}
-
-impl Key {
-    /// The key of a node.
-    pub fn node(name: Name) -> Key {
-        Key { namespace: None, name }
-    }
-
-    /// The key of a record of any other kind.
-    pub fn namespaced(namespace: Namespace, name: Name) -> Key {
-        Key { namespace: Some(namespace), name }
-    }
-
-    pub fn of<R: Record>(record: &R) -> Key {
-        let meta = record.meta();
-        Key { namespace: meta.namespace.clone(), name: meta.name.clone() }
-    }
-
-    /// The key in metadata that may not be valid as a whole.
-    pub(crate) fn of_unchecked(metadata: &pb::Metadata) -> Option<Key> {
-        let namespace = match metadata.namespace.as_str() {
-            "" => None,
-            text => Some(text.parse().ok()?),
-        };
-        Some(Key { namespace, name: metadata.name.parse().ok()? })
-    }
-
-    pub(crate) fn namespace_text(&self) -> String {
-        text(self.namespace.as_ref())
-    }
-
-    pub(crate) fn name_text(&self) -> String {
-        self.name.as_str().to_owned()
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => self.name.fmt(f),
-        }
-    }
-}
 
 fn text(namespace: Option<&Namespace>) -> String {
     namespace.map(|namespace| namespace.as_str().to_owned()).unwrap_or_default()

@@ -4,17 +4,17 @@
 
 use std::future::Future;
 
+use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
+use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
 use muster_proto::invalid::Invalid;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pb::disruption_budget_service_client::DisruptionBudgetServiceClient;
-use muster_proto::pb::event_service_client::EventServiceClient;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::node_service_client::NodeServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 use muster_proto::watch::WatchFrame;
@@ -22,8 +22,9 @@ use tonic::Streaming;
 
 use crate::client::StoreClient;
 use crate::error::ClientError;
-use crate::options::{DeleteOptions, Key, ListOptions};
+use crate::options::{DeleteOptions, ListOptions};
 use crate::watch::WatchOptions;
+use muster_proto::key::Key;
 
 /// A frame may hold what piled up while nobody read; tonic's own limit of 4 MiB is met by 500 busy nodes.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;

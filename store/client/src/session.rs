@@ -1,72 +1,22 @@
 //! One watcher's memory: what to ask next, and what the answers mean to whoever follows.
 //!
 //! A session lists, then watches from the list's version, and resumes after the last version it saw; when history no
-//! longer reaches that far it lists again, and what vanished meanwhile comes out as [`Event::Gone`]. No network and no
+//! longer reaches that far it lists again, and what vanished meanwhile comes out as [`WatchEvent::Gone`]. No network and no
 //! clock: [`Session::ask`] says what to do, [`Session::observe`] is told what came of it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::time::Duration;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::name::Uid;
 use muster_proto::record::Record;
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
+use muster_proto::watch_event::{WatchEvent, WatchFailure, WatchFailureKind};
 
-use crate::options::Key;
+use muster_proto::key::Key;
 
 /// How often a store may say that it is behind us before we believe that its history was cut back.
 const AHEAD_LIMIT: u32 = 3;
-
-/// What a follower of one kind sees. Between [`Lost`] (or the start) and [`Synced`] everything is part of a relist and
-/// takes effect as a whole at [`Synced`].
-///
-/// [`Lost`]: Event::Lost
-/// [`Synced`]: Event::Synced
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event<R> {
-    /// In step, and told everything up to there: all that was listed, or what came before a watch broke that runs again.
-    /// Who follows with progress is told so also when nothing has happened for a while.
-    Synced { revision: u64 },
-    /// A record is new or changed; its metadata have the trace of the write that did it.
-    Applied { record: R },
-    /// A record is gone, or no longer matches the selectors.
-    Gone {
-        key: Key,
-        /// Which bearer of the name is gone.
-        uid: Option<Uid>,
-        /// The version of the deletion, or of the list that no longer had it.
-        revision: u64,
-        /// What it last was; unknown when a list no longer had it.
-        last: Option<R>,
-        traceparent: Option<String>,
-    },
-    /// Nothing is heard from the store until the next `Synced`. Repeated for each attempt that fails.
-    Lost(Failure),
-}
-
-/// Why a list or watch failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    pub kind: FailureKind,
-    /// How long the store asked to be left alone.
-    pub retry_after: Option<Duration>,
-    /// For people.
-    pub message: String,
-}
-
-/// What a failure means for the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// History no longer holds our version.
-    Expired,
-    /// The store has not reached our version.
-    FutureVersion,
-    /// The store does not let us or does not understand us. Retried like any other failure: permissions change.
-    Refused,
-    /// Anything else: no connection, no answer, a store that cannot serve.
-    Unreachable,
-}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +41,7 @@ pub enum News<R> {
     Changes(Vec<Change<R>>),
     /// The store ended the watch in peace.
     Ended,
-    Failed(Failure),
+    Failed(WatchFailure),
 }
 
 /// One step of a watch.
@@ -196,17 +146,22 @@ impl Session {
     }
 
     /// Takes in what happened and tells what it means to the follower. `jitter` in `0.0..=1.0` spreads retries.
-    pub fn observe<R: Record>(&mut self, news: News<R>, now: Mono, jitter: f64) -> Vec<Event<R>> {
+    pub fn observe<R: Record>(&mut self, news: News<R>, now: Mono, jitter: f64) -> Vec<WatchEvent<R>> {
         match news {
             News::Listed { records, unreadable, revision } => self.listed(records, &unreadable, revision),
             News::Opened => self.opened(now),
             News::Changes(changes) => self.changed(changes),
             News::Ended => self.ended(now, jitter),
-            News::Failed(failure) => vec![Event::Lost(self.failed(failure, now, jitter))],
+            News::Failed(failure) => vec![WatchEvent::Lost(self.failed(failure, now, jitter))],
         }
     }
 
-    fn listed<R: Record>(&mut self, records: Vec<R>, unreadable: &[Key], revision: u64) -> Vec<Event<R>> {
+    fn listed<R: Record>(
+        &mut self,
+        records: Vec<R>,
+        unreadable: &[Key],
+        revision: u64,
+    ) -> Vec<WatchEvent<R>> {
         // A store that was put back to an older state: what we knew belongs to a history that never happened.
         let rewound = revision < self.revision;
         let mut before = std::mem::take(&mut self.known);
@@ -225,7 +180,7 @@ impl Session {
                 Some(known) if known.version >= seen.version => continue,
                 _ => {}
             }
-            applied.push(Event::Applied { record });
+            applied.push(WatchEvent::Applied { record });
         }
         gone.extend(before);
         gone.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -236,17 +191,17 @@ impl Session {
         self.ahead = 0;
         self.synced = true;
         // What is gone goes first: what came may need the room it leaves.
-        let gone = gone.into_iter().map(|(key, seen)| Event::Gone {
+        let gone = gone.into_iter().map(|(key, seen)| WatchEvent::Gone {
             key,
             uid: seen.uid,
             revision: revision.max(seen.version),
             last: None,
             traceparent: None,
         });
-        gone.chain(applied).chain([Event::Synced { revision }]).collect()
+        gone.chain(applied).chain([WatchEvent::Synced { revision }]).collect()
     }
 
-    fn opened<R>(&mut self, now: Mono) -> Vec<Event<R>> {
+    fn opened<R>(&mut self, now: Mono) -> Vec<WatchEvent<R>> {
         let (State::Watching { cursor, .. } | State::Lost { cursor, .. }) = self.state else {
             return Vec::new();
         };
@@ -257,10 +212,10 @@ impl Session {
         if std::mem::replace(&mut self.synced, true) {
             return Vec::new();
         }
-        vec![Event::Synced { revision: cursor }]
+        vec![WatchEvent::Synced { revision: cursor }]
     }
 
-    fn changed<R: Record>(&mut self, changes: Vec<Change<R>>) -> Vec<Event<R>> {
+    fn changed<R: Record>(&mut self, changes: Vec<Change<R>>) -> Vec<WatchEvent<R>> {
         let State::Watching { cursor, stream: Some(stream) } = &mut self.state else {
             return Vec::new();
         };
@@ -273,7 +228,7 @@ impl Session {
                     Change::Bookmark { version } => {
                         stream.is_present = false;
                         *cursor = version;
-                        events.extend(self.progress.then_some(Event::Synced { revision: version }));
+                        events.extend(self.progress.then_some(WatchEvent::Synced { revision: version }));
                     }
                     change => events.extend(tell(&mut self.known, change)),
                 }
@@ -287,7 +242,7 @@ impl Session {
             stream.bore_fruit = true;
             match change {
                 Change::Bookmark { version } if self.progress => {
-                    events.push(Event::Synced { revision: version });
+                    events.push(WatchEvent::Synced { revision: version });
                 }
                 change => events.extend(tell(&mut self.known, change)),
             }
@@ -299,7 +254,7 @@ impl Session {
         events
     }
 
-    fn ended<R>(&mut self, now: Mono, jitter: f64) -> Vec<Event<R>> {
+    fn ended<R>(&mut self, now: Mono, jitter: f64) -> Vec<WatchEvent<R>> {
         if let State::Watching { cursor, stream: Some(stream) } = self.state
             && !stream.is_present
             && self.was_healthy(stream, now)
@@ -312,11 +267,11 @@ impl Session {
             return Vec::new();
         }
         let message = "the store ended the watch as soon as it began".to_owned();
-        let failure = Failure { kind: FailureKind::Unreachable, retry_after: None, message };
-        vec![Event::Lost(self.failed(failure, now, jitter))]
+        let failure = WatchFailure { kind: WatchFailureKind::Unreachable, retry_after: None, message };
+        vec![WatchEvent::Lost(self.failed(failure, now, jitter))]
     }
 
-    fn failed(&mut self, failure: Failure, now: Mono, jitter: f64) -> Failure {
+    fn failed(&mut self, failure: WatchFailure, now: Mono, jitter: f64) -> WatchFailure {
         let cursor = match self.state {
             State::Listing { .. } => None,
             State::Watching { cursor, stream } => {
@@ -331,14 +286,14 @@ impl Session {
         };
         self.synced = false;
         self.failures = self.failures.saturating_add(1);
-        self.ahead = if failure.kind == FailureKind::FutureVersion { self.ahead + 1 } else { 0 };
+        self.ahead = if failure.kind == WatchFailureKind::FutureVersion { self.ahead + 1 } else { 0 };
 
         let delay = self.backoff.delay(self.failures, jitter).max(failure.retry_after.unwrap_or_default());
         let retry_at = now + delay;
         self.state = match (cursor, failure.kind) {
             // A list that expired before its watch began will do so again if we hurry.
-            (Some(_), FailureKind::Expired) if !self.list_unproven => State::Listing { retry_at: now },
-            (_, FailureKind::Expired) | (None, _) => State::Listing { retry_at },
+            (Some(_), WatchFailureKind::Expired) if !self.list_unproven => State::Listing { retry_at: now },
+            (_, WatchFailureKind::Expired) | (None, _) => State::Listing { retry_at },
             (Some(_), _) if self.ahead >= AHEAD_LIMIT => State::Listing { retry_at },
             (Some(cursor), _) => State::Lost { cursor, retry_at },
         };
@@ -352,7 +307,7 @@ impl Session {
 }
 
 /// What a change means to a follower who was told of `known`: nothing, if it is no news.
-fn tell<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<Event<R>> {
+fn tell<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<WatchEvent<R>> {
     match change {
         Change::Put { record } => {
             let seen = Seen::of(&record);
@@ -360,11 +315,11 @@ fn tell<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<
                 Entry::Occupied(told) if told.get().version >= seen.version => return None,
                 entry => drop(entry.insert_entry(seen)),
             }
-            Some(Event::Applied { record })
+            Some(WatchEvent::Applied { record })
         }
         Change::Delete { key, version, last, traceparent } => {
             let seen = known.remove(&key)?;
-            Some(Event::Gone { key, uid: seen.uid, revision: version, last, traceparent })
+            Some(WatchEvent::Gone { key, uid: seen.uid, revision: version, last, traceparent })
         }
         Change::Bookmark { .. } => None,
     }

@@ -12,18 +12,20 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
+use muster_proto::backoff::Backoff;
 use muster_proto::name::Namespace;
+use muster_proto::time::Mono;
 use muster_proto::watch::WatchFrame;
-use muster_rpc::backoff::Backoff;
-use muster_rpc::clock::Mono;
 use tokio::time::Sleep;
 use tonic::{Status, Streaming};
 
 use crate::client::{StoreClient, read};
 use crate::error::ClientError;
-use crate::options::{Key, List, ListOptions, Unreadable};
+use crate::options::{List, ListOptions, Unreadable};
 use crate::resource::{Resource, WatchEventParts};
-use crate::session::{Ask, Change, Event, News, Session};
+use crate::session::{Ask, Change, News, Session};
+use muster_proto::key::Key;
+use muster_proto::watch_event::WatchEvent;
 
 /// Which records to follow. The same at every resume and relist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ pub struct Watch<R: Resource> {
     session: Session,
     step: Step<R>,
     /// What is known and not yet taken.
-    ready: VecDeque<Event<R>>,
+    ready: VecDeque<WatchEvent<R>>,
     random: RandomState,
 }
 
@@ -184,13 +186,13 @@ impl<R: Resource> Watch<R> {
         let was_synced = self.session.is_synced();
         for event in self.session.observe(news, now, jitter) {
             match &event {
-                Event::Synced { revision } if !was_synced => {
+                WatchEvent::Synced { revision } if !was_synced => {
                     tracing::info!(kind = %R::KIND, revision, "following the store");
                 }
-                Event::Lost(failure) => {
+                WatchEvent::Lost(failure) => {
                     tracing::warn!(kind = %R::KIND, reason = failure.message, "cannot follow the store; will retry");
                 }
-                Event::Synced { .. } | Event::Applied { .. } | Event::Gone { .. } => {}
+                WatchEvent::Synced { .. } | WatchEvent::Applied { .. } | WatchEvent::Gone { .. } => {}
             }
             self.ready.push_back(event);
         }
@@ -198,9 +200,9 @@ impl<R: Resource> Watch<R> {
 }
 
 impl<R: Resource> Stream for Watch<R> {
-    type Item = Event<R>;
+    type Item = WatchEvent<R>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event<R>>> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchEvent<R>>> {
         let this = self.get_mut();
         loop {
             if let Some(event) = this.ready.pop_front() {

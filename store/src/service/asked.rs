@@ -3,10 +3,10 @@
 //! What is wrong with a record is told last. Before that come the caller's rights, whether there is such a
 //! record, and whether it is the one that the caller saw.
 
+use muster_proto::identity::Caller;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::Namespace;
 use muster_proto::record::{Kind, Record};
-use muster_rpc::identity::Caller;
 
 use super::{Kept, allow, named, namespace_of};
 use crate::authz::{Call, Denial, Refused, Rule, Verb, authorize};

@@ -1,10 +1,10 @@
 //! Who writes: the caller, and the lease by which they claim to.
 
 use muster_proto::fence::{FENCE_KEY, Fence, FenceError};
+use muster_proto::identity::Caller;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
-use muster_rpc::identity::Caller;
 use tonic::Request;
 
 use super::{allow, caller};

@@ -1,9 +1,9 @@
 //! DisruptionBudgetService.
 
+use muster_grpc::disruption_budget_service_server::DisruptionBudgetService;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::name::Uid;
 use muster_proto::pb;
-use muster_proto::pb::disruption_budget_service_server::DisruptionBudgetService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 

@@ -1,9 +1,9 @@
 //! EventService.
 
+use muster_grpc::event_service_server::EventService;
 use muster_proto::event::Event;
 use muster_proto::name::Uid;
 use muster_proto::pb;
-use muster_proto::pb::event_service_server::EventService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
+use muster_grpc::heartbeat_service_server::HeartbeatService;
+use muster_proto::identity::Caller;
 use muster_proto::invalid::Invalid;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
-use muster_proto::pb::heartbeat_service_server::HeartbeatService;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::identity::Caller;
 use muster_rpc::layers::size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 

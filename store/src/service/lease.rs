@@ -3,11 +3,11 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use muster_grpc::lease_service_server::LeaseService;
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
 use muster_proto::name::Uid;
 use muster_proto::pb;
-use muster_proto::pb::lease_service_server::LeaseService;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use tonic::{Request, Response, Status};

@@ -1,9 +1,9 @@
 //! NodeService.
 
+use muster_grpc::node_service_server::NodeService;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pb::node_service_server::NodeService;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 

@@ -1,9 +1,9 @@
 //! PodService.
 
+use muster_grpc::pod_service_server::PodService;
 use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Uid};
 use muster_proto::pb;
-use muster_proto::pb::pod_service_server::PodService;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};

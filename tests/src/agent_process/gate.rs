@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use futures_util::{Stream, StreamExt};
+use muster_grpc::heartbeat_service_client::HeartbeatServiceClient;
+use muster_grpc::heartbeat_service_server::{HeartbeatService, HeartbeatServiceServer};
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
-use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
-use muster_proto::pb::heartbeat_service_server::{HeartbeatService, HeartbeatServiceServer};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;

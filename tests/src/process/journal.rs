@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use muster_grpc::heartbeat_service_client::HeartbeatServiceClient;
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message as Say;
-use muster_proto::pb::heartbeat_service_client::HeartbeatServiceClient;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::node_service_client::NodeServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;

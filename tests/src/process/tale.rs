@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use muster_grpc::lease_service_client::LeaseServiceClient;
+use muster_grpc::node_service_client::NodeServiceClient;
+use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::lease_service_client::LeaseServiceClient;
-use muster_proto::pb::node_service_client::NodeServiceClient;
-use muster_proto::pb::pod_service_client::PodServiceClient;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 

@@ -1,5 +1,5 @@
+use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::fleet_service_client::FleetServiceClient;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::eventually;
 use muster_tests::fleet::{Fleet, LEASE, SHORT, taints};

@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
-use muster_rpc::clock::Mono;
+use muster_proto::time::Mono;
 
 use crate::admission::Site;
-use crate::lifecycle::{
-    Action, Exit, Found, Ledger, NodeState, Now, Observed, Outcome, Plan, PodReport, decide,
-};
+use crate::lifecycle::{Action, Exit, Found, Ledger, NodeState, Observed, Outcome, Plan, PodReport, decide};
 use crate::pressure::Shortages;
 use crate::samples::{NODE, PodWords, amounts, labels, uid};
+use muster_proto::time::Now;
 
 pub(super) struct Bench {
     pub(super) ledger: Ledger,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
 use muster_proto::pod::PodPhase;
-use muster_store_client::Key;
 
 use super::bench::{Bench, node, now_at};
 use crate::lifecycle::{Action, Ending, Ledger, Outcome, PodReport};

@@ -117,7 +117,7 @@ fn find(order: &Path, inner: &Inner) -> io::Result<Finding> {
     if idle.is_none() {
         return Ok(Finding::Starting);
     }
-    let now = inner.clock.now();
+    let now = inner.clock.wall();
     let exit = Exit {
         code: 128,
         signal: None,

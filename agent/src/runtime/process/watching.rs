@@ -78,7 +78,7 @@ impl Inner {
             reason: ExitReason::Unknown,
             message: message.to_owned(),
             started_at: run.started_at,
-            finished_at: self.clock.now(),
+            finished_at: self.clock.wall(),
         };
         if let Err(error) = record::write(&self.files(id).exit(), &exit) {
             // The next agent comes to the same conclusion by itself.

@@ -1,4 +1,4 @@
-use muster_proto::pb::cloud_provider_service_server::{CloudProviderService, CloudProviderServiceServer};
+use muster_grpc::cloud_provider_service_server::{CloudProviderService, CloudProviderServiceServer};
 use muster_rpc::server::{Health, Server, ServerConfig, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::Security;

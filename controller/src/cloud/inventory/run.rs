@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
-use muster_proto::pb::cloud_provider_service_server::CloudProviderServiceServer;
+use muster_grpc::cloud_provider_service_server::CloudProviderServiceServer;
 use muster_rpc::server::{BindError, Health, ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError, TelemetryFlags};

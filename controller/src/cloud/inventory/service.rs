@@ -1,7 +1,7 @@
 //! CloudProviderService out of an inventory.
 
+use muster_grpc::cloud_provider_service_server::CloudProviderService;
 use muster_proto::pb;
-use muster_proto::pb::cloud_provider_service_server::CloudProviderService;
 use tonic::{Request, Response, Status};
 
 use super::Machine;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
 
-use muster_store_client::Event;
+use muster_proto::watch_event::WatchEvent;
 
 use super::stage::{Stage, scenario_policy};
 use crate::core::{News, Stance};
@@ -107,7 +107,7 @@ fn whoever_comes_to_lead_waits_for_what_was_written_before() {
     assert_eq!(stage.core.stance(), Stance::Blind, "nobody knows yet how far that is");
     stage.core.observe(News::Horizon(last), now);
     for (revision, expected) in [(told.nodes + 4, Stance::Blind), (told.nodes + 5, Stance::Judging)] {
-        stage.core.observe(News::Node(Event::Synced { revision }), now);
+        stage.core.observe(News::Node(WatchEvent::Synced { revision }), now);
         stage.act();
         assert_eq!(
             (stage.core.stance(), stage.core.rooms().is_some()),

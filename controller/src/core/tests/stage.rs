@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
+use muster_proto::key::Key;
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::time::Mono;
+use muster_proto::watch_event::WatchEvent;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::clock::Mono;
-use muster_store_client::{Event, Key};
 
 use crate::core::{Core, News};
 use crate::note::Note;
@@ -21,7 +22,7 @@ use crate::policy::Policy;
 use crate::rooms::Rooms;
 use crate::samples::{NodeSample, PodSample, at_ms, key, node, uid};
 use crate::story::{self, Stories};
-use crate::time::Now;
+use muster_proto::time::Now;
 
 /// The policy that the scenarios are written for.
 pub(super) fn scenario_policy() -> Policy {
@@ -124,14 +125,14 @@ impl Stage {
     pub(super) fn lose_the_store(&mut self) {
         self.heard = false;
         let now = self.now();
-        let failure = || muster_store_client::Failure {
-            kind: muster_store_client::FailureKind::Unreachable,
+        let failure = || muster_proto::watch_event::WatchFailure {
+            kind: muster_proto::watch_event::WatchFailureKind::Unreachable,
             retry_after: None,
             message: "away".to_owned(),
         };
-        self.core.observe(News::Node(Event::Lost(failure())), now);
-        self.core.observe(News::Pod(Event::Lost(failure())), now);
-        self.core.observe(News::Lease(Event::Lost(failure())), now);
+        self.core.observe(News::Node(WatchEvent::Lost(failure())), now);
+        self.core.observe(News::Pod(WatchEvent::Lost(failure())), now);
+        self.core.observe(News::Lease(WatchEvent::Lost(failure())), now);
     }
 
     /// The store is heard again, with all that was missed.
@@ -170,9 +171,9 @@ impl Stage {
         for (name, renewed) in &self.leases {
             self.core.observe(News::Lease(applied(lease(name, *renewed))), now);
         }
-        self.core.observe(News::Node(Event::Synced { revision }), now);
-        self.core.observe(News::Pod(Event::Synced { revision }), now);
-        self.core.observe(News::Lease(Event::Synced { revision }), now);
+        self.core.observe(News::Node(WatchEvent::Synced { revision }), now);
+        self.core.observe(News::Pod(WatchEvent::Synced { revision }), now);
+        self.core.observe(News::Lease(WatchEvent::Synced { revision }), now);
     }
 
     /// A record is written by somebody else.
@@ -469,8 +470,8 @@ fn short(taint: &str) -> String {
         .replace("NoExecute", "NE")
 }
 
-fn applied<R>(record: R) -> Event<R> {
-    Event::Applied { record }
+fn applied<R>(record: R) -> WatchEvent<R> {
+    WatchEvent::Applied { record }
 }
 
 fn lease(name: &str, renewed: Timestamp) -> Lease {

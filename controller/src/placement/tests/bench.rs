@@ -1,9 +1,9 @@
 //! A store that answers at once, or as it is told to.
 
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
-use muster_rpc::clock::Mono;
-use muster_store_client::Key;
+use muster_proto::time::Mono;
 
 use super::super::*;
 use crate::plan::{Action, Answer, Failure, Outcome, Plan, Proposal, Subject};

@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tower::{Layer, Service};
 
-use crate::ERROR_DOMAIN;
+use muster_proto::ERROR_DOMAIN;
 
 /// The reason in the `ErrorInfo` of a call whose time is up.
 pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";

@@ -16,7 +16,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tower::{Layer, Service};
 
 use super::is_infrastructure;
-use crate::ERROR_DOMAIN;
+use muster_proto::ERROR_DOMAIN;
 
 /// The reason in the `ErrorInfo` of a refused call.
 pub const TOO_MANY_IN_FLIGHT: &str = "TOO_MANY_IN_FLIGHT";

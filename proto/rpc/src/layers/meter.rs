@@ -20,7 +20,9 @@ use tonic::Code;
 use tower::{Layer, Service};
 
 use super::trace::current_traceparent;
-use crate::clock::{Mono, SharedClock, SystemClock};
+use muster_proto::time::Mono;
+
+use crate::clock::{SharedClock, SystemClock};
 use crate::exemplar::{self, Latency, trace_of};
 
 type MethodLabels = [(&'static str, String); 2];

@@ -10,7 +10,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::ERROR_DOMAIN;
+use muster_proto::ERROR_DOMAIN;
 
 /// The reason in the `ErrorInfo` of a message that was not read.
 pub const TOO_LARGE: &str = "TOO_LARGE";

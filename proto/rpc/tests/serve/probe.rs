@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
-use muster_rpc::identity::Caller;
 use muster_rpc::server::{Health, ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::Security;
@@ -55,7 +54,7 @@ impl Probe {
     fn unary(self, method: &str, request: &Request<String>) -> Answer<String> {
         match method {
             "WhoAmI" => {
-                let caller = Caller::of(request.extensions()).to_string();
+                let caller = muster_rpc::identity::caller(request.extensions()).to_string();
                 Box::pin(async move { Ok(Response::new(caller)) })
             }
             "Wait" => Box::pin(async move {

@@ -1,27 +1,29 @@
 use super::*;
 use crate::fixtures::node;
-use crate::session::{Failure, FailureKind};
 use muster_proto::node::Node;
+use muster_proto::watch_event::WatchFailure;
+use muster_proto::watch_event::WatchFailureKind;
 
-fn applied(name: &str, version: u64) -> Event<Node> {
-    Event::Applied { record: node(name, version) }
+fn applied(name: &str, version: u64) -> WatchEvent<Node> {
+    WatchEvent::Applied { record: node(name, version) }
 }
 
-fn gone(name: &str, revision: u64) -> Event<Node> {
+fn gone(name: &str, revision: u64) -> WatchEvent<Node> {
     let key = Key::of(&node(name, 0));
-    Event::Gone { key, uid: None, revision, last: None, traceparent: None }
+    WatchEvent::Gone { key, uid: None, revision, last: None, traceparent: None }
 }
 
-fn synced(revision: u64) -> Event<Node> {
-    Event::Synced { revision }
+fn synced(revision: u64) -> WatchEvent<Node> {
+    WatchEvent::Synced { revision }
 }
 
-fn lost() -> Event<Node> {
-    let failure = Failure { kind: FailureKind::Unreachable, retry_after: None, message: String::new() };
-    Event::Lost(failure)
+fn lost() -> WatchEvent<Node> {
+    let failure =
+        WatchFailure { kind: WatchFailureKind::Unreachable, retry_after: None, message: String::new() };
+    WatchEvent::Lost(failure)
 }
 
-fn after(events: impl IntoIterator<Item = Event<Node>>) -> Cache<Node> {
+fn after(events: impl IntoIterator<Item = WatchEvent<Node>>) -> Cache<Node> {
     let mut cache = Cache::new();
     for event in events {
         cache.observe(event);

@@ -1,8 +1,8 @@
 use super::*;
 use crate::fake::{Answer, Asked, Fake};
 use crate::fixtures::node;
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::node::Node;
-use muster_rpc::ERROR_DOMAIN;
 use tokio::net::TcpSocket;
 use tonic::Code;
 use tonic_types::{ErrorDetails, StatusExt};

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::fixtures::{node, uid};
 use muster_proto::node::Node;
@@ -34,11 +36,11 @@ fn bookmark(version: u64) -> Change<Node> {
     Change::Bookmark { version }
 }
 
-fn failure(kind: FailureKind) -> Failure {
-    Failure { kind, retry_after: None, message: "why".into() }
+fn failure(kind: WatchFailureKind) -> WatchFailure {
+    WatchFailure { kind, retry_after: None, message: "why".into() }
 }
 
-fn failed(kind: FailureKind) -> News<Node> {
+fn failed(kind: WatchFailureKind) -> News<Node> {
     News::Failed(failure(kind))
 }
 
@@ -55,7 +57,7 @@ fn a_store_that_was_empty_tells_the_present_in_any_order() {
     assert_eq!(tell(News::Opened), [""; 0]);
     // By name, as a list has them; the one written first comes last.
     assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
-    assert_eq!(tell(failed(FailureKind::Unreachable)), ["lost: Unreachable"]);
+    assert_eq!(tell(failed(WatchFailureKind::Unreachable)), ["lost: Unreachable"]);
     let again = session.ask(at(1_000_000));
     assert_eq!(again, Ask::List, "who was cut off half way cannot know what went meanwhile");
     let mut tell = |news: News<Node>| -> Vec<String> {
@@ -93,15 +95,15 @@ fn who_follows_with_progress_is_told_how_far_a_quiet_watch_has_come() {
 }
 
 /// What an event says, in a word: the tables below compare these.
-fn word(event: &Event<Node>) -> String {
+fn word(event: &WatchEvent<Node>) -> String {
     match event {
-        Event::Synced { revision } => synced(*revision),
-        Event::Applied { record } => format!("{} at {}", record.meta.name, record.meta.resource_version),
-        Event::Gone { key, revision, last, .. } => {
+        WatchEvent::Synced { revision } => synced(*revision),
+        WatchEvent::Applied { record } => format!("{} at {}", record.meta.name, record.meta.resource_version),
+        WatchEvent::Gone { key, revision, last, .. } => {
             let last = if last.is_some() { " with content" } else { "" };
             format!("{key} gone at {revision}{last}")
         }
-        Event::Lost(failure) => format!("lost: {:?}", failure.kind),
+        WatchEvent::Lost(failure) => format!("lost: {:?}", failure.kind),
     }
 }
 
@@ -117,7 +119,7 @@ fn after(news: impl IntoIterator<Item = News<Node>>) -> Session {
 /// In each state: what each thing that may happen leads to.
 #[test]
 fn every_transition() {
-    use FailureKind::*;
+    use WatchFailureKind::*;
     let listing = || after([]);
     let listing_again = || after([failed(Unreachable)]);
     let to_watch = || after([listed(&[("a", 3)], 5)]);
@@ -181,10 +183,10 @@ fn every_transition() {
 
 #[test]
 fn a_retry_is_due_when_its_wait_is_over() {
-    let cut_off = after([failed(FailureKind::Unreachable)]);
+    let cut_off = after([failed(WatchFailureKind::Unreachable)]);
     assert_eq!(cut_off.ask(at(100)), Ask::Wait { until: at(101) });
     assert_eq!(cut_off.ask(at(101)), Ask::List);
-    let lost = after([listed(&[], 5), failed(FailureKind::Unreachable)]);
+    let lost = after([listed(&[], 5), failed(WatchFailureKind::Unreachable)]);
     assert_eq!(lost.ask(at(101)), Ask::Wait { until: at(102) });
     assert_eq!(lost.ask(at(102)), Ask::Watch { after: 5 });
 }
@@ -196,7 +198,7 @@ fn the_store_may_ask_for_a_longer_wait_and_jitter_shortens_ours() {
     {
         let mut session = Session::new(BACKOFF);
         let retry_after = retry_after.map(Duration::from_millis);
-        let failure = Failure { retry_after, ..failure(FailureKind::Unreachable) };
+        let failure = WatchFailure { retry_after, ..failure(WatchFailureKind::Unreachable) };
         session.observe::<Node>(News::Failed(failure), at(0), jitter);
         assert_eq!(session.ask(at(0)), Ask::Wait { until: at(expected) }, "{retry_after:?}, {jitter}");
     }
@@ -212,22 +214,23 @@ fn waits_grow_until_a_stream_proves_itself() {
             _ => 0,
         }
     };
-    assert_eq!(wait(failed(FailureKind::Unreachable), 1_000), 100);
-    assert_eq!(wait(failed(FailureKind::Unreachable), 2_000), 200);
+    assert_eq!(wait(failed(WatchFailureKind::Unreachable), 1_000), 100);
+    assert_eq!(wait(failed(WatchFailureKind::Unreachable), 2_000), 200);
     assert_eq!(wait(News::Opened, 3_000), 0);
     assert_eq!(wait(News::Ended, 3_001), 400, "opening alone proves nothing: it would be a busy loop");
     assert_eq!(wait(News::Opened, 4_000), 0);
     assert_eq!(wait(News::Ended, 14_000), 0, "a quiet stream that lasted was a good one");
-    assert_eq!(wait(failed(FailureKind::Unreachable), 15_000), 100);
+    assert_eq!(wait(failed(WatchFailureKind::Unreachable), 15_000), 100);
     assert_eq!(wait(News::Opened, 16_000), 0);
     assert_eq!(wait(changes([bookmark(6)]), 16_001), 0);
-    assert_eq!(wait(failed(FailureKind::Unreachable), 16_002), 100, "so was one that told something");
+    assert_eq!(wait(failed(WatchFailureKind::Unreachable), 16_002), 100, "so was one that told something");
 }
 
 #[test]
 fn a_relist_tells_what_changed_and_what_vanished_and_nothing_else() {
     let before = [listed(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)], 5), News::Opened];
-    let mut session = after(before.into_iter().chain([changes([put("e", 6)]), failed(FailureKind::Expired)]));
+    let mut session =
+        after(before.into_iter().chain([changes([put("e", 6)]), failed(WatchFailureKind::Expired)]));
     assert_eq!(session.ask(at(100)), Ask::List);
 
     let mut another_d = node("d", 12);
@@ -240,7 +243,7 @@ fn a_relist_tells_what_changed_and_what_vanished_and_nothing_else() {
         ["a gone at 20", "d gone at 20", "c at 9", "d at 12", "f at 11", "synced 20"],
         "b is as it was, e cannot be read but is there, d is another d"
     );
-    assert!(matches!(&events[1], Event::Gone { uid: gone, .. } if *gone == Some(uid(b'd'))));
+    assert!(matches!(&events[1], WatchEvent::Gone { uid: gone, .. } if *gone == Some(uid(b'd'))));
     assert_eq!(session.ask(at(100)), Ask::Watch { after: 20 });
 
     session.observe::<Node>(News::Opened, at(101), 0.0);
@@ -267,7 +270,7 @@ fn a_list_that_keeps_expiring_is_not_hurried() {
     let mut session = after([listed(&[], 5), News::Opened, changes([put("a", 6)])]);
     let mut now = 1_000;
     for expected in [0, 200, 400, 800] {
-        session.observe::<Node>(failed(FailureKind::Expired), at(now), 0.0);
+        session.observe::<Node>(failed(WatchFailureKind::Expired), at(now), 0.0);
         let until = at(now + expected);
         let ask = if expected == 0 { Ask::List } else { Ask::Wait { until } };
         assert_eq!(session.ask(at(now)), ask);
@@ -281,10 +284,10 @@ fn a_list_that_keeps_expiring_is_not_hurried() {
 fn a_store_whose_history_was_cut_back_is_listed_and_told_anew() {
     let mut session = after([listed(&[("a", 3), ("b", 4)], 5), News::Opened, changes([put("a", 9)])]);
     for _ in 0..2 {
-        session.observe::<Node>(failed(FailureKind::FutureVersion), at(10), 0.0);
+        session.observe::<Node>(failed(WatchFailureKind::FutureVersion), at(10), 0.0);
         assert_eq!(session.ask(at(60_000)), Ask::Watch { after: 9 }, "it may only be behind");
     }
-    session.observe::<Node>(failed(FailureKind::FutureVersion), at(10), 0.0);
+    session.observe::<Node>(failed(WatchFailureKind::FutureVersion), at(10), 0.0);
     assert_eq!(session.ask(at(60_000)), Ask::List);
     let events = session.observe(listed(&[("a", 3), ("b", 4)], 6), at(60_000), 0.0);
     assert_eq!(

@@ -3,9 +3,9 @@ use crate::cache::Cache;
 use crate::endpoints::StoreEndpoints;
 use crate::fake::{Answer, Asked, Fake, PATIENCE, bookmark, frame};
 use crate::fixtures::node;
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_rpc::ERROR_DOMAIN;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use tokio::io::copy_bidirectional;
@@ -28,19 +28,19 @@ fn expired() -> Answer {
 /// The next event, in a word.
 async fn next(watch: &mut Watch<Node>) -> String {
     match next_event(watch).await {
-        Event::Synced { revision } => format!("synced {revision}"),
-        Event::Applied { record } => {
+        WatchEvent::Synced { revision } => format!("synced {revision}"),
+        WatchEvent::Applied { record } => {
             let meta = record.meta;
             format!("{} at {}", meta.name, meta.resource_version)
         }
-        Event::Gone { key, revision, traceparent, .. } => {
+        WatchEvent::Gone { key, revision, traceparent, .. } => {
             format!("{key} gone at {revision} by {}", traceparent.unwrap_or("list".into()))
         }
-        Event::Lost(failure) => format!("lost: {:?}", failure.kind),
+        WatchEvent::Lost(failure) => format!("lost: {:?}", failure.kind),
     }
 }
 
-async fn next_event(watch: &mut Watch<Node>) -> Event<Node> {
+async fn next_event(watch: &mut Watch<Node>) -> WatchEvent<Node> {
     tokio::time::timeout(PATIENCE, watch.next()).await.expect("an event in time").expect("a watch never ends")
 }
 
@@ -195,8 +195,8 @@ async fn a_next_that_is_dropped_half_way_loses_nothing() {
             None => tokio::task::yield_now().await,
         }
     }
-    let applied = Event::Applied { record: node("a", 3) };
-    assert_eq!(told, [applied, Event::Synced { revision: 5 }]);
+    let applied = WatchEvent::Applied { record: node("a", 3) };
+    assert_eq!(told, [applied, WatchEvent::Synced { revision: 5 }]);
 }
 
 #[tokio::test]

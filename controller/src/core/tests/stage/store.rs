@@ -1,10 +1,11 @@
 //! The store of the stage: what is written is checked as the store checks it, kept, and told.
 
 use muster_proto::condition::ConditionStatus;
+use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::record::Record;
-use muster_store_client::{Event, Key};
+use muster_proto::watch_event::WatchEvent;
 
 use super::{Stage, applied, short};
 use crate::core::News;
@@ -109,10 +110,10 @@ impl Stage {
         pod
     }
 
-    fn gone<R: Record>(&mut self, record: R) -> Event<R> {
+    fn gone<R: Record>(&mut self, record: R) -> WatchEvent<R> {
         self.version += 1;
         let (key, uid) = (Key::of(&record), record.meta().uid);
-        Event::Gone { key, uid, revision: self.version, last: Some(record), traceparent: None }
+        WatchEvent::Gone { key, uid, revision: self.version, last: Some(record), traceparent: None }
     }
 
     fn note_taints(&mut self, before: &Node, after: &Node) {
