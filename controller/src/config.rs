@@ -11,9 +11,9 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
-use crate::leader::{ElectionSettings, SettingsError};
-use crate::policy::Policy;
-use crate::{cidr, cloud, collection, placement};
+use crate::leader_election::{ElectionSettings, SettingsError};
+use muster_controller_core::policy::Policy;
+use muster_controller_core::{cloud_nodes, ipam, pod_gc, scheduler};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
 #[derive(Clone, Debug, Parser)]
@@ -212,7 +212,7 @@ pub enum ConfigError {
     #[error(transparent)]
     Leader(#[from] SettingsError),
     #[error(transparent)]
-    Addresses(#[from] cidr::FlagError),
+    Addresses(#[from] ipam::FlagError),
     #[error("--{flag} must be more than 0")]
     Zero { flag: &'static str },
     #[error("--{flag} must be a number that is not negative, not {value}")]
@@ -273,18 +273,18 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         large_zone_size: health.large_cluster_size_threshold,
         hold: health.eviction_hold.unwrap_or(health.node_monitor_grace_period),
         cidrs: cidrs(&flags.addresses)?,
-        cloud: flags.cloud.cloud_provider.as_ref().map(|_| cloud::Settings {
+        cloud: flags.cloud.cloud_provider.as_ref().map(|_| cloud_nodes::Settings {
             period: health.node_monitor_period,
             confirmations: flags.cloud.cloud_delete_confirmations,
             delete_limit: flags.cloud.cloud_delete_limit,
             delete_period: flags.cloud.cloud_delete_period,
         }),
-        placement: placement::Settings::default(),
-        collection: collection::Settings {
+        placement: scheduler::Settings::default(),
+        collection: pod_gc::Settings {
             period: flags.collection.pod_gc_period,
             quarantine: flags.collection.pod_gc_quarantine,
             kept: usize::try_from(flags.collection.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
-            ..collection::Settings::default()
+            ..pod_gc::Settings::default()
         },
     })
 }
@@ -309,9 +309,9 @@ fn identity() -> String {
     format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
-fn cidrs(flags: &AddressFlags) -> Result<Option<cidr::Settings>, cidr::FlagError> {
+fn cidrs(flags: &AddressFlags) -> Result<Option<ipam::Settings>, ipam::FlagError> {
     let wanted = flags.allocate_node_cidrs.then(|| {
-        cidr::Settings::check(&cidr::Flags {
+        ipam::Settings::check(&ipam::Flags {
             cluster_cidr: &flags.cluster_cidr,
             node_cidr_mask_size: flags.node_cidr_mask_size,
             node_cidr_mask_size_ipv4: flags.node_cidr_mask_size_ipv4,

@@ -6,8 +6,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::account::fleet;
-use crate::drive::Shared;
+use crate::event_loop::Shared;
+use muster_controller_core::explain::fleet::fleet;
 
 /// Registers everything below `muster_controller_`.
 pub fn register(registry: &mut Registry, shared: Shared) {

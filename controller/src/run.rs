@@ -16,13 +16,13 @@ use tonic::service::Routes;
 
 use crate::cloud::client::{CloudClient, CloudEndpoint};
 use crate::config::{Config, ConfigError, Flags};
-use crate::core::Core;
-use crate::drive::{Drive, Shared};
-use crate::leader::SettingsError;
-use crate::office::Office;
+use crate::event_loop::{Drive, Shared};
+use crate::leader_election::SettingsError;
+use crate::leadership::Office;
+use crate::node_trace::Stories;
 use crate::service::{Intents, NAMES, Service};
-use crate::story::Stories;
 use crate::{cloud, metrics};
+use muster_controller_core::reconciler::Core;
 
 /// Why the controller could not start or had to end.
 #[derive(Debug, thiserror::Error)]

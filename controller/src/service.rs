@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::account;
-use crate::drive::Shared;
-use crate::leader::Leadership;
+use crate::event_loop::Shared;
+use crate::leader_election::Leadership;
+use muster_controller_core::explain;
 
 mod intents;
 
@@ -55,11 +55,11 @@ impl Service {
 
 fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadership>) -> pb::Fleet {
     let now = shared.now();
-    let mut fleet = account::fleet(&shared.core(), now);
+    let mut fleet = explain::fleet::fleet(&shared.core(), now);
     identity.clone_into(&mut fleet.controller);
     fleet.leader.clone_from(&leadership.borrow().holder);
     if fleet.state == "Standby" {
-        fleet.reason = account::standby(&fleet.controller, &fleet.leader);
+        fleet.reason = explain::fleet::standby(&fleet.controller, &fleet.leader);
     }
     fleet
 }
@@ -123,7 +123,7 @@ impl FleetService for Service {
             _ => may_read(&request, "explain a node")?,
         }
         let now = self.shared.now();
-        let account = account::node::explain(&self.shared.core(), &name, now);
+        let account = explain::node::explain(&self.shared.core(), &name, now);
         account.map(Response::new).ok_or_else(|| not_found(&name))
     }
 
@@ -134,7 +134,7 @@ impl FleetService for Service {
         may_read(&request, "explain a pod")?;
         let key = pod_key(&request.get_ref().namespace, &request.get_ref().name)?;
         let now = self.shared.now();
-        let account = account::pod::explain(&self.shared.core(), &key, now);
+        let account = explain::pod::explain(&self.shared.core(), &key, now);
         account.map(Response::new).ok_or_else(|| missing("Pod", &key.to_string()))
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_controller::leader::{ElectionSettings, Leader, Leadership};
+use muster_controller::leader_election::{ElectionSettings, Leader, Leadership};
 use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;

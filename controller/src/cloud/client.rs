@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tower::Layer;
 
-use crate::plan::{Answer, CloudMachine, CloudQuestion, Failure};
+use muster_controller_core::plan::{Answer, CloudMachine, CloudQuestion, Failure};
 
 /// Where the plug-in is and how to speak to it.
 #[derive(Clone, Debug)]

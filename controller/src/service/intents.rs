@@ -16,13 +16,13 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::{SHORTEST_INTERVAL, not_found};
-use crate::account::stamp;
-use crate::core::Stance;
-use crate::drain::filters::PodAction;
-use crate::drain::intent;
-use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
-use crate::drive::Shared;
-use crate::plan::event;
+use crate::event_loop::Shared;
+use muster_controller_core::drain::filters::PodAction;
+use muster_controller_core::drain::intent;
+use muster_controller_core::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
+use muster_controller_core::explain::fleet::stamp;
+use muster_controller_core::plan::event;
+use muster_controller_core::reconciler::Stance;
 use muster_proto::time::Now;
 
 /// Evictions that are tried at once.

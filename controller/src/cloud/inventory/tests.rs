@@ -11,10 +11,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::cloud::client::{CloudClient, CloudEndpoint};
-use crate::cloud::{Cloud, Settings};
-use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Outcome, Plan, Proposal, Subject};
-use crate::samples::{at, node};
-use crate::world::World;
+use muster_controller_core::cloud_nodes::{Cloud, Settings};
+use muster_controller_core::fixtures::{at, node};
+use muster_controller_core::plan::{
+    Action, Answer, CloudMachine, CloudQuestion, Failure, Outcome, Plan, Proposal, Subject,
+};
+use muster_controller_core::world::World;
 
 const LIST: &str = r#"
     [[machine]]

@@ -1,0 +1,156 @@
+//! What the room says of itself: how the brake stands, and what the cloud's word means for a node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_proto::node::Node;
+use muster_proto::time::Mono;
+
+use crate::cloud_nodes::newcomers::Stage;
+use crate::cloud_nodes::suspects::{Suspect, Verdict};
+use crate::cloud_nodes::{Cloud, is_marked_off, is_undescribed};
+use crate::explain::Explanation;
+use muster_proto::time::Now;
+
+/// What keeps a cloud that lies from emptying the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrakeReport {
+    /// Answers in a row that a machine is gone before it is believed.
+    pub confirmations: u32,
+    /// Nodes that may be deleted ...
+    pub limit: u32,
+    /// ... within any such time.
+    pub period: Duration,
+    /// Nodes deleted within the last such time.
+    pub used: usize,
+    /// Nodes that would be deleted but for the limit.
+    pub held_back: usize,
+}
+
+impl Cloud {
+    pub fn brake(&self, now: Now) -> BrakeReport {
+        let settings = &self.suspects.settings;
+        BrakeReport {
+            confirmations: settings.confirmations.get(),
+            limit: settings.delete_limit,
+            period: settings.delete_period,
+            used: self.suspects.brake.used(now.mono),
+            held_back: self.suspects.held_back,
+        }
+    }
+
+    /// Whether the node will be deleted for want of a machine, and why it has the taints of the cloud.
+    pub fn explain(&self, node: &Node, hold_until: Mono, now: Now) -> Vec<Explanation> {
+        let taints = [self.explain_off(node), self.explain_undescribed(node)];
+        let deletion = self.explain_deletion(node, hold_until, now);
+        std::iter::once(deletion).chain(taints.into_iter().flatten()).collect()
+    }
+
+    fn explain_deletion(&self, node: &Node, hold_until: Mono, now: Now) -> Explanation {
+        let suspect = node.meta.uid.and_then(|uid| self.suspects.nodes.get(&uid));
+        let (state, reason, earliest) = match suspect {
+            _ if node.meta.deletion_timestamp.is_some() => {
+                ("Done", "the node is being deleted".to_owned(), None)
+            }
+            Some(suspect) if now.mono < hold_until && suspect.last != Verdict::Deleted => {
+                let left = self.suspects.settings.confirmations.get().saturating_sub(suspect.denials).max(1);
+                let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+                ("Paused", reason, Some(hold_until + self.suspects.settings.period * (left - 1)))
+            }
+            Some(suspect) => self.prospects(suspect, now),
+            None if node.is_ready() => {
+                ("None", "a node that is Ready is never deleted, whatever the cloud says".to_owned(), None)
+            }
+            None => ("Waiting", "the node was not seen yet".to_owned(), None),
+        };
+        let brake = self.brake(now);
+        let inputs = [
+            ("denials", suspect.map_or(0, |suspect| suspect.denials).to_string()),
+            ("confirmations", brake.confirmations.to_string()),
+            ("deleted", brake.used.to_string()),
+            ("limit", brake.limit.to_string()),
+            ("heldBack", brake.held_back.to_string()),
+        ];
+        explanation("DeleteNode", state, reason, earliest, inputs)
+    }
+
+    /// What becomes of a node that is not Ready.
+    fn prospects(&self, suspect: &Suspect, now: Now) -> (&'static str, String, Option<Mono>) {
+        let (settings, brake) = (&self.suspects.settings, &self.suspects.brake);
+        let (denials, wanted) = (suspect.denials, settings.confirmations.get());
+        match &suspect.last {
+            Verdict::None => ("Waiting", "the cloud was not asked yet".to_owned(), None),
+            Verdict::Exists if suspect.is_off => {
+                ("None", "the cloud says that the machine exists and is switched off".to_owned(), None)
+            }
+            Verdict::Exists => ("None", "the cloud says that the machine exists".to_owned(), None),
+            Verdict::Failed(reason) => ("None", format!("the cloud could not say: {reason}"), None),
+            Verdict::Deleted => ("Done", "the node was deleted: its machine does not exist".to_owned(), None),
+            Verdict::Denied if suspect.is_held_back => {
+                let why = self.suspects.why_held_back();
+                ("Paused", format!("the machine does not exist, but {why}"), brake.lets_go_at(now.mono))
+            }
+            Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
+                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being asked");
+                let reason = format!(
+                    "the machine does not exist, but how many nodes were deleted before is not known yet: {why}"
+                );
+                ("Waiting", reason, None)
+            }
+            Verdict::Denied if denials >= wanted => {
+                ("Due", "the machine does not exist".to_owned(), Some(now.mono))
+            }
+            Verdict::Denied => {
+                let reason = format!(
+                    "the cloud said {denials} of {wanted} times in a row that the machine does not exist"
+                );
+                let earliest = suspect.due + settings.period * (wanted - denials - 1);
+                ("Waiting", reason, Some(earliest))
+            }
+        }
+    }
+
+    fn explain_off(&self, node: &Node) -> Option<Explanation> {
+        let is_off = node.meta.uid.is_some_and(|uid| self.suspects.is_off(uid));
+        let (action, state, reason) = match (is_marked_off(node), node.is_ready()) {
+            (true, true) => ("Untaint", "Due", "the node is Ready, so its machine is not switched off"),
+            (true, false) => (
+                "Untaint",
+                "Waiting",
+                "the mark of a machine that is switched off stays until the node is Ready",
+            ),
+            (false, false) if is_off => ("Taint", "Due", "the cloud says that the machine is switched off"),
+            (false, _) => return None,
+        };
+        Some(explanation(action, state, reason.to_owned(), None, []))
+    }
+
+    fn explain_undescribed(&self, node: &Node) -> Option<Explanation> {
+        if !is_undescribed(node) {
+            return None;
+        }
+        let (state, reason) = match node.meta.uid.and_then(|uid| self.newcomers.stage(uid)) {
+            Some(Stage::Described(_) | Stage::Reachable(_)) => {
+                ("Due", "what the cloud knows of the machine is being written".to_owned())
+            }
+            Some(Stage::Undescribed(Some(reason))) => {
+                ("Waiting", format!("the cloud did not describe the machine: {reason}; it is asked again"))
+            }
+            Some(Stage::Undescribed(None)) | None => {
+                ("Waiting", "the cloud was not asked to describe the machine yet".to_owned())
+            }
+        };
+        Some(explanation("Untaint", state, reason, None, []))
+    }
+}
+
+fn explanation<const N: usize>(
+    action: &'static str,
+    state: &'static str,
+    reason: String,
+    earliest: Option<Mono>,
+    inputs: [(&str, String); N],
+) -> Explanation {
+    let inputs: BTreeMap<String, String> = inputs.map(|(name, value)| (name.to_owned(), value)).into();
+    Explanation { action, state, reason, inputs, earliest }
+}

@@ -1,0 +1,269 @@
+//! The controller's account of itself: what it sees, why it does what it does, and what it waits for.
+//!
+//! Everything here is read off the rooms that decide; nothing is kept for it.
+
+use std::time::Duration;
+
+use muster_proto::name::Name;
+use muster_proto::pb;
+use muster_proto::time::Mono;
+
+use crate::cloud_nodes::Cloud;
+use crate::controllers::{Hold, HoldCause, Rooms};
+use crate::explain::Explanation;
+use crate::ipam::Cidrs;
+use crate::node_lifecycle::noexecute_taints::{ZoneReport, Zones};
+use crate::node_lifecycle::zone_state::ZoneState;
+use crate::pod_gc::Prospect;
+use crate::policy::Policy;
+use crate::reconciler::{Core, Stance};
+use muster_proto::time::Now;
+
+/// How much of a queue is shown.
+const QUEUE_SHOWN: usize = 100;
+
+/// The fleet as the controller sees it. Who leads is for the caller to fill in.
+pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
+    let world = core.world();
+    let tally = world.tally();
+    let (state, reason) = stance(core, now);
+    let rooms = core.rooms();
+    let reports =
+        rooms.into_iter().flat_map(|rooms| rooms.zones.reports().map(move |report| (rooms, report)));
+    pb::Fleet {
+        state: state.to_owned(),
+        reason,
+        as_of: stamp(now, now.mono),
+        hold: rooms.and_then(|rooms| hold(rooms, world.node_count(), now)),
+        nodes: count(world.node_count()),
+        ready_nodes: count(tally.ready),
+        not_ready_nodes: count(tally.not_ready),
+        unknown_nodes: count(tally.unknown),
+        pods: count(world.pod_count()),
+        pending_pods: rooms.map_or(0, |rooms| count(rooms.placement.pending())),
+        armed_evictions: rooms.map_or(0, |rooms| count(rooms.evictions.count())),
+        cidr_pools: rooms.and_then(|rooms| rooms.cidrs.as_ref()).map_or_else(Vec::new, pools),
+        cidr_failure: rooms.and_then(|rooms| rooms.cidrs.as_ref()?.failure()).unwrap_or_default(),
+        drains: rooms.map_or_else(Vec::new, |rooms| drains(core, rooms, now)),
+        cloud: rooms.and_then(|rooms| rooms.cloud.as_ref()).map(|cloud| brake(cloud, now)),
+        zones: reports.map(|(rooms, report)| zone(rooms, &report, core.policy(), now)).collect(),
+        ..pb::Fleet::default()
+    }
+}
+
+fn pools(cidrs: &Cidrs) -> Vec<pb::CidrPool> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let pools = cidrs.pools().into_iter().map(|pool| pb::CidrPool {
+        cidr: pool.cidr.to_string(),
+        node_mask: i32::from(pool.node_mask),
+        blocks: number(pool.blocks),
+        used: number(pool.used),
+        reserved: number(pool.reserved),
+        waiting: number(pool.waiting),
+        conflicts: number(pool.conflicts),
+    });
+    pools.collect()
+}
+
+fn drains(core: &Core, rooms: &Rooms, now: Now) -> Vec<pb::FleetDrain> {
+    let drain = |name: &Name| pb::FleetDrain {
+        node_name: name.to_string(),
+        drain: core.world().node(name.as_str()).and_then(|node| node.spec.drain.clone()).map(Into::into),
+        remaining: count(rooms.drains.remaining(core.world(), name.as_str(), now)),
+    };
+    rooms.drains.under_way().map(drain).collect()
+}
+
+fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
+    let brake = cloud.brake(now);
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    pb::CloudBrake {
+        confirmations: i32::try_from(brake.confirmations).unwrap_or(i32::MAX),
+        limit: i32::try_from(brake.limit).unwrap_or(i32::MAX),
+        period: Some(span(brake.period)),
+        used: number(brake.used),
+        held_back: count(brake.held_back),
+    }
+}
+
+/// The state of the whole in a word and in a sentence.
+fn stance(core: &Core, now: Now) -> (&'static str, String) {
+    let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
+        return match core.stance() {
+            Stance::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
+            Stance::Blind => {
+                let reason =
+                    "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
+                ("Blind", reason.to_owned())
+            }
+            Stance::Judging => ("Holding", "The controller has only just begun.".to_owned()),
+        };
+    };
+    if rooms.zones.is_disrupted() {
+        ("FullDisruption", full_disruption(&rooms.zones))
+    } else if now.mono < rooms.hold.until {
+        ("Holding", hold_reason(rooms, core.world().node_count(), now))
+    } else {
+        ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
+    }
+}
+
+/// Why a controller does not act, going by whom the lease names. Whether that one is still alive nobody can tell before
+/// the lease has run out.
+pub fn standby(controller: &str, leader: &str) -> String {
+    match leader {
+        "" => "Nobody holds the lease: this controller only listens until it has taken it.".to_owned(),
+        own if own == controller => {
+            "This controller's own term is over: it only listens until it has taken the lease \
+                                     anew."
+                .to_owned()
+        }
+        other => {
+            format!(
+                "{other} holds the lease: this controller only listens, and takes the lease when it runs out."
+            )
+        }
+    }
+}
+
+pub(crate) fn full_disruption(zones: &Zones) -> String {
+    let down = zones.reports().filter(|zone| zone.nodes > 0).count();
+    format!(
+        "All zones that count ({down}) have lost all their nodes: more likely the controller is cut off than the whole \
+         fleet is dead, so nobody is evicted until a node anywhere is Ready."
+    )
+}
+
+fn hold(rooms: &Rooms, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
+    let Hold { until, .. } = rooms.hold;
+    (now.mono < until).then(|| pb::EvictionHold {
+        until: stamp(now, until),
+        remaining: Some(span(until - now.mono)),
+        heard: count(rooms.health.heard()),
+        nodes: count(nodes),
+        reason: hold_reason(rooms, nodes, now),
+    })
+}
+
+pub(crate) fn hold_reason(rooms: &Rooms, nodes: usize, now: Now) -> String {
+    let why = match rooms.hold.cause {
+        HoldCause::Start => "The controller began to listen",
+        HoldCause::Interruption => "The store was not heard for a while and is heard again since",
+    };
+    format!(
+        "{why} {} ago: nobody is evicted before the fleet was heard for {}, which is in {}. {} of {nodes} nodes were \
+         heard so far.",
+        words(now.mono - rooms.hold.since),
+        words(rooms.hold.until - rooms.hold.since),
+        words(rooms.hold.until - now.mono),
+        rooms.health.heard(),
+    )
+}
+
+pub(super) fn zone(rooms: &Rooms, report: &ZoneReport, policy: &Policy, now: Now) -> pb::FleetZone {
+    let zones = &rooms.zones;
+    let healthy = report.nodes - report.unhealthy;
+    pb::FleetZone {
+        name: report.key.to_string(),
+        region: report.key.region.clone(),
+        zone: report.key.zone.clone(),
+        state: report.state.to_string(),
+        nodes: count(report.nodes),
+        unhealthy: count(report.unhealthy),
+        health_percent: if report.nodes == 0 { 100.0 } else { 100.0 * healthy as f64 / report.nodes as f64 },
+        rate: report.rate,
+        queue: zones.queue(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
+        queue_length: count(report.queue_length),
+        evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
+        next_taint_at: report.next_token.and_then(|at| stamp(now, at.max(rooms.hold.until).max(now.mono))),
+        reason: zone_reason(report, zones.is_disrupted(), policy),
+    }
+}
+
+/// State and rate of a zone in a sentence.
+pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy) -> String {
+    let ZoneReport { nodes, unhealthy, rate, .. } = report;
+    let share = format!("{unhealthy} of {nodes} nodes are not Ready");
+    let threshold = f64::from(policy.unhealthy_zone_threshold) * 100.0;
+    match report.state {
+        _ if disrupted => format!("{share}, and every other zone is lost too: nobody is given up."),
+        ZoneState::Initial if *nodes == 0 => {
+            format!("None of its nodes counts for the zone's health: {rate} nodes per second are given up.")
+        }
+        ZoneState::Initial => "It has not been assessed yet.".to_owned(),
+        ZoneState::Normal => format!("{share}: {rate} nodes per second are given up."),
+        ZoneState::FullDisruption => {
+            format!(
+                "All {nodes} nodes are lost while another zone lives: {rate} nodes per second are given up."
+            )
+        }
+        ZoneState::PartialDisruption if *rate > 0.0 => format!(
+            "{share}, which is {threshold:.0} % or more: in a zone of more than {} nodes only {rate} nodes per second \
+             are given up.",
+            policy.large_zone_size
+        ),
+        ZoneState::PartialDisruption => format!(
+            "{share}, which is {threshold:.0} % or more: in a zone of {} nodes or fewer nobody is given up then.",
+            policy.large_zone_size
+        ),
+    }
+}
+
+/// Whether the pods of a node are removed without its word.
+pub(crate) fn collection(rooms: &Rooms, node: &Name, now: Now) -> Option<Explanation> {
+    let told = |state, reason| Explanation::new("CollectPods", state, reason);
+    match rooms.collection.explain_node(node.as_str()) {
+        Prospect::Left => None,
+        Prospect::OutOfService { at } => {
+            let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \
+                          word.";
+            Some(told("Due", reason).earliest(at))
+        }
+        Prospect::Orphaned { until } => {
+            let reason = "There is no such node, and its pods are removed unless it comes back.";
+            Some(told("Waiting", reason).earliest(until))
+        }
+        Prospect::Condemned => {
+            let reason = "There is no such node: its pods are removed once the store has confirmed that.";
+            Some(told("Due", reason).earliest(now.mono))
+        }
+    }
+}
+
+/// An explanation as the schema has it.
+pub(crate) fn explanation(told: Explanation, now: Now) -> pb::Explanation {
+    let Explanation { action, state, reason, inputs, earliest } = told;
+    pb::Explanation {
+        action: action.to_owned(),
+        state: state.to_owned(),
+        reason,
+        inputs,
+        earliest: earliest.and_then(|at| stamp(now, at)),
+    }
+}
+
+/// A moment of our clock on the calendar.
+pub fn stamp(now: Now, moment: Mono) -> Option<prost_types::Timestamp> {
+    let time = now.wall_of(moment);
+    let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
+    Some(prost_types::Timestamp { seconds, nanos: nanos.max(0) })
+}
+
+pub(crate) fn span(time: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: time.subsec_nanos().cast_signed() }
+}
+
+/// A time in words, to a tenth of a second.
+pub(crate) fn words(time: Duration) -> String {
+    let tenths = time.as_millis() / 100;
+    match tenths {
+        0..600 => format!("{}.{} s", tenths / 10, tenths % 10),
+        600..36_000 => format!("{} min {} s", tenths / 600, tenths % 600 / 10),
+        _ => format!("{} h {} min", tenths / 36_000, tenths % 36_000 / 600),
+    }
+}
+
+pub(crate) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,126 @@
+//! What the room says of itself: how full the pools are, and why a node has its blocks or not.
+
+use std::collections::BTreeMap;
+
+use muster_proto::cidr::Cidr;
+use muster_proto::node::Node;
+
+use crate::explain::Explanation;
+use crate::ipam::{Cidrs, Pool, State, Turn};
+
+const ACTION: &str = "AssignCidr";
+
+/// How full a pool is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolReport {
+    /// The network.
+    pub cidr: Cidr,
+    /// The prefix length of a block.
+    pub node_mask: u8,
+    pub blocks: u64,
+    /// Blocks that nodes hold, or were promised.
+    pub used: u64,
+    /// Blocks set aside for services.
+    pub reserved: u64,
+    /// Nodes that wait for a block of each pool.
+    pub waiting: u64,
+    /// Blocks that more than one node holds.
+    pub conflicts: u64,
+}
+
+impl Cidrs {
+    /// The pools, in the order nodes name them.
+    pub fn pools(&self) -> Vec<PoolReport> {
+        let waiting = (self.queue.len() + self.resting.len()) as u64;
+        let report = |pool: &Pool| PoolReport {
+            cidr: pool.cluster(),
+            node_mask: pool.mask(),
+            blocks: pool.count(),
+            used: pool.used(),
+            reserved: pool.reserved(),
+            waiting,
+            conflicts: pool.conflicts(),
+        };
+        self.pools.iter().map(report).collect()
+    }
+
+    /// Why a node has its blocks, or what it waits for.
+    pub fn explain(&self, node: &Node) -> Explanation {
+        let state = node.meta.uid.and_then(|uid| self.state(uid));
+        let turn = node.meta.uid.and_then(|uid| self.nodes.get(&uid)).map(|entry| entry.turn);
+        let (inputs, earliest) = (self.inputs(), None);
+        let say = |state, reason| Explanation { action: ACTION, state, reason, inputs, earliest };
+        match state {
+            Some(State::Recorded { misfit: Some(reason), .. }) => {
+                say("Refused", format!("the node {reason}"))
+            }
+            Some(State::Recorded { cidrs, misfit: None }) => say("Done", self.recorded(cidrs, node)),
+            Some(State::Reserved { cidrs, may_be_written: true, .. }) => say(
+                "Due",
+                format!("{} was written, but nobody knows whether that reached the store", list(cidrs)),
+            ),
+            Some(State::Reserved { cidrs, failures: 0, .. }) => {
+                say("Due", format!("{} is being written to the record", list(cidrs)))
+            }
+            Some(State::Reserved { cidrs, failures, .. }) => say(
+                "Due",
+                format!("{} could not be written {failures} times and is tried again", list(cidrs)),
+            ),
+            Some(State::Resting { until }) => {
+                let reason = "its blocks could not be written and were given back; it queues again soon";
+                Explanation { earliest: Some(*until), ..say("Waiting", reason.to_owned()) }
+            }
+            Some(State::Waiting) => say("Waiting", self.hindrance(turn.unwrap_or_default())),
+            None if node.meta.deletion_timestamp.is_some() => {
+                say("None", "a node that is being deleted gets no block".to_owned())
+            }
+            None => say("Waiting", "the node was not seen yet".to_owned()),
+        }
+    }
+
+    /// How a node with these networks stands with its neighbours.
+    fn recorded(&self, cidrs: &[Cidr], node: &Node) -> String {
+        let sharing = |(pool, cidr): (&Pool, &Cidr)| {
+            let holders = pool.holders_of(cidr);
+            let other = holders.iter().find(|holder| Some(**holder) != node.meta.uid);
+            other.and_then(|other| self.nodes.get(other)).map(|other| (cidr.to_string(), other.name.clone()))
+        };
+        match self.pools.iter().zip(cidrs).find_map(sharing) {
+            Some((cidr, other)) => {
+                format!("the record names {}, but node {other} holds {cidr} too", list(cidrs))
+            }
+            None => format!("the record names {}", list(cidrs)),
+        }
+    }
+
+    /// Why a node that waits was given nothing yet.
+    fn hindrance(&self, turn: Turn) -> String {
+        if !self.is_started {
+            return "nothing is given out before all nodes are known".to_owned();
+        }
+        if let Some(failure) = self.failure() {
+            return failure;
+        }
+        match self.pools.iter().find(|pool| pool.is_full()) {
+            Some(full) => {
+                let ahead = self.queue.range(..turn).count();
+                format!("{}; {ahead} nodes wait before this one for another to go", full.shortage())
+            }
+            None => "it is this node's turn".to_owned(),
+        }
+    }
+
+    fn inputs(&self) -> BTreeMap<String, String> {
+        let full = |pool: &Pool| {
+            let (used, reserved) = (pool.used(), pool.reserved());
+            let text =
+                format!("{} blocks of /{}, {used} used, {reserved} reserved", pool.count(), pool.mask());
+            (pool.cluster().to_string(), text)
+        };
+        self.pools.iter().map(full).collect()
+    }
+}
+
+fn list(cidrs: &[Cidr]) -> String {
+    cidrs.iter().map(Cidr::to_string).collect::<Vec<_>>().join(" and ")
+}

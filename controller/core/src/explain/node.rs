@@ -1,0 +1,367 @@
+//! Why one node is as it is, and what will happen to it and its pods when.
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::key::Key;
+use muster_proto::name::Name;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::pod::Pod;
+use muster_proto::taint::{Taint, TaintEffect};
+use muster_proto::time::Mono;
+
+use super::fleet::{
+    collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
+};
+use crate::controllers::Rooms;
+use crate::drain::progress::ProgressState;
+use crate::explain::Explanation;
+use crate::node_lifecycle::liveness::{Sign, Silence};
+use crate::node_lifecycle::noexecute_taints::{Place, is_health_taint};
+use crate::node_lifecycle::noschedule_taints::ready_taint;
+use crate::plan::uid;
+use crate::policy::Policy;
+use crate::reconciler::{Core, Stance};
+use crate::taint_eviction::toleration_time::{Stay, judge};
+use muster_proto::time::Now;
+
+/// The account of a node; `None` if there is none of that name.
+pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+    let Some(node) = core.world().node(name.as_str()) else { return missed(core, name, now) };
+    let ready = node.condition(types::READY).map(|ready| ready.status);
+    let mut account = pb::ExplainNodeResponse {
+        name: name.to_string(),
+        uid: uid(&node.meta).to_string(),
+        ready: ready.map(|ready| ready.to_string()).unwrap_or_default(),
+        as_of: stamp(now, now.mono),
+        ..pb::ExplainNodeResponse::default()
+    };
+    let Some((rooms, place)) = core
+        .rooms()
+        .filter(|_| core.stance() == Stance::Judging)
+        .and_then(|rooms| Some((rooms, rooms.zones.place_of(name)?)))
+    else {
+        account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
+        return Some(account);
+    };
+    let view = View { core, rooms, node, ready, place, now };
+    let silence =
+        core.world().number(name.as_str()).and_then(|number| rooms.health.silence(number, core.policy()));
+    let marking = view.marking(silence);
+    let taint = view.taint();
+    account.summary = view.summary(silence, &taint);
+    account.silence = silence.map(|silence| heard(silence, now));
+    account.zone = Some(zone(rooms, &view.place.zone, core.policy(), now));
+    account.excluded = !view.place.counted;
+    account.queue_position = view.place.position.map_or(0, count);
+    account.pods = core.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
+    let others = view.others();
+    account.explanations =
+        [marking, taint].into_iter().chain(others).map(|told| explanation(told, now)).collect();
+    Some(account)
+}
+
+/// The account of a node that is not there, if pods name it all the same.
+fn missed(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+    let rooms = core.rooms().filter(|_| core.stance() == Stance::Judging)?;
+    let told = collection(rooms, name, now)?;
+    let pods: Vec<pb::PodExplanation> =
+        core.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
+    Some(pb::ExplainNodeResponse {
+        name: name.to_string(),
+        summary: format!("There is no node {name}, but {} pods name it.", pods.len()),
+        explanations: vec![explanation(told, now)],
+        pods,
+        as_of: stamp(now, now.mono),
+        ..pb::ExplainNodeResponse::default()
+    })
+}
+
+fn orphan(pod: &Pod, told: &Explanation, now: Now) -> pb::PodExplanation {
+    pb::PodExplanation {
+        decision: "Leaves".to_owned(),
+        reason: told.reason.clone(),
+        earliest_eviction: told.earliest.and_then(|at| stamp(now, at.max(now.mono))),
+        ..named(pod)
+    }
+}
+
+/// An explanation that does not say yet what becomes of the pod.
+fn named(pod: &Pod) -> pb::PodExplanation {
+    let key = Key::of(pod);
+    pb::PodExplanation {
+        namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+        name: key.name.to_string(),
+        uid: uid(&pod.meta).to_string(),
+        ..pb::PodExplanation::default()
+    }
+}
+
+/// When a pod has to leave its node; `None` if it has none, or that is not there.
+pub(super) fn stay(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<pb::PodExplanation> {
+    let name = pod.spec.node_name.as_ref()?;
+    let node = core.world().node(name.as_str())?;
+    let ready = node.condition(types::READY).map(|ready| ready.status);
+    let view = View { core, rooms, node, ready, place: rooms.zones.place_of(name)?, now };
+    Some(view.pod(pod, &view.taint()))
+}
+
+/// What an account of one node is made from.
+struct View<'a> {
+    core: &'a Core,
+    rooms: &'a Rooms,
+    node: &'a Node,
+    ready: Option<ConditionStatus>,
+    place: Place,
+    now: Now,
+}
+
+impl View<'_> {
+    fn policy(&self) -> &Policy {
+        self.core.policy()
+    }
+
+    /// Why the node is or is not Unknown, and when it will be.
+    fn marking(&self, silence: Option<Silence>) -> Explanation {
+        let Some(silence) = silence else {
+            return Explanation::new("MarkUnknown", "None", "The node has not been looked at yet.");
+        };
+        let silent_for = words(self.now.mono - silence.heard_at);
+        let told = |state, reason: String| {
+            Explanation::new("MarkUnknown", state, reason)
+                .input("silentFor", silent_for.clone())
+                .input("grace", words(silence.grace))
+        };
+        let is_silent = self.rooms.health.is_silent(&self.node.meta.name);
+        match (is_silent, self.ready) {
+            (true, Some(ConditionStatus::Unknown)) => {
+                told("Done", format!("It has been silent for {silent_for}, longer than its grace."))
+            }
+            (true, _) => told("Due", format!("It has been silent for {silent_for}: that is being written."))
+                .earliest(self.now.mono),
+            (false, Some(ConditionStatus::Unknown)) => told(
+                "Done",
+                format!("It was heard {silent_for} ago, but only its agent can say that it is Ready again."),
+            ),
+            (false, _) => {
+                told("Waiting", format!("It was heard {silent_for} ago and is given up if it stays silent."))
+                    .earliest(silence.deadline)
+            }
+        }
+    }
+
+    /// Why the node is or is not tainted so that its pods leave, and when it will be.
+    fn taint(&self) -> Explanation {
+        let zone = &self.place.zone;
+        let told = |state, reason: String| {
+            Explanation::new("Taint", state, reason)
+                .input("zone", &zone.key)
+                .input("zoneState", zone.state)
+                .input("unhealthy", format!("{} of {}", zone.unhealthy, zone.nodes))
+                .input("rate", zone.rate)
+        };
+        let Some(key) = ready_taint(self.ready) else {
+            let reason = match self.ready {
+                Some(_) => "It is Ready: nothing drives its pods off.",
+                None => "It never said whether it is Ready.",
+            };
+            return told("None", reason.to_owned());
+        };
+        if self.place.strip {
+            return told("Waiting", "Its taint from before is taken off first and earned anew.".to_owned());
+        }
+        if self.node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoExecute)) {
+            return told(
+                "Done",
+                format!("It has the taint {key}:NoExecute; its pods leave as they tolerate it."),
+            );
+        }
+        if self.rooms.zones.is_disrupted() {
+            return told("Paused", full_disruption(&self.rooms.zones));
+        }
+        if self.place.granted {
+            return told("Due", "It is given up; that is being written.".to_owned()).earliest(self.now.mono);
+        }
+        let zone_says = zone_reason(zone, false, self.policy());
+        let Some(earliest) = self.earliest_taint() else {
+            return told("Paused", zone_says);
+        };
+        let told = |state, reason: String| told(state, reason).earliest(earliest);
+        let hold = self.rooms.hold;
+        if self.now.mono < hold.until {
+            let reason = hold_reason(self.rooms, self.core.world().node_count(), self.now);
+            return told("Paused", reason).input("holdUntil", self.now.wall_of(hold.until));
+        }
+        match self.place.position {
+            Some(position) => {
+                let state = if zone.rate < self.policy().eviction_rate { "Slowed" } else { "Queued" };
+                told(
+                    state,
+                    format!(
+                        "It is number {position} of {} in its zone's queue. {zone_says}",
+                        zone.queue_length
+                    ),
+                )
+                .input("position", position)
+            }
+            None => told("Waiting", "It joins its zone's queue at the next assessment.".to_owned()),
+        }
+    }
+
+    /// What the other rooms say of the node.
+    fn others(&self) -> Vec<Explanation> {
+        let mut told = vec![self.schedule()];
+        told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
+        let hold_until = self.rooms.hold.until;
+        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)));
+        told.extend(self.drain());
+        told.extend(collection(self.rooms, &self.node.meta.name, self.now));
+        told
+    }
+
+    /// Whether new pods come.
+    fn schedule(&self) -> Explanation {
+        let keeps_away = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule;
+        let taints: Vec<String> =
+            self.node.spec.taints.iter().filter(keeps_away).map(ToString::to_string).collect();
+        let told = match &self.node.spec.cordon {
+            Some(cordon) if self.node.spec.unschedulable => Explanation::new(
+                "Schedule",
+                "Refused",
+                format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason),
+            ),
+            _ if self.node.spec.unschedulable => {
+                Explanation::new("Schedule", "Refused", "The node is cordoned; nobody said why.")
+            }
+            _ if taints.is_empty() => Explanation::new("Schedule", "Done", "New pods may come."),
+            _ => Explanation::new("Schedule", "Refused", "Only pods that tolerate its taints may come."),
+        };
+        if taints.is_empty() { told } else { told.input("taints", taints.join(" ")) }
+    }
+
+    /// How its drain stands, if it has one.
+    fn drain(&self) -> Option<Explanation> {
+        let drain = self.node.spec.drain.as_ref()?;
+        let world = self.core.world();
+        let progress = self.rooms.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
+        let state = match progress.state {
+            ProgressState::Complete => "Done",
+            ProgressState::Draining => "Waiting",
+            _ => "Refused",
+        };
+        // Blocked pods are asked for again then.
+        let retry_at = progress.pods.iter().filter_map(|pod| pod.retry_at).min();
+        let told = Explanation::new("Drain", state, progress.message)
+            .earliest(retry_at)
+            .input("requestedBy", &drain.requested_by)
+            .input("reason", &drain.reason);
+        Some(match drain.deadline {
+            Some(deadline) => told.input("deadline", deadline),
+            None => told,
+        })
+    }
+
+    /// When the node can be tainted if nothing changes; `None` if never.
+    fn earliest_taint(&self) -> Option<Mono> {
+        let zone = &self.place.zone;
+        let token = zone.next_token?;
+        let wait = zone.interval.saturating_mul(u32::try_from(self.place.ahead).unwrap_or(u32::MAX));
+        // Whoever is not in the queue joins it at the next pass.
+        Some(token.max(self.rooms.hold.until).max(self.rooms.next_pass()) + wait)
+    }
+
+    /// When a pod has to leave, and what decides that.
+    fn pod(&self, pod: &Pod, taint: &Explanation) -> pb::PodExplanation {
+        let key = Key::of(pod);
+        let mut told = pb::PodExplanation { decision: "Stays".to_owned(), ..named(pod) };
+        if pod.meta.is_deleting() {
+            told.decision = "Leaving".to_owned();
+            told.reason = "It is being deleted; its agent has to confirm that it has stopped.".to_owned();
+            return told;
+        }
+        let (taints, tainted_at) = self.taints_to_come(taint);
+        let taints: Vec<&Taint> = taints.iter().collect();
+        let stay = judge(&taints, &pod.spec.tolerations);
+        let (decides, time) = match &stay {
+            Stay::ForGood if taints.is_empty() => {
+                told.reason = "Nothing drives it off.".to_owned();
+                return told;
+            }
+            Stay::ForGood => {
+                told.reason = "It tolerates every taint of its node for good.".to_owned();
+                return told;
+            }
+            Stay::For(time, taint, toleration) => {
+                told.toleration = Some((*toleration).clone().into());
+                told.reason = format!("It tolerates {taint} for {}.", words(*time));
+                (*taint, *time)
+            }
+            Stay::No(taint) => {
+                told.reason = format!("It does not tolerate {taint}.");
+                (*taint, std::time::Duration::ZERO)
+            }
+        };
+        told.taint = Some(decides.clone().into());
+        told.decision = "Leaves".to_owned();
+        let armed = self.rooms.evictions.armed(&key);
+        let at = match armed {
+            Some(armed) => armed.at(self.rooms.health_evictions_from()),
+            None => tainted_at.map(|at| at + time),
+        };
+        match at {
+            Some(at) => told.earliest_eviction = stamp(self.now, at.max(self.now.mono)),
+            None => {
+                told.decision = "Stays".to_owned();
+                told.reason = format!("{} But {}", told.reason, lower_first(&taint.reason));
+            }
+        }
+        told
+    }
+
+    /// The taints that drive pods off, with the one that is still to come, and when they are all there.
+    fn taints_to_come(&self, taint: &Explanation) -> (Vec<Taint>, Option<Mono>) {
+        let held = self.node.spec.taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute);
+        let mut taints: Vec<Taint> = held.cloned().collect();
+        let Some(key) = ready_taint(self.ready) else { return (taints, Some(self.now.mono)) };
+        if taints.iter().any(is_health_taint) {
+            return (taints, Some(self.now.mono));
+        }
+        taints.push(Taint::new(key, "", TaintEffect::NoExecute));
+        (taints, taint.earliest)
+    }
+
+    fn summary(&self, silence: Option<Silence>, taint: &Explanation) -> String {
+        let name = &self.node.meta.name;
+        let health = match (self.ready, silence) {
+            (Some(ConditionStatus::True), _) => format!("{name} is Ready."),
+            (Some(ConditionStatus::False), _) => format!("{name} says that it is not Ready."),
+            (Some(ConditionStatus::Unknown), Some(silence)) => {
+                format!("{name} has not been heard for {}.", words(self.now.mono - silence.heard_at))
+            }
+            (Some(ConditionStatus::Unknown), None) => format!("{name} is not heard."),
+            (None, _) => format!("{name} never said whether it is Ready."),
+        };
+        if taint.state == "None" { health } else { format!("{health} {}", taint.reason) }
+    }
+}
+
+fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
+    let by = match silence.heard_by {
+        Some(Sign::Lease) => "Lease",
+        Some(Sign::Status) => "Status",
+        Some(Sign::FirstSeen) => "FirstSeen",
+        Some(Sign::Created) => "Created",
+        None => "Reset",
+    };
+    pb::NodeSilence {
+        heard_at: stamp(now, silence.heard_at),
+        heard_by: by.to_owned(),
+        silent_for: Some(span(now.mono - silence.heard_at)),
+        grace: Some(span(silence.grace)),
+        deadline: stamp(now, silence.deadline),
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}

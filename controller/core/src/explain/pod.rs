@@ -1,0 +1,123 @@
+//! Why one pod has no node yet, or when it has to leave the one it has.
+
+use muster_proto::key::Key;
+use muster_proto::pb;
+use muster_proto::pod::{Pod, requests};
+
+use super::fleet::{collection, count, explanation, stamp};
+use super::node;
+use crate::controllers::Rooms;
+use crate::explain::Explanation;
+use crate::explain::scheduling::Standing;
+use crate::plan::uid;
+use crate::reconciler::{Core, Stance};
+use crate::scheduler::Verdict;
+use muster_proto::time::Now;
+
+/// The account of a pod; `None` if there is none of that name.
+pub fn explain(core: &Core, key: &Key, now: Now) -> Option<pb::ExplainPodResponse> {
+    let pod = core.world().pod(key)?;
+    let mut account = pb::ExplainPodResponse {
+        namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+        name: key.name.to_string(),
+        uid: uid(&pod.meta).to_string(),
+        node_name: pod.spec.node_name.as_ref().map(ToString::to_string).unwrap_or_default(),
+        as_of: stamp(now, now.mono),
+        ..pb::ExplainPodResponse::default()
+    };
+    let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
+        account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
+        return Some(account);
+    };
+    let standing = rooms.placement.explain_pod(pod);
+    account.summary = format!("{}: {}", key.name, tell(&standing));
+    if let Standing::Unschedulable { verdict, .. } = &standing {
+        account.obstacles = obstacles(verdict);
+    }
+    account.stay = node::stay(core, rooms, pod, now);
+    let told = [
+        Some(schedule(core, rooms, pod, &standing, now)),
+        drain(core, rooms, pod, now),
+        orphaned(core, rooms, pod, now),
+    ];
+    account.explanations = told.into_iter().flatten().map(|told| explanation(told, now)).collect();
+    Some(account)
+}
+
+fn obstacles(verdict: &Verdict) -> Vec<pb::PodObstacle> {
+    let each = verdict.obstacles().into_iter();
+    each.map(|(obstacle, nodes)| pb::PodObstacle { reason: obstacle.to_string(), nodes: count(nodes) })
+        .collect()
+}
+
+/// Whether it gets a node, and when that is tried next.
+fn schedule(core: &Core, rooms: &Rooms, pod: &Pod, standing: &Standing, now: Now) -> Explanation {
+    let state = match standing {
+        Standing::Placed { .. } => "Done",
+        Standing::Over => "None",
+        Standing::Gated { .. } => "Paused",
+        Standing::Queued => "Queued",
+        Standing::Binding { .. } => "Due",
+        Standing::Unschedulable { .. } | Standing::Doubted { .. } | Standing::TurnedAway { .. } => "Waiting",
+    };
+    let earliest = match standing {
+        Standing::Queued | Standing::Binding { .. } => Some(now.mono),
+        other => other.again_at(),
+    };
+    let told = Explanation::new("Schedule", state, tell(standing)).earliest(earliest);
+    if matches!(standing, Standing::Placed { .. } | Standing::Over) {
+        return told;
+    }
+    let asks = requests::of(&pod.spec);
+    let asks: Vec<String> = asks.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+    let told = told
+        .input("requests", if asks.is_empty() { "nothing".to_owned() } else { asks.join(" ") })
+        .input("priority", pod.spec.priority.unwrap_or(0))
+        .input("nodes", core.world().node_count())
+        .input("pendingPods", rooms.placement.pending());
+    let told = match standing {
+        Standing::Unschedulable { tried_at, .. } => told.input("triedAt", now.wall_of(*tried_at)),
+        _ => told,
+    };
+    let wanted: Vec<String> =
+        pod.spec.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if wanted.is_empty() { told } else { told.input("nodeSelector", wanted.join(",")) }
+}
+
+fn tell(standing: &Standing) -> String {
+    match standing {
+        Standing::Unschedulable { .. } => {
+            format!("{standing} It is tried again as soon as a node has become one that will do.")
+        }
+        other => format!("{other}."),
+    }
+}
+
+/// How far a drain of its node has come with it.
+fn drain(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<Explanation> {
+    use crate::drain::progress::{PodState, ProgressState};
+
+    let node = pod.spec.node_name.as_ref()?;
+    let progress = rooms.drains.progress(core.world(), node.as_str(), now)?;
+    if progress.state != ProgressState::Draining {
+        return None;
+    }
+    let told = progress.pods.into_iter().find(|told| told.uid == uid(&pod.meta))?;
+    let state = match told.state {
+        PodState::Waiting => "Queued",
+        PodState::Blocked => "Waiting",
+        PodState::Stopping => "Due",
+        PodState::Gone => "Done",
+        PodState::Stays => "None",
+    };
+    Some(Explanation::new("Drain", state, told.reason).input("action", told.action).earliest(told.retry_at))
+}
+
+/// Whether it is removed because its node is no more.
+fn orphaned(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<Explanation> {
+    let node = pod.spec.node_name.as_ref()?;
+    if core.world().node(node.as_str()).is_some() {
+        return None;
+    }
+    collection(rooms, node, now)
+}

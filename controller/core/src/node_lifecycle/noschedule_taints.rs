@@ -1,0 +1,150 @@
+//! What follows from a node's record alone: the taints that keep new pods away, and the older names of some labels.
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::node::Node;
+use muster_proto::taint::{self, Taint, TaintEffect};
+use muster_proto::wellknown::{label, taint as keys};
+
+use muster_proto::time::Now;
+
+/// The taints managed here, all with the effect NoSchedule.
+const MANAGED: [&str; 7] = [
+    keys::NOT_READY,
+    keys::UNREACHABLE,
+    keys::MEMORY_PRESSURE,
+    keys::DISK_PRESSURE,
+    keys::PID_PRESSURE,
+    keys::NETWORK_UNAVAILABLE,
+    keys::UNSCHEDULABLE,
+];
+
+const PRESSURES: [(&str, &str); 4] = [
+    (types::MEMORY_PRESSURE, keys::MEMORY_PRESSURE),
+    (types::DISK_PRESSURE, keys::DISK_PRESSURE),
+    (types::PID_PRESSURE, keys::PID_PRESSURE),
+    (types::NETWORK_UNAVAILABLE, keys::NETWORK_UNAVAILABLE),
+];
+
+const OLDER_NAMES: [(&str, &str); 2] = [(label::OS, label::OS_BETA), (label::ARCH, label::ARCH_BETA)];
+
+/// Writes the taints and labels that the record itself calls for.
+pub fn shape(node: &mut Node, now: Now) {
+    let wanted = wanted(node);
+    for key in MANAGED {
+        let held = node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoSchedule));
+        match (held, wanted.contains(&key)) {
+            (true, false) => drop(taint::remove(&mut node.spec.taints, key, TaintEffect::NoSchedule)),
+            (false, true) => {
+                node.spec.taints.push(Taint::new(key, "", TaintEffect::NoSchedule).added_at(now.wall));
+            }
+            _ => {}
+        }
+    }
+    for (name, older) in OLDER_NAMES {
+        if let Some(value) = node.meta.labels.get(name).cloned() {
+            node.meta.labels.insert(older.to_owned(), value);
+        }
+    }
+}
+
+/// The key of the taints that a node with this Ready is to have: NoSchedule at once, NoExecute when it is given up.
+pub fn ready_taint(ready: Option<ConditionStatus>) -> Option<&'static str> {
+    match ready {
+        Some(ConditionStatus::False) => Some(keys::NOT_READY),
+        Some(ConditionStatus::Unknown) => Some(keys::UNREACHABLE),
+        Some(ConditionStatus::True) | None => None,
+    }
+}
+
+fn wanted(node: &Node) -> Vec<&'static str> {
+    let status = |kind: &str| node.condition(kind).map(|condition| condition.status);
+    let ready = ready_taint(status(types::READY));
+    let pressures = PRESSURES.iter().filter(|(kind, _)| status(kind) == Some(ConditionStatus::True));
+    let cordon = node.spec.unschedulable.then_some(keys::UNSCHEDULABLE);
+    ready.into_iter().chain(pressures.map(|&(_, key)| key)).chain(cordon).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::condition::ConditionStatus::{False, True, Unknown};
+
+    use super::*;
+    use crate::fixtures::{NodeSample, at, node};
+
+    fn taints(sample: NodeSample) -> String {
+        let mut node = sample.build();
+        shape(&mut node, at(1));
+        let texts: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
+        texts
+            .join(" ")
+            .replace("node.kubernetes.io/", "")
+            .replace("NoSchedule", "NS")
+            .replace("NoExecute", "NE")
+    }
+
+    #[test]
+    fn s098_each_condition_has_its_taint() {
+        for (kind, key) in PRESSURES {
+            let short = key.trim_start_matches("node.kubernetes.io/");
+            assert_eq!(taints(node("a").condition(kind, True)), format!("{short}:NS"), "{kind}");
+            for status in [False, Unknown] {
+                assert_eq!(taints(node("a").condition(kind, status)), "", "{kind} {status}");
+                let tainted = node("a").condition(kind, status).taint(&format!("{key}:NoSchedule"));
+                assert_eq!(taints(tainted), "", "{kind} {status}: the taint goes");
+            }
+        }
+        assert_eq!(taints(node("a").ready(False)), "not-ready:NS");
+        assert_eq!(taints(node("a").ready(Unknown)), "unreachable:NS");
+        assert_eq!(taints(node("a").ready(True).taint("node.kubernetes.io/not-ready:NoSchedule")), "");
+        assert_eq!(
+            taints(node("a").taint("node.kubernetes.io/not-ready:NoSchedule")),
+            "",
+            "a node that never said whether it is ready has no taint for it"
+        );
+    }
+
+    #[test]
+    fn s099_a_cordon_has_its_taint_and_a_taint_is_no_cordon() {
+        assert_eq!(taints(node("a").cordoned()), "unschedulable:NS");
+        assert_eq!(taints(node("a").taint("node.kubernetes.io/unschedulable:NoSchedule")), "");
+    }
+
+    #[test]
+    fn s100_what_others_put_on_stays() {
+        let own = "dedicated=x:NS memory-pressure:NE";
+        let tainted =
+            node("a").taint("dedicated=x:NoSchedule").taint("node.kubernetes.io/memory-pressure:NoExecute");
+        assert_eq!(taints(tainted), own);
+    }
+
+    #[test]
+    fn s101_a_condition_of_old_means_nothing() {
+        assert_eq!(taints(node("a").condition("OutOfDisk", True)), "");
+    }
+
+    #[test]
+    fn a_taint_that_is_there_keeps_its_time_and_a_new_one_has_ours() {
+        let mut held = node("a").cordoned().build();
+        shape(&mut held, at(1));
+        let first = held.clone();
+        shape(&mut held, at(9));
+        assert_eq!(held, first);
+        assert_eq!(held.spec.taints[0].time_added, Some(at(1).wall));
+    }
+
+    #[test]
+    fn s102_the_older_names_of_labels_follow_the_newer() {
+        for (labels, expected) in [
+            (vec![(label::OS, "linux")], Some("linux")),
+            (vec![(label::OS, "linux"), (label::OS_BETA, "windows")], Some("linux")),
+            (vec![(label::OS_BETA, "windows")], Some("windows")),
+            (vec![], None),
+        ] {
+            let mut sample =
+                labels.iter().fold(node("a"), |node, (key, value)| node.label(key, value)).build();
+            shape(&mut sample, at(1));
+            assert_eq!(sample.meta.labels.get(label::OS_BETA).map(String::as_str), expected, "{labels:?}");
+            assert!(!sample.meta.labels.contains_key(label::ARCH_BETA));
+        }
+    }
+}

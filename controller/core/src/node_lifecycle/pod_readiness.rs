@@ -1,0 +1,101 @@
+//! Pods of a node that nobody hears from: nobody can say that they are ready.
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::event::{Event, EventType};
+use muster_proto::key::Key;
+use muster_proto::node::Node;
+use muster_proto::pod::Pod;
+use muster_proto::time::Mono;
+
+use crate::deadlines::Docket;
+use crate::plan::{Action, Answer, Outcome, Plan, Room, Subject, event};
+use crate::world::{Change, World};
+use muster_proto::time::Now;
+
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    pods: Docket<Key>,
+    /// What happened since the last decision, for people.
+    events: Vec<Event>,
+}
+
+impl Marks {
+    /// Whoever led before us may not have come to the pods of the nodes it lost. Those of a node that says itself that it
+    /// is not well are its own business.
+    pub fn begin(world: &World) -> Marks {
+        let mut marks = Marks::default();
+        for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {
+            marks.pods.add(Key::of(&**pod));
+        }
+        marks
+    }
+
+    /// A node's record says from now on that it is not heard any more, by whoever's word: an answer to a write of our own
+    /// may be lost, its record is not.
+    pub fn node_lost(&mut self, node: &Node, world: &World) {
+        for pod in world.pods_on(node.meta.name.as_str()) {
+            self.pods.add(Key::of(&**pod));
+        }
+    }
+
+    /// A pod that comes to a node which is not well is marked too.
+    pub fn observe(&mut self, change: &Change<Pod>, world: &World) {
+        let Some(pod) = &change.new else { return self.pods.forget(&Key::of(&**change.either())) };
+        let node = |pod: &Pod| pod.spec.node_name.clone();
+        let (before, after) = change.sides(node);
+        if before != after && on_a_lost_node(pod, world) {
+            self.pods.add(Key::of(&**pod));
+        }
+    }
+
+    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        plan.events.append(&mut self.events);
+        for key in self.pods.take(now.mono) {
+            let Some(pod) = world.pod(&key).filter(|pod| on_a_lost_node(pod, world)) else {
+                self.pods.forget(&key);
+                continue;
+            };
+            let Some(marked) = not_ready(pod, now) else {
+                self.pods.forget(&key);
+                continue;
+            };
+            let action = Action::UpdatePodStatus(Box::new(marked));
+            plan.propose(Room::Health, Subject::of_pod(pod), action, "its node is not heard");
+            self.pods.begin(key);
+        }
+        if let Some(at) = self.pods.next() {
+            plan.wake_by(at);
+        }
+    }
+
+    pub fn settle(&mut self, key: &Key, outcome: &Outcome, now: Mono) {
+        if let Ok(Answer::Pod(pod)) = &outcome.result {
+            self.events.push(event(&**pod, EventType::Warning, "NodeNotReady", "Node is not ready"));
+        }
+        self.pods.settle(key, &outcome.result, now);
+    }
+}
+
+fn node_of<'a>(pod: &Pod, world: &'a World) -> Option<&'a Node> {
+    pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str())).map(|node| &**node)
+}
+
+fn on_a_lost_node(pod: &Pod, world: &World) -> bool {
+    node_of(pod, world).is_some_and(|node| node.condition(types::READY).is_some() && !node.is_ready())
+}
+
+fn is_unknown(node: &Node) -> bool {
+    node.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::Unknown)
+}
+
+/// The pod as not ready; `None` if it says so already, or says nothing.
+fn not_ready(pod: &Pod, now: Now) -> Option<Pod> {
+    let mut marked = pod.clone();
+    let ready = marked.status.conditions.iter_mut().find(|held| held.kind == types::READY)?;
+    if ready.status == ConditionStatus::False {
+        return None;
+    }
+    ready.status = ConditionStatus::False;
+    ready.last_transition_time = Some(now.wall);
+    Some(marked)
+}

@@ -1,0 +1,111 @@
+//! What the record of a silent node says.
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::node::{Node, NodeCondition};
+
+use muster_proto::time::Now;
+
+/// The reason of a condition that was never reported.
+pub const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
+/// The reason of a condition that was reported once.
+pub const STOPPED: &str = "NodeStatusUnknown";
+
+const CONDITIONS: [&str; 4] =
+    [types::READY, types::MEMORY_PRESSURE, types::DISK_PRESSURE, types::PID_PRESSURE];
+
+/// The record of a node that has been silent for too long; `None` if it says so already.
+pub fn mark(node: &Node, now: Now) -> Option<Node> {
+    if node.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::Unknown) {
+        return None;
+    }
+    let mut marked = node.clone();
+    for kind in CONDITIONS {
+        match marked.status.conditions.iter_mut().find(|held| held.kind == kind) {
+            None => marked.status.conditions.push(NodeCondition {
+                kind: kind.to_owned(),
+                status: ConditionStatus::Unknown,
+                reason: NEVER_UPDATED.to_owned(),
+                message: "Kubelet never posted node status.".to_owned(),
+                last_heartbeat_time: node.meta.creation_timestamp,
+                last_transition_time: Some(now.wall),
+            }),
+            Some(held) if held.status != ConditionStatus::Unknown => {
+                held.status = ConditionStatus::Unknown;
+                held.reason = STOPPED.to_owned();
+                held.message = "Kubelet stopped posting node status.".to_owned();
+                held.last_transition_time = Some(now.wall);
+            }
+            Some(_) => {}
+        }
+    }
+    Some(marked)
+}
+
+/// Whether a record says that its node, which once reported, is not heard any more.
+pub fn is_marked(node: &Node) -> bool {
+    let ready = node.condition(types::READY);
+    ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown && ready.reason == STOPPED)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::condition::ConditionStatus::{False, True, Unknown};
+
+    use super::*;
+    use crate::fixtures::{at, epoch, node};
+
+    fn conditions(node: &Node) -> Vec<(&str, ConditionStatus, &str)> {
+        node.status
+            .conditions
+            .iter()
+            .map(|held| (held.kind.as_str(), held.status, held.reason.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn s084_a_node_that_never_reported_gets_all_four_conditions() {
+        let marked = mark(&node("a").build(), at(61)).unwrap();
+        assert_eq!(
+            conditions(&marked),
+            CONDITIONS.map(|kind| (kind, Unknown, NEVER_UPDATED)),
+            "Ready first, then the pressures"
+        );
+        let heartbeats = marked.status.conditions.iter().map(|held| held.last_heartbeat_time);
+        assert!(heartbeats.into_iter().all(|time| time == Some(epoch())), "the creation stands in");
+        assert!(marked.status.conditions.iter().all(|held| held.last_transition_time == Some(at(61).wall)));
+    }
+
+    #[test]
+    fn s085_only_what_the_agent_speaks_of_becomes_unknown() {
+        let reported = node("a")
+            .ready(True)
+            .condition(types::MEMORY_PRESSURE, False)
+            .condition(types::DISK_PRESSURE, Unknown)
+            .condition(types::NETWORK_UNAVAILABLE, False)
+            .condition("Custom", True)
+            .build();
+        let marked = mark(&reported, at(61)).unwrap();
+        assert_eq!(
+            conditions(&marked),
+            [
+                ("Ready", Unknown, STOPPED),
+                ("MemoryPressure", Unknown, STOPPED),
+                ("DiskPressure", Unknown, ""),
+                ("NetworkUnavailable", False, ""),
+                ("Custom", True, ""),
+                ("PIDPressure", Unknown, NEVER_UPDATED),
+            ]
+        );
+        let ready = marked.condition("Ready").unwrap();
+        assert_eq!(ready.last_heartbeat_time, Some(epoch()), "the agent's own time stays");
+        assert_eq!(ready.last_transition_time, Some(at(61).wall));
+        let disk = marked.condition(types::DISK_PRESSURE).unwrap();
+        assert_eq!(disk.last_transition_time, Some(epoch()), "it was Unknown before");
+    }
+
+    #[test]
+    fn what_is_unknown_already_is_not_written_again() {
+        assert_eq!(mark(&node("a").ready(Unknown).build(), at(61)), None);
+        assert!(mark(&node("a").ready(False).build(), at(61)).is_some());
+    }
+}

@@ -1,0 +1,11 @@
+//! Scenarios of the whole judgement on virtual time.
+
+mod accounts;
+mod drains;
+mod evictions;
+mod health;
+mod notes;
+mod promises;
+mod restarts;
+mod taints;
+mod zones;

@@ -1,0 +1,210 @@
+//! One proposal, one deed, one outcome. The only part that touches the world.
+
+use std::sync::Arc;
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::fence::Fence;
+use muster_proto::key::Key;
+use muster_proto::lease::Lease;
+use muster_proto::node::Node;
+use muster_proto::pod::{Pod, PodCondition, PodPhase};
+use muster_rpc::clock::SharedClock;
+use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
+
+use crate::cloud::client::CloudClient;
+use crate::leader_election::Refusals;
+use muster_controller_core::plan::{Action, Answer, EndMark, Failure, Outcome, Proposal, Subject};
+
+/// What deeds are done with.
+#[derive(Clone)]
+pub struct Hands {
+    /// Its writes carry the fence, if there is one.
+    pub client: StoreClient,
+    /// What our leadership rests on, and whom to tell when the store says that it is over.
+    pub fence: Option<(Fence, Refusals)>,
+    /// `None` where no cloud is asked.
+    pub cloud: Option<CloudClient>,
+    pub clock: SharedClock,
+}
+
+impl Hands {
+    /// Does what was proposed and says what came of it.
+    pub async fn perform(self: Arc<Self>, proposal: Proposal) -> Outcome {
+        let Proposal { room, subject, action, why } = proposal;
+        let deed = name(&action);
+        let result = self.act(&subject, action).await;
+        match &result {
+            Ok(_) => tracing::info!(%subject, deed, %why, "done"),
+            Err(Failure::Conflict | Failure::Gone) => {
+                tracing::debug!(%subject, deed, %why, "the record has moved on");
+            }
+            Err(failure) => tracing::warn!(%subject, deed, %why, %failure, "not done"),
+        }
+        Outcome { room, subject, result }
+    }
+
+    async fn act(&self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
+        let client = &self.client;
+        match (action, subject) {
+            (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => match &self.cloud {
+                Some(cloud) => return cloud.ask(question, name, &provider_id).await,
+                None => return Err(Failure::Refused("there is no cloud to ask".to_owned())),
+            },
+            (Action::EndPod { mark, grace_period_seconds }, Subject::Pod(key, _)) => {
+                if let Some(mark) = mark {
+                    self.mark(key, subject, &mark).await?;
+                }
+                let options = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
+                client.delete::<Pod>(key, options).await.map(answer_pod)
+            }
+            (Action::UpdateNode(node), _) => client.update(*node).await.map(answer_node),
+            (Action::UpdateNodeStatus(node), _) => client.update_status(*node).await.map(answer_node),
+            (Action::UpdatePodStatus(pod), _) => client.update_status(*pod).await.map(answer_pod),
+            (Action::DeleteNode { version }, Subject::Node(name, _)) => {
+                let preconditions = Preconditions { resource_version: Some(version), ..meant(subject) };
+                let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+                client.delete::<Node>(&Key::node(name.clone()), options).await.map(answer_node)
+            }
+            (Action::ReadNode, Subject::Node(name, _)) => {
+                client.get(&Key::node(name.clone())).await.map(answer_node)
+            }
+            (Action::ReadLease, Subject::Lease(key)) => client.get(key).await.map(answer_lease),
+            (Action::WriteLease(lease), _) => match lease.meta.resource_version {
+                0 => client.create(*lease).await.map(answer_lease),
+                _ => client.update(*lease).await.map(answer_lease),
+            },
+            (Action::EvictPod { grace_period_seconds }, Subject::Pod(key, _)) => {
+                let delete = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
+                client.evict(key, EvictOptions { delete, dry_run: false }).await.map(answer_pod)
+            }
+            (Action::BindPod { node }, Subject::Pod(key, _)) => {
+                client.bind(key, &node, meant(subject)).await.map(answer_pod)
+            }
+            (action, subject) => {
+                return Err(Failure::Refused(format!("{} cannot be done to {subject}", name(&action))));
+            }
+        }
+        .map_err(|error| self.failure(error))
+    }
+
+    /// Notes in a pod's status why it ends, unless that is there already.
+    async fn mark(&self, key: &Key, subject: &Subject, mark: &EndMark) -> Result<(), Failure> {
+        let pod: Pod = self.client.get(key).await.map_err(|error| self.failure(error))?;
+        if &Subject::of_pod(&pod) != subject {
+            return Err(Failure::Gone);
+        }
+        if let Some(marked) = marked(&pod, mark, self.clock.wall()) {
+            self.client.update_status(marked).await.map_err(|error| self.failure(error))?;
+        }
+        Ok(())
+    }
+
+    /// What an error means for who proposed the deed.
+    fn failure(&self, error: ClientError) -> Failure {
+        if let (ClientError::Fenced(_), Some((fence, refusals))) = (&error, &self.fence) {
+            refusals.tell(fence);
+        }
+        match error {
+            ClientError::Conflict(_) | ClientError::AlreadyExists(_) => Failure::Conflict,
+            ClientError::NotFound(_) => Failure::Gone,
+            ClientError::BudgetExhausted { message, retry_after } => Failure::Budget { message, retry_after },
+            ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {
+                Failure::Unknown(error.to_string())
+            }
+            ClientError::TooBusy { .. } | ClientError::FutureVersion { .. } | ClientError::Fenced(_) => {
+                Failure::Later(error.to_string())
+            }
+            other => Failure::Refused(other.to_string()),
+        }
+    }
+}
+
+/// The pod with the reason of its end in its status; `None` if it says so already.
+fn marked(pod: &Pod, mark: &EndMark, now: jiff::Timestamp) -> Option<Pod> {
+    let mut next = pod.clone();
+    let told =
+        next.condition(types::DISRUPTION_TARGET).is_some_and(|held| held.status == ConditionStatus::True);
+    if !told {
+        next.status.conditions.retain(|held| held.kind != types::DISRUPTION_TARGET);
+        next.status.conditions.push(PodCondition {
+            kind: types::DISRUPTION_TARGET.to_owned(),
+            status: ConditionStatus::True,
+            reason: mark.reason.clone(),
+            message: mark.message.clone(),
+            last_probe_time: None,
+            last_transition_time: Some(now),
+        });
+    }
+    if mark.fail && !next.is_finished() {
+        next.status.phase = PodPhase::Failed;
+    }
+    (next != *pod).then_some(next)
+}
+
+/// This bearer of the name and no other.
+fn meant(subject: &Subject) -> Preconditions {
+    let uid = match subject {
+        Subject::Node(_, uid) | Subject::Pod(_, uid) => Some(*uid),
+        Subject::Lease(_) => None,
+    };
+    Preconditions { uid, resource_version: None }
+}
+
+fn answer_node(node: Node) -> Answer {
+    Answer::Node(Box::new(node))
+}
+
+fn answer_pod(pod: Pod) -> Answer {
+    Answer::Pod(Box::new(pod))
+}
+
+fn answer_lease(lease: Lease) -> Answer {
+    Answer::Lease(Box::new(lease))
+}
+
+fn name(action: &Action) -> &'static str {
+    match action {
+        Action::UpdateNode(_) => "update the node",
+        Action::UpdateNodeStatus(_) => "update the node's status",
+        Action::DeleteNode { .. } => "delete the node",
+        Action::UpdatePodStatus(_) => "update the pod's status",
+        Action::EndPod { .. } => "delete the pod",
+        Action::EvictPod { .. } => "evict the pod",
+        Action::BindPod { .. } => "bind the pod",
+        Action::ReadNode => "read the node",
+        Action::ReadLease => "read the lease",
+        Action::WriteLease(_) => "write the lease",
+        Action::AskCloud { .. } => "ask the cloud",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::condition::ConditionStatus::True;
+
+    use super::*;
+    use muster_controller_core::fixtures::{at, pod};
+
+    #[test]
+    fn why_a_pod_ends_is_noted_once() {
+        let mark = EndMark { reason: "Why".to_owned(), message: "So".to_owned(), fail: false };
+        let first = marked(&pod("p").running(True).build(), &mark, at(1).wall).unwrap();
+        let condition = first.condition(types::DISRUPTION_TARGET).unwrap();
+        assert_eq!((condition.status, condition.reason.as_str()), (True, "Why"));
+        assert_eq!(first.status.phase, PodPhase::Running);
+        assert_eq!(marked(&first, &mark, at(2).wall), None, "it says so already");
+    }
+
+    #[test]
+    fn a_pod_that_nobody_can_report_on_has_failed_unless_it_is_finished() {
+        let mark = EndMark { reason: "Why".to_owned(), message: String::new(), fail: true };
+        for (phase, expected) in [
+            (PodPhase::Pending, PodPhase::Failed),
+            (PodPhase::Running, PodPhase::Failed),
+            (PodPhase::Succeeded, PodPhase::Succeeded),
+        ] {
+            let ended = marked(&pod("p").phase(phase).build(), &mark, at(1).wall).unwrap();
+            assert_eq!(ended.status.phase, expected);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Stories as they are exported.
+
+mod simulated_fleet;
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use muster_proto::name::Name;
+use opentelemetry::trace::{Link, SpanKind, TraceId, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{
+    InMemorySpanExporter, Sampler, SamplingResult, SdkTracerProvider, ShouldSample, SpanData,
+};
+
+use super::*;
+use muster_controller_core::fixtures::{at, key, node, pod, uid};
+use muster_controller_core::plan::{Answer, EndMark, Room};
+
+thread_local! {
+    /// Whether traces that begin on this thread are recorded.
+    static RECORDS: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Follows the caller, and where a trace begins the test.
+#[derive(Clone, Debug)]
+struct ByTest;
+
+impl ShouldSample for ByTest {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        trace: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        links: &[Link],
+    ) -> SamplingResult {
+        let root = if RECORDS.get() { Sampler::AlwaysOn } else { Sampler::AlwaysOff };
+        Sampler::ParentBased(Box::new(root)).should_sample(parent, trace, name, kind, attributes, links)
+    }
+}
+
+/// Every span that the tests of this process record.
+fn recorded() -> Vec<SpanData> {
+    static EXPORTER: OnceLock<InMemorySpanExporter> = OnceLock::new();
+    let exporter = EXPORTER.get_or_init(|| {
+        let exporter = InMemorySpanExporter::default();
+        let provider =
+            SdkTracerProvider::builder().with_sampler(ByTest).with_simple_exporter(exporter.clone()).build();
+        assert!(trace::install(provider.tracer("test")), "nobody else installs a tracer here");
+        exporter
+    });
+    exporter.get_finished_spans().unwrap()
+}
+
+pub(crate) fn attribute(span: &SpanData, key: &str) -> Option<String> {
+    span.attributes.iter().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string())
+}
+
+/// The spans of the latest story of a node, by when they begin. Each test has nodes of its own.
+pub(crate) fn trace_of(node: &str) -> Vec<SpanData> {
+    let mut spans = recorded();
+    let is_root = |span: &&SpanData| {
+        span.name == "renewal.last" && attribute(span, "muster.node").as_deref() == Some(node)
+    };
+    let root = spans.iter().filter(is_root).max_by_key(|span| span.start_time).expect("the node has a story");
+    let trace = root.span_context.trace_id();
+    spans.retain(|span| span.span_context.trace_id() == trace);
+    spans.sort_by_key(|span| span.start_time);
+    spans
+}
+
+/// Whoever tells stories while spans are recorded.
+pub(crate) fn stories() -> Stories {
+    recorded();
+    Stories::new()
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn fall(node: &str) -> Note {
+    Note::DeadlinePassed { node: name(node), heard_at: at(10).mono, heard_by: Some(Sign::Lease) }
+}
+
+fn end_pod(pod_name: &str) -> Proposal {
+    let mark = EndMark { reason: "Why".to_owned(), message: String::new(), fail: false };
+    Proposal {
+        room: Room::Eviction,
+        subject: Subject::Pod(key(pod_name), uid(pod_name)),
+        action: Action::EndPod { mark: Some(mark), grace_period_seconds: None },
+        why: "a NoExecute taint".into(),
+    }
+}
+
+const WRITE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[test]
+fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
+    let (mut stories, mut world) = (stories(), World::new());
+    let mut record = pod("linked").on("linking").build();
+    record.meta.traceparent = Some(WRITE.to_owned());
+    stories.tell(vec![fall("linking")], at(60));
+    world.apply_pod(record);
+    let span = stories.begin(&end_pod("linked"), &world, at(61));
+    let result = Err(Failure::Later("the store is busy".to_owned()));
+    end(&span, &Outcome { room: Room::Eviction, subject: end_pod("linked").subject, result });
+    let spans = trace_of("linking");
+    let deed = spans.iter().find(|span| span.name == "pod.deleted").unwrap();
+    let links: Vec<_> = deed.links.iter().map(|link| link.span_context.span_id()).collect();
+    assert_eq!(links, [Traceparent::parse(WRITE).unwrap().span_id()]);
+    for (key, expected) in [
+        ("muster.node", "linking"),
+        ("muster.pod", "default/linked"),
+        ("muster.room", "eviction"),
+        ("muster.why", "a NoExecute taint"),
+    ] {
+        assert_eq!(attribute(deed, key).as_deref(), Some(expected), "{key}");
+    }
+    assert_eq!(deed.status, opentelemetry::trace::Status::error("the store is busy"));
+}
+
+#[test]
+fn a_deed_outside_of_stories_begins_a_trace_of_its_own() {
+    let mut stories = stories();
+    let subject = Subject::Pod(key("alone"), uid("alone"));
+    let action = Action::BindPod { node: name("somewhere") };
+    let proposal = Proposal { room: Room::Placement, subject, action, why: "it fits".into() };
+    let span = stories.begin(&proposal, &World::new(), at(1));
+    let answer = Answer::Pod(Box::new(pod("alone").build()));
+    end(&span, &Outcome { room: Room::Placement, subject: proposal.subject, result: Ok(answer) });
+    let spans = recorded();
+    let bound = spans.iter().find(|span| attribute(span, "muster.pod").as_deref() == Some("default/alone"));
+    let bound = bound.unwrap();
+    assert_eq!(bound.name, "pod.bound");
+    assert_eq!(bound.parent_span_id, opentelemetry::trace::SpanId::INVALID);
+}
+
+#[test]
+fn a_story_that_is_not_recorded_is_not_kept() {
+    let mut stories = stories();
+    RECORDS.set(false);
+    stories.tell(vec![fall("untold")], at(60));
+    RECORDS.set(true);
+    assert!(stories.open.is_empty());
+    stories.tell(vec![Note::TaintQueued { node: name("untold"), zone: Default::default() }], at(61));
+    let of_node = |span: &SpanData| attribute(span, "muster.node").as_deref() == Some("untold");
+    assert!(!recorded().iter().any(of_node), "what follows is not told either");
+}
+
+#[test]
+fn no_more_stories_are_told_than_anybody_reads() {
+    let mut stories = stories();
+    let falls = (0..OPEN + 10).map(|number| fall(&format!("many-{number}")));
+    stories.tell(falls.collect(), at(60));
+    assert_eq!(stories.open.len(), OPEN);
+    stories.tell(vec![Note::Gone { node: name("many-0") }], at(61));
+    stories.tell(vec![fall("one-more")], at(61));
+    assert_eq!(trace_of("many-0").last().unwrap().name, "node.gone");
+    assert_eq!(trace_of("one-more").len(), 2, "there is room again");
+    stories.observe(&News::Leading(false), at(62));
+    assert!(stories.open.is_empty(), "another leads, and tells");
+}
+
+#[test]
+fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
+    const REMOVAL: &str = "00-00000000000000000000000000000abc-00000000000000de-01";
+    let mut stories = stories();
+    let gone = || {
+        let (traceparent, last) = (Some(REMOVAL.to_owned()), None);
+        News::Pod(WatchEvent::Gone { key: key("p"), uid: Some(uid("p")), revision: 7, last, traceparent })
+    };
+    stories.observe(&News::Leading(false), at(1));
+    stories.observe(&gone(), at(2));
+    stories.observe(&News::Leading(true), at(3));
+    stories.observe(&gone(), at(4));
+    let removal = Traceparent::parse(REMOVAL).unwrap();
+    let mut spans = recorded();
+    spans.retain(|span| span.span_context.trace_id() == removal.trace_id());
+    let [span] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!((span.name.as_ref(), span.parent_span_id), ("record.gone", removal.span_id()));
+    assert_eq!(span.start_time, std::time::SystemTime::from(at(4).wall));
+}
+
+#[test]
+fn a_deed_is_called_by_what_it_does() {
+    let unknown = node("a").ready(ConditionStatus::Unknown).build();
+    let ready = node("a").ready(ConditionStatus::True).build();
+    for (action, expected) in [
+        (Action::UpdateNodeStatus(Box::new(unknown)), "node.unknown"),
+        (Action::UpdateNodeStatus(Box::new(ready.clone())), "node.status"),
+        (Action::UpdateNode(Box::new(ready)), "node.written"),
+        (Action::EvictPod { grace_period_seconds: None }, "pod.evicted"),
+        (Action::ReadNode, "node.read"),
+    ] {
+        assert_eq!(super::name(&action), expected);
+    }
+}

@@ -1,0 +1,103 @@
+//! The trace of a node that fails, in a simulated fleet.
+
+use std::time::SystemTime;
+
+use muster_controller_core::fixtures::simulator::{Stage, Tracer};
+use muster_controller_core::fixtures::{at_ms, pod};
+use muster_controller_core::plan::{Outcome, Proposal};
+use muster_controller_core::trace_event::Note;
+use muster_controller_core::world::World;
+use muster_proto::condition::ConditionStatus::{True, Unknown};
+use muster_proto::taint::TaintEffect::NoExecute;
+use muster_proto::taint::Toleration;
+use muster_proto::time::Now;
+
+use super::{attribute, stories, trace_of};
+use crate::node_trace::{self, Stories};
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+impl Tracer for Stories {
+    fn record(&mut self, events: Vec<Note>, now: Now) {
+        self.tell(events, now);
+    }
+
+    fn begin(&mut self, proposal: &Proposal, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
+        let span = self.begin(proposal, world, now);
+        Box::new(move |outcome| node_trace::end(&span, outcome))
+    }
+}
+
+/// Two healthy nodes, whose trace is recorded.
+fn two(name: &str) -> Stage {
+    let mut stage = Stage::new();
+    stage.tracer = Some(Box::new(stories()));
+    stage.start().living(name, "z");
+    stage.living("other", "z");
+    stage
+}
+
+/// When spans of a trace begin, in seconds of the stage, in that order.
+fn told(node: &str) -> Vec<(String, f64)> {
+    let origin = SystemTime::from(at_ms(0).wall);
+    let spans = trace_of(node).into_iter().map(|span| {
+        let since = span.start_time.duration_since(origin).unwrap().as_secs_f64();
+        (span.name.into_owned(), (since * 1000.0).round() / 1000.0)
+    });
+    spans.collect()
+}
+
+#[test]
+fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
+    let mut stage = two("fallen");
+    let toleration = Toleration::exists(UNREACHABLE, NoExecute).for_seconds(7);
+    stage.put_pod(pod("p").on("fallen").running(True).tolerates(toleration));
+    stage.run_until(20.0).kill("fallen");
+    stage.run_until(100.0);
+    let tainted = stage.given_up()[0].0;
+    let expected = [
+        ("renewal.last", 20.0),
+        ("deadline.passed", 20.0),
+        ("node.unknown", 70.001),
+        ("pod.status", 70.001),
+        ("node.written", 70.001),
+        ("taint.queued", tainted),
+        ("taint.token", tainted),
+        ("taint.written", tainted),
+        ("toleration.over", tainted),
+        ("pod.deleted", tainted + 7.0),
+    ];
+    assert_eq!(told("fallen"), expected.map(|(name, at)| (name.to_owned(), at)));
+    let spans = trace_of("fallen");
+    let root = &spans[0];
+    assert_eq!(attribute(root, "muster.heard_by").as_deref(), Some("lease"));
+    for span in &spans[1..] {
+        assert_eq!(span.parent_span_id, root.span_context.span_id(), "{}", span.name);
+    }
+    let lasted = |name: &str| {
+        let span = spans.iter().find(|span| span.name == name).unwrap();
+        span.end_time.duration_since(span.start_time).unwrap().as_secs_f64().round()
+    };
+    assert_eq!(
+        (lasted("deadline.passed"), lasted("toleration.over")),
+        (50.0, 7.0),
+        "a wait shows how long it was"
+    );
+}
+
+#[test]
+fn a_story_ends_with_the_recovery_and_the_next_fall_is_another() {
+    let mut stage = two("flapping");
+    stage.run_until(20.0).kill("flapping");
+    stage.run_until(100.0);
+    assert_eq!(stage.ready("flapping"), Unknown);
+    stage.revive("flapping");
+    let first = trace_of("flapping");
+    assert_eq!(first.last().unwrap().name, "node.ready");
+    stage.run_until(130.0).kill("flapping");
+    stage.run_until(200.0);
+    let second = trace_of("flapping");
+    assert_ne!(second[0].span_context.trace_id(), first[0].span_context.trace_id());
+    assert_eq!(second[0].name, "renewal.last");
+    assert!(second.iter().all(|span| span.name != "node.ready"));
+}
