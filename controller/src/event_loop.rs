@@ -20,16 +20,16 @@ use tokio::sync::{mpsc, watch};
 use crate::cloud::client::CloudClient;
 use crate::executor::Hands;
 use crate::leader_election::{Leadership, Refusals};
-use crate::node_trace::{self, Stories};
-use muster_controller_core::plan::{Failure, Outcome, Plan, Proposal, Room, Subject};
-use muster_controller_core::reconciler::{Core, News};
+use crate::node_trace::{self, NodeTraces};
+use muster_controller_core::plan::{ControllerName, Failure, Outcome, Plan, PlannedAction, Subject};
+use muster_controller_core::reconciler::{Observation, Reconciler};
 use muster_controller_core::world::Reach;
 use muster_proto::time::Now;
 
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
 /// crowd out its heartbeats.
 const UNDER_WAY: usize = 128;
-/// News folded in at once.
+/// Observation folded in at once.
 const BATCH: usize = 512;
 /// How often that is done before the next decision, at most: news that never stops must not keep us from acting.
 const BATCHES: usize = 128;
@@ -43,19 +43,19 @@ const EVENTS: usize = 4096;
 /// The core as the loop and those who ask share it.
 #[derive(Clone)]
 pub struct Shared {
-    core: Arc<Mutex<Core>>,
+    reconciler: Arc<Mutex<Reconciler>>,
     clock: SharedClock,
     /// Counts decisions, so that whoever follows knows when to look.
     decided: watch::Sender<u64>,
 }
 
 impl Shared {
-    pub fn new(core: Core, clock: SharedClock) -> Shared {
-        Shared { core: Arc::new(Mutex::new(core)), clock, decided: watch::Sender::new(0) }
+    pub fn new(reconciler: Reconciler, clock: SharedClock) -> Shared {
+        Shared { reconciler: Arc::new(Mutex::new(reconciler)), clock, decided: watch::Sender::new(0) }
     }
 
-    pub fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn reconciler(&self) -> MutexGuard<'_, Reconciler> {
+        self.reconciler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn now(&self) -> Now {
@@ -76,7 +76,7 @@ pub struct Drive {
     pub leadership: watch::Receiver<Leadership>,
     /// Whom to tell that the store refused us; `None` without an election.
     pub refusals: Option<Refusals>,
-    pub stories: Stories,
+    pub stories: NodeTraces,
     pub shutdown: Shutdown,
 }
 
@@ -91,26 +91,26 @@ impl Drive {
         loop {
             // Nobody is judged by what lies unread.
             let outcomes: Vec<Outcome> = arrived(&mut under_way, UNDER_WAY).collect();
-            self.observe(outcomes.into_iter().map(News::Outcome));
+            self.observe(outcomes.into_iter().map(Observation::Outcome));
             for chunk in arrived(&mut news, BATCHES) {
                 self.observe(chunk);
             }
-            let Plan { proposals, events: told, notes, wake_at } = self.decide();
-            self.stories.tell(notes, self.shared.now());
+            let Plan { actions, events: told, trace_events, wake_at } = self.decide();
+            self.stories.tell(trace_events, self.shared.now());
             for event in told {
                 // A store that is slow to record loses some: they are for people, and the log has the deeds.
                 let _ = events.try_send(event);
             }
-            waiting.extend(proposals);
+            waiting.extend(actions);
             while under_way.len() < UNDER_WAY
                 && let Some(proposal) = waiting.next()
             {
-                match self.moot(&proposal) {
+                match self.obsolete(&proposal) {
                     None => under_way.push(Box::pin(self.deed(&hands, proposal))),
                     Some(why) => {
-                        let Proposal { room, subject, .. } = proposal;
+                        let PlannedAction { controller, subject, .. } = proposal;
                         let result = Err(Failure::Later(why.to_owned()));
-                        self.observe([News::Outcome(Outcome { room, subject, result })]);
+                        self.observe([Observation::Outcome(Outcome { controller, subject, result })]);
                     }
                 }
             }
@@ -118,7 +118,7 @@ impl Drive {
             let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
             tokio::select! {
                 () = self.shutdown.requested() => return,
-                Some(outcome) = under_way.next() => self.observe([News::Outcome(outcome)]),
+                Some(outcome) = under_way.next() => self.observe([Observation::Outcome(outcome)]),
                 Some(chunk) = news.next() => self.observe(chunk),
                 changed = self.leadership.changed() => {
                     if changed.is_err() {
@@ -129,7 +129,7 @@ impl Drive {
                     under_way.clear();
                     (hands, horizon) = self.take_office();
                 }
-                reach = &mut horizon => self.observe([News::Horizon(reach)]),
+                reach = &mut horizon => self.observe([Observation::Horizon(reach)]),
                 () = tokio::time::sleep(sleep) => {}
             }
         }
@@ -139,10 +139,10 @@ impl Drive {
     /// is known how far the world must have come for it.
     fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Reach>>) {
         let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
-        self.observe([News::Leading(false), News::Leading(leading)]);
+        self.observe([Observation::Leading(false), Observation::Leading(leading)]);
         let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
         let horizon = if leading && !is_first {
-            self.observe([News::Horizon(Reach::NEVER)]);
+            self.observe([Observation::Horizon(Reach::NEVER)]);
             horizon(self.client.clone(), self.shared.clone()).boxed().fuse()
         } else {
             Fuse::terminated()
@@ -154,13 +154,13 @@ impl Drive {
     }
 
     /// Why a proposal that had to wait is not to be performed any more.
-    fn moot(&self, proposal: &Proposal) -> Option<&'static str> {
-        self.shared.core().moot(proposal, self.shared.now())
+    fn obsolete(&self, proposal: &PlannedAction) -> Option<&'static str> {
+        self.shared.reconciler().obsolete(proposal, self.shared.now())
     }
 
     /// A deed within its span.
-    fn deed(&mut self, hands: &Arc<Hands>, proposal: Proposal) -> impl Future<Output = Outcome> + use<> {
-        let span = self.stories.begin(&proposal, self.shared.core().world(), self.shared.now());
+    fn deed(&mut self, hands: &Arc<Hands>, proposal: PlannedAction) -> impl Future<Output = Outcome> + use<> {
+        let span = self.stories.begin(&proposal, self.shared.reconciler().world(), self.shared.now());
         let doing = span.around(Arc::clone(hands).perform(proposal));
         async move {
             let outcome = doing.await;
@@ -169,14 +169,16 @@ impl Drive {
         }
     }
 
-    fn observe(&mut self, news: impl IntoIterator<Item = News>) {
+    fn observe(&mut self, news: impl IntoIterator<Item = Observation>) {
         let now = self.shared.now();
         let stories = &mut self.stories;
-        self.shared.core().observe_all(news.into_iter().inspect(|news| stories.observe(news, now)), now);
+        self.shared
+            .reconciler()
+            .observe_all(news.into_iter().inspect(|news| stories.observe(news, now)), now);
     }
 
     fn decide(&self) -> Plan {
-        let plan = self.shared.core().decide(self.shared.now());
+        let plan = self.shared.reconciler().decide(self.shared.now());
         self.shared.decided.send_modify(|count| *count += 1);
         plan
     }
@@ -187,31 +189,32 @@ impl Drive {
 #[derive(Default)]
 struct Waiting {
     /// None of them is empty.
-    lanes: BTreeMap<Lane, VecDeque<Proposal>>,
+    lanes: BTreeMap<Lane, VecDeque<PlannedAction>>,
     /// Whose turn it was last.
     last: Option<Lane>,
 }
 
 /// Each room has a lane, and so have the marks of pods: a node that falls silent brings many of them, and they are not
 /// to stand before the nodes that fall silent next.
-type Lane = (Room, bool);
+type Lane = (ControllerName, bool);
 
 impl Waiting {
-    fn extend(&mut self, proposals: Vec<Proposal>) {
-        for proposal in proposals {
-            let is_pod_mark = proposal.room == Room::Health && matches!(proposal.subject, Subject::Pod(..));
-            self.lanes.entry((proposal.room, is_pod_mark)).or_default().push_back(proposal);
+    fn extend(&mut self, actions: Vec<PlannedAction>) {
+        for proposal in actions {
+            let is_pod_mark = proposal.controller == ControllerName::NodeLifecycle
+                && matches!(proposal.subject, Subject::Pod(..));
+            self.lanes.entry((proposal.controller, is_pod_mark)).or_default().push_back(proposal);
         }
     }
 
-    fn next(&mut self) -> Option<Proposal> {
+    fn next(&mut self) -> Option<PlannedAction> {
         let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
         let lane = self.lanes.range((after, Bound::Unbounded)).next().or_else(|| self.lanes.iter().next());
         let lane = *lane?.0;
         self.last = Some(lane);
-        let proposals = self.lanes.get_mut(&lane)?;
-        let next = proposals.pop_front();
-        if proposals.is_empty() {
+        let actions = self.lanes.get_mut(&lane)?;
+        let next = actions.pop_front();
+        if actions.is_empty() {
             self.lanes.remove(&lane);
         }
         next
@@ -219,15 +222,18 @@ impl Waiting {
 }
 
 /// Everything the store tells.
-fn follow(client: &StoreClient) -> impl Stream<Item = News> + use<> {
+fn follow(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
     let leases = WatchOptions {
         namespace: Some(NODE_LEASE_NAMESPACE.parse().expect("the namespace of leases is a namespace")),
         ..WatchOptions::default()
     };
     let all = || WatchOptions { progress: true, ..WatchOptions::default() };
     stream::select(
-        client.watch(all()).map(News::Node),
-        stream::select(client.watch(all()).map(News::Pod), client.watch(leases).map(News::Lease)),
+        client.watch(all()).map(Observation::Node),
+        stream::select(
+            client.watch(all()).map(Observation::Pod),
+            client.watch(leases).map(Observation::Lease),
+        ),
     )
 }
 
@@ -243,7 +249,11 @@ fn arrived<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item
 async fn horizon(client: StoreClient, shared: Shared) -> Reach {
     let mut decided = shared.decided();
     loop {
-        let told = { Some(shared.core()).filter(|core| core.is_in_step()).map(|core| core.world().told()) };
+        let told = {
+            Some(shared.reconciler())
+                .filter(|reconciler| reconciler.is_in_step())
+                .map(|reconciler| reconciler.world().told())
+        };
         let Some(told) = told else {
             // The streams are in step only after news, and each piece of news is followed by a decision.
             let _ = decided.changed().await;
@@ -285,15 +295,15 @@ mod tests {
     use muster_controller_core::fixtures::{node, pod};
     use muster_controller_core::plan::Action;
 
-    fn about_node(room: Room, name: &str) -> Proposal {
+    fn about_node(controller: ControllerName, name: &str) -> PlannedAction {
         let subject = Subject::of_node(&node(name).build());
-        Proposal { room, subject, action: Action::ReadNode, why: "".into() }
+        PlannedAction { controller, subject, action: Action::ReadNode, why: "".into() }
     }
 
-    fn about_pod(room: Room, name: &str) -> Proposal {
+    fn about_pod(controller: ControllerName, name: &str) -> PlannedAction {
         let subject = Subject::of_pod(&pod(name).build());
         let action = Action::EvictPod { grace_period_seconds: None };
-        Proposal { room, subject, action, why: "".into() }
+        PlannedAction { controller, subject, action, why: "".into() }
     }
 
     /// The next so many, by name.
@@ -309,14 +319,16 @@ mod tests {
     #[test]
     fn a_fleets_worth_of_one_matter_does_not_hold_up_another() {
         let mut waiting = Waiting::default();
-        waiting.extend((0..200).map(|i| about_pod(Room::Health, &format!("mark{i}"))).collect());
-        waiting.extend(["e1", "e2"].map(|name| about_pod(Room::Eviction, name)).to_vec());
-        waiting.extend(["r1", "r2"].map(|name| about_node(Room::Nodes, name)).to_vec());
+        waiting.extend(
+            (0..200).map(|i| about_pod(ControllerName::NodeLifecycle, &format!("mark{i}"))).collect(),
+        );
+        waiting.extend(["e1", "e2"].map(|name| about_pod(ControllerName::TaintEviction, name)).to_vec());
+        waiting.extend(["r1", "r2"].map(|name| about_node(ControllerName::NodeRecords, name)).to_vec());
         // A node's own mark does not queue behind those of pods either.
-        waiting.extend(["n1", "n2"].map(|name| about_node(Room::Health, name)).to_vec());
+        waiting.extend(["n1", "n2"].map(|name| about_node(ControllerName::NodeLifecycle, name)).to_vec());
         assert_eq!(next(&mut waiting, 8), ["n1", "mark0", "r1", "e1", "n2", "mark1", "r2", "e2"]);
         assert_eq!(next(&mut waiting, 2), ["mark2", "mark3"], "who is alone waits for nobody");
-        waiting.extend(vec![about_pod(Room::Drain, "d1")]);
+        waiting.extend(vec![about_pod(ControllerName::Drain, "d1")]);
         assert_eq!(next(&mut waiting, 3), ["d1", "mark4", "mark5"], "nor does who comes later wait for all");
         assert_eq!(next(&mut waiting, 1000).len(), 194, "nothing is lost");
         assert!(waiting.next().is_none());

@@ -13,7 +13,7 @@ use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Precondition
 
 use crate::cloud::client::CloudClient;
 use crate::leader_election::Refusals;
-use muster_controller_core::plan::{Action, Answer, EndMark, Failure, Outcome, Proposal, Subject};
+use muster_controller_core::plan::{Action, Answer, EndMark, Failure, Outcome, PlannedAction, Subject};
 
 /// What deeds are done with.
 #[derive(Clone)]
@@ -29,8 +29,8 @@ pub struct Hands {
 
 impl Hands {
     /// Does what was proposed and says what came of it.
-    pub async fn perform(self: Arc<Self>, proposal: Proposal) -> Outcome {
-        let Proposal { room, subject, action, why } = proposal;
+    pub async fn perform(self: Arc<Self>, proposal: PlannedAction) -> Outcome {
+        let PlannedAction { controller, subject, action, why } = proposal;
         let deed = name(&action);
         let result = self.act(&subject, action).await;
         match &result {
@@ -40,7 +40,7 @@ impl Hands {
             }
             Err(failure) => tracing::warn!(%subject, deed, %why, %failure, "not done"),
         }
-        Outcome { room, subject, result }
+        Outcome { controller, subject, result }
     }
 
     async fn act(&self, subject: &Subject, action: Action) -> Result<Answer, Failure> {

@@ -27,7 +27,7 @@ impl std::fmt::Debug for FleetCollector {
 
 impl Collector for FleetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let fleet = fleet(&self.shared.core(), self.shared.now());
+        let fleet = fleet(&self.shared.reconciler(), self.shared.now());
         let judges = i64::from(fleet.state != "Standby" && fleet.state != "Blind");
         let held = i64::from(fleet.hold.is_some());
         let disrupted = i64::from(fleet.state == "FullDisruption");

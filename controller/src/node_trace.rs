@@ -1,6 +1,6 @@
 //! The story of each node that falls, told as one trace: from the last renewal that was seen to the end of its pods.
 //!
-//! The rooms write [`Note`]s and proposals; here they become spans. What was waited for is told when it happens, with
+//! The controllers write [`TraceEvent`]s and actions; here they become spans. What was waited for is told when it happens, with
 //! the time it took, so a story can be read while it goes on. A story begins when a deadline passes and ends when the
 //! node is Ready again or gone; whether it is recorded is drawn at its beginning like that of any other trace, and one
 //! that is not is forgotten at once. Every deed is a span, in a story or not, and links to the write that made its
@@ -17,20 +17,20 @@ use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Draft, Span, Traceparent};
 
 use muster_controller_core::node_lifecycle::liveness::Sign;
-use muster_controller_core::plan::{Action, Failure, Outcome, Proposal, Subject};
-use muster_controller_core::reconciler::News;
-use muster_controller_core::trace_event::Note;
+use muster_controller_core::plan::{Action, Failure, Outcome, PlannedAction, Subject};
+use muster_controller_core::reconciler::Observation;
+use muster_controller_core::trace_event::TraceEvent;
 use muster_controller_core::world::World;
 use muster_proto::time::Now;
 
-/// Stories told at once. Where a whole fleet falls, the first of it tell enough.
+/// NodeTraces told at once. Where a whole fleet falls, the first of it tell enough.
 const OPEN: usize = 1024;
 /// Steps begin at least this far apart, so that whoever sorts them by time, as viewers do, keeps their order.
 const APART: Duration = Duration::from_micros(1);
 
 /// The stories under way.
 #[derive(Debug, Default)]
-pub struct Stories {
+pub struct NodeTraces {
     leading: bool,
     open: HashMap<Name, Story>,
 }
@@ -50,62 +50,66 @@ struct Story {
     tolerated: HashMap<Key, Timestamp>,
 }
 
-impl Stories {
-    pub fn new() -> Stories {
-        Stories::default()
+impl NodeTraces {
+    pub fn new() -> NodeTraces {
+        NodeTraces::default()
     }
 
     /// Takes in what is heard, before it is folded in.
-    pub fn observe(&mut self, news: &News, now: Now) {
+    pub fn observe(&mut self, news: &Observation, now: Now) {
         if !trace::is_on() {
             return;
         }
         match news {
-            News::Pod(WatchEvent::Gone { key, traceparent, .. }) if self.leading => {
+            Observation::Pod(WatchEvent::Gone { key, traceparent, .. }) if self.leading => {
                 record_gone(key, traceparent.as_deref(), now);
             }
-            News::Leading(leading) => {
+            Observation::Leading(leading) => {
                 // Whoever leads next tells stories of their own.
                 self.leading = *leading;
                 self.open.clear();
             }
-            News::Node(_) | News::Pod(_) | News::Lease(_) | News::Horizon(_) | News::Outcome(_) => {}
+            Observation::Node(_)
+            | Observation::Pod(_)
+            | Observation::Lease(_)
+            | Observation::Horizon(_)
+            | Observation::Outcome(_) => {}
         }
     }
 
     /// Tells what a decision was made of.
-    pub fn tell(&mut self, notes: Vec<Note>, now: Now) {
+    pub fn tell(&mut self, trace_events: Vec<TraceEvent>, now: Now) {
         if !trace::is_on() {
             return;
         }
-        for note in notes {
+        for note in trace_events {
             self.tell_one(note, now);
         }
     }
 
-    fn tell_one(&mut self, note: Note, now: Now) {
+    fn tell_one(&mut self, note: TraceEvent, now: Now) {
         match note {
-            Note::DeadlinePassed { node, heard_at, heard_by } => {
+            TraceEvent::DeadlinePassed { node, heard_at, heard_by } => {
                 if self.open.len() < OPEN
                     && let Some(story) = Story::begin(&node, now.wall_of(heard_at), heard_by, now)
                 {
                     self.open.insert(node, story);
                 }
             }
-            Note::TaintQueued { node, zone } => self.with(&node, |story| {
+            TraceEvent::TaintQueued { node, zone } => self.with(&node, |story| {
                 let span = story.step("taint.queued", &node, now.wall);
                 span.set("muster.zone", zone.to_string());
                 span.end_at(story.last);
                 story.queued_at = Some(story.last);
             }),
-            Note::TokenTaken { node, zone } => self.with(&node, |story| {
+            TraceEvent::TokenTaken { node, zone } => self.with(&node, |story| {
                 let since = story.queued_at.take().unwrap_or(now.wall);
                 let span = story.step("taint.token", &node, since);
                 span.set("muster.zone", zone.to_string());
                 span.end_at(now.wall.max(story.last));
             }),
-            Note::GivenUp { node, .. } => self.with(&node, |story| story.gives_up = true),
-            Note::TolerationOver { pod, node, taint, since, over } => self.with(&node, |story| {
+            TraceEvent::GivenUp { node, .. } => self.with(&node, |story| story.gives_up = true),
+            TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |story| {
                 // Pods have their own times: they do not wait for each other, only for the taint.
                 let since = now.wall_of(since).max(after(story.tainted_at));
                 let span = trace::span("toleration.over").below(story.root).since(since).begin();
@@ -115,8 +119,8 @@ impl Stories {
                 span.end_at(now.wall_of(over).max(since));
                 story.tolerated.insert(pod, since);
             }),
-            Note::Recovered { node } => self.end("node.ready", &node, now),
-            Note::Gone { node } => self.end("node.gone", &node, now),
+            TraceEvent::Recovered { node } => self.end("node.ready", &node, now),
+            TraceEvent::Gone { node } => self.end("node.gone", &node, now),
         }
     }
 
@@ -134,11 +138,11 @@ impl Stories {
     }
 
     /// Begins the span of a deed.
-    pub fn begin(&mut self, proposal: &Proposal, world: &World, now: Now) -> Span {
+    pub fn begin(&mut self, proposal: &PlannedAction, world: &World, now: Now) -> Span {
         if !trace::is_on() {
             return Span::NONE;
         }
-        let Proposal { room, subject, action, why } = proposal;
+        let PlannedAction { controller, subject, action, why } = proposal;
         let (node, meta) = match subject {
             Subject::Node(name, _) => (Some(name), world.node(name.as_str()).map(|node| &node.meta)),
             Subject::Pod(key, _) => {
@@ -162,7 +166,7 @@ impl Stories {
             if let Subject::Pod(key, _) = subject {
                 span.set("muster.pod", key.to_string());
             }
-            span.set("muster.room", format!("{room:?}").to_lowercase());
+            span.set("muster.room", format!("{controller:?}").to_lowercase());
             span.set("muster.why", why.clone());
         }
         span
@@ -174,7 +178,7 @@ pub fn end(span: &Span, outcome: &Outcome) {
     match &outcome.result {
         Ok(_) => {}
         // Somebody else was faster: that is no failure, and nothing was done.
-        Err(Failure::Conflict | Failure::Gone) => span.set("muster.moot", true),
+        Err(Failure::Conflict | Failure::Gone) => span.set("muster.obsolete", true),
         Err(failure) => span.fail(failure.to_string()),
     }
     span.end();

@@ -19,10 +19,10 @@ use crate::config::{Config, ConfigError, Flags};
 use crate::event_loop::{Drive, Shared};
 use crate::leader_election::SettingsError;
 use crate::leadership::Office;
-use crate::node_trace::Stories;
+use crate::node_trace::NodeTraces;
 use crate::service::{Intents, NAMES, Service};
 use crate::{cloud, metrics};
-use muster_controller_core::reconciler::Core;
+use muster_controller_core::reconciler::Reconciler;
 
 /// Why the controller could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         })
     });
     let cloud = cloud.transpose()?;
-    let shared = Shared::new(Core::new(config.policy), clock.clone());
+    let shared = Shared::new(Reconciler::new(config.policy), clock.clone());
     let office = Office::seek(config.election, &client, &clock)?;
 
     let mut registry = Registry::default();
@@ -112,7 +112,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         cloud,
         leadership: office.leadership.clone(),
         refusals: office.refusals.clone(),
-        stories: Stories::new(),
+        stories: NodeTraces::new(),
         shutdown: shutdown.clone(),
     };
     // A process that does not judge must not go on leading: however the loop ends, all ends.

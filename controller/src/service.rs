@@ -55,7 +55,7 @@ impl Service {
 
 fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadership>) -> pb::Fleet {
     let now = shared.now();
-    let mut fleet = explain::fleet::fleet(&shared.core(), now);
+    let mut fleet = explain::fleet::fleet(&shared.reconciler(), now);
     identity.clone_into(&mut fleet.controller);
     fleet.leader.clone_from(&leadership.borrow().holder);
     if fleet.state == "Standby" {
@@ -123,7 +123,7 @@ impl FleetService for Service {
             _ => may_read(&request, "explain a node")?,
         }
         let now = self.shared.now();
-        let account = explain::node::explain(&self.shared.core(), &name, now);
+        let account = explain::node::explain(&self.shared.reconciler(), &name, now);
         account.map(Response::new).ok_or_else(|| not_found(&name))
     }
 
@@ -134,7 +134,7 @@ impl FleetService for Service {
         may_read(&request, "explain a pod")?;
         let key = pod_key(&request.get_ref().namespace, &request.get_ref().name)?;
         let now = self.shared.now();
-        let account = explain::pod::explain(&self.shared.core(), &key, now);
+        let account = explain::pod::explain(&self.shared.reconciler(), &key, now);
         account.map(Response::new).ok_or_else(|| missing("Pod", &key.to_string()))
     }
 

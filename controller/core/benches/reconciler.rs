@@ -8,7 +8,7 @@
 //! That is measured twice. In a running controller, milliseconds pass between two batches, in which messages are decoded
 //! and other programs have their turn: a batch finds caches that are not its own. So something else goes through a
 //! large piece of memory before each step that is timed. Without that, batch follows upon batch and the smaller fleet
-//! never leaves the caches nearest to the core, which no fleet has in practice; that growth says what the caches give,
+//! never leaves the caches nearest to the reconciler, which no fleet has in practice; that growth says what the caches give,
 //! and has a limit of its own, so that it does not get worse unseen.
 //!
 //! Both sizes do like for like: a decision takes in the same number of renewals, which come in an order that has nothing
@@ -33,9 +33,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_controller_core::plan::{Action, Answer, Outcome, Plan, Proposal};
+use muster_controller_core::plan::{Action, Answer, Outcome, Plan, PlannedAction};
 use muster_controller_core::policy::Policy;
-use muster_controller_core::reconciler::{Core, News};
+use muster_controller_core::reconciler::{Observation, Reconciler};
 use muster_proto::lease::{Lease, LeaseSpec};
 use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Uid};
@@ -92,7 +92,7 @@ fn fold(nodes: usize, renewals: usize, silent: usize) {
         let plan = fleet.renew(beats);
         expired += fleet.settle(plan);
     }
-    black_box(&fleet.core);
+    black_box(&fleet.reconciler);
     println!("{nodes} nodes, {renewals} renewals, {expired} expired");
 }
 
@@ -193,7 +193,7 @@ fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
         let count = beats.len();
         others.have_their_turn(caches);
         let (began, plan) = (cpu_time(), fleet.renew(beats));
-        if plan.proposals.is_empty() && plan.notes.is_empty() {
+        if plan.actions.is_empty() && plan.trace_events.is_empty() {
             renewing += cpu_time() - began;
             renewals += count;
         } else {
@@ -202,8 +202,8 @@ fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
         }
         fleet.half_a_step();
         others.have_their_turn(caches);
-        let (began, plan) = (cpu_time(), fleet.core.decide(fleet.now()));
-        if !plan.proposals.is_empty() {
+        let (began, plan) = (cpu_time(), fleet.reconciler.decide(fleet.now()));
+        if !plan.actions.is_empty() {
             expiries += fleet.settle(plan);
             expiring += cpu_time() - began;
         }
@@ -223,7 +223,7 @@ fn is_silent(node: usize) -> bool {
 }
 
 struct Fleet {
-    core: Core,
+    reconciler: Reconciler,
     /// Who renews when within an interval.
     order: Vec<usize>,
     /// How many batches have come.
@@ -239,26 +239,32 @@ impl Fleet {
         let policy = Policy { hold: Duration::ZERO, eviction_rate: TOKENS, ..Policy::default() };
         let step = INTERVAL * BATCH as u32 / nodes as u32;
         let order = shuffled(nodes);
-        let mut fleet =
-            Fleet { core: Core::new(policy), order, steps: 0, step, elapsed: Duration::ZERO, version: 0 };
+        let mut fleet = Fleet {
+            reconciler: Reconciler::new(policy),
+            order,
+            steps: 0,
+            step,
+            elapsed: Duration::ZERO,
+            version: 0,
+        };
         let now = fleet.now();
         for node in 0..nodes {
             let record = fleet.node(node);
-            fleet.core.observe(News::Node(WatchEvent::Applied { record }), now);
+            fleet.reconciler.observe(Observation::Node(WatchEvent::Applied { record }), now);
             let beat = fleet.renewal(node);
-            fleet.core.observe(beat, now);
+            fleet.reconciler.observe(beat, now);
         }
         let revision = fleet.version;
-        fleet.core.observe(News::Node(WatchEvent::Synced { revision }), now);
-        fleet.core.observe(News::Pod(WatchEvent::Synced { revision }), now);
-        fleet.core.observe(News::Lease(WatchEvent::Synced { revision }), now);
-        fleet.core.observe(News::Leading(true), now);
-        fleet.core.decide(now);
+        fleet.reconciler.observe(Observation::Node(WatchEvent::Synced { revision }), now);
+        fleet.reconciler.observe(Observation::Pod(WatchEvent::Synced { revision }), now);
+        fleet.reconciler.observe(Observation::Lease(WatchEvent::Synced { revision }), now);
+        fleet.reconciler.observe(Observation::Leading(true), now);
+        fleet.reconciler.decide(now);
         fleet
     }
 
     /// The renewals of the next step, but for those who are silent.
-    fn next_beats(&mut self, silent: impl Fn(usize) -> bool) -> Vec<News> {
+    fn next_beats(&mut self, silent: impl Fn(usize) -> bool) -> Vec<Observation> {
         self.elapsed = self.step * u32::try_from(self.steps).expect("few steps");
         self.steps += 1;
         let batch = self.batch(|node| !silent(node));
@@ -272,11 +278,11 @@ impl Fleet {
     }
 
     /// Folds a batch in and decides, a moment after: what fell due with the last batch of a grace ago is looked at.
-    fn renew(&mut self, beats: Vec<News>) -> Plan {
+    fn renew(&mut self, beats: Vec<Observation>) -> Plan {
         let now = self.now();
-        self.core.observe_all(beats, now);
+        self.reconciler.observe_all(beats, now);
         self.elapsed += Duration::from_micros(1);
-        self.core.decide(self.now())
+        self.reconciler.decide(self.now())
     }
 
     /// Those of the last batch who are silent from now on speak a last time, between two batches, so that nobody else
@@ -286,7 +292,7 @@ impl Fleet {
         let now = self.now();
         for node in self.batch(is_silent) {
             let beat = self.renewal(node);
-            self.core.observe(beat, now);
+            self.reconciler.observe(beat, now);
         }
     }
 
@@ -298,15 +304,15 @@ impl Fleet {
     /// Does what was decided and all that follows from it, token by token; says how many turned Unknown.
     fn settle(&mut self, plan: Plan) -> usize {
         let mut expired = 0;
-        let mut pending: VecDeque<Proposal> = plan.proposals.into();
+        let mut pending: VecDeque<PlannedAction> = plan.actions.into();
         while let Some(proposal) = pending.pop_front() {
             expired += usize::from(matches!(proposal.action, Action::UpdateNodeStatus(_)));
             let outcome = self.perform(proposal);
-            self.core.observe(News::Outcome(outcome), self.now());
-            pending.extend(self.core.decide(self.now()).proposals);
+            self.reconciler.observe(Observation::Outcome(outcome), self.now());
+            pending.extend(self.reconciler.decide(self.now()).actions);
             if pending.is_empty() {
                 self.elapsed += Duration::from_secs_f64(1.0 / TOKENS);
-                pending.extend(self.core.decide(self.now()).proposals);
+                pending.extend(self.reconciler.decide(self.now()).actions);
             }
         }
         expired
@@ -340,24 +346,24 @@ impl Fleet {
     }
 
     /// As it comes off the wire, with a name of its own.
-    fn renewal(&mut self, node: usize) -> News {
+    fn renewal(&mut self, node: usize) -> Observation {
         self.version += 1;
         let mut meta = Metadata::new(Some("kube-node-lease".parse().expect("a namespace")), name(node));
         meta.uid = Some(uid(node));
         meta.resource_version = self.version;
         let spec = LeaseSpec { renew_time: Some(self.now().wall), ..LeaseSpec::default() };
-        News::Lease(WatchEvent::Applied { record: Lease { meta, spec } })
+        Observation::Lease(WatchEvent::Applied { record: Lease { meta, spec } })
     }
 
     /// The store's part: the record is written as asked.
-    fn perform(&mut self, proposal: Proposal) -> Outcome {
+    fn perform(&mut self, proposal: PlannedAction) -> Outcome {
         self.version += 1;
-        let Proposal { room, subject, action, .. } = proposal;
+        let PlannedAction { controller, subject, action, .. } = proposal;
         let (Action::UpdateNode(mut written) | Action::UpdateNodeStatus(mut written)) = action else {
             panic!("a fleet without pods asks for nothing like {action:?}");
         };
         written.meta.resource_version = self.version;
-        Outcome { room, subject, result: Ok(Answer::Node(written)) }
+        Outcome { controller, subject, result: Ok(Answer::Node(written)) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_controller_core::plan::{Action, Plan};
-use muster_controller_core::scheduler::{Placement, Settings};
+use muster_controller_core::scheduler::{Scheduler, Settings};
 use muster_controller_core::world::World;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -60,7 +60,7 @@ fn cpu_time() -> Duration {
 /// How long the first pod took, and all others together.
 fn measure(nodes: usize) -> (Duration, Duration) {
     let mut world = World::new();
-    let mut placement = Placement::new(Settings { tries: 1, ..Settings::default() });
+    let mut placement = Scheduler::new(Settings { tries: 1, ..Settings::default() });
     for i in 0..nodes {
         for delta in world.apply_node(node(i)) {
             placement.observe(&delta, &world, now());
@@ -77,7 +77,7 @@ fn measure(nodes: usize) -> (Duration, Duration) {
         let begun = cpu_time();
         placement.decide(&world, now(), &mut plan);
         times.push(cpu_time() - begun);
-        assert!(matches!(plan.proposals[..], [ref one] if matches!(one.action, Action::BindPod { .. })));
+        assert!(matches!(plan.actions[..], [ref one] if matches!(one.action, Action::BindPod { .. })));
     }
     (times[0], times[1..].iter().sum())
 }

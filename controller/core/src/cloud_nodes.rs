@@ -125,12 +125,12 @@ impl Cloud {
     }
 
     /// Nodes whose next record should differ from what was last said of it.
-    pub fn take_touched(&mut self) -> Vec<Name> {
+    pub fn take_changed(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.touched).into_iter().collect()
     }
 
     /// Writes into a node's record what the cloud said of its machine.
-    pub fn shape(&self, node: &mut Node, now: Now) {
+    pub fn apply_to(&self, node: &mut Node, now: Now) {
         let Some(uid) = node.meta.uid else { return };
         let is_ready = node.is_ready();
         let taints = &mut node.spec.taints;

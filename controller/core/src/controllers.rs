@@ -1,4 +1,4 @@
-//! The rooms together: who is told what, in which order they decide, and what they want of one node's record.
+//! The controllers together: who is told what, in which order they decide, and what they want of one node's record.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
 use crate::cloud_nodes::Cloud;
-use crate::deadlines::Docket;
+use crate::deadlines::WorkQueue;
 use crate::drain::Drains;
-use crate::ipam::Cidrs;
+use crate::ipam::Ipam;
 use crate::node_lifecycle::liveness::{Health, Heard, Silence};
 use crate::node_lifecycle::noexecute_taints::{Turn, Zones, is_health_taint};
 use crate::node_lifecycle::noschedule_taints;
-use crate::node_lifecycle::pod_readiness::Marks;
+use crate::node_lifecycle::pod_readiness::PodReadiness;
 use crate::node_lifecycle::unknown_status;
-use crate::plan::{Action, Outcome, Plan, Proposal, Room, Subject, event};
-use crate::pod_gc::Collection;
+use crate::plan::{Action, ControllerName, Outcome, Plan, PlannedAction, Subject, event};
+use crate::pod_gc::PodGc;
 use crate::policy::Policy;
-use crate::scheduler::Placement;
-use crate::taint_eviction::Evictions;
-use crate::trace_event::Note;
+use crate::scheduler::Scheduler;
+use crate::taint_eviction::TaintEvictions;
+use crate::trace_event::TraceEvent;
 use crate::world::{Change, Delta, Number, World};
 use muster_proto::time::Now;
 
 #[derive(Debug)]
-pub struct Rooms {
+pub struct Controllers {
     pub(crate) health: Health,
     pub(crate) zones: Zones,
-    pub(crate) evictions: Evictions,
+    pub(crate) evictions: TaintEvictions,
     pub drains: Drains,
-    pub(crate) cidrs: Option<Cidrs>,
+    pub(crate) cidrs: Option<Ipam>,
     pub(crate) cloud: Option<Cloud>,
-    pub(crate) placement: Placement,
-    pub(crate) collection: Collection,
-    marks: Marks,
+    pub(crate) placement: Scheduler,
+    pub(crate) collection: PodGc,
+    marks: PodReadiness,
     /// Nodes that are silent and whose record may not say so.
-    silent: Docket<Name>,
-    /// Nodes whose record may not be as the rooms want it.
-    records: Docket<Name>,
+    silent: WorkQueue<Name>,
+    /// Nodes whose record may not be as the controllers want it.
+    records: WorkQueue<Name>,
     pub(crate) hold: Hold,
     /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
     catching_up_until: Mono,
@@ -51,7 +51,7 @@ pub struct Rooms {
     /// What happened since the last decision, for people.
     events: Vec<muster_proto::event::Event>,
     /// The same for whoever tells of it.
-    notes: Vec<Note>,
+    trace_events: Vec<TraceEvent>,
 }
 
 /// How long a stream that runs again is given to tell what was missed.
@@ -73,44 +73,44 @@ pub enum HoldCause {
     Interruption,
 }
 
-impl Rooms {
-    /// The rooms as of now: everybody is met for the first time.
-    pub fn begin(world: &World, policy: &Policy, now: Now) -> Rooms {
-        let mut rooms = Rooms {
+impl Controllers {
+    /// The controllers as of now: everybody is met for the first time.
+    pub fn begin(world: &World, policy: &Policy, now: Now) -> Controllers {
+        let mut controllers = Controllers {
             health: Health::new(),
             zones: Zones::new(),
-            evictions: Evictions::new(),
+            evictions: TaintEvictions::new(),
             drains: Drains::new(),
-            cidrs: policy.cidrs.as_ref().map(Cidrs::new),
+            cidrs: policy.cidrs.as_ref().map(Ipam::new),
             cloud: policy.cloud.map(Cloud::new),
-            placement: Placement::new(policy.placement.clone()),
-            collection: Collection::new(policy.collection.clone()),
-            marks: Marks::default(),
-            silent: Docket::default(),
-            records: Docket::default(),
+            placement: Scheduler::new(policy.placement.clone()),
+            collection: PodGc::new(policy.collection.clone()),
+            marks: PodReadiness::default(),
+            silent: WorkQueue::default(),
+            records: WorkQueue::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
             catching_up_until: now.mono,
             last_pass: None,
             next_pass: now.mono,
             events: Vec::new(),
-            notes: Vec::new(),
+            trace_events: Vec::new(),
         };
         for node in world.nodes() {
             let change = Change { old: None, new: Some(node.clone()) };
-            rooms.observe(&Delta::Node(change), world, policy, now);
+            controllers.observe(&Delta::Node(change), world, policy, now);
         }
         for pod in world.pods() {
             let change = Change { old: None, new: Some(pod.clone()) };
-            rooms.observe(&Delta::Pod(change), world, policy, now);
+            controllers.observe(&Delta::Pod(change), world, policy, now);
         }
         // That a node was there before us is no event.
-        rooms.events.clear();
-        rooms.notes.clear();
-        rooms.marks = Marks::begin(world);
-        if let Some(cidrs) = &mut rooms.cidrs {
+        controllers.events.clear();
+        controllers.trace_events.clear();
+        controllers.marks = PodReadiness::begin(world);
+        if let Some(cidrs) = &mut controllers.cidrs {
             cidrs.start(world);
         }
-        rooms
+        controllers
     }
 
     /// The store is heard again, or we are awake again. That silence was not the nodes'.
@@ -163,7 +163,7 @@ impl Rooms {
         }
         let was_ready = change.old.as_ref().is_some_and(|old| old.is_ready());
         if node.is_ready() && (heard == Heard::Again || !was_ready) {
-            self.notes.push(Note::Recovered { node: name.clone() });
+            self.trace_events.push(TraceEvent::Recovered { node: name.clone() });
         }
         match (&change.old, &change.new) {
             (None, Some(_)) => {
@@ -173,7 +173,7 @@ impl Rooms {
             (Some(_), None) => {
                 let message = format!("Node {name} event: Removing Node {name} from Controller");
                 self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
-                self.notes.push(Note::Gone { node: name.clone() });
+                self.trace_events.push(TraceEvent::Gone { node: name.clone() });
                 self.silent.forget(name);
                 self.records.forget(name);
                 return;
@@ -201,57 +201,60 @@ impl Rooms {
         for node in self.health.observe_renewals(numbers, policy, now.mono) {
             self.zones.set_silent(&node, false);
             if world.node(node.as_str()).is_some_and(|node| node.is_ready()) {
-                self.notes.push(Note::Recovered { node });
+                self.trace_events.push(TraceEvent::Recovered { node });
             }
         }
     }
 
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
-        match (outcome.room, &outcome.subject) {
-            (Room::Health, Subject::Node(name, _)) => {
+        match (outcome.controller, &outcome.subject) {
+            (ControllerName::NodeLifecycle, Subject::Node(name, _)) => {
                 self.silent.settle(name, &outcome.result, now.mono);
             }
-            (Room::Health, Subject::Pod(key, _)) => self.marks.settle(key, outcome, now.mono),
-            (Room::Nodes, Subject::Node(name, _)) => {
+            (ControllerName::NodeLifecycle, Subject::Pod(key, _)) => {
+                self.marks.settle(key, outcome, now.mono)
+            }
+            (ControllerName::NodeRecords, Subject::Node(name, _)) => {
                 self.records.settle(name, &outcome.result, now.mono);
                 if let (Some(cidrs), Err(failure)) = (&mut self.cidrs, &outcome.result) {
                     cidrs.assignment_failed(&outcome.subject, failure, now);
                 }
             }
-            (Room::Eviction, _) => self.evictions.settle(outcome, now),
-            (Room::Drain, _) => self.drains.settle(outcome, world, now),
-            (Room::Placement, _) => self.placement.settle(outcome, world, now),
-            (Room::Collection, _) => self.collection.settle(outcome, world, now),
-            (Room::Cloud, _) => {
+            (ControllerName::TaintEviction, _) => self.evictions.settle(outcome, now),
+            (ControllerName::Drain, _) => self.drains.settle(outcome, world, now),
+            (ControllerName::Scheduler, _) => self.placement.settle(outcome, world, now),
+            (ControllerName::PodGc, _) => self.collection.settle(outcome, world, now),
+            (ControllerName::CloudNodes, _) => {
                 if let Some(cloud) = &mut self.cloud {
                     cloud.settle(outcome, world, now);
                 }
             }
-            (Room::Nodes, Subject::Pod(..)) | (Room::Health | Room::Nodes, Subject::Lease(_)) => {}
+            (ControllerName::NodeRecords, Subject::Pod(..))
+            | (ControllerName::NodeLifecycle | ControllerName::NodeRecords, Subject::Lease(_)) => {}
         }
     }
 
     /// Why a proposal that had to wait does not hold any more, as far as no version of a record tells.
-    pub fn moot(&self, proposal: &Proposal, world: &World, now: Now) -> Option<&'static str> {
-        match (proposal.room, &proposal.subject) {
-            (Room::Health, Subject::Node(name, _)) if !self.health.is_silent(name) => {
+    pub fn obsolete(&self, proposal: &PlannedAction, world: &World, now: Now) -> Option<&'static str> {
+        match (proposal.controller, &proposal.subject) {
+            (ControllerName::NodeLifecycle, Subject::Node(name, _)) if !self.health.is_silent(name) => {
                 Some("the node was heard meanwhile")
             }
-            (Room::Eviction, Subject::Pod(key, uid)) => {
+            (ControllerName::TaintEviction, Subject::Pod(key, uid)) => {
                 let from = self.health_evictions_from();
                 (!self.evictions.is_due(key, *uid, from, now.mono))
                     .then_some("nothing drives it off any more")
             }
-            (Room::Placement, Subject::Pod(key, uid)) => match &proposal.action {
+            (ControllerName::Scheduler, Subject::Pod(key, uid)) => match &proposal.action {
                 Action::BindPod { node } if self.placement.is_cordoned_off(key, *uid, node) => {
                     Some("the node was cordoned meanwhile")
                 }
                 _ => None,
             },
-            (Room::Collection, Subject::Pod(key, uid)) => {
+            (ControllerName::PodGc, Subject::Pod(key, uid)) => {
                 (!self.collection.is_due(key, *uid, world)).then_some("somebody can see to its end again")
             }
-            (Room::Drain, Subject::Pod(key, uid)) => {
+            (ControllerName::Drain, Subject::Pod(key, uid)) => {
                 (!self.drains.is_due(key, *uid, &proposal.action, world, now))
                     .then_some("no drain asks for it like that any more")
             }
@@ -260,7 +263,7 @@ impl Rooms {
     }
 
     pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
-        let mut plan = Plan { notes: std::mem::take(&mut self.notes), ..Plan::default() };
+        let mut plan = Plan { trace_events: std::mem::take(&mut self.trace_events), ..Plan::default() };
         if now.mono < self.catching_up_until {
             plan.wake_by(self.catching_up_until);
             return plan;
@@ -268,7 +271,7 @@ impl Rooms {
         // Whoever fell silent by now counts before the zones are assessed.
         for (name, Silence { heard_at, heard_by, .. }) in self.health.take_silent(policy, now.mono) {
             self.zones.set_silent(&name, true);
-            plan.note(Note::DeadlinePassed { node: name.clone(), heard_at, heard_by });
+            plan.trace(TraceEvent::DeadlinePassed { node: name.clone(), heard_at, heard_by });
             self.silent.add(name);
         }
         self.mark_silent(world, now, &mut plan);
@@ -309,8 +312,8 @@ impl Rooms {
                 continue;
             };
             let subject = Subject::of_node(&marked);
-            plan.propose(
-                Room::Health,
+            plan.act(
+                ControllerName::NodeLifecycle,
                 subject,
                 Action::UpdateNodeStatus(Box::new(marked)),
                 "its grace has passed",
@@ -338,23 +341,23 @@ impl Rooms {
         }
         self.last_pass = Some(now.mono);
         let held = now.mono < self.hold.until;
-        if self.zones.pass(policy, now.mono, held, &mut plan.notes) == Turn::Left {
+        if self.zones.pass(policy, now.mono, held, &mut plan.trace_events) == Turn::Left {
             self.renew_graces(world, policy, now.mono);
         }
     }
 
     /// Nodes about whose record a room has changed its mind.
-    fn take_touched(&mut self) -> Vec<Name> {
-        let mut touched = self.zones.take_touched();
-        touched.extend(self.drains.take_touched());
-        touched.extend(self.cidrs.iter_mut().flat_map(Cidrs::take_touched));
-        touched.extend(self.cloud.iter_mut().flat_map(Cloud::take_touched));
+    fn take_changed(&mut self) -> Vec<Name> {
+        let mut touched = self.zones.take_changed();
+        touched.extend(self.drains.take_changed());
+        touched.extend(self.cidrs.iter_mut().flat_map(Ipam::take_changed));
+        touched.extend(self.cloud.iter_mut().flat_map(Cloud::take_changed));
         touched
     }
 
-    /// Puts together what the rooms want of each node's record.
+    /// Puts together what the controllers want of each node's record.
     fn write_records(&mut self, world: &World, now: Now, plan: &mut Plan) {
-        for name in self.take_touched() {
+        for name in self.take_changed() {
             self.records.add(name);
         }
         for name in self.records.take(now.mono) {
@@ -363,14 +366,14 @@ impl Rooms {
                 continue;
             };
             let mut next = Node::clone(node);
-            noschedule_taints::shape(&mut next, now);
-            self.zones.shape(&mut next, now);
-            self.drains.shape(&mut next, now);
+            noschedule_taints::apply_to(&mut next, now);
+            self.zones.apply_to(&mut next, now);
+            self.drains.apply_to(&mut next, now);
             if let Some(cidrs) = &self.cidrs {
-                cidrs.shape(&mut next, now);
+                cidrs.apply_to(&mut next, now);
             }
             if let Some(cloud) = &self.cloud {
-                cloud.shape(&mut next, now);
+                cloud.apply_to(&mut next, now);
             }
             if next == **node {
                 self.records.forget(&name);
@@ -381,10 +384,10 @@ impl Rooms {
                     && !node.spec.taints.iter().any(|held| held.is(&taint.key, taint.effect))
             });
             if let Some(taint) = gained {
-                plan.note(Note::GivenUp { node: name.clone(), taint: taint.to_string() });
+                plan.trace(TraceEvent::GivenUp { node: name.clone(), taint: taint.to_string() });
             }
             let subject = Subject::of_node(&next);
-            plan.propose(Room::Nodes, subject, Action::UpdateNode(Box::new(next)), "its record");
+            plan.act(ControllerName::NodeRecords, subject, Action::UpdateNode(Box::new(next)), "its record");
             self.records.begin(name);
         }
     }

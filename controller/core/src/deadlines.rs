@@ -14,7 +14,7 @@ const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 const CONFLICT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
-pub struct Docket<K> {
+pub struct WorkQueue<K> {
     now: BTreeSet<K>,
     /// Under way; `true` if it must be looked at again when it is back.
     under_way: HashMap<K, bool>,
@@ -28,13 +28,13 @@ struct Attempts {
     again_at: Mono,
 }
 
-impl<K: Clone + Eq + Hash + Ord> Docket<K> {
+impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     /// There is something to look at.
     pub fn add(&mut self, key: K) {
         match self.under_way.get_mut(&key) {
             Some(again) => *again = true,
             None => {
-                // News is a better reason to look than the time that has passed.
+                // Observation is a better reason to look than the time that has passed.
                 if let Some(attempts) = self.failed.get(&key) {
                     self.later.remove(&(attempts.again_at, key.clone()));
                 }
@@ -99,9 +99,9 @@ impl<K: Clone + Eq + Hash + Ord> Docket<K> {
     }
 }
 
-impl<K> Default for Docket<K> {
-    fn default() -> Docket<K> {
-        Docket {
+impl<K> Default for WorkQueue<K> {
+    fn default() -> WorkQueue<K> {
+        WorkQueue {
             now: BTreeSet::new(),
             under_way: HashMap::new(),
             later: BTreeSet::new(),
@@ -119,13 +119,13 @@ mod tests {
         at_ms(millis).mono
     }
 
-    fn taken(docket: &mut Docket<&'static str>, millis: u64) -> String {
+    fn taken(docket: &mut WorkQueue<&'static str>, millis: u64) -> String {
         docket.take(ms(millis)).into_iter().collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn what_is_under_way_is_looked_at_again_only_when_it_is_back() {
-        let mut docket = Docket::default();
+        let mut docket = WorkQueue::default();
         docket.add("b");
         docket.add("a");
         assert_eq!(taken(&mut docket, 0), "a b");
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_tried_again_later_and_later_and_news_brings_it_forward() {
-        let mut docket = Docket::default();
+        let mut docket = WorkQueue::default();
         let later: Result<(), _> = Err(Failure::Later("busy".to_owned()));
         let mut waits = Vec::new();
         let mut now = 0;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_conflict_waits_for_the_next_version() {
-        let mut docket = Docket::default();
+        let mut docket = WorkQueue::default();
         let conflict: Result<(), _> = Err(Failure::Conflict);
         docket.begin("a");
         docket.settle(&"a", &conflict, ms(0));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn who_is_forgotten_is_not_looked_at() {
-        let mut docket = Docket::default();
+        let mut docket = WorkQueue::default();
         docket.begin("a");
         docket.settle(&"a", &Err::<(), _>(Failure::Later(String::new())), ms(0));
         docket.forget(&"a");

@@ -24,7 +24,7 @@ use muster_proto::time::Mono;
 
 use self::filters::{PlannedPod, PodAction, plan};
 use self::standing::{Going, Reply, Said, Stand, Standing, standing};
-use crate::plan::{Action, Outcome, Plan, Room, Subject, event, uid};
+use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event, uid};
 use crate::world::{Change, Delta, World};
 use muster_proto::time::Now;
 
@@ -203,7 +203,7 @@ impl Drains {
             for Going { pod, action, .. } in stand.going.iter().filter(|going| going.is_due()).take(free) {
                 let Some(action) = deed(*action, &drain.request.options) else { continue };
                 self.asked.insert((Key::of(*pod), uid(&pod.meta)), name.clone());
-                plan.propose(Room::Drain, Subject::of_pod(pod), action, "the node is being drained");
+                plan.act(ControllerName::Drain, Subject::of_pod(pod), action, "the node is being drained");
             }
         }
         let drain = self.nodes.get_mut(name).expect("it was there when this began");
@@ -267,12 +267,12 @@ impl Drains {
     }
 
     /// The nodes whose record is to say something else.
-    pub fn take_touched(&mut self) -> Vec<Name> {
+    pub fn take_changed(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.touched).into_iter().collect()
     }
 
     /// Writes into the record how the node's drain ended.
-    pub fn shape(&self, node: &mut Node, _now: Now) {
+    pub fn apply_to(&self, node: &mut Node, _now: Now) {
         let Some(drain) = self.nodes.get(&node.meta.name) else { return };
         if let Some(End { state, message, at }) = &drain.end
             && let Some(recorded) = &mut node.spec.drain

@@ -1,7 +1,7 @@
 //! Blocks of addresses for nodes: who has which, who gets the next one, who has to wait.
 //!
 //! What a node's record names is respected, whoever wrote it. A node whose record names nothing waits for its turn, is
-//! then given a block of each pool by its uid, and has them until its record is gone: [`Cidrs::shape`] writes them into
+//! then given a block of each pool by its uid, and has them until its record is gone: [`Ipam::apply_to`] writes them into
 //! its next record. Nothing is given out before all nodes are known, nor while one of those that were there at the
 //! start has a network we cannot place: we would not know what is taken.
 
@@ -33,7 +33,7 @@ const REST: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs
 
 /// The address blocks of all nodes.
 #[derive(Clone, Debug)]
-pub struct Cidrs {
+pub struct Ipam {
     /// In the order that nodes name them.
     pub(crate) pools: Vec<Pool>,
     pub(crate) nodes: HashMap<Uid, Entry>,
@@ -88,9 +88,9 @@ pub(crate) enum State {
     },
 }
 
-impl Cidrs {
-    pub fn new(settings: &Settings) -> Cidrs {
-        Cidrs {
+impl Ipam {
+    pub fn new(settings: &Settings) -> Ipam {
+        Ipam {
             pools: settings.pools.iter().map(|blocks| Pool::new(*blocks, &settings.services)).collect(),
             nodes: HashMap::new(),
             queue: BTreeMap::new(),
@@ -157,12 +157,12 @@ impl Cidrs {
     }
 
     /// Nodes whose next record should differ from what was last said of it.
-    pub fn take_touched(&mut self) -> Vec<Name> {
+    pub fn take_changed(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.touched).into_iter().collect()
     }
 
     /// Writes a node's blocks into its record if that names none.
-    pub fn shape(&self, node: &mut Node, _: Now) {
+    pub fn apply_to(&self, node: &mut Node, _: Now) {
         if !node.spec.pod_cidrs.is_empty() || node.meta.deletion_timestamp.is_some() {
             return;
         }
@@ -243,7 +243,7 @@ impl Cidrs {
         }
     }
 
-    /// Marks each network in the pool of its place, as far as it fits.
+    /// PodReadiness each network in the pool of its place, as far as it fits.
     fn occupy(&mut self, cidrs: &[Cidr], uid: Uid) -> Result<(), String> {
         let mut fits = Ok(());
         for (i, cidr) in cidrs.iter().enumerate() {

@@ -7,8 +7,8 @@
 //! - `observe(&mut self, &Delta, &World, Now)`: what changed;
 //! - `decide(&mut self, &World, Now, &mut Plan)`: what to do now, and when to look again;
 //! - `settle(&mut self, &Outcome, &World, Now)`: the outcome of an action of its own;
-//! - `take_touched(&mut self) -> Vec<Name>`: nodes whose record it now wants to be different;
-//! - `shape(&self, &mut Node, Now)`: writes what it wants into a node's next record.
+//! - `take_changed(&mut self) -> Vec<Name>`: nodes whose record it now wants to be different;
+//! - `apply_to(&self, &mut Node, Now)`: writes what it wants into a node's next record.
 //!
 //! What all controllers want of one node's record becomes one write, so that they do not conflict with each other.
 

@@ -1,6 +1,6 @@
 //! What is to be done: proposals for the shell to perform, and what came of them.
 //!
-//! A room proposes an action once and remembers that it did; the [`Outcome`] comes back to the same room, which then
+//! A room proposes an action once and remembers that it did; the [`Outcome`] comes back to the same controller, which then
 //! knows whether to forget the matter, wait for the record's next version, or try again later. So nothing is proposed
 //! twice for one state, and nothing is forgotten.
 
@@ -18,28 +18,28 @@ use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use muster_proto::time::Mono;
 
-use crate::trace_event::Note;
+use crate::trace_event::TraceEvent;
 
 /// Who tells of events.
 const COMPONENT: &str = "muster-controller";
 
 /// Who proposes, and hears what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Room {
+pub enum ControllerName {
     /// Silent nodes turn Unknown; their pods are marked.
-    Health,
+    NodeLifecycle,
     /// Taints, labels, address blocks: what a node's record should say.
-    Nodes,
+    NodeRecords,
     /// Pods that a taint drives off.
-    Eviction,
+    TaintEviction,
     /// Pods that nobody else will ever remove.
-    Collection,
+    PodGc,
     /// Pods that want a node.
-    Placement,
+    Scheduler,
     /// Nodes that are to be emptied.
     Drain,
     /// Machines that a cloud knows of.
-    Cloud,
+    CloudNodes,
 }
 
 /// Which record an action is about: this bearer of the name and no other.
@@ -64,7 +64,7 @@ pub enum Action {
     },
     /// Write the status, at the version the record carries.
     UpdatePodStatus(Box<Pod>),
-    /// Note in the pod's status why it ends, then delete it.
+    /// TraceEvent in the pod's status why it ends, then delete it.
     EndPod {
         mark: Option<EndMark>,
         /// `None` leaves it to the pod; 0 removes it at once.
@@ -108,8 +108,8 @@ pub enum CloudQuestion {
 
 /// An action, who wants it, and what made them want it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proposal {
-    pub room: Room,
+pub struct PlannedAction {
+    pub controller: ControllerName,
     pub subject: Subject,
     pub action: Action,
     /// Why, in a few words, for the log and the trace.
@@ -119,7 +119,7 @@ pub struct Proposal {
 /// What came of a proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    pub room: Room,
+    pub controller: ControllerName,
     pub subject: Subject,
     pub result: Result<Answer, Failure>,
 }
@@ -166,22 +166,22 @@ pub enum Failure {
 /// What to do now, and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    pub proposals: Vec<Proposal>,
+    pub actions: Vec<PlannedAction>,
     pub events: Vec<Event>,
     /// What the proposals come from.
-    pub notes: Vec<Note>,
+    pub trace_events: Vec<TraceEvent>,
     pub wake_at: Option<Mono>,
 }
 
 impl Plan {
-    pub fn propose(
+    pub fn act(
         &mut self,
-        room: Room,
+        controller: ControllerName,
         subject: Subject,
         action: Action,
         why: impl Into<Cow<'static, str>>,
     ) {
-        self.proposals.push(Proposal { room, subject, action, why: why.into() });
+        self.actions.push(PlannedAction { controller, subject, action, why: why.into() });
     }
 
     /// Tells of something that happened. Nothing depends on its being heard.
@@ -190,8 +190,8 @@ impl Plan {
     }
 
     /// Notes a step of a story. Nothing depends on its being told.
-    pub fn note(&mut self, note: Note) {
-        self.notes.push(note);
+    pub fn trace(&mut self, event: TraceEvent) {
+        self.trace_events.push(event);
     }
 
     /// Looks again at that moment at the latest.

@@ -13,7 +13,7 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use self::index::Index;
-use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, uid};
+use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 #[derive(Clone, Debug)]
-pub struct Collection {
+pub struct PodGc {
     settings: Settings,
     index: Index,
     /// Nodes that pods name and that are not there.
@@ -102,7 +102,7 @@ impl Cause {
     }
 }
 
-/// What awaits the pods of a node at the hands of this room.
+/// What awaits the pods of a node at the hands of this controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prospect {
     /// Nothing: their agent ends them.
@@ -117,9 +117,9 @@ pub enum Prospect {
 
 const DELETION_BY_POD_GC: &str = "DeletionByPodGC";
 
-impl Collection {
-    pub fn new(settings: Settings) -> Collection {
-        Collection {
+impl PodGc {
+    pub fn new(settings: Settings) -> PodGc {
+        PodGc {
             settings,
             index: Index::default(),
             missing: BTreeMap::new(),
@@ -236,7 +236,7 @@ impl Collection {
                 *missing = Missing::Asked;
                 // Any bearer of the name will do, so nobody's uid is given.
                 let subject = Subject::Node(name.clone(), nobody());
-                plan.propose(Room::Collection, subject, Action::ReadNode, "it is missing, and pods name it");
+                plan.act(ControllerName::PodGc, subject, Action::ReadNode, "it is missing, and pods name it");
             }
         }
     }
@@ -282,7 +282,7 @@ impl Collection {
                 fail: true,
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };
-            plan.propose(Room::Collection, Subject::of_pod(pod), action, why);
+            plan.act(ControllerName::PodGc, Subject::of_pod(pod), action, why);
             self.asked.insert(key, Asked { uid: uid(&pod.meta), cause, is_found: false, done_at: None });
             *left -= 1;
         }

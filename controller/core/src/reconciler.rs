@@ -1,6 +1,6 @@
 //! The whole judgement: a fold of what is heard, and a function of that and the time.
 //!
-//! [`Rooms`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
+//! [`Controllers`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
 //! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
 //! grace. So they have when it was we who stood still.
 
@@ -13,16 +13,16 @@ use muster_proto::time::Mono;
 use muster_proto::watch_event::WatchEvent;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 
-use crate::controllers::Rooms;
-use crate::plan::{Answer, Outcome, Plan, Proposal};
+use crate::controllers::Controllers;
+use crate::plan::{Answer, Outcome, Plan, PlannedAction};
 use crate::policy::Policy;
 use crate::world::{Delta, Reach, World};
 use muster_proto::time::Now;
 
-/// What reaches the core.
+/// What reaches the reconciler.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is moved once, from its stream into the fold")]
-pub enum News {
+pub enum Observation {
     Node(WatchEvent<Node>),
     Pod(WatchEvent<Pod>),
     Lease(WatchEvent<Lease>),
@@ -34,17 +34,17 @@ pub enum News {
 }
 
 #[derive(Debug)]
-pub struct Core {
+pub struct Reconciler {
     policy: Policy,
     world: World,
     nodes_heard: bool,
     pods_heard: bool,
     leases_heard: bool,
     leading: bool,
-    /// What the world must have been told before the rooms are built.
+    /// What the world must have been told before the controllers are built.
     horizon: Reach,
-    rooms: Option<Rooms>,
-    /// There are rooms, and the store has not been heard since they last decided.
+    controllers: Option<Controllers>,
+    /// There are controllers, and the store has not been heard since they last decided.
     interrupted: bool,
     /// When they last decided.
     decided_at: Mono,
@@ -52,7 +52,7 @@ pub struct Core {
 
 /// How far the controller is from acting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
+pub enum Phase {
     /// Another leads.
     Standby,
     /// The store is not heard, or has not told yet what was done before it fell to us to act.
@@ -60,9 +60,9 @@ pub enum Stance {
     Judging,
 }
 
-impl Core {
-    pub fn new(policy: Policy) -> Core {
-        Core {
+impl Reconciler {
+    pub fn new(policy: Policy) -> Reconciler {
+        Reconciler {
             policy,
             world: World::new(),
             nodes_heard: false,
@@ -70,15 +70,15 @@ impl Core {
             leases_heard: false,
             leading: false,
             horizon: Reach::default(),
-            rooms: None,
+            controllers: None,
             interrupted: false,
             decided_at: Mono::ZERO,
         }
     }
 
-    pub fn observe(&mut self, news: News, now: Now) {
+    pub fn observe(&mut self, news: Observation, now: Now) {
         match news {
-            News::Node(event) => {
+            Observation::Node(event) => {
                 let deltas = match event {
                     WatchEvent::Applied { record, .. } => self.world.apply_node(record),
                     WatchEvent::Gone { key, uid, revision, .. } => {
@@ -93,7 +93,7 @@ impl Core {
                 };
                 self.tell(&deltas, now);
             }
-            News::Pod(event) => {
+            Observation::Pod(event) => {
                 let deltas = match event {
                     WatchEvent::Applied { record, .. } => self.world.apply_pod(record),
                     WatchEvent::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
@@ -106,24 +106,24 @@ impl Core {
                 };
                 self.tell(&deltas, now);
             }
-            News::Lease(event) => self.observe_lease(&event, now),
-            News::Leading(leading) => {
+            Observation::Lease(event) => self.observe_lease(&event, now),
+            Observation::Leading(leading) => {
                 self.leading = leading;
                 if !leading {
-                    self.rooms = None;
+                    self.controllers = None;
                     self.horizon = Reach::default();
                 }
             }
-            News::Horizon(horizon) => self.horizon = horizon,
-            News::Outcome(outcome) => self.settle(&outcome, now),
+            Observation::Horizon(horizon) => self.horizon = horizon,
+            Observation::Outcome(outcome) => self.settle(&outcome, now),
         }
     }
 
     /// Takes in what arrived together, in its order. Renewals, most of what a fleet says, are looked up together.
-    pub fn observe_all(&mut self, news: impl IntoIterator<Item = News>, now: Now) {
+    pub fn observe_all(&mut self, news: impl IntoIterator<Item = Observation>, now: Now) {
         let mut renewals = Vec::new();
         for news in news {
-            if let News::Lease(WatchEvent::Applied { record, .. }) = &news
+            if let Observation::Lease(WatchEvent::Applied { record, .. }) = &news
                 && let Some(renewal) = renewal(record)
             {
                 renewals.push(renewal);
@@ -137,8 +137,8 @@ impl Core {
 
     fn renew(&mut self, renewals: &[(Name, Timestamp)], now: Now) {
         let numbers = self.world.apply_renewals(renewals);
-        if let Some(rooms) = &mut self.rooms {
-            rooms.observe_renewals(numbers.into_iter().flatten(), &self.world, &self.policy, now);
+        if let Some(controllers) = &mut self.controllers {
+            controllers.observe_renewals(numbers.into_iter().flatten(), &self.world, &self.policy, now);
         }
     }
 
@@ -156,8 +156,8 @@ impl Core {
     }
 
     fn settle(&mut self, outcome: &Outcome, now: Now) {
-        if let Some(rooms) = &mut self.rooms {
-            rooms.settle(outcome, &self.world, now);
+        if let Some(controllers) = &mut self.controllers {
+            controllers.settle(outcome, &self.world, now);
         }
         // What a write returned is news like any other, only earlier.
         let deltas = match &outcome.result {
@@ -175,51 +175,53 @@ impl Core {
     }
 
     fn tell(&mut self, deltas: &[Delta], now: Now) {
-        let Some(rooms) = &mut self.rooms else { return };
+        let Some(controllers) = &mut self.controllers else { return };
         for delta in deltas {
-            rooms.observe(delta, &self.world, &self.policy, now);
+            controllers.observe(delta, &self.world, &self.policy, now);
         }
     }
 
     /// What to do now, and when to look again.
     pub fn decide(&mut self, now: Now) -> Plan {
-        if self.stance() != Stance::Judging {
+        if self.stance() != Phase::Judging {
             return Plan::default();
         }
         let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
-        let rooms = match &mut self.rooms {
-            Some(rooms) => {
+        let controllers = match &mut self.controllers {
+            Some(controllers) => {
                 let stood_still = pause > self.policy.longest_pause();
                 if std::mem::take(&mut self.interrupted) || stood_still {
-                    rooms.resume(&self.world, &self.policy, now);
+                    controllers.resume(&self.world, &self.policy, now);
                 }
-                rooms
+                controllers
             }
             none => {
                 self.interrupted = false;
                 self.horizon = Reach::default();
-                none.insert(Rooms::begin(&self.world, &self.policy, now))
+                none.insert(Controllers::begin(&self.world, &self.policy, now))
             }
         };
-        rooms.decide(&self.world, &self.policy, now)
+        controllers.decide(&self.world, &self.policy, now)
     }
 
     /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
     /// version tells the store so.
-    pub fn moot(&self, proposal: &Proposal, now: Now) -> Option<&'static str> {
-        match &self.rooms {
-            Some(rooms) if self.stance() == Stance::Judging => rooms.moot(proposal, &self.world, now),
+    pub fn obsolete(&self, proposal: &PlannedAction, now: Now) -> Option<&'static str> {
+        match &self.controllers {
+            Some(controllers) if self.stance() == Phase::Judging => {
+                controllers.obsolete(proposal, &self.world, now)
+            }
             _ => Some("nothing is judged now"),
         }
     }
 
-    pub fn stance(&self) -> Stance {
+    pub fn stance(&self) -> Phase {
         if !self.leading {
-            Stance::Standby
+            Phase::Standby
         } else if self.is_in_step() && self.world.told().covers(self.horizon) {
-            Stance::Judging
+            Phase::Judging
         } else {
-            Stance::Blind
+            Phase::Blind
         }
     }
 
@@ -237,8 +239,8 @@ impl Core {
     }
 
     /// What is being judged; `None` before the first decision and on a standby.
-    pub fn rooms(&self) -> Option<&Rooms> {
-        self.rooms.as_ref()
+    pub fn controllers(&self) -> Option<&Controllers> {
+        self.controllers.as_ref()
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Settings {
     pub doubt: Duration,
     /// How many pods are placed, and how many told why they wait, in one decision.
     pub tries: usize,
-    /// After how many nodes looked at a decision ends, for the sake of the other rooms.
+    /// After how many nodes looked at a decision ends, for the sake of the other controllers.
     pub looks: usize,
 }
 
@@ -71,7 +71,7 @@ impl Default for Settings {
 }
 
 #[derive(Clone, Debug)]
-pub struct Placement {
+pub struct Scheduler {
     settings: Settings,
     fleet: Fleet,
     rankings: Rankings,
@@ -84,11 +84,11 @@ pub struct Placement {
 /// The reason of the event that says why a pod has no node.
 const FAILED_SCHEDULING: &str = "FailedScheduling";
 
-impl Placement {
-    pub fn new(settings: Settings) -> Placement {
+impl Scheduler {
+    pub fn new(settings: Settings) -> Scheduler {
         let queue = Queue::new(settings.rests, settings.patience);
         let (fleet, rankings, waiting) = (Fleet::default(), Rankings::default(), Waiting::default());
-        Placement { settings, fleet, rankings, waiting, queue, events: Vec::new() }
+        Scheduler { settings, fleet, rankings, waiting, queue, events: Vec::new() }
     }
 
     /// How many pods want a node and have none taken for them.

@@ -16,8 +16,8 @@ use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::time::Mono;
 
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
-use crate::plan::{Action, Answer, EndMark, Failure, Outcome, Plan, Room, Subject, event, uid};
-use crate::trace_event::Note;
+use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, event, uid};
+use crate::trace_event::TraceEvent;
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
@@ -28,7 +28,7 @@ use toleration_time::{Stay, judge};
 const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 #[derive(Clone, Debug, Default)]
-pub struct Evictions {
+pub struct TaintEvictions {
     armed: HashMap<Key, Armed>,
     /// When to look at each that is armed; one that is withheld altogether is not here.
     due: BTreeSet<(Mono, Key)>,
@@ -62,9 +62,9 @@ impl Armed {
     }
 }
 
-impl Evictions {
-    pub fn new() -> Evictions {
-        Evictions::default()
+impl TaintEvictions {
+    pub fn new() -> TaintEvictions {
+        TaintEvictions::default()
     }
 
     pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
@@ -199,7 +199,7 @@ impl Evictions {
             return;
         }
         if armed.retry.is_none() {
-            plan.notes.extend(toleration_over(pod, armed, world, now.mono));
+            plan.trace_events.extend(toleration_over(pod, armed, world, now.mono));
         }
         let mark = EndMark {
             reason: "DeletionByTaintManager".to_owned(),
@@ -207,7 +207,7 @@ impl Evictions {
             fail: false,
         };
         let action = Action::EndPod { mark: Some(mark), grace_period_seconds: None };
-        plan.propose(Room::Eviction, Subject::of_pod(pod), action, "a NoExecute taint");
+        plan.act(ControllerName::TaintEviction, Subject::of_pod(pod), action, "a NoExecute taint");
     }
 
     pub fn settle(&mut self, outcome: &Outcome, now: Now) {
@@ -245,7 +245,7 @@ impl Evictions {
 }
 
 /// Since when a pod's time ran, and for which taint.
-fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option<Note> {
+fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option<TraceEvent> {
     let node = pod.spec.node_name.clone()?;
     let is_health = armed.by_others.is_none_or(|at| at > now);
     let over = if is_health { armed.by_health? } else { armed.by_others? };
@@ -255,7 +255,7 @@ fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option
     let stay = judge(&taints, &pod.spec.tolerations);
     let (Stay::For(_, taint, _) | Stay::No(taint)) = stay else { return None };
     let since = over - stay.time().unwrap_or_default();
-    Some(Note::TolerationOver { pod: Key::of(pod), node, taint: taint.to_string(), since, over })
+    Some(TraceEvent::TolerationOver { pod: Key::of(pod), node, taint: taint.to_string(), since, over })
 }
 
 fn told(pod: &Pod, what: &str) -> Event {

@@ -1,6 +1,6 @@
 //! What a decision was made of, for whoever tells the story of it afterwards.
 //!
-//! A note is a value in the plan like any other. The rooms that write them know nothing of traces; the shell turns
+//! A note is a value in the plan like any other. The controllers that write them know nothing of traces; the shell turns
 //! them into spans, or throws them away.
 
 use muster_proto::key::Key;
@@ -12,7 +12,7 @@ use crate::node_lifecycle::zone_state::ZoneKey;
 
 /// A step on the way of a node that falls, and of the pods that fall with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum TraceEvent {
     /// A node has been silent for its whole grace.
     DeadlinePassed {
         node: Name,

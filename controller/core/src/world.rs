@@ -1,7 +1,7 @@
 //! All nodes and pods as last seen, and which pods are on which node.
 //!
 //! Folded from the store's changes and from what our own writes returned; no version ever goes back. Each step gives
-//! the [`Delta`]s that the rooms are told of: a record replaced by a namesake is one that went and another that came.
+//! the [`Delta`]s that the controllers are told of: a record replaced by a namesake is one that went and another that came.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

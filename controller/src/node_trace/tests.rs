@@ -1,4 +1,4 @@
-//! Stories as they are exported.
+//! NodeTraces as they are exported.
 
 mod simulated_fleet;
 
@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{
 
 use super::*;
 use muster_controller_core::fixtures::{at, key, node, pod, uid};
-use muster_controller_core::plan::{Answer, EndMark, Room};
+use muster_controller_core::plan::{Answer, ControllerName, EndMark};
 
 thread_local! {
     /// Whether traces that begin on this thread are recorded.
@@ -71,23 +71,23 @@ pub(crate) fn trace_of(node: &str) -> Vec<SpanData> {
 }
 
 /// Whoever tells stories while spans are recorded.
-pub(crate) fn stories() -> Stories {
+pub(crate) fn stories() -> NodeTraces {
     recorded();
-    Stories::new()
+    NodeTraces::new()
 }
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn fall(node: &str) -> Note {
-    Note::DeadlinePassed { node: name(node), heard_at: at(10).mono, heard_by: Some(Sign::Lease) }
+fn fall(node: &str) -> TraceEvent {
+    TraceEvent::DeadlinePassed { node: name(node), heard_at: at(10).mono, heard_by: Some(Sign::Lease) }
 }
 
-fn end_pod(pod_name: &str) -> Proposal {
+fn end_pod(pod_name: &str) -> PlannedAction {
     let mark = EndMark { reason: "Why".to_owned(), message: String::new(), fail: false };
-    Proposal {
-        room: Room::Eviction,
+    PlannedAction {
+        controller: ControllerName::TaintEviction,
         subject: Subject::Pod(key(pod_name), uid(pod_name)),
         action: Action::EndPod { mark: Some(mark), grace_period_seconds: None },
         why: "a NoExecute taint".into(),
@@ -105,7 +105,10 @@ fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
     world.apply_pod(record);
     let span = stories.begin(&end_pod("linked"), &world, at(61));
     let result = Err(Failure::Later("the store is busy".to_owned()));
-    end(&span, &Outcome { room: Room::Eviction, subject: end_pod("linked").subject, result });
+    end(
+        &span,
+        &Outcome { controller: ControllerName::TaintEviction, subject: end_pod("linked").subject, result },
+    );
     let spans = trace_of("linking");
     let deed = spans.iter().find(|span| span.name == "pod.deleted").unwrap();
     let links: Vec<_> = deed.links.iter().map(|link| link.span_context.span_id()).collect();
@@ -126,10 +129,14 @@ fn a_deed_outside_of_stories_begins_a_trace_of_its_own() {
     let mut stories = stories();
     let subject = Subject::Pod(key("alone"), uid("alone"));
     let action = Action::BindPod { node: name("somewhere") };
-    let proposal = Proposal { room: Room::Placement, subject, action, why: "it fits".into() };
+    let proposal =
+        PlannedAction { controller: ControllerName::Scheduler, subject, action, why: "it fits".into() };
     let span = stories.begin(&proposal, &World::new(), at(1));
     let answer = Answer::Pod(Box::new(pod("alone").build()));
-    end(&span, &Outcome { room: Room::Placement, subject: proposal.subject, result: Ok(answer) });
+    end(
+        &span,
+        &Outcome { controller: ControllerName::Scheduler, subject: proposal.subject, result: Ok(answer) },
+    );
     let spans = recorded();
     let bound = spans.iter().find(|span| attribute(span, "muster.pod").as_deref() == Some("default/alone"));
     let bound = bound.unwrap();
@@ -144,7 +151,7 @@ fn a_story_that_is_not_recorded_is_not_kept() {
     stories.tell(vec![fall("untold")], at(60));
     RECORDS.set(true);
     assert!(stories.open.is_empty());
-    stories.tell(vec![Note::TaintQueued { node: name("untold"), zone: Default::default() }], at(61));
+    stories.tell(vec![TraceEvent::TaintQueued { node: name("untold"), zone: Default::default() }], at(61));
     let of_node = |span: &SpanData| attribute(span, "muster.node").as_deref() == Some("untold");
     assert!(!recorded().iter().any(of_node), "what follows is not told either");
 }
@@ -155,11 +162,11 @@ fn no_more_stories_are_told_than_anybody_reads() {
     let falls = (0..OPEN + 10).map(|number| fall(&format!("many-{number}")));
     stories.tell(falls.collect(), at(60));
     assert_eq!(stories.open.len(), OPEN);
-    stories.tell(vec![Note::Gone { node: name("many-0") }], at(61));
+    stories.tell(vec![TraceEvent::Gone { node: name("many-0") }], at(61));
     stories.tell(vec![fall("one-more")], at(61));
     assert_eq!(trace_of("many-0").last().unwrap().name, "node.gone");
     assert_eq!(trace_of("one-more").len(), 2, "there is room again");
-    stories.observe(&News::Leading(false), at(62));
+    stories.observe(&Observation::Leading(false), at(62));
     assert!(stories.open.is_empty(), "another leads, and tells");
 }
 
@@ -169,11 +176,17 @@ fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
     let mut stories = stories();
     let gone = || {
         let (traceparent, last) = (Some(REMOVAL.to_owned()), None);
-        News::Pod(WatchEvent::Gone { key: key("p"), uid: Some(uid("p")), revision: 7, last, traceparent })
+        Observation::Pod(WatchEvent::Gone {
+            key: key("p"),
+            uid: Some(uid("p")),
+            revision: 7,
+            last,
+            traceparent,
+        })
     };
-    stories.observe(&News::Leading(false), at(1));
+    stories.observe(&Observation::Leading(false), at(1));
     stories.observe(&gone(), at(2));
-    stories.observe(&News::Leading(true), at(3));
+    stories.observe(&Observation::Leading(true), at(3));
     stories.observe(&gone(), at(4));
     let removal = Traceparent::parse(REMOVAL).unwrap();
     let mut spans = recorded();

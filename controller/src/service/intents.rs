@@ -22,10 +22,10 @@ use muster_controller_core::drain::intent;
 use muster_controller_core::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
 use muster_controller_core::explain::fleet::stamp;
 use muster_controller_core::plan::event;
-use muster_controller_core::reconciler::Stance;
+use muster_controller_core::reconciler::Phase;
 use muster_proto::time::Now;
 
-/// Evictions that are tried at once.
+/// TaintEvictions that are tried at once.
 const TRIALS: usize = 16;
 /// How often a record that others write at the same time is read again.
 const TRIES: usize = 10;
@@ -76,7 +76,7 @@ impl Intents {
         options: &DrainOptions,
     ) -> Result<pb::DrainNodeResponse, Status> {
         let now = self.shared.now();
-        let plan = preview(self.shared.core().world(), name.as_str(), options, now);
+        let plan = preview(self.shared.reconciler().world(), name.as_str(), options, now);
         let mut plan = plan.ok_or_else(|| not_found(name))?;
         let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
         stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
@@ -123,9 +123,9 @@ impl Intents {
 
     /// Only who drives a drain can tell how far it has come.
     pub fn check_leads(&self, leader: &str) -> Result<(), Status> {
-        match self.shared.core().stance() {
-            Stance::Judging => Ok(()),
-            Stance::Standby => {
+        match self.shared.reconciler().stance() {
+            Phase::Judging => Ok(()),
+            Phase::Standby => {
                 let details = ErrorDetails::with_error_info(
                     "NOT_LEADING",
                     muster_proto::ERROR_DOMAIN,
@@ -134,7 +134,7 @@ impl Intents {
                 let message = format!("this controller is a standby: ask {leader}, which leads");
                 Err(Status::with_error_details(Code::FailedPrecondition, message, details))
             }
-            Stance::Blind => {
+            Phase::Blind => {
                 Err(Status::unavailable("this controller does not hear the store now; try again later"))
             }
         }
@@ -187,7 +187,7 @@ impl Intents {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
             let Some(wanted) = change(&node) else {
                 // Told at once, so that who asks next is answered from what is there now.
-                self.shared.core().learn_node(node.clone(), self.shared.now());
+                self.shared.reconciler().learn_node(node.clone(), self.shared.now());
                 return Ok(Changed { before: node, after: None });
             };
             match self.client.update(wanted).await {
@@ -195,7 +195,7 @@ impl Intents {
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
-                    self.shared.core().learn_node(written.clone(), self.shared.now());
+                    self.shared.reconciler().learn_node(written.clone(), self.shared.now());
                     return Ok(Changed { before: node, after: Some(written) });
                 }
             }
@@ -213,14 +213,14 @@ async fn next_look(decided: &mut watch::Receiver<u64>) {
 }
 
 fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
-    let core = shared.core();
-    let Some(rooms) = core.rooms() else {
+    let reconciler = shared.reconciler();
+    let Some(controllers) = reconciler.controllers() else {
         return Err(Status::unavailable(
             "this controller does not lead any more; the drain goes on under another",
         ));
     };
-    Ok(rooms.drains.progress(core.world(), name.as_str(), shared.now()).unwrap_or_else(|| {
-        let message = match core.world().node(name.as_str()) {
+    Ok(controllers.drains.progress(reconciler.world(), name.as_str(), shared.now()).unwrap_or_else(|| {
+        let message = match reconciler.world().node(name.as_str()) {
             Some(_) => "the drain was called off",
             None => "the node is gone",
         };

@@ -17,7 +17,7 @@ use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, SYSTEM_NAMESPACE};
 
 use super::Settings;
 use super::suspects::text;
-use crate::plan::{Action, Answer, Failure, Plan, Room, Subject};
+use crate::plan::{Action, Answer, ControllerName, Failure, Plan, Subject};
 use muster_proto::time::Now;
 
 /// Into how many parts the time that a deletion counts for is cut: however many nodes may be deleted, no more moments than
@@ -75,7 +75,7 @@ impl Memory {
             return plan.wake_by(at);
         }
         let why = "how many nodes were deleted on the cloud's word is not known yet";
-        plan.propose(Room::Cloud, subject(), Action::ReadLease, why);
+        plan.act(ControllerName::CloudNodes, subject(), Action::ReadLease, why);
         self.state = State::Reading;
     }
 

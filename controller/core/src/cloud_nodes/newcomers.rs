@@ -14,7 +14,7 @@ use muster_proto::wellknown::label;
 use muster_proto::wellknown::taint::UNINITIALIZED;
 
 use super::{Due, is_undescribed};
-use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Plan, Room, Subject, uid};
+use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, ControllerName, Failure, Plan, Subject, uid};
 use crate::world::World;
 use muster_proto::time::Now;
 
@@ -128,7 +128,7 @@ impl Newcomers {
                     (Action::UpdateNodeStatus(Box::new(node)), "the cloud knows the node's addresses")
                 }
             };
-            plan.propose(Room::Cloud, Subject::of_node(node), action, why);
+            plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why);
             self.busy_with = Some(uid);
         }
     }

@@ -15,7 +15,9 @@ use muster_proto::time::Mono;
 use super::brake::Brake;
 use super::memory::Memory;
 use super::{Due, Settings, is_marked_off};
-use crate::plan::{Action, Answer, CloudQuestion, Failure, Plan, Room, Subject, event, node_event, uid};
+use crate::plan::{
+    Action, Answer, CloudQuestion, ControllerName, Failure, Plan, Subject, event, node_event, uid,
+};
 use crate::world::World;
 use muster_proto::time::Now;
 
@@ -65,7 +67,7 @@ enum Step {
     Exists,
     Shutdown,
     /// Write down that it is about to be deleted.
-    Note,
+    TraceEvent,
     /// It is written down: the brake counts it until it is known not to have happened.
     Delete,
     /// A question whose answer no longer matters.
@@ -141,7 +143,7 @@ impl Suspects {
             if let Some(until) = self.memory.read(result, now) {
                 self.brake.remember(until);
             }
-        } else if let Some((uid, _)) = self.step.take_if(|(_, step)| *step == Step::Note) {
+        } else if let Some((uid, _)) = self.step.take_if(|(_, step)| *step == Step::TraceEvent) {
             if self.memory.wrote(result, now) {
                 self.next = Some((uid, Step::Delete));
             } else {
@@ -168,7 +170,7 @@ impl Suspects {
             return plan.wake_by(due);
         }
         self.ask_again_later(uid, now.mono);
-        self.propose(uid, Step::Exists, world, plan);
+        self.act(uid, Step::Exists, world, plan);
     }
 
     /// Whether the node's record should change for it.
@@ -184,7 +186,7 @@ impl Suspects {
             Some((_, Step::Shutdown)) => return self.settle_shutdown(uid, result, world),
             Some((_, Step::Delete)) => self.settle_deletion(uid, result, now),
             // Notes are settled apart from what is said of nodes.
-            Some((_, Step::Note | Step::Moot)) | None => {}
+            Some((_, Step::TraceEvent | Step::Moot)) | None => {}
         }
         false
     }
@@ -197,7 +199,7 @@ impl Suspects {
                 suspect.last = Verdict::Denied;
                 suspect.denials = suspect.denials.saturating_add(1);
                 if suspect.denials >= self.settings.confirmations.get() {
-                    self.next = Some((uid, Step::Note));
+                    self.next = Some((uid, Step::TraceEvent));
                 }
                 return;
             }
@@ -244,9 +246,9 @@ impl Suspects {
 
     fn follow_up(&mut self, uid: Uid, step: Step, world: &World, now: Now, plan: &mut Plan) {
         match step {
-            Step::Note => self.condemn(uid, world, now, plan),
+            Step::TraceEvent => self.condemn(uid, world, now, plan),
             Step::Delete => self.delete(uid, world, plan),
-            step => self.propose(uid, step, world, plan),
+            step => self.act(uid, step, world, plan),
         }
     }
 
@@ -265,8 +267,13 @@ impl Suspects {
         self.hold_back(uid, false);
         let (subject, action) = self.memory.note(self.brake.counting(now.mono), now);
         self.brake.begin();
-        plan.propose(Room::Cloud, subject, action, "a node is about to be deleted on the cloud's word");
-        self.step = Some((uid, Step::Note));
+        plan.act(
+            ControllerName::CloudNodes,
+            subject,
+            action,
+            "a node is about to be deleted on the cloud's word",
+        );
+        self.step = Some((uid, Step::TraceEvent));
     }
 
     fn delete(&mut self, uid: Uid, world: &World, plan: &mut Plan) {
@@ -277,10 +284,10 @@ impl Suspects {
         let message =
             format!("Deleting node {} because its machine does not exist in the cloud", node.meta.name);
         plan.tell(event(node, EventType::Normal, "DeletingNode", message));
-        self.propose(uid, Step::Delete, world, plan);
+        self.act(uid, Step::Delete, world, plan);
     }
 
-    fn propose(&mut self, uid: Uid, step: Step, world: &World, plan: &mut Plan) {
+    fn act(&mut self, uid: Uid, step: Step, world: &World, plan: &mut Plan) {
         let Some(node) = self.node(uid, world) else { return };
         let ask = |question| Action::AskCloud { question, provider_id: node.spec.provider_id.clone() };
         let (action, why) = match step {
@@ -290,9 +297,9 @@ impl Suspects {
                 Action::DeleteNode { version: node.meta.resource_version },
                 "its machine does not exist in the cloud",
             ),
-            Step::Note | Step::Moot => return,
+            Step::TraceEvent | Step::Moot => return,
         };
-        plan.propose(Room::Cloud, Subject::of_node(node), action, why);
+        plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why);
         self.step = Some((uid, step));
     }
 

@@ -7,7 +7,7 @@ use muster_proto::wellknown::label;
 
 use super::*;
 use crate::fixtures::{NodeSample, at, node};
-use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, Proposal};
+use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, PlannedAction};
 use crate::world::Change;
 
 mod brake;
@@ -138,14 +138,14 @@ impl Fleet {
     fn settle(&mut self) -> Option<Mono> {
         loop {
             let plan = self.decide();
-            let touched = self.cloud.take_touched();
-            if plan.proposals.is_empty() && touched.is_empty() {
+            let touched = self.cloud.take_changed();
+            if plan.actions.is_empty() && touched.is_empty() {
                 return plan.wake_at;
             }
             for name in touched {
                 self.write(name.as_str());
             }
-            for proposal in plan.proposals {
+            for proposal in plan.actions {
                 let result = self.perform(&proposal);
                 self.answer(&proposal, result);
             }
@@ -164,12 +164,12 @@ impl Fleet {
         self.now = end;
     }
 
-    fn answer(&mut self, proposal: &Proposal, result: Result<Answer, Failure>) {
-        let outcome = Outcome { room: proposal.room, subject: proposal.subject.clone(), result };
+    fn answer(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
         self.cloud.settle(&outcome, &self.world, self.now);
     }
 
-    fn perform(&mut self, proposal: &Proposal) -> Result<Answer, Failure> {
+    fn perform(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
         let Subject::Node(name, _) = &proposal.subject else { return self.remember(&proposal.action) };
         let machine = self.machines.get(name.as_str()).cloned();
         let (word, result) = match &proposal.action {
@@ -208,7 +208,7 @@ impl Fleet {
     fn write(&mut self, name: &str) {
         let Some(before) = self.world.node(name).cloned() else { return };
         let mut node = Node::clone(&before);
-        self.cloud.shape(&mut node, self.now);
+        self.cloud.apply_to(&mut node, self.now);
         if node != *before {
             self.put(NodeSample(node));
         }
@@ -237,10 +237,10 @@ fn nodes_are_asked_about_one_after_the_other_once_a_period() {
         fleet.put(node(name).ready(if name == "fine" { True } else { Unknown }));
     }
     let plan = fleet.decide();
-    assert_eq!((plan.proposals.len(), plan.wake_at), (1, None), "its outcome leads on");
+    assert_eq!((plan.actions.len(), plan.wake_at), (1, None), "its outcome leads on");
     assert_eq!(fleet.decide(), Plan::default(), "nothing is proposed twice");
-    let result = fleet.perform(&plan.proposals[0]);
-    fleet.answer(&plan.proposals[0], result);
+    let result = fleet.perform(&plan.actions[0]);
+    fleet.answer(&plan.actions[0], result);
     fleet.run_until(4);
     assert_eq!(fleet.done, ["exists a", "shutdown a", "exists b", "shutdown b"]);
     fleet.done.clear();
@@ -253,7 +253,7 @@ fn nodes_are_asked_about_one_after_the_other_once_a_period() {
 fn the_question_names_the_machine_as_the_cloud_does() {
     let mut fleet = Fleet::new(Settings::default());
     fleet.put(node("a").with(|node| node.spec.provider_id = "x://1".to_owned()));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     assert_eq!(
         asked.action,
         Action::AskCloud { question: CloudQuestion::Exists, provider_id: "x://1".to_owned() }
@@ -264,7 +264,7 @@ fn the_question_names_the_machine_as_the_cloud_does() {
 fn an_answer_about_a_node_that_was_ready_meanwhile_does_not_count() {
     let mut fleet = Fleet::new(credulous());
     fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.ready("a", True);
     fleet.ready("a", Unknown);
     fleet.answer(&asked, gone());
@@ -277,7 +277,7 @@ fn an_answer_about_a_node_that_was_ready_meanwhile_does_not_count() {
 fn a_node_that_turns_ready_before_its_deletion_is_kept() {
     let mut fleet = Fleet::new(credulous());
     fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.answer(&asked, gone());
     fleet.ready("a", True);
     fleet.run_until(60);
@@ -290,10 +290,10 @@ fn a_node_that_turns_ready_before_its_deletion_is_kept() {
 fn a_ready_node_is_kept_even_before_the_room_was_told() {
     let mut fleet = Fleet::new(credulous());
     fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.answer(&asked, gone());
     fleet.world.apply_node(node("a").ready(True).at(9).build());
-    assert_eq!(fleet.decide().proposals, []);
+    assert_eq!(fleet.decide().actions, []);
 }
 
 #[test]
@@ -308,12 +308,12 @@ fn a_node_that_is_being_deleted_is_not_asked_about() {
 fn a_record_that_outlives_its_deletion_is_deleted_once() {
     let mut fleet = Fleet::new(credulous());
     fleet.put(node("a"));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.answer(&asked, gone());
-    let note = fleet.decide().proposals.remove(0);
+    let note = fleet.decide().actions.remove(0);
     let noted = fleet.perform(&note);
     fleet.answer(&note, noted);
-    let deletion = fleet.decide().proposals.remove(0);
+    let deletion = fleet.decide().actions.remove(0);
     assert!(matches!(deletion.action, Action::DeleteNode { .. }));
     fleet.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
     fleet.run_until(60);

@@ -17,14 +17,14 @@ use muster_proto::time::Mono;
 use super::Drains;
 use super::progress::{PodState, ProgressState};
 use crate::fixtures::{PodSample, at, at_ms, drain, key, node, pod};
-use crate::plan::{Action, Answer, Failure, Outcome, Plan, Proposal, Room, Subject};
+use crate::plan::{Action, Answer, ControllerName, Failure, Outcome, Plan, PlannedAction, Subject};
 use crate::world::{Change, Delta, World};
 use muster_proto::time::Now;
 
 /// The node that is drained.
 const NODE: &str = "n";
 
-/// One node, its pods, the room, and a store and an agent that do what they are told.
+/// One node, its pods, the controller, and a store and an agent that do what they are told.
 struct Site {
     world: World,
     drains: Drains,
@@ -121,7 +121,7 @@ impl Site {
         self.events.extend(plan.events.iter().map(|event| format!("{}: {}", event.reason, event.message)));
         let mut again = Plan::default();
         self.drains.decide(&self.world, |_| self.coming, self.now(), &mut again);
-        assert_eq!(again.proposals, [], "nothing is proposed twice");
+        assert_eq!(again.actions, [], "nothing is proposed twice");
         plan
     }
 
@@ -129,11 +129,11 @@ impl Site {
     fn work(&mut self) {
         loop {
             let plan = self.decide();
-            for proposal in &plan.proposals {
+            for proposal in &plan.actions {
                 let outcome = self.perform(proposal);
                 self.drains.settle(&outcome, &self.world, self.now());
             }
-            if !self.write_touched() && plan.proposals.is_empty() {
+            if !self.write_touched() && plan.actions.is_empty() {
                 return;
             }
         }
@@ -142,10 +142,10 @@ impl Site {
     /// Writes what the room wants of the node's record; says whether it wanted anything.
     fn write_touched(&mut self) -> bool {
         let mut changed = false;
-        for name in self.drains.take_touched() {
+        for name in self.drains.take_changed() {
             let before = Node::clone(self.world.node(name.as_str()).unwrap());
             let mut after = before.clone();
-            self.drains.shape(&mut after, self.now());
+            self.drains.apply_to(&mut after, self.now());
             if after != before {
                 changed = true;
                 self.put_node(after);
@@ -154,8 +154,8 @@ impl Site {
         changed
     }
 
-    fn perform(&mut self, Proposal { room, subject, action, .. }: &Proposal) -> Outcome {
-        assert_eq!(*room, Room::Drain);
+    fn perform(&mut self, PlannedAction { controller, subject, action, .. }: &PlannedAction) -> Outcome {
+        assert_eq!(*controller, ControllerName::Drain);
         let Subject::Pod(key, uid) = subject else { panic!("{subject:?}") };
         let (verb, grace) = match action {
             Action::EvictPod { grace_period_seconds } => ("evict", *grace_period_seconds),
@@ -171,7 +171,7 @@ impl Site {
             (_, None) => Err(Failure::Gone),
             (_, Some(pod)) => Ok(Answer::Pod(Box::new(self.end(Pod::clone(&pod), grace)))),
         };
-        Outcome { room: *room, subject: subject.clone(), result }
+        Outcome { controller: *controller, subject: subject.clone(), result }
     }
 
     /// Ends a pod as the store does.

@@ -1,6 +1,6 @@
 //! The controller's account of itself: what it sees, why it does what it does, and what it waits for.
 //!
-//! Everything here is read off the rooms that decide; nothing is kept for it.
+//! Everything here is read off the controllers that decide; nothing is kept for it.
 
 use std::time::Duration;
 
@@ -9,49 +9,56 @@ use muster_proto::pb;
 use muster_proto::time::Mono;
 
 use crate::cloud_nodes::Cloud;
-use crate::controllers::{Hold, HoldCause, Rooms};
+use crate::controllers::{Controllers, Hold, HoldCause};
 use crate::explain::Explanation;
-use crate::ipam::Cidrs;
+use crate::ipam::Ipam;
 use crate::node_lifecycle::noexecute_taints::{ZoneReport, Zones};
 use crate::node_lifecycle::zone_state::ZoneState;
 use crate::pod_gc::Prospect;
 use crate::policy::Policy;
-use crate::reconciler::{Core, Stance};
+use crate::reconciler::{Phase, Reconciler};
 use muster_proto::time::Now;
 
 /// How much of a queue is shown.
 const QUEUE_SHOWN: usize = 100;
 
 /// The fleet as the controller sees it. Who leads is for the caller to fill in.
-pub fn fleet(core: &Core, now: Now) -> pb::Fleet {
-    let world = core.world();
+pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
+    let world = reconciler.world();
     let tally = world.tally();
-    let (state, reason) = stance(core, now);
-    let rooms = core.rooms();
-    let reports =
-        rooms.into_iter().flat_map(|rooms| rooms.zones.reports().map(move |report| (rooms, report)));
+    let (state, reason) = stance(reconciler, now);
+    let controllers = reconciler.controllers();
+    let reports = controllers
+        .into_iter()
+        .flat_map(|controllers| controllers.zones.reports().map(move |report| (controllers, report)));
     pb::Fleet {
         state: state.to_owned(),
         reason,
         as_of: stamp(now, now.mono),
-        hold: rooms.and_then(|rooms| hold(rooms, world.node_count(), now)),
+        hold: controllers.and_then(|controllers| hold(controllers, world.node_count(), now)),
         nodes: count(world.node_count()),
         ready_nodes: count(tally.ready),
         not_ready_nodes: count(tally.not_ready),
         unknown_nodes: count(tally.unknown),
         pods: count(world.pod_count()),
-        pending_pods: rooms.map_or(0, |rooms| count(rooms.placement.pending())),
-        armed_evictions: rooms.map_or(0, |rooms| count(rooms.evictions.count())),
-        cidr_pools: rooms.and_then(|rooms| rooms.cidrs.as_ref()).map_or_else(Vec::new, pools),
-        cidr_failure: rooms.and_then(|rooms| rooms.cidrs.as_ref()?.failure()).unwrap_or_default(),
-        drains: rooms.map_or_else(Vec::new, |rooms| drains(core, rooms, now)),
-        cloud: rooms.and_then(|rooms| rooms.cloud.as_ref()).map(|cloud| brake(cloud, now)),
-        zones: reports.map(|(rooms, report)| zone(rooms, &report, core.policy(), now)).collect(),
+        pending_pods: controllers.map_or(0, |controllers| count(controllers.placement.pending())),
+        armed_evictions: controllers.map_or(0, |controllers| count(controllers.evictions.count())),
+        cidr_pools: controllers
+            .and_then(|controllers| controllers.cidrs.as_ref())
+            .map_or_else(Vec::new, pools),
+        cidr_failure: controllers
+            .and_then(|controllers| controllers.cidrs.as_ref()?.failure())
+            .unwrap_or_default(),
+        drains: controllers.map_or_else(Vec::new, |controllers| drains(reconciler, controllers, now)),
+        cloud: controllers.and_then(|controllers| controllers.cloud.as_ref()).map(|cloud| brake(cloud, now)),
+        zones: reports
+            .map(|(controllers, report)| zone(controllers, &report, reconciler.policy(), now))
+            .collect(),
         ..pb::Fleet::default()
     }
 }
 
-fn pools(cidrs: &Cidrs) -> Vec<pb::CidrPool> {
+fn pools(cidrs: &Ipam) -> Vec<pb::CidrPool> {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let pools = cidrs.pools().into_iter().map(|pool| pb::CidrPool {
         cidr: pool.cidr.to_string(),
@@ -65,13 +72,17 @@ fn pools(cidrs: &Cidrs) -> Vec<pb::CidrPool> {
     pools.collect()
 }
 
-fn drains(core: &Core, rooms: &Rooms, now: Now) -> Vec<pb::FleetDrain> {
+fn drains(reconciler: &Reconciler, controllers: &Controllers, now: Now) -> Vec<pb::FleetDrain> {
     let drain = |name: &Name| pb::FleetDrain {
         node_name: name.to_string(),
-        drain: core.world().node(name.as_str()).and_then(|node| node.spec.drain.clone()).map(Into::into),
-        remaining: count(rooms.drains.remaining(core.world(), name.as_str(), now)),
+        drain: reconciler
+            .world()
+            .node(name.as_str())
+            .and_then(|node| node.spec.drain.clone())
+            .map(Into::into),
+        remaining: count(controllers.drains.remaining(reconciler.world(), name.as_str(), now)),
     };
-    rooms.drains.under_way().map(drain).collect()
+    controllers.drains.under_way().map(drain).collect()
 }
 
 fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
@@ -87,22 +98,22 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
 }
 
 /// The state of the whole in a word and in a sentence.
-fn stance(core: &Core, now: Now) -> (&'static str, String) {
-    let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
-        return match core.stance() {
-            Stance::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
-            Stance::Blind => {
+fn stance(reconciler: &Reconciler, now: Now) -> (&'static str, String) {
+    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging) else {
+        return match reconciler.stance() {
+            Phase::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
+            Phase::Blind => {
                 let reason =
                     "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
                 ("Blind", reason.to_owned())
             }
-            Stance::Judging => ("Holding", "The controller has only just begun.".to_owned()),
+            Phase::Judging => ("Holding", "The controller has only just begun.".to_owned()),
         };
     };
-    if rooms.zones.is_disrupted() {
-        ("FullDisruption", full_disruption(&rooms.zones))
-    } else if now.mono < rooms.hold.until {
-        ("Holding", hold_reason(rooms, core.world().node_count(), now))
+    if controllers.zones.is_disrupted() {
+        ("FullDisruption", full_disruption(&controllers.zones))
+    } else if now.mono < controllers.hold.until {
+        ("Holding", hold_reason(controllers, reconciler.world().node_count(), now))
     } else {
         ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
     }
@@ -134,34 +145,39 @@ pub(crate) fn full_disruption(zones: &Zones) -> String {
     )
 }
 
-fn hold(rooms: &Rooms, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
-    let Hold { until, .. } = rooms.hold;
+fn hold(controllers: &Controllers, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
+    let Hold { until, .. } = controllers.hold;
     (now.mono < until).then(|| pb::EvictionHold {
         until: stamp(now, until),
         remaining: Some(span(until - now.mono)),
-        heard: count(rooms.health.heard()),
+        heard: count(controllers.health.heard()),
         nodes: count(nodes),
-        reason: hold_reason(rooms, nodes, now),
+        reason: hold_reason(controllers, nodes, now),
     })
 }
 
-pub(crate) fn hold_reason(rooms: &Rooms, nodes: usize, now: Now) -> String {
-    let why = match rooms.hold.cause {
+pub(crate) fn hold_reason(controllers: &Controllers, nodes: usize, now: Now) -> String {
+    let why = match controllers.hold.cause {
         HoldCause::Start => "The controller began to listen",
         HoldCause::Interruption => "The store was not heard for a while and is heard again since",
     };
     format!(
         "{why} {} ago: nobody is evicted before the fleet was heard for {}, which is in {}. {} of {nodes} nodes were \
          heard so far.",
-        words(now.mono - rooms.hold.since),
-        words(rooms.hold.until - rooms.hold.since),
-        words(rooms.hold.until - now.mono),
-        rooms.health.heard(),
+        words(now.mono - controllers.hold.since),
+        words(controllers.hold.until - controllers.hold.since),
+        words(controllers.hold.until - now.mono),
+        controllers.health.heard(),
     )
 }
 
-pub(super) fn zone(rooms: &Rooms, report: &ZoneReport, policy: &Policy, now: Now) -> pb::FleetZone {
-    let zones = &rooms.zones;
+pub(super) fn zone(
+    controllers: &Controllers,
+    report: &ZoneReport,
+    policy: &Policy,
+    now: Now,
+) -> pb::FleetZone {
+    let zones = &controllers.zones;
     let healthy = report.nodes - report.unhealthy;
     pb::FleetZone {
         name: report.key.to_string(),
@@ -175,7 +191,9 @@ pub(super) fn zone(rooms: &Rooms, report: &ZoneReport, policy: &Policy, now: Now
         queue: zones.queue(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
         queue_length: count(report.queue_length),
         evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
-        next_taint_at: report.next_token.and_then(|at| stamp(now, at.max(rooms.hold.until).max(now.mono))),
+        next_taint_at: report
+            .next_token
+            .and_then(|at| stamp(now, at.max(controllers.hold.until).max(now.mono))),
         reason: zone_reason(report, zones.is_disrupted(), policy),
     }
 }
@@ -210,9 +228,9 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
 }
 
 /// Whether the pods of a node are removed without its word.
-pub(crate) fn collection(rooms: &Rooms, node: &Name, now: Now) -> Option<Explanation> {
+pub(crate) fn collection(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
     let told = |state, reason| Explanation::new("CollectPods", state, reason);
-    match rooms.collection.explain_node(node.as_str()) {
+    match controllers.collection.explain_node(node.as_str()) {
         Prospect::Left => None,
         Prospect::OutOfService { at } => {
             let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \

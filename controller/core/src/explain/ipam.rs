@@ -6,7 +6,7 @@ use muster_proto::cidr::Cidr;
 use muster_proto::node::Node;
 
 use crate::explain::Explanation;
-use crate::ipam::{Cidrs, Pool, State, Turn};
+use crate::ipam::{Ipam, Pool, State, Turn};
 
 const ACTION: &str = "AssignCidr";
 
@@ -28,7 +28,7 @@ pub struct PoolReport {
     pub conflicts: u64,
 }
 
-impl Cidrs {
+impl Ipam {
     /// The pools, in the order nodes name them.
     pub fn pools(&self) -> Vec<PoolReport> {
         let waiting = (self.queue.len() + self.resting.len()) as u64;

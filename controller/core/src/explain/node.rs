@@ -12,7 +12,7 @@ use muster_proto::time::Mono;
 use super::fleet::{
     collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
 };
-use crate::controllers::Rooms;
+use crate::controllers::Controllers;
 use crate::drain::progress::ProgressState;
 use crate::explain::Explanation;
 use crate::node_lifecycle::liveness::{Sign, Silence};
@@ -20,13 +20,13 @@ use crate::node_lifecycle::noexecute_taints::{Place, is_health_taint};
 use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::plan::uid;
 use crate::policy::Policy;
-use crate::reconciler::{Core, Stance};
+use crate::reconciler::{Phase, Reconciler};
 use crate::taint_eviction::toleration_time::{Stay, judge};
 use muster_proto::time::Now;
 
 /// The account of a node; `None` if there is none of that name.
-pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
-    let Some(node) = core.world().node(name.as_str()) else { return missed(core, name, now) };
+pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+    let Some(node) = reconciler.world().node(name.as_str()) else { return missed(reconciler, name, now) };
     let ready = node.condition(types::READY).map(|ready| ready.status);
     let mut account = pb::ExplainNodeResponse {
         name: name.to_string(),
@@ -35,25 +35,27 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
         as_of: stamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     };
-    let Some((rooms, place)) = core
-        .rooms()
-        .filter(|_| core.stance() == Stance::Judging)
-        .and_then(|rooms| Some((rooms, rooms.zones.place_of(name)?)))
+    let Some((controllers, place)) = reconciler
+        .controllers()
+        .filter(|_| reconciler.stance() == Phase::Judging)
+        .and_then(|controllers| Some((controllers, controllers.zones.place_of(name)?)))
     else {
         account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
         return Some(account);
     };
-    let view = View { core, rooms, node, ready, place, now };
-    let silence =
-        core.world().number(name.as_str()).and_then(|number| rooms.health.silence(number, core.policy()));
+    let view = View { reconciler, controllers, node, ready, place, now };
+    let silence = reconciler
+        .world()
+        .number(name.as_str())
+        .and_then(|number| controllers.health.silence(number, reconciler.policy()));
     let marking = view.marking(silence);
     let taint = view.taint();
     account.summary = view.summary(silence, &taint);
     account.silence = silence.map(|silence| heard(silence, now));
-    account.zone = Some(zone(rooms, &view.place.zone, core.policy(), now));
+    account.zone = Some(zone(controllers, &view.place.zone, reconciler.policy(), now));
     account.excluded = !view.place.counted;
     account.queue_position = view.place.position.map_or(0, count);
-    account.pods = core.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
+    account.pods = reconciler.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
     let others = view.others();
     account.explanations =
         [marking, taint].into_iter().chain(others).map(|told| explanation(told, now)).collect();
@@ -61,11 +63,11 @@ pub fn explain(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResp
 }
 
 /// The account of a node that is not there, if pods name it all the same.
-fn missed(core: &Core, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
-    let rooms = core.rooms().filter(|_| core.stance() == Stance::Judging)?;
-    let told = collection(rooms, name, now)?;
+fn missed(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+    let controllers = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging)?;
+    let told = collection(controllers, name, now)?;
     let pods: Vec<pb::PodExplanation> =
-        core.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
+        reconciler.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
     Some(pb::ExplainNodeResponse {
         name: name.to_string(),
         summary: format!("There is no node {name}, but {} pods name it.", pods.len()),
@@ -97,18 +99,23 @@ fn named(pod: &Pod) -> pb::PodExplanation {
 }
 
 /// When a pod has to leave its node; `None` if it has none, or that is not there.
-pub(super) fn stay(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<pb::PodExplanation> {
+pub(super) fn stay(
+    reconciler: &Reconciler,
+    controllers: &Controllers,
+    pod: &Pod,
+    now: Now,
+) -> Option<pb::PodExplanation> {
     let name = pod.spec.node_name.as_ref()?;
-    let node = core.world().node(name.as_str())?;
+    let node = reconciler.world().node(name.as_str())?;
     let ready = node.condition(types::READY).map(|ready| ready.status);
-    let view = View { core, rooms, node, ready, place: rooms.zones.place_of(name)?, now };
+    let view = View { reconciler, controllers, node, ready, place: controllers.zones.place_of(name)?, now };
     Some(view.pod(pod, &view.taint()))
 }
 
 /// What an account of one node is made from.
 struct View<'a> {
-    core: &'a Core,
-    rooms: &'a Rooms,
+    reconciler: &'a Reconciler,
+    controllers: &'a Controllers,
     node: &'a Node,
     ready: Option<ConditionStatus>,
     place: Place,
@@ -117,7 +124,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn policy(&self) -> &Policy {
-        self.core.policy()
+        self.reconciler.policy()
     }
 
     /// Why the node is or is not Unknown, and when it will be.
@@ -131,7 +138,7 @@ impl View<'_> {
                 .input("silentFor", silent_for.clone())
                 .input("grace", words(silence.grace))
         };
-        let is_silent = self.rooms.health.is_silent(&self.node.meta.name);
+        let is_silent = self.controllers.health.is_silent(&self.node.meta.name);
         match (is_silent, self.ready) {
             (true, Some(ConditionStatus::Unknown)) => {
                 told("Done", format!("It has been silent for {silent_for}, longer than its grace."))
@@ -175,8 +182,8 @@ impl View<'_> {
                 format!("It has the taint {key}:NoExecute; its pods leave as they tolerate it."),
             );
         }
-        if self.rooms.zones.is_disrupted() {
-            return told("Paused", full_disruption(&self.rooms.zones));
+        if self.controllers.zones.is_disrupted() {
+            return told("Paused", full_disruption(&self.controllers.zones));
         }
         if self.place.granted {
             return told("Due", "It is given up; that is being written.".to_owned()).earliest(self.now.mono);
@@ -186,9 +193,9 @@ impl View<'_> {
             return told("Paused", zone_says);
         };
         let told = |state, reason: String| told(state, reason).earliest(earliest);
-        let hold = self.rooms.hold;
+        let hold = self.controllers.hold;
         if self.now.mono < hold.until {
-            let reason = hold_reason(self.rooms, self.core.world().node_count(), self.now);
+            let reason = hold_reason(self.controllers, self.reconciler.world().node_count(), self.now);
             return told("Paused", reason).input("holdUntil", self.now.wall_of(hold.until));
         }
         match self.place.position {
@@ -207,14 +214,16 @@ impl View<'_> {
         }
     }
 
-    /// What the other rooms say of the node.
+    /// What the other controllers say of the node.
     fn others(&self) -> Vec<Explanation> {
         let mut told = vec![self.schedule()];
-        told.extend(self.rooms.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
-        let hold_until = self.rooms.hold.until;
-        told.extend(self.rooms.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)));
+        told.extend(self.controllers.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
+        let hold_until = self.controllers.hold.until;
+        told.extend(
+            self.controllers.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)),
+        );
         told.extend(self.drain());
-        told.extend(collection(self.rooms, &self.node.meta.name, self.now));
+        told.extend(collection(self.controllers, &self.node.meta.name, self.now));
         told
     }
 
@@ -241,8 +250,8 @@ impl View<'_> {
     /// How its drain stands, if it has one.
     fn drain(&self) -> Option<Explanation> {
         let drain = self.node.spec.drain.as_ref()?;
-        let world = self.core.world();
-        let progress = self.rooms.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
+        let world = self.reconciler.world();
+        let progress = self.controllers.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
         let state = match progress.state {
             ProgressState::Complete => "Done",
             ProgressState::Draining => "Waiting",
@@ -266,7 +275,7 @@ impl View<'_> {
         let token = zone.next_token?;
         let wait = zone.interval.saturating_mul(u32::try_from(self.place.ahead).unwrap_or(u32::MAX));
         // Whoever is not in the queue joins it at the next pass.
-        Some(token.max(self.rooms.hold.until).max(self.rooms.next_pass()) + wait)
+        Some(token.max(self.controllers.hold.until).max(self.controllers.next_pass()) + wait)
     }
 
     /// When a pod has to leave, and what decides that.
@@ -302,9 +311,9 @@ impl View<'_> {
         };
         told.taint = Some(decides.clone().into());
         told.decision = "Leaves".to_owned();
-        let armed = self.rooms.evictions.armed(&key);
+        let armed = self.controllers.evictions.armed(&key);
         let at = match armed {
-            Some(armed) => armed.at(self.rooms.health_evictions_from()),
+            Some(armed) => armed.at(self.controllers.health_evictions_from()),
             None => tainted_at.map(|at| at + time),
         };
         match at {

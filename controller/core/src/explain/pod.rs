@@ -6,17 +6,17 @@ use muster_proto::pod::{Pod, requests};
 
 use super::fleet::{collection, count, explanation, stamp};
 use super::node;
-use crate::controllers::Rooms;
+use crate::controllers::Controllers;
 use crate::explain::Explanation;
 use crate::explain::scheduling::Standing;
 use crate::plan::uid;
-use crate::reconciler::{Core, Stance};
+use crate::reconciler::{Phase, Reconciler};
 use crate::scheduler::Verdict;
 use muster_proto::time::Now;
 
 /// The account of a pod; `None` if there is none of that name.
-pub fn explain(core: &Core, key: &Key, now: Now) -> Option<pb::ExplainPodResponse> {
-    let pod = core.world().pod(key)?;
+pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::ExplainPodResponse> {
+    let pod = reconciler.world().pod(key)?;
     let mut account = pb::ExplainPodResponse {
         namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
         name: key.name.to_string(),
@@ -25,20 +25,20 @@ pub fn explain(core: &Core, key: &Key, now: Now) -> Option<pb::ExplainPodRespons
         as_of: stamp(now, now.mono),
         ..pb::ExplainPodResponse::default()
     };
-    let Some(rooms) = core.rooms().filter(|_| core.stance() == Stance::Judging) else {
+    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging) else {
         account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
         return Some(account);
     };
-    let standing = rooms.placement.explain_pod(pod);
+    let standing = controllers.placement.explain_pod(pod);
     account.summary = format!("{}: {}", key.name, tell(&standing));
     if let Standing::Unschedulable { verdict, .. } = &standing {
         account.obstacles = obstacles(verdict);
     }
-    account.stay = node::stay(core, rooms, pod, now);
+    account.stay = node::stay(reconciler, controllers, pod, now);
     let told = [
-        Some(schedule(core, rooms, pod, &standing, now)),
-        drain(core, rooms, pod, now),
-        orphaned(core, rooms, pod, now),
+        Some(schedule(reconciler, controllers, pod, &standing, now)),
+        drain(reconciler, controllers, pod, now),
+        orphaned(reconciler, controllers, pod, now),
     ];
     account.explanations = told.into_iter().flatten().map(|told| explanation(told, now)).collect();
     Some(account)
@@ -51,7 +51,13 @@ fn obstacles(verdict: &Verdict) -> Vec<pb::PodObstacle> {
 }
 
 /// Whether it gets a node, and when that is tried next.
-fn schedule(core: &Core, rooms: &Rooms, pod: &Pod, standing: &Standing, now: Now) -> Explanation {
+fn schedule(
+    reconciler: &Reconciler,
+    controllers: &Controllers,
+    pod: &Pod,
+    standing: &Standing,
+    now: Now,
+) -> Explanation {
     let state = match standing {
         Standing::Placed { .. } => "Done",
         Standing::Over => "None",
@@ -73,8 +79,8 @@ fn schedule(core: &Core, rooms: &Rooms, pod: &Pod, standing: &Standing, now: Now
     let told = told
         .input("requests", if asks.is_empty() { "nothing".to_owned() } else { asks.join(" ") })
         .input("priority", pod.spec.priority.unwrap_or(0))
-        .input("nodes", core.world().node_count())
-        .input("pendingPods", rooms.placement.pending());
+        .input("nodes", reconciler.world().node_count())
+        .input("pendingPods", controllers.placement.pending());
     let told = match standing {
         Standing::Unschedulable { tried_at, .. } => told.input("triedAt", now.wall_of(*tried_at)),
         _ => told,
@@ -94,11 +100,11 @@ fn tell(standing: &Standing) -> String {
 }
 
 /// How far a drain of its node has come with it.
-fn drain(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<Explanation> {
+fn drain(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now) -> Option<Explanation> {
     use crate::drain::progress::{PodState, ProgressState};
 
     let node = pod.spec.node_name.as_ref()?;
-    let progress = rooms.drains.progress(core.world(), node.as_str(), now)?;
+    let progress = controllers.drains.progress(reconciler.world(), node.as_str(), now)?;
     if progress.state != ProgressState::Draining {
         return None;
     }
@@ -114,10 +120,10 @@ fn drain(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<Explanation>
 }
 
 /// Whether it is removed because its node is no more.
-fn orphaned(core: &Core, rooms: &Rooms, pod: &Pod, now: Now) -> Option<Explanation> {
+fn orphaned(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now) -> Option<Explanation> {
     let node = pod.spec.node_name.as_ref()?;
-    if core.world().node(node.as_str()).is_some() {
+    if reconciler.world().node(node.as_str()).is_some() {
         return None;
     }
-    collection(rooms, node, now)
+    collection(controllers, node, now)
 }

@@ -10,7 +10,7 @@ use muster_proto::time::Mono;
 use crate::plan::uid;
 use crate::scheduler::stage::{Entry, Stage};
 use crate::scheduler::verdict::Verdict;
-use crate::scheduler::{Placement, seeks_node};
+use crate::scheduler::{Scheduler, seeks_node};
 
 /// Where a pod stands on its way to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl fmt::Display for Standing {
     }
 }
 
-impl Placement {
+impl Scheduler {
     /// Why the pod waits for a node, if it does.
     pub fn explain_pod(&self, pod: &Pod) -> Standing {
         if let Some(node) = &pod.spec.node_name {

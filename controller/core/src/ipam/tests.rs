@@ -23,7 +23,7 @@ fn settings(clusters: &[&str], mask: Option<u8>, services: &[&str]) -> Settings 
 struct Fleet {
     settings: Settings,
     world: World,
-    cidrs: Cidrs,
+    cidrs: Ipam,
     version: u64,
     /// `reason node` of everything told, in order.
     told: Vec<String>,
@@ -32,7 +32,7 @@ struct Fleet {
 impl Fleet {
     /// A room that has not started.
     fn new(settings: Settings) -> Fleet {
-        let cidrs = Cidrs::new(&settings);
+        let cidrs = Ipam::new(&settings);
         Fleet { settings, world: World::new(), cidrs, version: 0, told: Vec::new() }
     }
 
@@ -47,7 +47,7 @@ impl Fleet {
 
     /// The process ends, and another begins with what the store has.
     fn restart(&mut self) {
-        self.cidrs = Cidrs::new(&self.settings);
+        self.cidrs = Ipam::new(&self.settings);
         self.cidrs.start(&self.world);
     }
 
@@ -73,7 +73,7 @@ impl Fleet {
     fn decide(&mut self, now: Now) -> Plan {
         let mut plan = Plan::default();
         self.cidrs.decide(&self.world, now, &mut plan);
-        assert!(plan.proposals.is_empty(), "its wishes go into the node's record");
+        assert!(plan.actions.is_empty(), "its wishes go into the node's record");
         let told = plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name));
         self.told.extend(told);
         plan
@@ -82,7 +82,7 @@ impl Fleet {
     /// The record of a node as the room wants it.
     fn shaped(&self, name: &str) -> Node {
         let mut node = Node::clone(self.world.node(name).unwrap());
-        self.cidrs.shape(&mut node, at(0));
+        self.cidrs.apply_to(&mut node, at(0));
         node
     }
 
@@ -97,7 +97,7 @@ impl Fleet {
     /// Decides and writes what comes of it.
     fn settle(&mut self) {
         self.decide(at(0));
-        for name in self.cidrs.take_touched() {
+        for name in self.cidrs.take_changed() {
             self.write(name.as_str());
         }
     }

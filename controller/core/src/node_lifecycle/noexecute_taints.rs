@@ -20,7 +20,7 @@ use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::node_lifecycle::zone_state::{ZoneKey, ZoneState, assess, rate};
 use crate::policy::Policy;
 use crate::token_bucket::Limiter;
-use crate::trace_event::Note;
+use crate::trace_event::TraceEvent;
 use crate::world::{Change, QuickMap};
 use muster_proto::time::Now;
 
@@ -226,11 +226,17 @@ impl Zones {
     }
 
     /// Assesses the zones, lets the ill wait, and gives up those whose turn it is. Nobody is given up while `held`.
-    pub fn pass(&mut self, policy: &Policy, now: Mono, held: bool, notes: &mut Vec<Note>) -> Turn {
+    pub fn pass(
+        &mut self,
+        policy: &Policy,
+        now: Mono,
+        held: bool,
+        trace_events: &mut Vec<TraceEvent>,
+    ) -> Turn {
         let turn = self.assess(policy, now);
-        self.line_up(policy, now, notes);
+        self.line_up(policy, now, trace_events);
         if !held {
-            self.serve(now, notes);
+            self.serve(now, trace_events);
         }
         let waited_for = self.zones.values().filter(|zone| !zone.queue.is_empty());
         self.next_token = waited_for.filter_map(|zone| zone.limiter.ready_at()).min();
@@ -288,35 +294,35 @@ impl Zones {
         }
     }
 
-    fn line_up(&mut self, policy: &Policy, now: Mono, notes: &mut Vec<Note>) {
+    fn line_up(&mut self, policy: &Policy, now: Mono, trace_events: &mut Vec<TraceEvent>) {
         for name in std::mem::take(&mut self.candidates) {
             let Some(member) = self.nodes.get(&name) else { continue };
             if let Some(since) = member.ill_since {
                 let key = member.zone.clone();
                 self.zone_of(&key, policy, now).queue.insert((since, name.clone()));
-                notes.push(Note::TaintQueued { node: name, zone: key });
+                trace_events.push(TraceEvent::TaintQueued { node: name, zone: key });
             }
         }
     }
 
-    fn serve(&mut self, now: Mono, notes: &mut Vec<Note>) {
+    fn serve(&mut self, now: Mono, trace_events: &mut Vec<TraceEvent>) {
         for (key, zone) in &mut self.zones {
             if !zone.queue.is_empty() && zone.limiter.take(now) {
                 let (_, name) = zone.queue.pop_first().expect("the queue is not empty");
                 self.granted.insert(name.clone());
-                notes.push(Note::TokenTaken { node: name.clone(), zone: key.clone() });
+                trace_events.push(TraceEvent::TokenTaken { node: name.clone(), zone: key.clone() });
                 self.touched.push(name);
             }
         }
     }
 
     /// Nodes whose taints may have to change, besides those whose record did.
-    pub fn take_touched(&mut self) -> Vec<Name> {
+    pub fn take_changed(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.touched)
     }
 
     /// Writes the health taints that a node is to have. A swap is one write: the pods are never without their reason.
-    pub fn shape(&self, node: &mut Node, now: Now) {
+    pub fn apply_to(&self, node: &mut Node, now: Now) {
         let name = &node.meta.name;
         let Some(member) = self.nodes.get(name) else { return };
         let ready = ready_of(node);

@@ -28,7 +28,7 @@ const PRESSURES: [(&str, &str); 4] = [
 const OLDER_NAMES: [(&str, &str); 2] = [(label::OS, label::OS_BETA), (label::ARCH, label::ARCH_BETA)];
 
 /// Writes the taints and labels that the record itself calls for.
-pub fn shape(node: &mut Node, now: Now) {
+pub fn apply_to(node: &mut Node, now: Now) {
     let wanted = wanted(node);
     for key in MANAGED {
         let held = node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoSchedule));
@@ -73,7 +73,7 @@ mod tests {
 
     fn taints(sample: NodeSample) -> String {
         let mut node = sample.build();
-        shape(&mut node, at(1));
+        apply_to(&mut node, at(1));
         let texts: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
         texts
             .join(" ")
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn a_taint_that_is_there_keeps_its_time_and_a_new_one_has_ours() {
         let mut held = node("a").cordoned().build();
-        shape(&mut held, at(1));
+        apply_to(&mut held, at(1));
         let first = held.clone();
-        shape(&mut held, at(9));
+        apply_to(&mut held, at(9));
         assert_eq!(held, first);
         assert_eq!(held.spec.taints[0].time_added, Some(at(1).wall));
     }
@@ -142,7 +142,7 @@ mod tests {
         ] {
             let mut sample =
                 labels.iter().fold(node("a"), |node, (key, value)| node.label(key, value)).build();
-            shape(&mut sample, at(1));
+            apply_to(&mut sample, at(1));
             assert_eq!(sample.meta.labels.get(label::OS_BETA).map(String::as_str), expected, "{labels:?}");
             assert!(!sample.meta.labels.contains_key(label::ARCH_BETA));
         }

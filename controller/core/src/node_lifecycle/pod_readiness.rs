@@ -7,23 +7,23 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use crate::deadlines::Docket;
-use crate::plan::{Action, Answer, Outcome, Plan, Room, Subject, event};
+use crate::deadlines::WorkQueue;
+use crate::plan::{Action, Answer, ControllerName, Outcome, Plan, Subject, event};
 use crate::world::{Change, World};
 use muster_proto::time::Now;
 
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
-    pods: Docket<Key>,
+pub struct PodReadiness {
+    pods: WorkQueue<Key>,
     /// What happened since the last decision, for people.
     events: Vec<Event>,
 }
 
-impl Marks {
+impl PodReadiness {
     /// Whoever led before us may not have come to the pods of the nodes it lost. Those of a node that says itself that it
     /// is not well are its own business.
-    pub fn begin(world: &World) -> Marks {
-        let mut marks = Marks::default();
+    pub fn begin(world: &World) -> PodReadiness {
+        let mut marks = PodReadiness::default();
         for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {
             marks.pods.add(Key::of(&**pod));
         }
@@ -60,7 +60,7 @@ impl Marks {
                 continue;
             };
             let action = Action::UpdatePodStatus(Box::new(marked));
-            plan.propose(Room::Health, Subject::of_pod(pod), action, "its node is not heard");
+            plan.act(ControllerName::NodeLifecycle, Subject::of_pod(pod), action, "its node is not heard");
             self.pods.begin(key);
         }
         if let Some(at) = self.pods.next() {

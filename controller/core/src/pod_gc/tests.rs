@@ -62,12 +62,12 @@ fn s160_a_node_that_comes_back_while_the_store_is_asked_keeps_them_too() {
     bench.pod(running("a").on("n"));
     bench.run_until(39);
     bench.millis = 40_000;
-    let question = bench.decide().proposals.remove(0);
+    let question = bench.decide().actions.remove(0);
     assert_eq!(
         (&question.action, bench.collection.explain_node("n")),
         (&Action::ReadNode, Prospect::Condemned)
     );
-    assert!(bench.decide().proposals.is_empty(), "it is asked once");
+    assert!(bench.decide().actions.is_empty(), "it is asked once");
     bench.node(node("n"));
     bench.settle(&question, Err(Failure::Gone));
     assert_eq!(bench.run_until(500), Vec::<String>::new());
@@ -79,7 +79,7 @@ fn an_old_answer_says_nothing_about_a_node_that_came_and_went_since() {
     bench.pod(running("a").on("n"));
     bench.run_until(39);
     bench.millis = 40_000;
-    let question = bench.decide().proposals.remove(0);
+    let question = bench.decide().actions.remove(0);
     bench.node(node("n"));
     bench.delete_node("n");
     bench.settle(&question, Err(Failure::Gone));
@@ -108,7 +108,7 @@ fn unless_the_store_says_that_there_is_no_such_node_its_pods_stay() {
         bench.pod(running("a").on("n"));
         bench.run_until(39);
         bench.millis = 40_000;
-        let question = bench.decide().proposals.remove(0);
+        let question = bench.decide().actions.remove(0);
         bench.settle(&question, result);
         assert_eq!(bench.run_until(79), Vec::<String>::new());
         assert_eq!(bench.run_until(80)[0], "80 n?", "after another quarantine it is asked again");
@@ -225,11 +225,11 @@ fn one_decision_ends_only_so_many_and_the_rest_at_once() {
     }
     let sizes = |bench: &mut Bench| {
         let plan = bench.decide();
-        (plan.proposals.len(), plan.wake_at == Some(bench.now().mono))
+        (plan.actions.len(), plan.wake_at == Some(bench.now().mono))
     };
     assert_eq!([(); 5].map(|()| sizes(&mut bench)), [(2, true), (2, true), (2, true), (2, true), (0, false)]);
     bench.millis = 40_000;
-    let question = bench.decide().proposals.remove(0);
+    let question = bench.decide().actions.remove(0);
     bench.settle(&question, Err(Failure::Gone));
     assert_eq!(sizes(&mut bench), (1, false), "the one that is kept; the end of the others is under way");
 }
@@ -245,9 +245,9 @@ fn what_failed_is_tried_at_the_next_pass_and_nothing_is_asked_for_twice() {
     ] {
         let mut bench = Bench::new();
         bench.pod(pod("a").deleting(30));
-        let proposal = bench.decide().proposals.remove(0);
+        let proposal = bench.decide().actions.remove(0);
         bench.millis = 25_000;
-        assert!(bench.decide().proposals.is_empty(), "it is under way");
+        assert!(bench.decide().actions.is_empty(), "it is under way");
         bench.settle(&proposal, Err(failure.clone()));
         assert_eq!(bench.run_until(44), Vec::<String>::new(), "{failure:?}");
         assert_eq!(bench.run_until(45).len(), 1, "{failure:?}");
@@ -267,14 +267,14 @@ fn a_pod_that_finalizers_hold_is_asked_for_once() {
 fn a_namesake_is_another_pod() {
     let mut bench = Bench::new();
     bench.pod(pod("a").deleting(30));
-    let proposal = bench.decide().proposals.remove(0);
+    let proposal = bench.decide().actions.remove(0);
     bench.pod(pod("a").identity("other").deleting(30));
     bench.millis = 20_000;
-    let other = bench.decide().proposals.remove(0);
+    let other = bench.decide().actions.remove(0);
     assert_ne!(proposal.subject, other.subject);
     bench.settle(&proposal, Err(Failure::Gone));
     bench.millis = 40_000;
-    assert!(bench.decide().proposals.is_empty(), "the end of the other one is under way still");
+    assert!(bench.decide().actions.is_empty(), "the end of the other one is under way still");
 }
 
 #[test]
@@ -283,9 +283,9 @@ fn an_end_that_had_to_wait_is_not_due_once_the_node_has_been_back() {
     bench.pod(running("a").on("n"));
     bench.run_until(39);
     bench.millis = 40_000;
-    let question = bench.decide().proposals.remove(0);
+    let question = bench.decide().actions.remove(0);
     bench.settle(&question, Err(Failure::Gone));
-    let proposal = bench.decide().proposals.remove(0);
+    let proposal = bench.decide().actions.remove(0);
     let Subject::Pod(key, uid) = &proposal.subject else { panic!("{proposal:?}") };
     assert!(bench.collection.is_due(key, *uid, &bench.world));
     bench.node(node("n"));
@@ -305,9 +305,9 @@ fn an_end_that_had_to_wait_stays_due_while_its_cause_holds() {
     bench.pod(ended("a", PodPhase::Succeeded, 1, "").on("n"));
     bench.pod(running("b").on("n").deleting(30));
     bench.pod(pod("c").deleting(30));
-    let proposals = bench.decide().proposals;
+    let actions = bench.decide().actions;
     let due = |bench: &Bench| -> Vec<bool> {
-        let subjects = proposals.iter().map(|proposal| &proposal.subject);
+        let subjects = actions.iter().map(|proposal| &proposal.subject);
         let of = |subject: &Subject| match subject {
             Subject::Pod(key, uid) => bench.collection.is_due(key, *uid, &bench.world),
             other => panic!("{other:?}"),

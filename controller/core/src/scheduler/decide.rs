@@ -8,14 +8,14 @@ use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::time::Mono;
 
 use super::stage::{Entry, Stage};
-use super::{FAILED_SCHEDULING, Placement};
-use crate::plan::{Action, Plan, Room, Subject, event, uid};
+use super::{FAILED_SCHEDULING, Scheduler};
+use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;
 use muster_proto::time::Now;
 
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-impl Placement {
+impl Scheduler {
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
         while let Some((key, entry)) = self.waiting.take_due(now.mono) {
@@ -61,7 +61,7 @@ impl Placement {
     fn bind(&mut self, key: Key, entry: Entry, node: Name, doubted: Option<Mono>, plan: &mut Plan) {
         let why = if doubted.is_none() { "no node suits it better" } else { "it may not be bound yet" };
         let subject = Subject::Pod(key.clone(), entry.uid);
-        plan.propose(Room::Placement, subject, Action::BindPod { node: node.clone() }, why);
+        plan.act(ControllerName::Scheduler, subject, Action::BindPod { node: node.clone() }, why);
         self.waiting.insert(key, entry.with(Stage::Binding { node, doubted }));
     }
 
@@ -98,8 +98,8 @@ impl Placement {
             };
             plan.tell(event(&marked, EventType::Warning, FAILED_SCHEDULING, why));
             let subject = Subject::of_pod(&marked);
-            plan.propose(
-                Room::Placement,
+            plan.act(
+                ControllerName::Scheduler,
                 subject,
                 Action::UpdatePodStatus(Box::new(marked)),
                 "no node will do",

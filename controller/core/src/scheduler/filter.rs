@@ -46,7 +46,7 @@ pub(super) fn passes<'a>(
         return false;
     }
     let mut fits = true;
-    if taken.pods >= facts.room {
+    if taken.pods >= facts.max_pods {
         fits = false;
         obstacle(Obstacle::Full);
     }

@@ -7,12 +7,12 @@ use muster_proto::time::Mono;
 
 use super::queue::LineId;
 use super::stage::{Entry, Stage};
-use super::{FAILED_SCHEDULING, Placement};
+use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Answer, Failure, Outcome, Subject, event};
 use crate::world::World;
 use muster_proto::time::Now;
 
-impl Placement {
+impl Scheduler {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
         // Who is not waiting any more was bound while it was asked for: its record came first.

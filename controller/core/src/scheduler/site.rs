@@ -19,7 +19,7 @@ pub(super) struct Facts {
     /// Taints that send pods elsewhere if there is an elsewhere.
     pub(super) discouraging: Vec<Taint>,
     /// How many pods it takes.
-    pub(super) room: i64,
+    pub(super) max_pods: i64,
     pub(super) allocatable: Amounts,
     pub(super) capacity: Load,
 }
@@ -33,7 +33,7 @@ impl Facts {
             node: Arc::clone(node),
             barring,
             discouraging,
-            room: requests::amount(allocatable, PODS).value(),
+            max_pods: requests::amount(allocatable, PODS).value(),
             allocatable: Amounts::of(allocatable),
             capacity: Load::of(allocatable),
         }

@@ -16,7 +16,7 @@ fn roomy(name: &str) -> NodeSample {
 }
 
 fn said(plan: &Plan) -> Vec<String> {
-    plan.proposals.iter().map(words).collect()
+    plan.actions.iter().map(words).collect()
 }
 
 #[test]
@@ -295,9 +295,9 @@ fn one_decision_does_only_so_much() {
         bench.pod(pod(&format!("p{i}")));
     }
     let plan = bench.decide();
-    assert_eq!((plan.proposals.len(), plan.wake_at), (3, Some(bench.now().mono)));
+    assert_eq!((plan.actions.len(), plan.wake_at), (3, Some(bench.now().mono)));
     let plan = bench.decide();
-    assert_eq!((plan.proposals.len(), plan.wake_at), (2, None));
+    assert_eq!((plan.actions.len(), plan.wake_at), (2, None));
 
     let mut bench = Bench::with(Settings { looks: 4, ..Settings::default() });
     for name in ["a", "b"] {
@@ -306,7 +306,7 @@ fn one_decision_does_only_so_much() {
     for i in 0..5 {
         bench.pod(pod(&format!("p{i}")).requests(&format!("cpu={i}m")));
     }
-    assert_eq!(bench.decide().proposals.len(), 2, "two nodes for each, since no two ask the same");
+    assert_eq!(bench.decide().actions.len(), 2, "two nodes for each, since no two ask the same");
 }
 
 #[test]

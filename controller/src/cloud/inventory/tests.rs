@@ -14,7 +14,7 @@ use crate::cloud::client::{CloudClient, CloudEndpoint};
 use muster_controller_core::cloud_nodes::{Cloud, Settings};
 use muster_controller_core::fixtures::{at, node};
 use muster_controller_core::plan::{
-    Action, Answer, CloudMachine, CloudQuestion, Failure, Outcome, Plan, Proposal, Subject,
+    Action, Answer, CloudMachine, CloudQuestion, Failure, Outcome, Plan, PlannedAction, Subject,
 };
 use muster_controller_core::world::World;
 
@@ -205,14 +205,14 @@ async fn a_plugin_without_an_inventory_does_not_start() {
 }
 
 /// What the room proposes at that second, once all questions are answered by the plug-in.
-async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<Proposal> {
+async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<PlannedAction> {
     loop {
         let mut plan = Plan::default();
         cloud.decide(world, at(0).mono, at(seconds), &mut plan);
-        if plan.proposals.iter().all(|proposal| matches!(proposal.action, Action::DeleteNode { .. })) {
-            return plan.proposals;
+        if plan.actions.iter().all(|proposal| matches!(proposal.action, Action::DeleteNode { .. })) {
+            return plan.actions;
         }
-        for Proposal { action, subject, room, .. } in plan.proposals {
+        for PlannedAction { action, subject, controller, .. } in plan.actions {
             let result = match (action, &subject) {
                 (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => {
                     plugin.client.ask(question, name, &provider_id).await
@@ -221,7 +221,7 @@ async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u6
                 (Action::WriteLease(lease), _) => Ok(Answer::Lease(lease)),
                 (action, _) => panic!("{action:?} beside a question"),
             };
-            cloud.settle(&Outcome { room, subject, result }, world, at(seconds));
+            cloud.settle(&Outcome { controller, subject, result }, world, at(seconds));
         }
     }
 }

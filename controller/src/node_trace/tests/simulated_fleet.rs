@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use muster_controller_core::fixtures::simulator::{Stage, Tracer};
+use muster_controller_core::fixtures::simulator::{Simulator, Tracer};
 use muster_controller_core::fixtures::{at_ms, pod};
-use muster_controller_core::plan::{Outcome, Proposal};
-use muster_controller_core::trace_event::Note;
+use muster_controller_core::plan::{Outcome, PlannedAction};
+use muster_controller_core::trace_event::TraceEvent;
 use muster_controller_core::world::World;
 use muster_proto::condition::ConditionStatus::{True, Unknown};
 use muster_proto::taint::TaintEffect::NoExecute;
@@ -13,31 +13,31 @@ use muster_proto::taint::Toleration;
 use muster_proto::time::Now;
 
 use super::{attribute, stories, trace_of};
-use crate::node_trace::{self, Stories};
+use crate::node_trace::{self, NodeTraces};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-impl Tracer for Stories {
-    fn record(&mut self, events: Vec<Note>, now: Now) {
+impl Tracer for NodeTraces {
+    fn record(&mut self, events: Vec<TraceEvent>, now: Now) {
         self.tell(events, now);
     }
 
-    fn begin(&mut self, proposal: &Proposal, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
+    fn begin(&mut self, proposal: &PlannedAction, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
         let span = self.begin(proposal, world, now);
         Box::new(move |outcome| node_trace::end(&span, outcome))
     }
 }
 
 /// Two healthy nodes, whose trace is recorded.
-fn two(name: &str) -> Stage {
-    let mut stage = Stage::new();
-    stage.tracer = Some(Box::new(stories()));
-    stage.start().living(name, "z");
-    stage.living("other", "z");
-    stage
+fn two(name: &str) -> Simulator {
+    let mut sim = Simulator::new();
+    sim.tracer = Some(Box::new(stories()));
+    sim.start().living(name, "z");
+    sim.living("other", "z");
+    sim
 }
 
-/// When spans of a trace begin, in seconds of the stage, in that order.
+/// When spans of a trace begin, in seconds of the sim, in that order.
 fn told(node: &str) -> Vec<(String, f64)> {
     let origin = SystemTime::from(at_ms(0).wall);
     let spans = trace_of(node).into_iter().map(|span| {
@@ -49,12 +49,12 @@ fn told(node: &str) -> Vec<(String, f64)> {
 
 #[test]
 fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
-    let mut stage = two("fallen");
+    let mut sim = two("fallen");
     let toleration = Toleration::exists(UNREACHABLE, NoExecute).for_seconds(7);
-    stage.put_pod(pod("p").on("fallen").running(True).tolerates(toleration));
-    stage.run_until(20.0).kill("fallen");
-    stage.run_until(100.0);
-    let tainted = stage.given_up()[0].0;
+    sim.put_pod(pod("p").on("fallen").running(True).tolerates(toleration));
+    sim.run_until(20.0).kill("fallen");
+    sim.run_until(100.0);
+    let tainted = sim.given_up()[0].0;
     let expected = [
         ("renewal.last", 20.0),
         ("deadline.passed", 20.0),
@@ -87,15 +87,15 @@ fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
 
 #[test]
 fn a_story_ends_with_the_recovery_and_the_next_fall_is_another() {
-    let mut stage = two("flapping");
-    stage.run_until(20.0).kill("flapping");
-    stage.run_until(100.0);
-    assert_eq!(stage.ready("flapping"), Unknown);
-    stage.revive("flapping");
+    let mut sim = two("flapping");
+    sim.run_until(20.0).kill("flapping");
+    sim.run_until(100.0);
+    assert_eq!(sim.ready("flapping"), Unknown);
+    sim.revive("flapping");
     let first = trace_of("flapping");
     assert_eq!(first.last().unwrap().name, "node.ready");
-    stage.run_until(130.0).kill("flapping");
-    stage.run_until(200.0);
+    sim.run_until(130.0).kill("flapping");
+    sim.run_until(200.0);
     let second = trace_of("flapping");
     assert_ne!(second[0].span_context.trace_id(), first[0].span_context.trace_id());
     assert_eq!(second[0].name, "renewal.last");

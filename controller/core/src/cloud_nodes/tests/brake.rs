@@ -112,13 +112,13 @@ fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgot
     let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
     fleet.refusal = Some(Failure::Conflict);
     fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.answer(&asked, gone());
-    let note = fleet.decide().proposals.remove(0);
+    let note = fleet.decide().actions.remove(0);
     assert!(matches!(note.action, Action::WriteLease(_)));
     assert_eq!(fleet.cloud.brake(fleet.now).used, 1, "it counts from now on");
     fleet.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
-    assert_eq!((fleet.decide().proposals.len(), deletions(&fleet)), (0, 0), "it may not be written down");
+    assert_eq!((fleet.decide().actions.len(), deletions(&fleet)), (0, 0), "it may not be written down");
     assert_eq!(fleet.explain("a")[0].1, "Waiting");
     // It is read again, written down, and then the deletion comes to nothing, again and again.
     fleet.run_until(60);
@@ -139,9 +139,9 @@ fn a_node_that_turns_ready_while_its_deletion_is_written_down_is_kept() {
     for (is_written, falls_again) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
         fleet.put(node("a").ready(Unknown));
-        let asked = fleet.decide().proposals.remove(0);
+        let asked = fleet.decide().actions.remove(0);
         fleet.answer(&asked, gone());
-        let note = fleet.decide().proposals.remove(0);
+        let note = fleet.decide().actions.remove(0);
         let noted = fleet.perform(&note);
         if is_written {
             fleet.answer(&note, noted.clone());
@@ -222,7 +222,7 @@ proptest! {
         };
         let mut fleet = Fleet::new(settings);
         let mut now_ms = 0;
-        let mut under_way: Vec<Proposal> = Vec::new();
+        let mut under_way: Vec<PlannedAction> = Vec::new();
         let mut deletions: Vec<Mono> = Vec::new();
         // The same, by when they were written down, with those of which nobody knows whether they happened.
         let mut noted: Vec<Mono> = Vec::new();
@@ -283,12 +283,12 @@ proptest! {
                 }
                 Step::Answer { .. } => {}
             }
-            let mut proposals = VecDeque::from(fleet.decide().proposals);
-            while let Some(proposal) = proposals.pop_front() {
+            let mut actions = VecDeque::from(fleet.decide().actions);
+            while let Some(proposal) = actions.pop_front() {
                 let Subject::Node(name, uid) = &proposal.subject else {
                     let result = fleet.remember(&proposal.action);
                     fleet.answer(&proposal, result);
-                    proposals.extend(fleet.decide().proposals);
+                    actions.extend(fleet.decide().actions);
                     continue;
                 };
                 let node = fleet.world.node(name.as_str()).expect("nothing is proposed for a node that is gone");

@@ -85,9 +85,9 @@ fn a_newcomer_that_is_not_ready_is_asked_about_twice_but_not_at_once() {
     fleet.machines.insert("a", described());
     fleet.put(newcomer().ready(False));
     let plan = fleet.decide();
-    assert_eq!(plan.proposals.len(), 1, "an outcome names its node, not its question");
-    let result = fleet.perform(&plan.proposals[0]);
-    fleet.answer(&plan.proposals[0], result);
+    assert_eq!(plan.actions.len(), 1, "an outcome names its node, not its question");
+    let result = fleet.perform(&plan.actions[0]);
+    fleet.answer(&plan.actions[0], result);
     fleet.settle();
     assert_eq!(fleet.done, ["exists a", "shutdown a", "metadata a", "status a"]);
 }
@@ -106,10 +106,10 @@ fn addresses_that_could_not_be_written_are_tried_again() {
         let mut fleet = Fleet::new(Settings::default());
         fleet.machines.insert("a", described());
         fleet.put(newcomer());
-        let asked = fleet.decide().proposals.remove(0);
+        let asked = fleet.decide().actions.remove(0);
         fleet.answer(&asked, described().metadata);
         fleet.write("a");
-        let write = fleet.decide().proposals.remove(0);
+        let write = fleet.decide().actions.remove(0);
         assert!(matches!(write.action, Action::UpdateNodeStatus(_)));
         fleet.answer(&write, Err(failure));
         assert_eq!(fleet.settle(), Some(at(retried_at).mono));
@@ -127,7 +127,7 @@ fn a_newcomer_that_leaves_while_it_is_asked_about_blocks_nobody() {
         fleet.machines.insert(name, described());
         fleet.put(node(name).ready(True).taint(MARK));
     }
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.remove(&"a".parse().unwrap());
     fleet.answer(&asked, described().metadata);
     fleet.settle();
@@ -138,7 +138,7 @@ fn a_newcomer_that_leaves_while_it_is_asked_about_blocks_nobody() {
 fn a_node_that_somebody_else_described_is_left_alone() {
     let mut fleet = Fleet::new(Settings::default());
     fleet.put(newcomer());
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.put(node("a").ready(True));
     fleet.answer(&asked, described().metadata);
     fleet.settle();
@@ -149,12 +149,12 @@ fn a_node_that_somebody_else_described_is_left_alone() {
 fn only_a_record_that_bears_the_mark_is_described() {
     let mut fleet = Fleet::new(Settings::default());
     fleet.put(newcomer());
-    let asked = fleet.decide().proposals.remove(0);
+    let asked = fleet.decide().actions.remove(0);
     fleet.answer(&asked, described().metadata);
     for (sample, is_described) in [(newcomer(), true), (node("a").ready(True), false)] {
         let before = sample.build();
         let mut node = before.clone();
-        fleet.cloud.shape(&mut node, at(0));
+        fleet.cloud.apply_to(&mut node, at(0));
         assert_eq!(node != before, is_described);
     }
 }

@@ -75,7 +75,7 @@ fn a_pod_that_came_in_a_race_has_to_go_too() {
     site.decide();
     site.put_pod(managed("late").on(NODE).build());
     let plan = site.decide();
-    assert_eq!(plan.proposals.len(), 1);
+    assert_eq!(plan.actions.len(), 1);
     assert!(!site.write_touched(), "it is not complete any more");
     assert_eq!(site.recorded().0, DrainState::Draining);
 }
@@ -85,7 +85,7 @@ fn the_end_is_written_into_whatever_the_record_has_become() {
     let mut site = Site::with([]);
     site.drain(DrainOptions::default(), None);
     site.decide();
-    assert_eq!(site.drains.take_touched().len(), 1);
+    assert_eq!(site.drains.take_changed().len(), 1);
     // That write is lost to another one, which does not touch the drain.
     site.change_node(|node| drop(node.meta.labels.insert("a".to_owned(), "b".to_owned())));
     site.work();
@@ -99,7 +99,7 @@ fn the_end_is_written_into_whatever_the_record_has_become() {
     let mut node = site.node();
     node.spec.drain.as_mut().unwrap().reason = "another".to_owned();
     let before = node.clone();
-    site.drains.shape(&mut node, site.now());
+    site.drains.apply_to(&mut node, site.now());
     assert_eq!(node, before);
 }
 
@@ -208,14 +208,14 @@ fn a_pod_that_was_granted_is_not_asked_for_again_before_its_record_shows_it() {
         site.version = 4;
         site.put_pod(managed("a").on(NODE).build());
         site.drain(DrainOptions::default(), None);
-        let proposal = site.decide().proposals.remove(0);
+        let proposal = site.decide().actions.remove(0);
         let last = managed("a").on(NODE).at(answered).build();
         let result = Ok(Answer::Pod(Box::new(last)));
-        let outcome = Outcome { room: Room::Drain, subject: proposal.subject, result };
+        let outcome = Outcome { controller: ControllerName::Drain, subject: proposal.subject, result };
         site.drains.settle(&outcome, &site.world, site.now());
         site.version = heard - 1;
         site.put_pod(managed("a").on(NODE).build());
-        assert_eq!(site.decide().proposals, [], "answered at {answered}, heard of {heard}");
+        assert_eq!(site.decide().actions, [], "answered at {answered}, heard of {heard}");
         assert_eq!(site.progress(), "Draining a:Evict:Stopping");
     }
 }
@@ -226,12 +226,12 @@ fn at_most_so_many_are_asked_for_at_a_time() {
     let mut site = Site::with(names.iter().map(|name| managed(name)));
     site.drain(DrainOptions::default(), None);
     let first = site.decide();
-    assert_eq!(first.proposals.len(), 64);
-    for proposal in &first.proposals[..10] {
+    assert_eq!(first.actions.len(), 64);
+    for proposal in &first.actions[..10] {
         let outcome = site.perform(proposal);
         site.drains.settle(&outcome, &site.world, site.now());
     }
-    let next: Vec<_> = site.decide().proposals.iter().map(|proposal| proposal.subject.clone()).collect();
+    let next: Vec<_> = site.decide().actions.iter().map(|proposal| proposal.subject.clone()).collect();
     let expected: Vec<_> =
         names[64..74].iter().map(|name| Subject::of_pod(site.world.pod(&key(name)).unwrap())).collect();
     assert_eq!(next, expected);

@@ -78,7 +78,7 @@ fn options(bits: u8) -> DrainOptions {
 /// A site, and the questions that the store has not answered yet.
 struct Trial {
     site: Site,
-    asked: Vec<Proposal>,
+    asked: Vec<PlannedAction>,
 }
 
 impl Trial {
@@ -153,16 +153,16 @@ impl Trial {
             assert_eq!(plan.refusal(), None, "complete, and some must not go");
         }
         let may_ask = node.spec.unschedulable && node.spec.drain.as_ref().is_some_and(Drain::is_under_way);
-        let proposals = self.site.decide().proposals;
-        assert!(may_ask || proposals.is_empty(), "nobody wants that: {proposals:?}");
-        if let Some(drain) = node.spec.drain.filter(|_| !proposals.is_empty()) {
+        let actions = self.site.decide().actions;
+        assert!(may_ask || actions.is_empty(), "nobody wants that: {actions:?}");
+        if let Some(drain) = node.spec.drain.filter(|_| !actions.is_empty()) {
             let pods: Vec<_> = self.site.world.pods_on(NODE).cloned().collect();
             let plan = plan(pods.iter().map(|pod| &**pod), &drain.options, now.wall);
-            assert_eq!(plan.refusal(), None, "the drain is refused: {proposals:?}");
+            assert_eq!(plan.refusal(), None, "the drain is refused: {actions:?}");
             let going: BTreeSet<_> = plan.going().map(|pod| Subject::Pod(pod.key.clone(), pod.uid)).collect();
-            assert!(proposals.iter().all(|proposal| going.contains(&proposal.subject)), "{proposals:?}");
+            assert!(actions.iter().all(|proposal| going.contains(&proposal.subject)), "{actions:?}");
         }
-        for proposal in proposals {
+        for proposal in actions {
             let is_under_way = self.asked.iter().any(|asked| asked.subject == proposal.subject);
             assert!(!is_under_way, "asked for twice: {proposal:?}");
             self.asked.push(proposal);

@@ -15,7 +15,7 @@ fn promised() -> Fleet {
     let mut fleet = Fleet::started(settings(&["10.10.0.0/16"], None, &[]), vec![]);
     fleet.put(node("a"));
     fleet.decide(at(0));
-    assert_eq!(fleet.cidrs.take_touched(), ["a"]);
+    assert_eq!(fleet.cidrs.take_changed(), ["a"]);
     fleet
 }
 
@@ -35,7 +35,7 @@ fn the_third_failure_gives_the_block_back_and_the_node_queues_again_after_a_rest
     assert_eq!(fleet.explain("a"), ("Due", reason.to_owned()));
     fail(&mut fleet, &[later()]);
     assert_eq!(fleet.counts(), [[0, 1, 0]]);
-    assert_eq!(fleet.cidrs.take_touched(), ["a"]);
+    assert_eq!(fleet.cidrs.take_changed(), ["a"]);
 
     let plan = fleet.decide(at(0));
     let message = "Node a status is now: CIDRAssignmentFailed: the store is too busy";

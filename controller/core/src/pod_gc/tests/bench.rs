@@ -4,11 +4,11 @@ use muster_proto::node::Node;
 
 use super::*;
 use crate::fixtures::{at_ms, key};
-use crate::plan::Proposal;
+use crate::plan::PlannedAction;
 
 pub(super) struct Bench {
     pub(super) world: World,
-    pub(super) collection: Collection,
+    pub(super) collection: PodGc,
     version: u64,
     pub(super) millis: u64,
     wake_at: Option<Mono>,
@@ -20,7 +20,7 @@ impl Bench {
     }
 
     pub(super) fn with(settings: Settings) -> Bench {
-        let (world, collection) = (World::new(), Collection::new(settings));
+        let (world, collection) = (World::new(), PodGc::new(settings));
         Bench { world, collection, version: 0, millis: 0, wake_at: None }
     }
 
@@ -76,13 +76,13 @@ impl Bench {
         plan
     }
 
-    pub(super) fn settle(&mut self, proposal: &Proposal, result: Result<Answer, Failure>) {
-        let outcome = Outcome { room: proposal.room, subject: proposal.subject.clone(), result };
+    pub(super) fn settle(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
         self.collection.settle(&outcome, &self.world, self.now());
     }
 
     /// Performs a proposal and says what it was.
-    fn perform(&mut self, proposal: &Proposal) -> String {
+    fn perform(&mut self, proposal: &PlannedAction) -> String {
         match (&proposal.action, &proposal.subject) {
             (Action::ReadNode, Subject::Node(name, _)) => {
                 let node = self.world.node(name.as_str()).map(|node| Box::new(Node::clone(node)));
@@ -118,10 +118,10 @@ impl Bench {
         let (mut done, end) = (Vec::new(), seconds * 1000);
         loop {
             let plan = self.decide();
-            for proposal in &plan.proposals {
+            for proposal in &plan.actions {
                 done.push(format!("{} {}", self.millis / 1000, self.perform(proposal)));
             }
-            if !plan.proposals.is_empty() {
+            if !plan.actions.is_empty() {
                 continue; // An answer may have brought something to do at once.
             }
             let next = self.wake_at.map_or(Duration::MAX, |at| at - at_ms(0).mono).as_millis();

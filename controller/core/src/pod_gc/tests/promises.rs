@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixtures::key;
-use crate::plan::Proposal;
+use crate::plan::PlannedAction;
 use crate::world::Change;
 
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 struct Run {
     bench: Bench,
-    under_way: Vec<Proposal>,
+    under_way: Vec<PlannedAction>,
     /// Since when each node is not there and pods name it.
     missed_since: BTreeMap<&'static str, Mono>,
     /// How many have borne each pod's name: nobody comes back from the dead.
@@ -82,7 +82,7 @@ impl Run {
             }
             Step::Decide { seconds } => {
                 bench.millis += seconds * 1000;
-                for proposal in bench.decide().proposals {
+                for proposal in bench.decide().actions {
                     self.check(&proposal);
                     self.under_way.push(proposal);
                 }
@@ -110,7 +110,7 @@ impl Run {
     }
 
     /// It was not asked for already, and whoever goes may go.
-    fn check(&self, proposal: &Proposal) {
+    fn check(&self, proposal: &PlannedAction) {
         let Run { bench, under_way, .. } = self;
         assert!(under_way.iter().all(|held| held.subject != proposal.subject), "{proposal:?} twice");
         match &proposal.subject {
@@ -162,7 +162,7 @@ proptest! {
         let mut run = Run { bench, under_way, missed_since, bearers: Default::default() };
         for step in &steps {
             run.step(step);
-            let Collection { index, missing, .. } = &run.bench.collection;
+            let PodGc { index, missing, .. } = &run.bench.collection;
             prop_assert_eq!(index, &index_anew(&run.bench.world));
             for name in NODES {
                 prop_assert_eq!(missing.contains_key(name), run.is_missed(name), "{}", name);

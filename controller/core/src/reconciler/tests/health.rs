@@ -2,219 +2,219 @@ use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 
-use crate::fixtures::simulator::Stage;
+use crate::fixtures::simulator::Simulator;
 use crate::fixtures::{node, pod};
 
 #[test]
 fn s084_a_node_that_never_reports_is_unknown_after_the_startup_grace() {
-    let mut stage = Stage::new();
-    stage.put_node(node("a"));
+    let mut sim = Simulator::new();
+    sim.put_node(node("a"));
     // It was created 59 seconds before there is a controller: its grace runs from its creation, not from our first look.
-    stage.run_until(59.0).start();
-    stage.run_until(60.0);
-    assert!(stage.node("a").status.conditions.is_empty(), "its whole grace must have passed");
-    stage.run_until(60.1);
-    let conditions = &stage.node("a").status.conditions;
+    sim.run_until(59.0).start();
+    sim.run_until(60.0);
+    assert!(sim.node("a").status.conditions.is_empty(), "its whole grace must have passed");
+    sim.run_until(60.1);
+    let conditions = &sim.node("a").status.conditions;
     assert_eq!(conditions.len(), 4);
     assert!(conditions.iter().all(|held| held.status == Unknown && held.reason == "NodeStatusNeverUpdated"));
-    assert_eq!(conditions[0].last_heartbeat_time, stage.node("a").meta.creation_timestamp);
+    assert_eq!(conditions[0].last_heartbeat_time, sim.node("a").meta.creation_timestamp);
     // Our own word is no sign of life: it is not written again, and nothing else happens.
-    stage.run_until(600.0);
-    assert_eq!(stage.times("Unknown a").len(), 1);
+    sim.run_until(600.0);
+    assert_eq!(sim.times("Unknown a").len(), 1);
 }
 
 #[test]
 fn s085_a_silent_node_is_unknown_exactly_when_its_grace_has_passed() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.living("b", "");
-    stage.run_until(20.0).kill("a");
-    stage.run_until(70.0);
-    assert_eq!(stage.ready("a"), True, "it was last heard at 20");
-    stage.run_until(70.1);
-    assert_eq!(stage.ready("a"), Unknown);
-    let ready = stage.node("a").condition("Ready").unwrap();
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.living("b", "");
+    sim.run_until(20.0).kill("a");
+    sim.run_until(70.0);
+    assert_eq!(sim.ready("a"), True, "it was last heard at 20");
+    sim.run_until(70.1);
+    assert_eq!(sim.ready("a"), Unknown);
+    let ready = sim.node("a").condition("Ready").unwrap();
     assert_eq!(
         (ready.reason.as_str(), ready.message.as_str()),
         ("NodeStatusUnknown", "Kubelet stopped posting node status.")
     );
     assert!(ready.last_heartbeat_time < ready.last_transition_time, "the agent's own time stays");
-    assert_eq!(stage.ready("b"), True);
+    assert_eq!(sim.ready("b"), True);
 }
 
 #[test]
 fn s086_a_lease_alone_keeps_a_node() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.run_until(600.0);
-    assert_eq!(stage.ready("a"), True);
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.run_until(600.0);
+    assert_eq!(sim.ready("a"), True);
 }
 
 #[test]
 fn s087_a_status_alone_keeps_a_node() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.agent("a", |agent| {
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.agent("a", |agent| {
         agent.renews = false;
         agent.posts = true;
     });
-    stage.run_until(600.0);
-    assert_eq!(stage.ready("a"), True);
+    sim.run_until(600.0);
+    assert_eq!(sim.ready("a"), True);
 }
 
 #[test]
 fn s088_a_node_that_falls_silent_takes_the_readiness_of_its_pods_with_it() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.living("b", "");
-    stage.put_pod(pod("p").on("a").running(True));
-    stage.put_pod(pod("q").on("a").running(False));
-    stage.put_pod(pod("r").on("b").running(True));
-    stage.put_pod(pod("s").on("a"));
-    stage.kill("a");
-    stage.run_until(100.0);
-    assert_eq!(stage.times("event NodeNotReady a").len(), 1, "told once");
-    assert_eq!(stage.when("mark").into_iter().map(|(_, pod)| pod).collect::<Vec<_>>(), ["p"]);
-    assert!(!stage.pod("p").is_ready());
-    assert!(stage.pod("r").is_ready(), "its node is well");
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.living("b", "");
+    sim.put_pod(pod("p").on("a").running(True));
+    sim.put_pod(pod("q").on("a").running(False));
+    sim.put_pod(pod("r").on("b").running(True));
+    sim.put_pod(pod("s").on("a"));
+    sim.kill("a");
+    sim.run_until(100.0);
+    assert_eq!(sim.times("event NodeNotReady a").len(), 1, "told once");
+    assert_eq!(sim.when("mark").into_iter().map(|(_, pod)| pod).collect::<Vec<_>>(), ["p"]);
+    assert!(!sim.pod("p").is_ready());
+    assert!(sim.pod("r").is_ready(), "its node is well");
 }
 
 #[test]
 fn s089_a_node_that_only_renews_is_never_marked_and_counts_as_unhealthy() {
-    let mut stage = Stage::new();
-    stage.start().put_node(node("a"));
-    stage.living("b", "");
-    stage.revive("a");
-    stage.run_until(600.0);
-    assert!(stage.node("a").status.conditions.is_empty());
-    let zone = stage.zone("");
+    let mut sim = Simulator::new();
+    sim.start().put_node(node("a"));
+    sim.living("b", "");
+    sim.revive("a");
+    sim.run_until(600.0);
+    assert!(sim.node("a").status.conditions.is_empty());
+    let zone = sim.zone("");
     assert_eq!((zone.nodes, zone.unhealthy), (2, 1));
 }
 
 #[test]
 fn s090_a_node_with_a_wrong_clock_is_judged_like_any_other() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.run_until(15.0).agent("a", |agent| agent.behind = Duration::from_secs(3600));
-    stage.run_until(300.0);
-    assert_eq!(stage.ready("a"), True, "it stepped back by an hour and goes on from there");
-    stage.agent("a", |agent| agent.behind = Duration::from_secs(60));
-    stage.run_until(600.0);
-    assert_eq!(stage.ready("a"), True);
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.run_until(15.0).agent("a", |agent| agent.behind = Duration::from_secs(3600));
+    sim.run_until(300.0);
+    assert_eq!(sim.ready("a"), True, "it stepped back by an hour and goes on from there");
+    sim.agent("a", |agent| agent.behind = Duration::from_secs(60));
+    sim.run_until(600.0);
+    assert_eq!(sim.ready("a"), True);
 }
 
 #[test]
 fn s091_only_the_agent_can_say_that_it_is_ready_again() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.living("b", "");
-    stage.kill("a");
-    stage.run_until(60.0);
-    assert_eq!((stage.ready("a"), stage.taints("a").as_str()), (Unknown, "unreachable:NS unreachable:NE"));
-    stage.renew("a");
-    stage.run_until(100.0);
-    assert_eq!(stage.ready("a"), Unknown);
-    stage.post("a", True);
-    stage.run_until(100.001);
-    assert_eq!(stage.taints("a"), "", "all taints go at once");
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.living("b", "");
+    sim.kill("a");
+    sim.run_until(60.0);
+    assert_eq!((sim.ready("a"), sim.taints("a").as_str()), (Unknown, "unreachable:NS unreachable:NE"));
+    sim.renew("a");
+    sim.run_until(100.0);
+    assert_eq!(sim.ready("a"), Unknown);
+    sim.post("a", True);
+    sim.run_until(100.001);
+    assert_eq!(sim.taints("a"), "", "all taints go at once");
 }
 
 #[test]
 fn s103_nodes_that_come_and_go_are_told_of() {
-    let mut stage = Stage::new();
-    stage.put_node(node("old").ready(True));
-    stage.start().put_node(node("a").ready(True));
-    stage.delete_node("a");
-    assert_eq!(stage.when("event RegisteredNode"), [(0.0, "a".to_owned())], "not of those there before us");
-    assert_eq!(stage.when("event RemovingNode"), [(0.0, "a".to_owned())]);
+    let mut sim = Simulator::new();
+    sim.put_node(node("old").ready(True));
+    sim.start().put_node(node("a").ready(True));
+    sim.delete_node("a");
+    assert_eq!(sim.when("event RegisteredNode"), [(0.0, "a".to_owned())], "not of those there before us");
+    assert_eq!(sim.when("event RemovingNode"), [(0.0, "a".to_owned())]);
 }
 
 #[test]
 fn s104_pods_of_a_node_that_says_it_is_not_ready_are_left_as_they_are() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.put_pod(pod("p").on("a").running(True));
-    stage.agent("a", |agent| agent.ready = False);
-    stage.run_until(60.0);
-    assert_eq!(stage.ready("a"), False);
-    assert!(stage.pod("p").is_ready());
-    stage.restart();
-    assert!(stage.pod("p").is_ready(), "nor does who comes to lead touch them");
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.put_pod(pod("p").on("a").running(True));
+    sim.agent("a", |agent| agent.ready = False);
+    sim.run_until(60.0);
+    assert_eq!(sim.ready("a"), False);
+    assert!(sim.pod("p").is_ready());
+    sim.restart();
+    assert!(sim.pod("p").is_ready(), "nor does who comes to lead touch them");
     // Nor does it matter that such a node falls silent.
-    stage.kill("a");
-    stage.run_until(200.0);
-    assert_eq!(stage.ready("a"), Unknown);
-    assert_eq!((stage.times("mark").len(), stage.times("event NodeNotReady").len()), (0, 0));
+    sim.kill("a");
+    sim.run_until(200.0);
+    assert_eq!(sim.ready("a"), Unknown);
+    assert_eq!((sim.times("mark").len(), sim.times("event NodeNotReady").len()), (0, 0));
 }
 
 #[test]
 fn s105_marking_is_repeated_until_it_is_done() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
     for name in ["p", "q"] {
-        stage.put_pod(pod(name).on("a").running(True));
+        sim.put_pod(pod(name).on("a").running(True));
     }
-    stage.fail("its node is not heard", 3);
-    stage.kill("a");
-    stage.run_until(60.0);
-    assert!(!stage.pod("p").is_ready() && !stage.pod("q").is_ready());
+    sim.fail("its node is not heard", 3);
+    sim.kill("a");
+    sim.run_until(60.0);
+    assert!(!sim.pod("p").is_ready() && !sim.pod("q").is_ready());
 }
 
 #[test]
 fn s105_the_pods_of_a_lost_node_are_marked_also_when_nobody_answered_the_write() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.put_pod(pod("p").on("a").running(True));
-    stage.lose_answers("its grace has passed", 1);
-    stage.kill("a");
-    stage.run_until(60.0);
-    assert_eq!((stage.ready("a"), stage.times("event NodeNotReady a").len()), (Unknown, 1));
-    assert!(!stage.pod("p").is_ready());
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.put_pod(pod("p").on("a").running(True));
+    sim.lose_answers("its grace has passed", 1);
+    sim.kill("a");
+    sim.run_until(60.0);
+    assert_eq!((sim.ready("a"), sim.times("event NodeNotReady a").len()), (Unknown, 1));
+    assert!(!sim.pod("p").is_ready());
 }
 
 #[test]
 fn s105_who_comes_to_lead_marks_the_pods_that_were_not_marked_yet() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.put_pod(pod("p").on("a").running(True));
-    stage.fail("its node is not heard", usize::MAX);
-    stage.kill("a");
-    stage.run_until(60.0);
-    assert_eq!((stage.ready("a"), stage.pod("p").is_ready()), (Unknown, true));
-    stage.failures.clear();
-    stage.restart();
-    assert!(!stage.pod("p").is_ready());
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.put_pod(pod("p").on("a").running(True));
+    sim.fail("its node is not heard", usize::MAX);
+    sim.kill("a");
+    sim.run_until(60.0);
+    assert_eq!((sim.ready("a"), sim.pod("p").is_ready()), (Unknown, true));
+    sim.failures.clear();
+    sim.restart();
+    assert!(!sim.pod("p").is_ready());
 }
 
 #[test]
 fn s106_a_pod_that_comes_to_a_lost_node_is_marked_at_once() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.kill("a");
-    stage.run_until(60.0).put_pod(pod("p").running(True));
-    stage.edit_pod("p", |pod| pod.spec.node_name = Some("a".parse().unwrap()));
-    assert!(!stage.pod("p").is_ready());
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.kill("a");
+    sim.run_until(60.0).put_pod(pod("p").running(True));
+    sim.edit_pod("p", |pod| pod.spec.node_name = Some("a".parse().unwrap()));
+    assert!(!sim.pod("p").is_ready());
 }
 
 #[test]
 fn a_write_that_fails_is_tried_again() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.fail("its grace has passed", 4);
-    stage.kill("a");
-    stage.run_until(60.0);
-    assert_eq!(stage.ready("a"), Unknown);
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.fail("its grace has passed", 4);
+    sim.kill("a");
+    sim.run_until(60.0);
+    assert_eq!(sim.ready("a"), Unknown);
 }
 
 #[test]
 fn a_namesake_does_not_inherit_a_silence() {
-    let mut stage = Stage::new();
-    stage.start().living("a", "");
-    stage.kill("a");
-    stage.run_until(49.0).delete_node("a");
-    stage.put_node(node("a").identity("another").ready(True));
-    stage.run_until(98.0);
-    assert_eq!(stage.ready("a"), True, "it has its own grace");
-    stage.run_until(100.0);
-    assert_eq!(stage.ready("a"), Unknown);
+    let mut sim = Simulator::new();
+    sim.start().living("a", "");
+    sim.kill("a");
+    sim.run_until(49.0).delete_node("a");
+    sim.put_node(node("a").identity("another").ready(True));
+    sim.run_until(98.0);
+    assert_eq!(sim.ready("a"), True, "it has its own grace");
+    sim.run_until(100.0);
+    assert_eq!(sim.ready("a"), Unknown);
 }

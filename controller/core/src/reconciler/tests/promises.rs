@@ -8,12 +8,12 @@ use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::fixtures::simulator::{Stage, scenario_policy};
+use crate::fixtures::simulator::{Simulator, scenario_policy};
 use crate::fixtures::{for_unreachable, pod};
 use crate::node_lifecycle::zone_state::ZoneState::{self, FullDisruption, Normal, PartialDisruption};
 use crate::node_lifecycle::zone_state::assess;
 use crate::policy::Policy;
-use crate::trace_event::Note;
+use crate::trace_event::TraceEvent;
 
 /// Zones by their first letter and their size: y stops when much of it is lost, z is large enough to go on slowly.
 const ZONES: [(&str, usize); 3] = [("x", 3), ("y", 5), ("z", 8)];
@@ -59,62 +59,62 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn life(hold: u64, happenings: &[Happening]) -> Stage {
-    let mut stage = Stage::with(policy(hold));
-    stage.sure_of_itself = true;
+fn life(hold: u64, happenings: &[Happening]) -> Simulator {
+    let mut sim = Simulator::with(policy(hold));
+    sim.sure_of_itself = true;
     for node in 0..NODES {
-        stage.living(&name(node), &name(node)[..1]);
+        sim.living(&name(node), &name(node)[..1]);
         let toleration = for_unreachable([0, 30, 300][node % 3]);
-        stage.put_pod(pod(&format!("on-{}", name(node))).on(&name(node)).running(True).tolerates(toleration));
+        sim.put_pod(pod(&format!("on-{}", name(node))).on(&name(node)).running(True).tolerates(toleration));
     }
-    stage.start();
+    sim.start();
     let mut lost = false;
     for happening in happenings {
         match happening {
-            Happening::Kill(node) => stage.kill(&name(*node)),
+            Happening::Kill(node) => sim.kill(&name(*node)),
             Happening::Outage(zone, nodes) => {
                 let (zone, size) = ZONES[*zone];
                 for i in 0..size.min(*nodes) {
-                    stage.kill(&format!("{zone}{i}"));
+                    sim.kill(&format!("{zone}{i}"));
                 }
             }
-            Happening::Revive(node) => stage.revive(&name(*node)),
+            Happening::Revive(node) => sim.revive(&name(*node)),
             Happening::SaysNotReady(node) => {
-                stage.agent(&name(*node), |agent| agent.ready = False);
-                stage.post(&name(*node), False);
+                sim.agent(&name(*node), |agent| agent.ready = False);
+                sim.post(&name(*node), False);
             }
             Happening::Wait(millis) => {
-                let end = stage.seconds() + *millis as f64 / 1000.0;
-                stage.run_until(end);
+                let end = sim.seconds() + *millis as f64 / 1000.0;
+                sim.run_until(end);
             }
-            Happening::TaintTakenOff(node) => stage.edit_node(&name(*node), |node| node.spec.taints.clear()),
-            Happening::Restart if !lost => drop(stage.restart()),
+            Happening::TaintTakenOff(node) => sim.edit_node(&name(*node), |node| node.spec.taints.clear()),
+            Happening::Restart if !lost => drop(sim.restart()),
             Happening::StoreLost if !lost => {
-                stage.lose_the_store();
+                sim.lose_the_store();
                 lost = true;
             }
             Happening::StoreFound if lost => {
-                stage.find_the_store();
+                sim.find_the_store();
                 lost = false;
             }
-            Happening::WritesFail => stage.fail("its record", 2),
+            Happening::WritesFail => sim.fail("its record", 2),
             Happening::Restart | Happening::StoreLost | Happening::StoreFound => {}
         }
-        assert_zones_are_as_their_nodes(&stage);
+        assert_zones_are_as_their_nodes(&sim);
     }
-    stage
+    sim
 }
 
 /// The counts that are kept as nodes change are those that counting gives.
-fn assert_zones_are_as_their_nodes(stage: &Stage) {
-    let Some(rooms) = stage.core.rooms() else { return };
-    for zone in rooms.zones.reports() {
+fn assert_zones_are_as_their_nodes(sim: &Simulator) {
+    let Some(controllers) = sim.reconciler.controllers() else { return };
+    for zone in controllers.zones.reports() {
         let members =
-            stage.core.world().nodes().filter(|node| node.meta.name.as_str().starts_with(&zone.key.zone));
+            sim.reconciler.world().nodes().filter(|node| node.meta.name.as_str().starts_with(&zone.key.zone));
         let (mut nodes, mut unhealthy) = (0, 0);
         for node in members {
             nodes += 1;
-            unhealthy += usize::from(!node.is_ready() || rooms.health.is_silent(&node.meta.name));
+            unhealthy += usize::from(!node.is_ready() || controllers.health.is_silent(&node.meta.name));
         }
         assert_eq!((zone.nodes, zone.unhealthy), (nodes, unhealthy), "{}", zone.key);
     }
@@ -148,18 +148,18 @@ impl Bucket {
 }
 
 /// Holds every token that a zone gave against its bucket; says at which rates there were any, in nodes per 1000 s.
-fn check_tokens(stage: &Stage, zone: &str) -> BTreeSet<u32> {
-    let taken = stage.notes.iter().filter_map(|(at, note)| match note {
-        Note::TokenTaken { node, zone: from } if from.zone == zone => Some((*at, node)),
+fn check_tokens(sim: &Simulator, zone: &str) -> BTreeSet<u32> {
+    let taken = sim.trace_events.iter().filter_map(|(at, note)| match note {
+        TraceEvent::TokenTaken { node, zone: from } if from.zone == zone => Some((*at, node)),
         _ => None,
     });
     let mut taken = taken.peekable();
     let mut bucket = Bucket { rate: 0.1, token_at: Some(0) };
     let mut rates = BTreeSet::new();
-    for (now, census) in &stage.passes {
+    for (now, census) in &sim.passes {
         let counts: Vec<_> = census.iter().map(|(_, nodes, lost)| (nodes - lost, *lost, 0)).collect();
         let place = census.iter().position(|(name, ..)| name == zone).expect("no zone is forgotten");
-        bucket.set_rate(oracle(&counts, stage.core.policy().large_zone_size)[place].1, *now);
+        bucket.set_rate(oracle(&counts, sim.reconciler.policy().large_zone_size)[place].1, *now);
         while let Some((_, node)) = taken.next_if(|(at, _)| at == now) {
             rates.insert((bucket.rate * 1000.0) as u32);
             assert!(bucket.take(*now), "{node} is given up at {now} ms, when {zone} has no token");
@@ -170,21 +170,21 @@ fn check_tokens(stage: &Stage, zone: &str) -> BTreeSet<u32> {
 }
 
 /// Whoever was given up took a token for it; a swap of one illness for another needs none.
-fn check_taints(stage: &Stage) {
+fn check_taints(sim: &Simulator) {
     let swaps: Vec<_> = [("-unreachable:NE", "+not-ready:NE"), ("-not-ready:NE", "+unreachable:NE")]
         .iter()
         .flat_map(|(off, on)| {
-            let off = stage.when(off);
-            stage.when(on).into_iter().filter(move |taint| off.contains(taint))
+            let off = sim.when(off);
+            sim.when(on).into_iter().filter(move |taint| off.contains(taint))
         })
         .collect();
     let mut given_up: BTreeMap<String, usize> = BTreeMap::new();
-    for (at, name) in stage.given_up().into_iter().filter(|taint| !swaps.contains(taint)) {
-        let is_its_token = |(taken, note): &&(u64, Note)| {
-            matches!(note, Note::TokenTaken { node, .. } if node.as_str() == name)
+    for (at, name) in sim.given_up().into_iter().filter(|taint| !swaps.contains(taint)) {
+        let is_its_token = |(taken, note): &&(u64, TraceEvent)| {
+            matches!(note, TraceEvent::TokenTaken { node, .. } if node.as_str() == name)
                 && *taken as f64 / 1000.0 <= at
         };
-        let tokens = stage.notes.iter().filter(is_its_token).count();
+        let tokens = sim.trace_events.iter().filter(is_its_token).count();
         let times = given_up.entry(name.clone()).or_default();
         *times += 1;
         assert!(*times <= tokens, "{name} is given up at {at} without a token");
@@ -200,12 +200,12 @@ fn no_zone_is_given_up_faster_than_its_rate() {
         // Each start has buckets of its own.
         let without_restarts: Vec<_> =
             happenings.into_iter().filter(|one| !matches!(one, Happening::Restart)).collect();
-        let stage = life(0, &without_restarts);
-        check_taints(&stage);
+        let sim = life(0, &without_restarts);
+        check_taints(&sim);
         for (zone, _) in ZONES {
-            rates.borrow_mut().extend(check_tokens(&stage, zone));
+            rates.borrow_mut().extend(check_tokens(&sim, zone));
         }
-        for (_, census) in &stage.passes {
+        for (_, census) in &sim.passes {
             let lost = census.iter().map(|(zone, nodes, lost)| (zone.clone(), assess(*nodes, *lost, 0.55)));
             states.borrow_mut().extend(lost);
         }
@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     /// Nobody is driven off while every zone is lost, nor before the fleet was heard for a whole grace, nor while the
-    /// store is not heard; the stage looks at each eviction.
+    /// store is not heard; the sim looks at each eviction.
     #[test]
     fn nobody_is_evicted_in_full_disruption_or_during_a_hold(
         hold in 0..100u64,
@@ -238,21 +238,21 @@ proptest! {
     /// After everything, when all is well again for long enough, nothing is left of it.
     #[test]
     fn a_fleet_that_recovers_is_as_if_nothing_had_happened(happenings in prop::collection::vec(happening(), 1..40)) {
-        let mut stage = life(50, &happenings);
-        stage.find_the_store();
+        let mut sim = life(50, &happenings);
+        sim.find_the_store();
         for node in 0..NODES {
-            stage.revive(&name(node));
+            sim.revive(&name(node));
         }
-        let end = stage.seconds() + 120.0;
-        stage.run_until(end);
+        let end = sim.seconds() + 120.0;
+        sim.run_until(end);
         for node in 0..NODES {
-            prop_assert_eq!(stage.ready(&name(node)), True);
-            prop_assert_eq!(stage.taints(&name(node)), "");
+            prop_assert_eq!(sim.ready(&name(node)), True);
+            prop_assert_eq!(sim.taints(&name(node)), "");
         }
-        for zone in stage.rooms().zones.reports() {
+        for zone in sim.controllers().zones.reports() {
             prop_assert_eq!((zone.state, zone.unhealthy, zone.queue_length), (Normal, 0, 0));
         }
-        prop_assert_eq!(stage.rooms().evictions.count(), 0);
+        prop_assert_eq!(sim.controllers().evictions.count(), 0);
     }
 }
 
@@ -326,7 +326,7 @@ fn assert_as_told(fleet: &[(usize, usize, usize)]) {
     let expected = oracle(fleet, policy.large_zone_size);
     assert_eq!(found, expected, "{fleet:?} as (ready, not ready, unknown)");
     // Of each zone that has somebody to give up and may, one is given up in the first pass.
-    let given_up = zones.take_touched().len();
+    let given_up = zones.take_changed().len();
     let may = fleet
         .iter()
         .zip(&expected)

@@ -4,121 +4,121 @@ use muster_proto::condition::ConditionStatus::{True, Unknown};
 use muster_proto::wellknown::label;
 
 use crate::explain;
-use crate::fixtures::simulator::{Stage, scenario_policy};
+use crate::fixtures::simulator::{Simulator, scenario_policy};
 use crate::fixtures::{node, pod};
 use crate::node_lifecycle::zone_state::ZoneState::{FullDisruption, Normal, PartialDisruption};
 use crate::policy::Policy;
 
 /// A controller that starts before a fleet of which so many are dead: `("z", 5, 3)` is a zone of five, three dead.
-fn fleet(zones: &[(&str, usize, usize)]) -> Stage {
+fn fleet(zones: &[(&str, usize, usize)]) -> Simulator {
     fleet_under(scenario_policy(), zones)
 }
 
-fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Stage {
-    let mut stage = Stage::with(policy);
+fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Simulator {
+    let mut sim = Simulator::with(policy);
     for &(zone, nodes, dead) in zones {
         for i in 0..nodes {
             let name = format!("{zone}{i:03}");
-            if i < dead { stage.dead(&name, zone) } else { stage.living(&name, zone) }
+            if i < dead { sim.dead(&name, zone) } else { sim.living(&name, zone) }
         }
     }
-    stage.start();
-    stage
+    sim.start();
+    sim
 }
 
-fn times(stage: &Stage) -> Vec<f64> {
-    stage.given_up().into_iter().map(|(at, _)| at).collect()
+fn times(sim: &Simulator) -> Vec<f64> {
+    sim.given_up().into_iter().map(|(at, _)| at).collect()
 }
 
-fn names(stage: &Stage) -> Vec<String> {
-    stage.given_up().into_iter().map(|(_, name)| name).collect()
+fn names(sim: &Simulator) -> Vec<String> {
+    sim.given_up().into_iter().map(|(_, name)| name).collect()
 }
 
 #[test]
 fn s125_a_few_losses_are_given_up_one_by_one() {
-    let mut stage = fleet(&[("z", 3, 1)]);
-    stage.run_until(100.0);
-    assert_eq!((times(&stage), stage.zone("z").state), (vec![0.0], Normal));
-    let mut stage = fleet(&[("z", 3, 2)]);
-    stage.run_until(100.0);
-    assert_eq!((times(&stage), stage.zone("z").state), (vec![0.0, 10.0], Normal));
+    let mut sim = fleet(&[("z", 3, 1)]);
+    sim.run_until(100.0);
+    assert_eq!((times(&sim), sim.zone("z").state), (vec![0.0], Normal));
+    let mut sim = fleet(&[("z", 3, 2)]);
+    sim.run_until(100.0);
+    assert_eq!((times(&sim), sim.zone("z").state), (vec![0.0, 10.0], Normal));
 }
 
 #[test]
 fn s126_a_small_zone_of_which_much_is_lost_is_left_alone() {
-    let mut stage = fleet(&[("z", 5, 3)]);
-    stage.run_until(600.0);
-    assert_eq!((stage.given_up().len(), stage.zone("z").state), (0, PartialDisruption));
-    assert_eq!(stage.taints("z000"), "unreachable:NS", "nothing new comes to it all the same");
+    let mut sim = fleet(&[("z", 5, 3)]);
+    sim.run_until(600.0);
+    assert_eq!((sim.given_up().len(), sim.zone("z").state), (0, PartialDisruption));
+    assert_eq!(sim.taints("z000"), "unreachable:NS", "nothing new comes to it all the same");
 }
 
 #[test]
 fn s127_when_it_recovers_it_goes_on_without_a_token() {
-    let mut stage = fleet(&[("z", 5, 3)]);
-    stage.run_until(99.0).revive("z000");
-    stage.run_until(200.0);
-    assert_eq!(times(&stage), [110.0, 120.0]);
+    let mut sim = fleet(&[("z", 5, 3)]);
+    sim.run_until(99.0).revive("z000");
+    sim.run_until(200.0);
+    assert_eq!(times(&sim), [110.0, 120.0]);
 }
 
 #[test]
 fn s128_a_large_zone_of_which_much_is_lost_goes_slowly() {
-    let mut stage = fleet(&[("z", 51, 30)]);
-    stage.run_until(350.0);
-    assert_eq!((times(&stage), stage.zone("z").state), (vec![0.0, 100.0, 200.0, 300.0], PartialDisruption));
-    let mut stage = fleet(&[("z", 50, 28)]);
-    stage.run_until(350.0);
-    assert_eq!((times(&stage).len(), stage.zone("z").state), (0, PartialDisruption));
+    let mut sim = fleet(&[("z", 51, 30)]);
+    sim.run_until(350.0);
+    assert_eq!((times(&sim), sim.zone("z").state), (vec![0.0, 100.0, 200.0, 300.0], PartialDisruption));
+    let mut sim = fleet(&[("z", 50, 28)]);
+    sim.run_until(350.0);
+    assert_eq!((times(&sim).len(), sim.zone("z").state), (0, PartialDisruption));
 }
 
 #[test]
 fn s130_a_zone_that_is_wholly_lost_is_given_up_while_another_lives() {
-    let mut stage = fleet(&[("a", 3, 3), ("b", 3, 0)]);
-    stage.run_until(100.0);
-    assert_eq!((times(&stage), stage.zone("a").state), (vec![0.0, 10.0, 20.0], FullDisruption));
+    let mut sim = fleet(&[("a", 3, 3), ("b", 3, 0)]);
+    sim.run_until(100.0);
+    assert_eq!((times(&sim), sim.zone("a").state), (vec![0.0, 10.0, 20.0], FullDisruption));
 }
 
 #[test]
 fn s131_when_every_zone_is_lost_nothing_moves() {
-    let mut stage = fleet(&[("a", 3, 1), ("b", 3, 0)]);
-    stage.put_pod(pod("p").on("a000").tolerates(crate::fixtures::for_unreachable(300)));
-    stage.run_until(20.0);
-    assert_eq!(stage.taints("a000"), "unreachable:NS unreachable:NE");
+    let mut sim = fleet(&[("a", 3, 1), ("b", 3, 0)]);
+    sim.put_pod(pod("p").on("a000").tolerates(crate::fixtures::for_unreachable(300)));
+    sim.run_until(20.0);
+    assert_eq!(sim.taints("a000"), "unreachable:NS unreachable:NE");
     for name in ["a001", "a002", "b000", "b001", "b002"] {
-        stage.kill(name);
+        sim.kill(name);
     }
-    stage.run_until(700.0);
+    sim.run_until(700.0);
     for name in ["a000", "a001", "b002"] {
-        assert_eq!(stage.taints(name), "unreachable:NS", "{name}");
+        assert_eq!(sim.taints(name), "unreachable:NS", "{name}");
     }
-    assert_eq!(stage.given_up().len(), 1, "the one from before");
-    assert!(!stage.is_leaving("p"));
-    assert_eq!(stage.times("event Cancelling deletion of p").len(), 1);
-    assert!(stage.rooms().zones.is_disrupted());
+    assert_eq!(sim.given_up().len(), 1, "the one from before");
+    assert!(!sim.is_leaving("p"));
+    assert_eq!(sim.times("event Cancelling deletion of p").len(), 1);
+    assert!(sim.controllers().zones.is_disrupted());
 }
 
 #[test]
 fn s132_one_node_that_returns_sets_everything_going_again() {
-    let mut stage = fleet(&[("a", 3, 3), ("b", 3, 3)]);
-    stage.run_until(99.0);
-    assert_eq!(stage.given_up().len(), 0);
-    stage.revive("b000");
-    stage.run_until(140.0);
-    let found = stage.given_up();
+    let mut sim = fleet(&[("a", 3, 3), ("b", 3, 3)]);
+    sim.run_until(99.0);
+    assert_eq!(sim.given_up().len(), 0);
+    sim.revive("b000");
+    sim.run_until(140.0);
+    let found = sim.given_up();
     let of = |zone: &str| -> Vec<f64> {
         found.iter().filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| *at).collect()
     };
     assert_eq!((of("a"), of("b")), (vec![110.0, 120.0, 130.0], vec![110.0, 120.0]));
-    assert_eq!((stage.zone("a").state, stage.zone("b").state), (FullDisruption, Normal));
+    assert_eq!((sim.zone("a").state, sim.zone("b").state), (FullDisruption, Normal));
 }
 
 #[test]
 fn s132_whoever_was_not_given_up_yet_has_a_new_grace() {
-    let mut stage = fleet(&[("a", 2, 2), ("b", 1, 1)]);
+    let mut sim = fleet(&[("a", 2, 2), ("b", 1, 1)]);
     // It says at 40 that it is well, and then nothing more. The pass at 45 finds that not all is lost any more.
-    stage.run_until(40.0).post("a000", True);
-    stage.run_until(100.0);
+    sim.run_until(40.0).post("a000", True);
+    sim.run_until(100.0);
     assert_eq!(
-        stage.times("Unknown a000"),
+        sim.times("Unknown a000"),
         [95.001],
         "its grace of 50 runs from when the zones left disruption"
     );
@@ -126,78 +126,78 @@ fn s132_whoever_was_not_given_up_yet_has_a_new_grace() {
 
 #[test]
 fn s133_a_fleet_of_one_is_never_given_up() {
-    let mut stage = fleet(&[("z", 1, 1)]);
-    stage.run_until(600.0);
-    assert_eq!(stage.given_up().len(), 0);
+    let mut sim = fleet(&[("z", 1, 1)]);
+    sim.run_until(600.0);
+    assert_eq!(sim.given_up().len(), 0);
 }
 
 #[test]
 fn s134_unless_it_does_not_count() {
-    let mut stage = Stage::new();
-    stage.put_node(node("a").ready(Unknown).label(label::EXCLUDE_DISRUPTION, ""));
-    stage.start().run_until(6.0);
-    assert_eq!(stage.taints("a"), "unreachable:NS unreachable:NE");
-    assert_eq!(stage.zone("").nodes, 0);
+    let mut sim = Simulator::new();
+    sim.put_node(node("a").ready(Unknown).label(label::EXCLUDE_DISRUPTION, ""));
+    sim.start().run_until(6.0);
+    assert_eq!(sim.taints("a"), "unreachable:NS unreachable:NE");
+    assert_eq!(sim.zone("").nodes, 0);
 }
 
 #[test]
 fn s134_a_zone_in_which_nobody_counts_any_more_has_the_usual_rate_again() {
-    let mut stage = fleet(&[("z", 5, 3)]);
-    stage.run_until(60.0);
-    assert_eq!((stage.given_up().len(), stage.zone("z").rate), (0, 0.0));
+    let mut sim = fleet(&[("z", 5, 3)]);
+    sim.run_until(60.0);
+    assert_eq!((sim.given_up().len(), sim.zone("z").rate), (0, 0.0));
     for i in 0..5 {
-        stage.edit_node(&format!("z{i:03}"), |node| {
+        sim.edit_node(&format!("z{i:03}"), |node| {
             node.meta.labels.insert(label::EXCLUDE_DISRUPTION.to_owned(), String::new());
         });
     }
-    stage.run_until(100.0);
-    assert_eq!(times(&stage), [75.0, 85.0, 95.0], "the pass at 65 set the rate; the bucket was empty");
+    sim.run_until(100.0);
+    assert_eq!(times(&sim), [75.0, 85.0, 95.0], "the pass at 65 set the rate; the bucket was empty");
 }
 
 #[test]
 fn what_is_left_is_all_lost_also_when_the_others_were_deleted() {
     // Where Kubernetes would go on with a001 and a002: those that are left were lost before.
-    let mut stage = fleet(&[("a", 3, 3), ("b", 1, 0)]);
-    stage.run_until(1.0).delete_node("b000");
-    assert_eq!(stage.taints("a000"), "unreachable:NS unreachable:NE");
-    stage.run_until(600.0);
-    assert!(stage.rooms().zones.is_disrupted());
-    assert_eq!((times(&stage), stage.taints("a000").as_str()), (vec![0.0], "unreachable:NS"));
+    let mut sim = fleet(&[("a", 3, 3), ("b", 1, 0)]);
+    sim.run_until(1.0).delete_node("b000");
+    assert_eq!(sim.taints("a000"), "unreachable:NS unreachable:NE");
+    sim.run_until(600.0);
+    assert!(sim.controllers().zones.is_disrupted());
+    assert_eq!((times(&sim), sim.taints("a000").as_str()), (vec![0.0], "unreachable:NS"));
 }
 
 #[test]
 fn s135_nodes_that_have_not_reported_yet_count_as_lost() {
-    let mut stage = Stage::new();
+    let mut sim = Simulator::new();
     for name in ["a", "b", "c", "d"] {
-        stage.put_node(node(name));
+        sim.put_node(node(name));
     }
-    stage.start().run_until(1.0);
-    assert_eq!(stage.zone("").state, FullDisruption);
-    stage.revive("a");
-    stage.post("a", True);
-    stage.run_until(61.0);
-    assert_eq!(stage.zone("").state, PartialDisruption);
+    sim.start().run_until(1.0);
+    assert_eq!(sim.zone("").state, FullDisruption);
+    sim.revive("a");
+    sim.post("a", True);
+    sim.run_until(61.0);
+    assert_eq!(sim.zone("").state, PartialDisruption);
 }
 
 #[test]
 fn s136_zones_are_told_apart_by_region_and_zone() {
-    let mut stage = Stage::new();
-    stage.put_node(node("a").ready(True));
-    stage.put_node(node("b").ready(True).label(label::REGION, "r"));
+    let mut sim = Simulator::new();
+    sim.put_node(node("a").ready(True));
+    sim.put_node(node("b").ready(True).label(label::REGION, "r"));
     for region in ["r", "s"] {
-        stage.put_node(node(&format!("{region}-z")).ready(True).label(label::REGION, region).zone("z"));
+        sim.put_node(node(&format!("{region}-z")).ready(True).label(label::REGION, region).zone("z"));
     }
-    stage.start();
-    let zones: Vec<String> = stage.rooms().zones.reports().map(|zone| zone.key.to_string()).collect();
+    sim.start();
+    let zones: Vec<String> = sim.controllers().zones.reports().map(|zone| zone.key.to_string()).collect();
     assert_eq!(zones, ["/", "r/", "r/z", "s/z"]);
 }
 
 #[test]
 fn s137_nodes_are_given_up_at_the_rate_and_counted() {
-    let mut stage = fleet(&[("z", 30, 10)]);
-    stage.run_until(45.0);
-    assert_eq!(times(&stage), [0.0, 10.0, 20.0, 30.0, 40.0]);
-    let zone = stage.zone("z");
+    let mut sim = fleet(&[("z", 30, 10)]);
+    sim.run_until(45.0);
+    assert_eq!(times(&sim), [0.0, 10.0, 20.0, 30.0, 40.0]);
+    let zone = sim.zone("z");
     assert_eq!((zone.evictions, zone.queue_length), (5, 5));
 }
 
@@ -209,19 +209,19 @@ fn a_rate_that_does_not_fit_the_period_is_kept_all_the_same() {
         (2.0, vec![0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]),
     ] {
         let policy = Policy { eviction_rate: rate, ..scenario_policy() };
-        let mut stage = fleet_under(policy, &[("z", 30, 10)]);
-        stage.run_until(11.0);
-        assert_eq!(times(&stage), expected, "{rate} nodes a second");
+        let mut sim = fleet_under(policy, &[("z", 30, 10)]);
+        sim.run_until(11.0);
+        assert_eq!(times(&sim), expected, "{rate} nodes a second");
     }
 }
 
 #[test]
 fn each_zone_keeps_its_own_rate() {
     let policy = Policy { eviction_rate: 0.4, secondary_eviction_rate: 0.16, ..scenario_policy() };
-    let mut stage = fleet_under(policy, &[("fast", 30, 9), ("slow", 60, 40)]);
-    stage.run_until(13.0);
+    let mut sim = fleet_under(policy, &[("fast", 30, 9), ("slow", 60, 40)]);
+    sim.run_until(13.0);
     let of = |zone: &str| -> Vec<f64> {
-        let given_up = stage.given_up().into_iter();
+        let given_up = sim.given_up().into_iter();
         given_up.filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| at).collect()
     };
     assert_eq!(of("fast"), [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]);
@@ -231,128 +231,128 @@ fn each_zone_keeps_its_own_rate() {
 #[test]
 fn whoever_waits_is_given_up_when_the_hold_ends() {
     let policy = Policy { hold: Duration::from_secs(7), ..scenario_policy() };
-    let mut stage = fleet_under(policy, &[("z", 30, 2)]);
-    stage.run_until(20.0);
-    assert_eq!(times(&stage), [7.0, 17.0]);
+    let mut sim = fleet_under(policy, &[("z", 30, 2)]);
+    sim.run_until(20.0);
+    assert_eq!(times(&sim), [7.0, 17.0]);
 }
 
 #[test]
 fn nobody_is_given_up_by_a_token_that_comes_when_the_zone_is_lost() {
     let policy = Policy { eviction_rate: 0.25, ..scenario_policy() };
-    let mut stage = fleet_under(policy, &[("a", 10, 4), ("b", 3, 0)]);
+    let mut sim = fleet_under(policy, &[("a", 10, 4), ("b", 3, 0)]);
     // Between the passes of 5 and 10 s, and before the token of 8 s.
-    stage.run_until(6.0);
+    sim.run_until(6.0);
     for name in ["a004", "a005"] {
-        stage.post(name, Unknown);
-        stage.kill(name);
+        sim.post(name, Unknown);
+        sim.kill(name);
     }
-    stage.run_until(20.0);
-    assert_eq!(stage.zone("a").state, PartialDisruption);
-    assert_eq!(times(&stage), [0.0, 4.0]);
+    sim.run_until(20.0);
+    assert_eq!(sim.zone("a").state, PartialDisruption);
+    assert_eq!(times(&sim), [0.0, 4.0]);
 }
 
 #[test]
 fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_token() {
-    let mut stage = fleet(&[("a", 5, 1), ("b", 1, 0)]);
-    stage.run_until(1.0);
+    let mut sim = fleet(&[("a", 5, 1), ("b", 1, 0)]);
+    sim.run_until(1.0);
     for name in ["a001", "a002", "a003", "a004"] {
-        stage.post(name, Unknown);
-        stage.kill(name);
+        sim.post(name, Unknown);
+        sim.kill(name);
     }
-    stage.run_until(6.0);
-    assert_eq!(stage.zone("a").state, FullDisruption);
-    stage.run_until(11.0);
+    sim.run_until(6.0);
+    assert_eq!(sim.zone("a").state, FullDisruption);
+    sim.run_until(11.0);
     for name in ["a000", "a002", "a003"] {
-        stage.revive(name);
+        sim.revive(name);
     }
-    stage.run_until(16.0);
-    assert_eq!(stage.zone("a").state, Normal);
-    stage.run_until(30.0);
+    sim.run_until(16.0);
+    assert_eq!(sim.zone("a").state, Normal);
+    sim.run_until(30.0);
     assert_eq!(
-        (times(&stage), names(&stage)),
+        (times(&sim), names(&sim)),
         (vec![0.0, 10.0, 20.0], vec!["a000".to_owned(), "a001".to_owned(), "a004".to_owned()])
     );
 }
 
 #[test]
 fn s139_first_come_first_served() {
-    let mut stage = fleet(&[("z", 9, 0)]);
+    let mut sim = fleet(&[("z", 9, 0)]);
     // Later by name, earlier by illness.
     for (at, name) in [(1.0, "z003"), (2.0, "z002"), (3.0, "z001")] {
-        stage.run_until(at).kill(name);
-        stage.post(name, Unknown);
+        sim.run_until(at).kill(name);
+        sim.post(name, Unknown);
     }
-    stage.run_until(12.0).revive("z002");
-    stage.run_until(100.0);
-    assert_eq!(names(&stage), ["z003", "z001"]);
+    sim.run_until(12.0).revive("z002");
+    sim.run_until(100.0);
+    assert_eq!(names(&sim), ["z003", "z001"]);
 }
 
 #[test]
 fn s140_whoever_is_given_up_is_not_given_up_again() {
-    let mut stage = fleet(&[("z", 3, 1)]);
-    stage.run_until(600.0);
-    assert_eq!(stage.given_up().len(), 1);
-    stage.revive("z000");
-    stage.run_until(610.0).kill("z000");
-    stage.run_until(700.0);
-    assert_eq!(stage.given_up().len(), 2, "but after it had recovered");
+    let mut sim = fleet(&[("z", 3, 1)]);
+    sim.run_until(600.0);
+    assert_eq!(sim.given_up().len(), 1);
+    sim.revive("z000");
+    sim.run_until(610.0).kill("z000");
+    sim.run_until(700.0);
+    assert_eq!(sim.given_up().len(), 2, "but after it had recovered");
 }
 
 #[test]
 fn s141_what_somebody_asks_for_is_done_even_when_all_is_lost() {
-    let mut stage = fleet(&[("z", 2, 2)]);
-    stage.put_pod(pod("p").on("z000"));
-    stage.run_until(10.0);
-    assert!(stage.rooms().zones.is_disrupted());
-    stage.edit_node("z000", |node| node.spec.taints.push("off:NoExecute".parse().unwrap()));
-    assert!(stage.is_leaving("p"));
+    let mut sim = fleet(&[("z", 2, 2)]);
+    sim.put_pod(pod("p").on("z000"));
+    sim.run_until(10.0);
+    assert!(sim.controllers().zones.is_disrupted());
+    sim.edit_node("z000", |node| node.spec.taints.push("off:NoExecute".parse().unwrap()));
+    assert!(sim.is_leaving("p"));
 }
 
 #[test]
 fn s142_a_new_zone_that_is_dead_from_the_start_is_given_up() {
-    let mut stage = fleet(&[("a", 3, 0)]);
-    stage.run_until(7.0).dead("new", "b");
-    stage.run_until(13.0);
-    assert_eq!((names(&stage), stage.zone("b").state), (vec!["new".to_owned()], FullDisruption));
+    let mut sim = fleet(&[("a", 3, 0)]);
+    sim.run_until(7.0).dead("new", "b");
+    sim.run_until(13.0);
+    assert_eq!((names(&sim), sim.zone("b").state), (vec!["new".to_owned()], FullDisruption));
 }
 
 #[test]
 fn s143_a_zone_without_nodes_is_forgotten() {
-    let mut stage = fleet(&[("a", 1, 0), ("b", 1, 0)]);
+    let mut sim = fleet(&[("a", 1, 0), ("b", 1, 0)]);
     // The metrics are read off the same account.
-    let zones = |stage: &Stage| -> Vec<(String, i64, f64)> {
-        let fleet = explain::fleet::fleet(&stage.core, stage.now());
+    let zones = |sim: &Simulator| -> Vec<(String, i64, f64)> {
+        let fleet = explain::fleet::fleet(&sim.reconciler, sim.now());
         fleet.zones.into_iter().map(|zone| (zone.zone, zone.nodes, zone.health_percent)).collect()
     };
-    stage.run_until(5.0).delete_node("a000");
-    assert_eq!(zones(&stage), [("b".to_owned(), 1, 100.0)]);
-    stage.delete_node("b000");
-    assert_eq!(zones(&stage), []);
-    stage.run_until(20.0).living("c000", "c");
-    stage.run_until(40.0);
-    assert_eq!(zones(&stage), [("c".to_owned(), 1, 100.0)]);
+    sim.run_until(5.0).delete_node("a000");
+    assert_eq!(zones(&sim), [("b".to_owned(), 1, 100.0)]);
+    sim.delete_node("b000");
+    assert_eq!(zones(&sim), []);
+    sim.run_until(20.0).living("c000", "c");
+    sim.run_until(40.0);
+    assert_eq!(zones(&sim), [("c".to_owned(), 1, 100.0)]);
 }
 
 #[test]
 fn a_zone_that_loses_power_looks_like_a_zone_that_lost_power() {
     // All of z dies at once, out of step with the passes: not one is given up before the zone is seen to be lost.
-    let mut stage = fleet(&[("z", 5, 0)]);
-    stage.run_until(12.3);
+    let mut sim = fleet(&[("z", 5, 0)]);
+    sim.run_until(12.3);
     for i in 0..4 {
-        stage.kill(&format!("z{i:03}"));
+        sim.kill(&format!("z{i:03}"));
     }
-    stage.run_until(600.0);
-    assert_eq!((stage.given_up().len(), stage.zone("z").state), (0, PartialDisruption));
+    sim.run_until(600.0);
+    assert_eq!((sim.given_up().len(), sim.zone("z").state), (0, PartialDisruption));
 }
 
 #[test]
 fn a_node_that_moves_waits_in_its_new_zone_only() {
-    let mut stage = fleet(&[("a", 5, 2), ("b", 5, 0)]);
-    stage.run_until(1.0);
-    stage.edit_node("a001", |node| {
+    let mut sim = fleet(&[("a", 5, 2), ("b", 5, 0)]);
+    sim.run_until(1.0);
+    sim.edit_node("a001", |node| {
         node.meta.labels.insert(label::ZONE.to_owned(), "b".to_owned());
     });
-    assert_eq!(stage.zone("a").queue_length, 0);
-    stage.run_until(6.0);
-    assert_eq!(times(&stage), [0.0, 5.0], "there is a token in b");
+    assert_eq!(sim.zone("a").queue_length, 0);
+    sim.run_until(6.0);
+    assert_eq!(times(&sim), [0.0, 5.0], "there is a token in b");
 }

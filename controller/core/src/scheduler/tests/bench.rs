@@ -8,12 +8,12 @@ use muster_proto::time::Mono;
 use super::super::*;
 use crate::explain::scheduling::Standing;
 use crate::fixtures::{NodeSample, PodSample, at_ms, key};
-use crate::plan::{Action, Answer, Failure, Outcome, Plan, Proposal, Subject};
+use crate::plan::{Action, Answer, Failure, Outcome, Plan, PlannedAction, Subject};
 
 #[derive(Clone)]
 pub(super) struct Bench {
     pub(super) world: World,
-    pub(super) placement: Placement,
+    pub(super) placement: Scheduler,
     version: u64,
     pub(super) millis: u64,
     pub(super) wake_at: Option<Mono>,
@@ -27,7 +27,7 @@ impl Bench {
     }
 
     pub(super) fn with(settings: Settings) -> Bench {
-        let (world, placement) = (World::new(), Placement::new(settings));
+        let (world, placement) = (World::new(), Scheduler::new(settings));
         Bench { world, placement, version: 0, millis: 0, wake_at: None, events: Vec::new() }
     }
 
@@ -89,8 +89,8 @@ impl Bench {
         plan
     }
 
-    pub(super) fn settle(&mut self, proposal: &Proposal, result: Result<Answer, Failure>) {
-        let outcome = Outcome { room: proposal.room, subject: proposal.subject.clone(), result };
+    pub(super) fn settle(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
         self.placement.settle(&outcome, &self.world, self.now());
         if let Ok(Answer::Pod(pod)) = outcome.result {
             let deltas = self.world.apply_pod(*pod);
@@ -99,7 +99,7 @@ impl Bench {
     }
 
     /// What a store would make of the proposal.
-    pub(super) fn outcome(&mut self, proposal: &Proposal) -> Result<Answer, Failure> {
+    pub(super) fn outcome(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
         let (key, uid) = subject(proposal);
         let Some(held) = self.world.pod(&key).filter(|pod| pod.meta.uid == Some(uid)) else {
             return Err(Failure::Gone);
@@ -125,10 +125,10 @@ impl Bench {
         let mut done = Vec::new();
         for _ in 0..1_000 {
             let plan = self.decide();
-            if plan.proposals.is_empty() && plan.wake_at.is_none_or(|at| at > self.now().mono) {
+            if plan.actions.is_empty() && plan.wake_at.is_none_or(|at| at > self.now().mono) {
                 return done;
             }
-            for proposal in plan.proposals {
+            for proposal in plan.actions {
                 done.push(words(&proposal));
                 let outcome = self.outcome(&proposal);
                 self.settle(&proposal, outcome);
@@ -164,7 +164,7 @@ impl Bench {
     }
 }
 
-pub(super) fn subject(proposal: &Proposal) -> (Key, Uid) {
+pub(super) fn subject(proposal: &PlannedAction) -> (Key, Uid) {
     match &proposal.subject {
         Subject::Pod(key, uid) => (key.clone(), *uid),
         other => panic!("placement writes pods only, not {other}"),
@@ -172,7 +172,7 @@ pub(super) fn subject(proposal: &Proposal) -> (Key, Uid) {
 }
 
 /// A proposal in few words: `p -> n`, or `p ? why it waits`.
-pub(super) fn words(proposal: &Proposal) -> String {
+pub(super) fn words(proposal: &PlannedAction) -> String {
     let name = subject(proposal).0.name;
     match &proposal.action {
         Action::BindPod { node } => format!("{name} -> {node}"),

@@ -3,16 +3,16 @@
 use muster_proto::pod::PodPhase;
 
 use super::*;
-use crate::plan::Proposal;
+use crate::plan::PlannedAction;
 
 /// A node with room for one pod, and a pod that was given it.
-fn given() -> (Bench, Proposal) {
+fn given() -> (Bench, PlannedAction) {
     let mut bench = Bench::new();
     bench.node(node("n").allocatable("pods=1"));
     bench.pod(pod("p"));
     let mut plan = bench.decide();
     assert_eq!(said(&plan), ["p -> n"]);
-    (bench, plan.proposals.remove(0))
+    (bench, plan.actions.remove(0))
 }
 
 /// Whether there is room on the node for another.
@@ -81,7 +81,7 @@ fn rests_double_when_the_store_will_not_bind() {
         let again_at = bench.standing("p").again_at().unwrap();
         bench.millis += (again_at - bench.now().mono).as_millis() as u64;
         rests.push(bench.millis - tried);
-        proposal = bench.decide().proposals.remove(0);
+        proposal = bench.decide().actions.remove(0);
     }
     assert_eq!(rests, [1_000, 2_000, 4_000, 8_000, 10_000]);
 }
@@ -114,7 +114,7 @@ fn a_conflict_after_a_doubt_may_be_our_own_doing() {
     let (mut bench, proposal) = given();
     bench.settle(&proposal, unknown());
     bench.millis = 1_000;
-    let again = bench.decide().proposals.remove(0);
+    let again = bench.decide().actions.remove(0);
     bench.settle(&again, Err(Failure::Conflict));
     assert!(!has_room(&mut bench), "it stays taken until the record tells");
     bench.pod(pod("p").on("n"));
@@ -124,7 +124,7 @@ fn a_conflict_after_a_doubt_may_be_our_own_doing() {
     let (mut bench, proposal) = given();
     bench.settle(&proposal, unknown());
     bench.millis = 1_000;
-    let again = bench.decide().proposals.remove(0);
+    let again = bench.decide().actions.remove(0);
     bench.settle(&again, Err(Failure::Conflict));
     assert_eq!(bench.run_until(60), ["31: p -> n"]);
 }
@@ -138,7 +138,7 @@ fn a_doubt_ends_after_half_a_minute() {
         bench.settle(&proposal, unknown());
         let again_at = bench.standing("p").again_at().unwrap();
         bench.millis += (again_at - bench.now().mono).as_millis() as u64;
-        proposal = bench.decide().proposals.remove(0);
+        proposal = bench.decide().actions.remove(0);
         asked.push(format!("{} {}", bench.millis / 1000, words(&proposal)));
     }
     assert_eq!(asked[..4], ["1 p -> n", "3 p -> n", "7 p -> n", "15 p -> n"]);
@@ -200,8 +200,8 @@ fn what_the_store_did_not_write_is_told_again() {
     ] {
         let mut bench = Bench::new();
         bench.pod(pod("p"));
-        let proposal = bench.decide().proposals.remove(0);
-        assert_eq!(bench.decide().proposals, [], "it is under way");
+        let proposal = bench.decide().actions.remove(0);
+        assert_eq!(bench.decide().actions, [], "it is under way");
         bench.settle(&proposal, Err(failure.clone()));
         let told = bench.run_until(100);
         let expected = again_after.map(|at| format!("{at}: p ? 0/0 nodes are available."));
@@ -213,10 +213,10 @@ fn what_the_store_did_not_write_is_told_again() {
 fn who_is_being_told_is_placed_when_that_is_done() {
     let mut bench = Bench::new();
     bench.pod(pod("p"));
-    let telling = bench.decide().proposals.remove(0);
+    let telling = bench.decide().actions.remove(0);
     bench.millis = 2_000;
     bench.node(roomy("n"));
-    assert_eq!(bench.decide().proposals, [], "one thing at a time");
+    assert_eq!(bench.decide().actions, [], "one thing at a time");
     bench.settle(&telling, Err(Failure::Conflict));
     assert_eq!(said(&bench.decide()), ["p -> n"]);
 }
@@ -225,7 +225,7 @@ fn who_is_being_told_is_placed_when_that_is_done() {
 fn who_is_told_why_it_waits_was_not_placed_by_us() {
     let mut bench = Bench::new();
     bench.pod(pod("p"));
-    let telling = bench.decide().proposals.remove(0);
+    let telling = bench.decide().actions.remove(0);
     let mut bound = bench.record("p");
     bound.spec.node_name = Some("elsewhere".parse().unwrap());
     bench.settle(&telling, Ok(crate::plan::Answer::Pod(Box::new(bound))));
@@ -237,8 +237,8 @@ fn who_is_told_why_it_waits_was_not_placed_by_us() {
 fn an_answer_to_an_earlier_leader_changes_nothing() {
     let mut bench = Bench::new();
     bench.pod(pod("p"));
-    let stray = Proposal {
-        room: crate::plan::Room::Placement,
+    let stray = PlannedAction {
+        controller: crate::plan::ControllerName::Scheduler,
         subject: crate::plan::Subject::of_pod(&bench.record("p")),
         action: crate::plan::Action::BindPod { node: "x".parse().unwrap() },
         why: "it was so".into(),

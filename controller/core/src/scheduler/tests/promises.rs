@@ -13,7 +13,7 @@ use super::bench::subject;
 use super::*;
 use crate::explain::scheduling::Standing;
 use crate::fixtures::{PodSample, at_ms};
-use crate::plan::{Action, Answer, Outcome, Proposal};
+use crate::plan::{Action, Answer, Outcome, PlannedAction};
 
 const NODES: [&str; 2] = ["a", "b"];
 /// The stream is never further behind than this, or nobody decides.
@@ -97,8 +97,8 @@ struct Run {
     stream: VecDeque<(u64, u64, Told)>,
     world: World,
     /// Two of the kind, told the same: they must always want the same.
-    rooms: [Placement; 2],
-    under_way: Vec<Proposal>,
+    controllers: [Scheduler; 2],
+    under_way: Vec<PlannedAction>,
 }
 
 impl Run {
@@ -112,7 +112,7 @@ impl Run {
             millis: 0,
             stream: VecDeque::new(),
             world: World::new(),
-            rooms: [(); 2].map(|()| Placement::new(Settings { tries: 3, ..Settings::default() })),
+            controllers: [(); 2].map(|()| Scheduler::new(Settings { tries: 3, ..Settings::default() })),
             under_way: Vec::new(),
         }
     }
@@ -160,7 +160,7 @@ impl Run {
         };
         let now = self.now();
         for delta in &deltas {
-            self.rooms.iter_mut().for_each(|room| room.observe(delta, &self.world, now));
+            self.controllers.iter_mut().for_each(|scheduler| scheduler.observe(delta, &self.world, now));
         }
     }
 
@@ -169,20 +169,20 @@ impl Run {
             self.hear();
         }
         let now = self.now();
-        let [one, other] = self.rooms.each_mut().map(|room| {
+        let [one, other] = self.controllers.each_mut().map(|scheduler| {
             let mut plan = Plan::default();
-            room.decide(&self.world, now, &mut plan);
+            scheduler.decide(&self.world, now, &mut plan);
             plan
         });
         assert_eq!(one, other, "the same was told to both");
-        for proposal in one.proposals {
+        for proposal in one.actions {
             let asked = self.under_way.iter().find(|held| held.subject == proposal.subject);
             assert!(asked.is_none(), "{asked:?} is under way, and there is {proposal:?}");
             self.under_way.push(proposal);
         }
     }
 
-    fn answer(&mut self, proposal: Proposal, fate: Fate) {
+    fn answer(&mut self, proposal: PlannedAction, fate: Fate) {
         let result = match fate {
             Fate::Done => self.perform(&proposal),
             Fate::DoneUnheard => {
@@ -193,21 +193,21 @@ impl Run {
             Fate::Later => Err(Failure::Later("busy".to_owned())),
             Fate::Conflict => Err(Failure::Conflict),
         };
-        let (room, subject, now) = (proposal.room, proposal.subject, self.now());
-        let outcome = Outcome { room, subject, result };
-        self.rooms.iter_mut().for_each(|room| room.settle(&outcome, &self.world, now));
+        let (controller, subject, now) = (proposal.controller, proposal.subject, self.now());
+        let outcome = Outcome { controller, subject, result };
+        self.controllers.iter_mut().for_each(|scheduler| scheduler.settle(&outcome, &self.world, now));
         // What a write returned is news, unless it has been overtaken: then the stream will tell.
         if let Ok(Answer::Pod(pod)) = outcome.result
             && self.world.pod(&Key::of(&*pod)).is_some()
         {
             let deltas = self.world.apply_pod(*pod);
             for delta in &deltas {
-                self.rooms.iter_mut().for_each(|room| room.observe(delta, &self.world, now));
+                self.controllers.iter_mut().for_each(|scheduler| scheduler.observe(delta, &self.world, now));
             }
         }
     }
 
-    fn perform(&mut self, proposal: &Proposal) -> Result<Answer, Failure> {
+    fn perform(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
         let (key, uid) = subject(proposal);
         let held = self.pods.get(&key).filter(|pod| pod.meta.uid == Some(uid)).ok_or(Failure::Gone)?;
         let mut pod = held.clone();
@@ -312,13 +312,13 @@ impl Run {
 
     /// Whoever is not to be tried for minutes fits nowhere, as far as is known.
     fn check_sleepers(&self) {
-        let room = &self.rooms[0];
+        let controller = &self.controllers[0];
         for pod in self.world.pods().filter(|pod| seeks_node(pod)) {
-            if let Standing::Unschedulable { tried_at, again_at, .. } = room.explain_pod(pod)
+            if let Standing::Unschedulable { tried_at, again_at, .. } = controller.explain_pod(pod)
                 && again_at - tried_at > Duration::from_secs(10)
             {
                 let demand = Demand::of(&pod.spec);
-                let fitting = self.world.nodes().find(|node| room.fleet.fits(&demand, &node.meta.name));
+                let fitting = self.world.nodes().find(|node| controller.fleet.fits(&demand, &node.meta.name));
                 assert_eq!(fitting, None, "{} sleeps", pod.meta.name);
             }
         }
@@ -326,7 +326,7 @@ impl Run {
 
     /// What is taken is what is bound, and whoever has no node fits nowhere.
     fn check_rest(&self) {
-        let room = &self.rooms[0];
+        let controller = &self.controllers[0];
         let mut names: BTreeSet<&str> = NODES.into();
         names.extend(self.pods.values().filter_map(|pod| pod.spec.node_name.as_ref()).map(Name::as_str));
         for name in names {
@@ -334,16 +334,16 @@ impl Run {
             self.pods.values().filter(|pod| pod.is_on(name) && !pod.is_finished()).for_each(|pod| {
                 expected.add(&Claim::of(&pod.spec));
             });
-            assert_eq!(room.fleet.taken(name), expected, "on {name}");
+            assert_eq!(controller.fleet.taken(name), expected, "on {name}");
         }
         let seeking: Vec<&Pod> = self.pods.values().filter(|pod| seeks_node(pod)).collect();
-        assert_eq!(room.pending(), seeking.len());
+        assert_eq!(controller.pending(), seeking.len());
         for pod in seeking {
             let demand = Demand::of(&pod.spec);
             for name in self.nodes.keys() {
-                assert!(!room.fleet.fits(&demand, name), "{} waits for {name}", pod.meta.name);
+                assert!(!controller.fleet.fits(&demand, name), "{} waits for {name}", pod.meta.name);
             }
-            let why = room.explain_pod(pod).to_string();
+            let why = controller.explain_pod(pod).to_string();
             let told = pod.condition("PodScheduled").map(|held| held.message.clone());
             assert_eq!(told, Some(why), "{}", pod.meta.name);
         }

@@ -1,0 +1,119 @@
+//! What a node's fall leaves in the plans, and how it reads as a trace.
+
+use muster_proto::condition::ConditionStatus::{False, True};
+use muster_proto::taint::TaintEffect::NoExecute;
+use muster_proto::taint::Toleration;
+
+use crate::fixtures::simulator::Simulator;
+use crate::fixtures::{PodSample, at_ms, key, pod};
+use crate::node_lifecycle::liveness::Sign;
+use crate::node_lifecycle::zone_state::ZoneKey;
+use crate::trace_event::TraceEvent;
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+fn tolerating(name: &str, node: &str, seconds: i64) -> PodSample {
+    let toleration = Toleration::exists(UNREACHABLE, NoExecute).for_seconds(seconds);
+    pod(name).on(node).running(True).tolerates(toleration)
+}
+
+/// Two nodes that live.
+fn two(name: &str) -> Simulator {
+    let mut sim = Simulator::new();
+    sim.start().living(name, "z");
+    sim.living("other", "z");
+    sim
+}
+
+/// The notes about a node, with the seconds at which they were written.
+fn trace_events(sim: &Simulator, name: &str) -> Vec<(f64, TraceEvent)> {
+    let about = |note: &TraceEvent| match note {
+        TraceEvent::DeadlinePassed { node, .. }
+        | TraceEvent::TaintQueued { node, .. }
+        | TraceEvent::TokenTaken { node, .. }
+        | TraceEvent::GivenUp { node, .. }
+        | TraceEvent::TolerationOver { node, .. }
+        | TraceEvent::Recovered { node }
+        | TraceEvent::Gone { node } => node.as_str() == name,
+    };
+    let found = sim.trace_events.iter().filter(|(_, note)| about(note));
+    found.map(|(at, note)| (*at as f64 / 1000.0, note.clone())).collect()
+}
+
+#[test]
+fn a_fall_is_noted_step_by_step() {
+    let mut sim = two("a");
+    sim.put_pod(tolerating("p", "a", 7));
+    sim.run_until(20.0).kill("a");
+    sim.run_until(100.0).trace_events.retain(|(at, _)| *at > 0);
+    let node: muster_proto::name::Name = "a".parse().unwrap();
+    let zone = ZoneKey { zone: "z".to_owned(), ..ZoneKey::default() };
+    let taint = format!("{UNREACHABLE}:NoExecute");
+    let (heard_at, silent_at) = (at_ms(20_000).mono, 70.001);
+    let tainted_at = sim.given_up()[0].0;
+    let since = at_ms((tainted_at * 1000.0) as u64).mono;
+    assert_eq!(
+        trace_events(&sim, "a"),
+        [
+            (
+                silent_at,
+                TraceEvent::DeadlinePassed { node: node.clone(), heard_at, heard_by: Some(Sign::Lease) }
+            ),
+            (tainted_at, TraceEvent::TaintQueued { node: node.clone(), zone: zone.clone() }),
+            (tainted_at, TraceEvent::TokenTaken { node: node.clone(), zone }),
+            (tainted_at, TraceEvent::GivenUp { node: node.clone(), taint: taint.clone() }),
+            (
+                tainted_at + 7.0,
+                TraceEvent::TolerationOver {
+                    pod: key("p"),
+                    node: node.clone(),
+                    taint,
+                    since,
+                    over: since + std::time::Duration::from_secs(7)
+                }
+            ),
+        ]
+    );
+
+    sim.trace_events.clear();
+    sim.revive("a");
+    assert_eq!(trace_events(&sim, "a"), [(100.0, TraceEvent::Recovered { node: node.clone() })]);
+    sim.trace_events.clear();
+    sim.delete_node("a");
+    assert_eq!(trace_events(&sim, "a"), [(100.0, TraceEvent::Gone { node })]);
+}
+
+#[test]
+fn a_node_that_is_heard_before_its_record_was_written_has_recovered_too() {
+    let mut sim = two("a");
+    sim.fail("its grace has passed", 1000);
+    sim.run_until(20.0).kill("a");
+    sim.run_until(75.0).trace_events.clear();
+    assert_eq!(sim.ready("a"), True);
+    sim.revive("a");
+    assert_eq!(trace_events(&sim, "a"), [(75.0, TraceEvent::Recovered { node: "a".parse().unwrap() })]);
+}
+
+#[test]
+fn an_eviction_that_failed_is_not_noted_again() {
+    let mut sim = two("a");
+    sim.put_pod(tolerating("p", "a", 1));
+    sim.fail("a NoExecute taint", 2);
+    sim.run_until(20.0).kill("a");
+    sim.run_until(100.0);
+    assert!(sim.is_leaving("p"));
+    let over = trace_events(&sim, "a")
+        .into_iter()
+        .filter(|(_, note)| matches!(note, TraceEvent::TolerationOver { .. }));
+    assert_eq!(over.count(), 1);
+}
+
+#[test]
+fn a_node_that_says_itself_that_it_is_ill_has_no_story_of_silence() {
+    let mut sim = two("ill");
+    sim.agent("ill", |agent| agent.ready = False);
+    sim.run_until(100.0);
+    assert!(
+        trace_events(&sim, "ill").iter().all(|(_, note)| !matches!(note, TraceEvent::DeadlinePassed { .. }))
+    );
+}
