@@ -166,7 +166,7 @@ impl NodeTraces {
             if let Subject::Pod(key, _) = subject {
                 span.set("muster.pod", key.to_string());
             }
-            span.set("muster.room", format!("{controller:?}").to_lowercase());
+            span.set("muster.controller", controller.as_str());
             span.set("muster.why", why.clone());
         }
         span

@@ -42,6 +42,21 @@ pub enum ControllerName {
     CloudNodes,
 }
 
+impl ControllerName {
+    /// The name as logs, traces and documents write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ControllerName::NodeLifecycle => "node-lifecycle",
+            ControllerName::NodeRecords => "node-records",
+            ControllerName::TaintEviction => "taint-eviction",
+            ControllerName::PodGc => "pod-gc",
+            ControllerName::Scheduler => "scheduler",
+            ControllerName::Drain => "drain",
+            ControllerName::CloudNodes => "cloud-nodes",
+        }
+    }
+}
+
 /// Which record an action is about: this bearer of the name and no other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {

@@ -116,7 +116,7 @@ fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
     for (key, expected) in [
         ("muster.node", "linking"),
         ("muster.pod", "default/linked"),
-        ("muster.room", "eviction"),
+        ("muster.controller", "taint-eviction"),
         ("muster.why", "a NoExecute taint"),
     ] {
         assert_eq!(attribute(deed, key).as_deref(), Some(expected), "{key}");
