@@ -21,8 +21,9 @@ use self::file::{Backup, Entry};
 use crate::config::Flags;
 use crate::engine::sled::{self, OpenError, SledEngine};
 use crate::engine::{Engine, EngineError};
-use crate::ledger::{Ledger, StoredChange};
-use crate::peek;
+use crate::ledger::Ledger;
+use muster_store_core::history::StoredChange;
+use muster_store_core::partial_decode;
 
 /// A restored store goes on this far above its backup. Whoever followed the store
 /// beyond the backup's moment then asks for a version that history does not hold
@@ -179,7 +180,7 @@ fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {
 
 /// A record of a backup as the newest change of its own history.
 fn stored(entry: &Entry, lease_id: u32) -> (u64, StoredChange) {
-    let metadata = peek::metadata(&entry.record);
+    let metadata = partial_decode::metadata(&entry.record);
     let change = StoredChange {
         kind: entry.kind,
         namespace: metadata.namespace,

@@ -6,9 +6,9 @@
 use jiff::Timestamp;
 use muster_rpc::trace::{self, Span, Traceparent};
 
-use crate::change::SharedChange;
-use crate::draft::Batch;
 use crate::engine::EngineError;
+use muster_store_core::change::SharedChange;
+use muster_store_core::draft::Batch;
 
 /// More links than this nobody follows.
 const LINKS: usize = 32;
@@ -63,9 +63,9 @@ mod tests {
     use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
 
     use super::*;
-    use crate::change::Change;
-    use crate::key::Key;
-    use crate::ledger::Commit;
+    use muster_store_core::change::Change;
+    use muster_store_core::history::Commit;
+    use muster_store_core::namespaced_name::NamespacedName;
 
     fn write(number: u64, sampled: bool) -> String {
         format!("00-{:032x}-{number:016x}-{:02x}", 0xabc, u8::from(sampled))
@@ -73,7 +73,7 @@ mod tests {
 
     fn batch(traceparents: impl IntoIterator<Item = String>) -> Batch {
         let change = |(revision, traceparent)| {
-            let key = Key::new("", &format!("n{revision}"));
+            let key = NamespacedName::new("", &format!("n{revision}"));
             Arc::new(Change::new(Kind::Node, revision, key, false, Bytes::new(), None, traceparent))
         };
         let changes = (1..).zip(traceparents).map(change).collect();

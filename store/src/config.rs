@@ -10,9 +10,9 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
 
-use crate::draft::Policy;
-use crate::memory::Retention;
-use crate::rules::Defaults;
+use muster_store_core::draft::Policy;
+use muster_store_core::memory::Retention;
+use muster_store_core::rules::Defaults;
 
 /// Keeps Muster's records and tells of their changes.
 #[derive(Debug, Clone, Parser)]

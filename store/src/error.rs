@@ -7,18 +7,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::invalid::{Invalid, Violation};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
+use muster_store_core::error::{DraftError, Expired};
+
 use crate::engine::EngineError;
-use crate::rules::{Key, Refusal};
+use muster_store_core::rules::{RecordId, Refusal};
 
 #[cfg(test)]
 mod tests;
-
-/// Whose reasons these are.
-pub const DOMAIN: &str = "muster.dev";
 
 /// The longest message, in bytes. It travels twice, and once with three bytes for some of one.
 const MAX_MESSAGE: usize = 512;
@@ -45,7 +45,7 @@ pub enum StoreError {
     #[error("{0}")]
     DeniedBy(String),
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
-    TooLarge { key: Key, bytes: usize, limit: usize },
+    TooLarge { key: RecordId, bytes: usize, limit: usize },
     #[error(
         "Expired: changes are kept from resource version {oldest} on, and {requested} was asked for; \
          list again and watch from there"
@@ -65,6 +65,23 @@ pub enum StoreError {
     Overloaded { limit: usize },
 }
 
+impl From<DraftError> for StoreError {
+    fn from(error: DraftError) -> Self {
+        match error {
+            DraftError::Refused(refusal) => StoreError::Refused(refusal),
+            DraftError::TooLarge { key, bytes, limit } => StoreError::TooLarge { key, bytes, limit },
+            DraftError::ClaimLost => StoreError::ClaimLost,
+            DraftError::Unreadable(reason) => StoreError::Storage(reason),
+        }
+    }
+}
+
+impl From<Expired> for StoreError {
+    fn from(Expired { requested, oldest }: Expired) -> Self {
+        StoreError::Expired { requested, oldest }
+    }
+}
+
 impl From<EngineError> for StoreError {
     fn from(error: EngineError) -> Self {
         StoreError::Storage(error.to_string())
@@ -75,7 +92,7 @@ impl From<StoreError> for Status {
     fn from(error: StoreError) -> Status {
         let message = error.to_string();
         match error {
-            StoreError::Refused(refusal) => refusal.into(),
+            StoreError::Refused(refusal) => refusal_status(refusal),
             StoreError::Malformed(invalid) => invalid_argument(message, &invalid, Answer::new("INVALID")),
             StoreError::DeniedBy(_) => {
                 Answer::new("PERMISSION_DENIED").status(Code::PermissionDenied, message)
@@ -108,52 +125,46 @@ impl From<StoreError> for Status {
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Status {
-        let message = refusal.to_string();
-        match refusal {
-            Refusal::Invalid { key, invalid } => {
-                invalid_argument(message, &invalid, Answer::new("INVALID").about(&key))
-            }
-            Refusal::NotFound { key } => Answer::new("NOT_FOUND").about(&key).status(Code::NotFound, message),
-            Refusal::AlreadyExists { key } => {
-                Answer::new("ALREADY_EXISTS").about(&key).status(Code::AlreadyExists, message)
-            }
-            Refusal::Stale { key, expected, found } => Answer::new("CONFLICT")
+fn refusal_status(refusal: Refusal) -> Status {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::Invalid { key, invalid } => {
+            invalid_argument(message, &invalid, Answer::new("INVALID").about(&key))
+        }
+        Refusal::NotFound { key } => Answer::new("NOT_FOUND").about(&key).status(Code::NotFound, message),
+        Refusal::AlreadyExists { key } => {
+            Answer::new("ALREADY_EXISTS").about(&key).status(Code::AlreadyExists, message)
+        }
+        Refusal::Stale { key, expected, found } => Answer::new("CONFLICT")
+            .about(&key)
+            .fact("expected", &expected)
+            .fact("found", &found)
+            .unmet("RESOURCE_VERSION", &key, &message)
+            .status(Code::Aborted, message),
+        Refusal::UidMismatch { key, .. } => Answer::new("UID_MISMATCH")
+            .about(&key)
+            .unmet("UID", &key, &message)
+            .status(Code::Aborted, message),
+        Refusal::Conflict { key, .. } => Answer::new("CONFLICT").about(&key).status(Code::Aborted, message),
+        Refusal::BudgetExhausted { key, budget, retry_after_seconds, .. } => Answer::new("BUDGET_EXHAUSTED")
+            .about(&key)
+            .fact("budget", &budget.path())
+            .retry_after(Duration::from_secs(retry_after_seconds))
+            .status(Code::ResourceExhausted, message),
+        Refusal::SeveralBudgets { key, .. } => {
+            Answer::new("SEVERAL_BUDGETS").about(&key).status(Code::Internal, message)
+        }
+        Refusal::Denied { key, .. } => {
+            Answer::new("PERMISSION_DENIED").about(&key).status(Code::PermissionDenied, message)
+        }
+        Refusal::Fenced { key, found, .. } => {
+            let (holder, transitions) = found.unwrap_or_default();
+            Answer::new("FENCED")
                 .about(&key)
-                .fact("expected", &expected)
-                .fact("found", &found)
-                .unmet("RESOURCE_VERSION", &key, &message)
-                .status(Code::Aborted, message),
-            Refusal::UidMismatch { key, .. } => Answer::new("UID_MISMATCH")
-                .about(&key)
-                .unmet("UID", &key, &message)
-                .status(Code::Aborted, message),
-            Refusal::Conflict { key, .. } => {
-                Answer::new("CONFLICT").about(&key).status(Code::Aborted, message)
-            }
-            Refusal::BudgetExhausted { key, budget, retry_after_seconds, .. } => {
-                Answer::new("BUDGET_EXHAUSTED")
-                    .about(&key)
-                    .fact("budget", &budget.path())
-                    .retry_after(Duration::from_secs(retry_after_seconds))
-                    .status(Code::ResourceExhausted, message)
-            }
-            Refusal::SeveralBudgets { key, .. } => {
-                Answer::new("SEVERAL_BUDGETS").about(&key).status(Code::Internal, message)
-            }
-            Refusal::Denied { key, .. } => {
-                Answer::new("PERMISSION_DENIED").about(&key).status(Code::PermissionDenied, message)
-            }
-            Refusal::Fenced { key, found, .. } => {
-                let (holder, transitions) = found.unwrap_or_default();
-                Answer::new("FENCED")
-                    .about(&key)
-                    .fact("holder", &holder)
-                    .fact("transitions", &transitions)
-                    .unmet("FENCE", &key, &message)
-                    .status(Code::Aborted, message)
-            }
+                .fact("holder", &holder)
+                .fact("transitions", &transitions)
+                .unmet("FENCE", &key, &message)
+                .status(Code::Aborted, message)
         }
     }
 }
@@ -171,7 +182,7 @@ impl Answer {
     }
 
     /// Names the record.
-    fn about(mut self, key: &Key) -> Self {
+    fn about(mut self, key: &RecordId) -> Self {
         self.details.set_resource_info(key.kind.to_string(), key.path().to_string(), "", "");
         self
     }
@@ -183,7 +194,7 @@ impl Answer {
     }
 
     /// Names a precondition that does not hold.
-    fn unmet(mut self, what: &str, key: &Key, message: &str) -> Self {
+    fn unmet(mut self, what: &str, key: &RecordId, message: &str) -> Self {
         self.details.add_precondition_failure_violation(what, key.to_string(), message);
         self
     }
@@ -195,7 +206,7 @@ impl Answer {
 
     fn status(mut self, code: Code, message: String) -> Status {
         let facts: HashMap<String, String> = self.facts.into_iter().collect();
-        self.details.set_error_info(self.reason, DOMAIN, facts);
+        self.details.set_error_info(self.reason, ERROR_DOMAIN, facts);
         Status::with_error_details(code, cut(message, MAX_MESSAGE), self.details)
     }
 }

@@ -5,20 +5,16 @@
 //! Renewals of leases are packed, one value for those that come in a row, and
 //! folded into the leases' own values later. Keys sort by revision.
 
-mod stored;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
 
-pub use self::stored::{StoredChange, StoredRenewal};
-use crate::engine::{Compare, Engine, EngineError, Transaction};
-use crate::key::Key;
+use muster_store_core::change::Change;
+use muster_store_core::history::{Commit, Revision, StoredChange, StoredRenewal};
+use muster_store_core::memory::Memory;
 
-/// A place in the store's history; a record's version is the revision that
-/// wrote it.
-pub type Revision = u64;
+use crate::engine::{Compare, Engine, EngineError, Transaction};
 
 const HEAD: &[u8] = b"m/head";
 const COMPACTED: &[u8] = b"m/compacted";
@@ -28,37 +24,6 @@ const RENEWALS: u8 = b'w';
 /// How much is read from the engine at once while loading or replaying, and written while importing.
 const CHUNK: usize = 1024;
 const CHUNK_BYTES: usize = 4 << 20;
-
-/// What one commit adds to history.
-#[derive(Debug, Default)]
-pub struct Commit {
-    /// The revision the commit starts from.
-    pub base: Revision,
-    /// The last revision it takes.
-    pub head: Revision,
-    /// Changes by revision.
-    pub changes: Vec<(Revision, StoredChange)>,
-    /// Renewals, by the revision of the first of each pack.
-    pub renewals: Vec<(Revision, Vec<StoredRenewal>)>,
-    /// Leases' values with their newest renewal written into them, in place.
-    pub folds: Vec<(Revision, StoredChange)>,
-    /// Packs whose renewals are folded or superseded.
-    pub retired: Vec<Revision>,
-    /// History that goes.
-    pub compaction: Option<Compaction>,
-}
-
-/// History that can go.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub struct Compaction {
-    pub up_to: Revision,
-    pub steps: usize,
-    /// Changes that nothing refers to any more.
-    pub forget: Vec<Revision>,
-}
-
-/// The most renewals in a pack: less than 2 KiB, which no engine has to split.
-pub const PACK: usize = 80;
 
 /// History in an engine.
 #[derive(Clone)]
@@ -79,6 +44,21 @@ impl Ledger {
     /// The revision up to which history is gone.
     pub fn compacted(&self) -> Result<Revision, EngineError> {
         self.number(COMPACTED)
+    }
+
+    /// Reads every record back. `recall` gets each change that history still holds.
+    pub fn load(&self, mut recall: impl FnMut(Change)) -> Result<Memory, EngineError> {
+        let mut memory = Memory::beginning_after(self.compacted()?);
+        self.each_change(0, |revision, change| {
+            memory.load_change(revision, &change).map(&mut recall);
+            Ok(())
+        })?;
+        self.each_pack(|first, pack| {
+            memory.load_pack(first, &pack);
+            Ok(())
+        })?;
+        memory.finish_loading(self.head()?).map_err(EngineError::Damaged)?;
+        Ok(memory)
     }
 
     fn number(&self, key: &[u8]) -> Result<u64, EngineError> {
@@ -216,7 +196,9 @@ impl Ledger {
         &self,
         mut each: impl FnMut(Revision, Vec<StoredRenewal>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        self.each_pair(RENEWALS, 0, |first, value| each(first, StoredRenewal::decode_pack(first, &value)?))
+        self.each_pair(RENEWALS, 0, |first, value| {
+            each(first, StoredRenewal::decode_pack(first, &value).map_err(EngineError::Damaged)?)
+        })
     }
 
     fn each_pair(
@@ -263,9 +245,33 @@ fn revision_of(key: &[u8]) -> Result<Revision, EngineError> {
     }
 }
 
-impl StoredChange {
-    /// Whose change it is.
-    pub fn key(&self) -> Key {
-        Key::new(&self.namespace, &self.name)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sled::SledEngine;
+
+    #[test]
+    fn history_beyond_the_head_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Arc::new(SledEngine::open(directory.path(), 1 << 20).unwrap());
+        let ledger = Ledger::new(engine.clone());
+        let change = |revision: Revision| StoredChange {
+            kind: Kind::Node,
+            namespace: String::new(),
+            name: "a".to_owned(),
+            record: Bytes::new(),
+            deleted: false,
+            previous: revision - 1,
+            at_millis: 0,
+            traceparent: String::new(),
+            lease_id: 0,
+        };
+        let changes = (1..=3).map(|revision| (revision, change(revision))).collect();
+        ledger.commit(&Commit { head: 3, changes, ..Default::default() }).unwrap();
+        assert_eq!(ledger.load(|_| ()).unwrap().head(), 3);
+        let deletes = vec![HEAD.to_vec()];
+        engine.transact(&Transaction { deletes, ..Default::default() }).unwrap();
+        let refused = ledger.load(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("end at revision 0, and hold changes up to 3"), "{refused}");
     }
 }

@@ -1,35 +1,23 @@
-//! MEMORY: remembers records and the order they changed in, and tells.
+//! The store: keeps records, the order they changed in, and serves streams of the changes.
 //!
-//! Pure: [`authz`], [`rules`], [`heartbeat`] decide; [`memory`], [`leases`] and
-//! [`indexes`] are folds. Shells: [`engine`] is the disk, [`writer`] the one
-//! thread that writes, [`feed`] a watcher, [`service`] the calls. A write goes
-//! service → queue → writer → draft (rules) → ledger (engine) → memory → log.
+//! [`muster_store_core`] decides; here are I/O and waiting. [`engine`] is the disk, [`writer`] the one thread that
+//! writes, [`watch_feed`] one watcher, [`service`] the calls. A write goes service -> [`queue`] -> [`writer`] -> draft
+//! (rules) -> [`ledger`] (engine) -> memory -> [`change_log`].
 
-pub mod authz;
 pub mod backup;
-pub mod change;
+pub mod change_log;
 mod commit_span;
 pub mod config;
-pub mod draft;
 pub mod engine;
 pub mod error;
-pub mod feed;
-pub mod heartbeat;
-pub mod indexes;
-pub mod key;
-pub mod leases;
 pub mod ledger;
-pub mod log;
-pub mod memory;
 pub mod metrics;
-pub mod page;
-mod peek;
 pub mod queue;
-pub mod renewals;
-pub mod rules;
+pub mod renewal_log;
 pub mod run;
 pub mod service;
 pub mod store;
+pub mod watch_feed;
 pub mod writer;
 
 pub use config::Config;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::oneshot;
 
-use crate::draft::Draft;
 use crate::error::StoreError;
-use crate::leases::{Claim, Renewal};
+use muster_store_core::draft::Draft;
+use muster_store_core::lease_table::{Claim, Renewal};
 
 /// The most requests one commit takes; fewer, if they make it large before.
 pub const BATCH: usize = 4096;

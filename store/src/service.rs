@@ -34,14 +34,14 @@ use tonic::{Request, Status};
 use self::asked::{asked, present};
 use self::author::{Author, author};
 use self::query::{ListQuery, WatchQuery};
-use crate::authz::{Call, Content, Verb, authorize};
-use crate::draft::Draft;
 use crate::error::StoreError;
-use crate::feed::Feed;
-use crate::key::Key;
-use crate::page::Page;
-use crate::rules::{self, Key as RecordKey, Preconditions, Refusal, RemovedAtOnce, Rules};
 use crate::store::Store;
+use crate::watch_feed::WatchFeed;
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::draft::Draft;
+use muster_store_core::list_page::Page;
+use muster_store_core::namespaced_name::NamespacedName;
+use muster_store_core::rules::{self, Preconditions, RecordId, Refusal, RemovedAtOnce, Rules};
 
 /// Above the largest record, with room for what surrounds it: larger messages
 /// are refused before they are read.
@@ -144,7 +144,7 @@ impl Services {
             let current: Option<R> = current(draft, &wanted)?;
             permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
-            draft.settle(outcome)
+            Ok(draft.settle(outcome)?)
         });
         Ok(updated.await?.into())
     }
@@ -152,7 +152,7 @@ impl Services {
     async fn delete<R: Kept + RemovedAtOnce>(
         &self,
         author: Author,
-        key: RecordKey,
+        key: RecordId,
         preconditions: Preconditions,
     ) -> Result<R::Pb, Status> {
         let Author { caller, fence } = author;
@@ -160,14 +160,14 @@ impl Services {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
-            draft.settle(outcome)
+            Ok(draft.settle(outcome)?)
         });
         Ok(deleted.await?.into())
     }
 
-    fn get<R: Kept>(&self, caller: &Caller, key: &RecordKey) -> Result<R::Pb, Status> {
+    fn get<R: Kept>(&self, caller: &Caller, key: &RecordId) -> Result<R::Pb, Status> {
         let namespace = namespace_of(key);
-        let found = self.store.get(R::KIND, &Key::new(namespace, key.name.as_str()));
+        let found = self.store.get(R::KIND, &NamespacedName::new(namespace, key.name.as_str()));
         let record = found.as_deref().map(R::Pb::decode).transpose();
         let record = record.map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?;
         let call = Call {
@@ -187,7 +187,7 @@ impl Services {
             _ => None,
         };
         allow(authorize(caller, &call, &R::content(known.as_ref(), None, None)))?;
-        Ok(record.ok_or_else(|| Refusal::NotFound { key: key.clone() })?)
+        Ok(record.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?)
     }
 
     async fn list(&self, kind: Kind, caller: &Caller, query: ListQuery) -> Result<Page, Status> {
@@ -205,7 +205,7 @@ impl Services {
         let (request, at_least) = query.check(kind)?;
         self.permit_many(caller, Verb::Watch, kind, &request.selection)?;
         self.store.reach(at_least).await?;
-        let feed = Feed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;
+        let feed = WatchFeed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;
         let frames = stream::unfold(feed, async |mut feed| {
             let frame = feed.next().await?;
             Some((frame.map(WatchFrame::joined).map_err(Status::from), feed))
@@ -218,7 +218,7 @@ impl Services {
         caller: &Caller,
         verb: Verb,
         kind: Kind,
-        selection: &crate::change::Selection,
+        selection: &muster_store_core::change::Selection,
     ) -> Result<(), StoreError> {
         let namespace = (!selection.namespace.is_empty()).then_some(selection.namespace.as_str());
         let field_selector = Some(&selection.fields);
@@ -235,7 +235,7 @@ trait Kept: Record {
 /// The record a request speaks of, as the batch has left it.
 fn current<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>, StoreError> {
     let meta = wanted.meta();
-    draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())
+    Ok(draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())?)
 }
 
 /// A budget's status follows from its pods; the answer shows it.
@@ -254,7 +254,7 @@ fn permit<R: Kept>(
     new: Option<&R>,
 ) -> Result<(), StoreError> {
     match new.or(old) {
-        Some(record) => permit_named(draft, caller, verb, &RecordKey::of(record), old, new),
+        Some(record) => permit_named(draft, caller, verb, &RecordId::of(record), old, new),
         None => Ok(()),
     }
 }
@@ -263,7 +263,7 @@ fn permit_named<R: Kept>(
     draft: &Draft<'_>,
     caller: &Caller,
     verb: Verb,
-    key: &RecordKey,
+    key: &RecordId,
     old: Option<&R>,
     new: Option<&R>,
 ) -> Result<(), StoreError> {
@@ -282,12 +282,12 @@ fn permit_named<R: Kept>(
     allow(authorize(caller, &call, &R::content(old, new, node_uid.as_ref())))
 }
 
-fn namespace_of(key: &RecordKey) -> &str {
+fn namespace_of(key: &RecordId) -> &str {
     key.namespace.as_ref().map_or("", Namespace::as_str)
 }
 
 /// The record a request names, checked.
-fn named(kind: Kind, namespace: &str, name: &str) -> Result<RecordKey, StoreError> {
+fn named(kind: Kind, namespace: &str, name: &str) -> Result<RecordId, StoreError> {
     let mut check = muster_proto::invalid::Check::new();
     let root = muster_proto::invalid::Path::ROOT;
     let name = check.field(&root.key("name"), name.parse::<Name>());
@@ -296,7 +296,7 @@ fn named(kind: Kind, namespace: &str, name: &str) -> Result<RecordKey, StoreErro
     } else {
         Some(None)
     };
-    let key = || Some(RecordKey { kind, namespace: namespace?, name: name? });
+    let key = || Some(RecordId { kind, namespace: namespace?, name: name? });
     Ok(check.finish_some(key())?)
 }
 
@@ -313,10 +313,10 @@ fn caller<T>(request: &Request<T>) -> Caller {
     muster_rpc::identity::caller(request.extensions())
 }
 
-fn allow(verdict: Result<(), crate::authz::Refused>) -> Result<(), StoreError> {
+fn allow(verdict: Result<(), muster_store_core::authz::Refused>) -> Result<(), StoreError> {
     verdict.map_err(|refused| match refused {
-        crate::authz::Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
-        crate::authz::Refused::MissingNode(name) => named(Kind::Node, "", &name)
+        muster_store_core::authz::Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
+        muster_store_core::authz::Refused::MissingNode(name) => named(Kind::Node, "", &name)
             .map_or_else(|invalid| invalid, |key| Refusal::NotFound { key }.into()),
     })
 }

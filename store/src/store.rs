@@ -10,19 +10,20 @@ use muster_rpc::clock::SharedClock;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::draft::{Draft, Policy};
+use crate::change_log::ChangeLog;
 use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::key::Key;
-use crate::leases::{Claim, Renewal};
-use crate::ledger::{Ledger, Revision};
-use crate::log::Log;
-use crate::memory::Memory;
+use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::page::{At, List, Page};
 use crate::queue::{Ack, AckSlot, Job, Queue, Write};
-use crate::renewals::RenewalLog;
+use crate::renewal_log::RenewalLog;
 use crate::writer::Writer;
+use muster_store_core::draft::{Draft, Policy};
+use muster_store_core::history::Revision;
+use muster_store_core::lease_table::{Claim, Renewal};
+use muster_store_core::list_page::{At, List, Page};
+use muster_store_core::memory::Memory;
+use muster_store_core::namespaced_name::NamespacedName;
 
 /// How long a read of a version that is not there yet may wait for it.
 const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
@@ -31,7 +32,7 @@ const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
 pub struct Store {
     memory: RwLock<Memory>,
     ledger: Ledger,
-    log: Arc<Log>,
+    log: Arc<ChangeLog>,
     renewals: RenewalLog,
     queue: Queue,
     metrics: Metrics,
@@ -50,8 +51,8 @@ impl Store {
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
         let ledger = Ledger::new(engine);
-        let log = Log::new(ledger.compacted()?);
-        let memory = Memory::load(&ledger, |change| log.recall(change))?;
+        let log = ChangeLog::new(ledger.compacted()?);
+        let memory = ledger.load(|change| log.recall(change))?;
         let head = memory.head();
         log.recalled(head);
         let store = Arc::new(Self {
@@ -86,7 +87,7 @@ impl Store {
         &self.ledger
     }
 
-    pub fn log(&self) -> &Arc<Log> {
+    pub fn log(&self) -> &Arc<ChangeLog> {
         &self.log
     }
 
@@ -111,7 +112,7 @@ impl Store {
     }
 
     /// The present, to read from.
-    pub fn remember(&self) -> RwLockReadGuard<'_, Memory> {
+    pub fn read(&self) -> RwLockReadGuard<'_, Memory> {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,14 +142,14 @@ impl Store {
     }
 
     /// One record's bytes, as a reader is to see them.
-    pub fn get(&self, kind: Kind, key: &Key) -> Option<Bytes> {
-        let memory = self.remember();
+    pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<Bytes> {
+        let memory = self.read();
         memory.get(kind, key).map(|current| memory.seen(kind, current))
     }
 
     /// Whether history after a revision is all there.
     pub fn check_kept(&self, revision: Revision) -> Result<(), StoreError> {
-        let oldest = self.remember().compacted();
+        let oldest = self.read().compacted();
         if revision < oldest {
             return Err(StoreError::Expired { requested: revision, oldest });
         }
@@ -170,8 +171,8 @@ impl Store {
         if let At::NotOlderThan(revision) | At::Exactly(revision) = list.at {
             self.reach(revision).await?;
         }
-        let mut reading = list.begin(&self.remember());
-        while !reading.read_on(&self.remember())? {
+        let mut reading = list.begin(&self.read());
+        while !reading.read_on(&self.read())? {
             tokio::task::yield_now().await;
         }
         let (mut page, past) = reading.finish();
@@ -193,7 +194,7 @@ impl Store {
     }
 
     fn expired(&self, requested: Revision) -> StoreError {
-        StoreError::Expired { requested, oldest: self.remember().compacted() }
+        StoreError::Expired { requested, oldest: self.read().compacted() }
     }
 }
 

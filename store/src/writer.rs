@@ -11,14 +11,14 @@ use muster_proto::record::Kind;
 use muster_rpc::exemplar::trace_of;
 
 use crate::commit_span;
-use crate::draft::{Batch, Draft, Policy};
 use crate::engine::EngineError;
 use crate::error::StoreError;
-use crate::indexes::Indexes;
-use crate::key::Key;
-use crate::leases::Renewal;
 use crate::queue::{Ack, Job, Settle};
 use crate::store::Store;
+use muster_store_core::draft::{Batch, Draft, Policy};
+use muster_store_core::indexes::Indexes;
+use muster_store_core::lease_table::Renewal;
+use muster_store_core::namespaced_name::NamespacedName;
 
 /// The writer looks after its house at least this often.
 const IDLE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub struct Writer {
     store: Arc<Store>,
     policy: Policy,
     indexes: Indexes,
-    orphans: Vec<(Kind, Key)>,
+    orphans: Vec<(Kind, NamespacedName)>,
     /// Set while the disk refuses writes.
     failing: bool,
     /// Set when a commit failed half-way and the files must be opened anew.
@@ -54,8 +54,8 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(store: Arc<Store>, policy: Policy) -> Self {
-        let indexes = Indexes::rebuild(&store.remember(), policy.event_ttl_millis);
-        let orphans = indexes.orphans(&store.remember());
+        let indexes = Indexes::rebuild(&store.read(), policy.event_ttl_millis);
+        let orphans = indexes.orphans(&store.read());
         Self { store, policy, indexes, orphans, failing: false, uncertain: false }
     }
 
@@ -75,7 +75,7 @@ impl Writer {
         if !self.orphans.is_empty() {
             return Duration::ZERO;
         }
-        let memory = self.store.remember();
+        let memory = self.store.read();
         let due = [self.indexes.next_expiry(), memory.compactable_at(self.policy.retention)];
         let now = self.store.clock().wall().as_millisecond();
         let due = due
@@ -94,7 +94,7 @@ impl Writer {
             return refuse(jobs, &error.into());
         }
         let store = Arc::clone(&self.store);
-        let memory = store.remember();
+        let memory = store.read();
         let begun = store.clock().wall();
         let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
         let mut jobs = jobs.into_iter();
@@ -113,7 +113,9 @@ impl Writer {
                 tracing::warn!(%kind, record = %key, %error, "a record without its owner could not be removed");
             }
         }
-        if let Err(error) = draft.keep_house(store.ledger()) {
+        if let Err(error) =
+            draft.maintain(|revision| store.ledger().change(revision).map_err(|error| error.to_string()))
+        {
             tracing::warn!(%error, "housekeeping was put off");
         }
         if draft.is_empty() {
@@ -142,8 +144,8 @@ impl Writer {
             }
             Err(error) => {
                 // The draft moved the indexes along; they must match memory again.
-                self.indexes = Indexes::rebuild(&store.remember(), self.policy.event_ttl_millis);
-                self.orphans = self.indexes.orphans(&store.remember());
+                self.indexes = Indexes::rebuild(&store.read(), self.policy.event_ttl_millis);
+                self.orphans = self.indexes.orphans(&store.read());
                 self.uncertain = !matches!(error, EngineError::Full { .. });
                 self.report(&error);
                 let error = StoreError::from(error);
@@ -156,7 +158,7 @@ impl Writer {
     /// history back to where memory is.
     fn make_certain(&mut self) -> Result<(), EngineError> {
         if self.uncertain {
-            let head = self.store.remember().head();
+            let head = self.store.read().head();
             self.store.ledger().recover(head)?;
             self.uncertain = false;
         }
@@ -199,7 +201,7 @@ impl Writer {
 fn evaluate(job: Job, draft: &mut Draft<'_>) -> Waiting {
     match job {
         Job::Renew { claim, status, ack } => {
-            let renewal = draft.renew(claim, status);
+            let renewal = draft.renew(claim, status).map_err(StoreError::from);
             Waiting::Renewal(ack, renewal)
         }
         Job::Write(request) => {

@@ -7,12 +7,12 @@ use uuid::Uuid;
 
 use super::*;
 
-fn key() -> Key {
-    Key { kind: Kind::Pod, namespace: Some("default".parse().unwrap()), name: "web-0".parse().unwrap() }
+fn key() -> RecordId {
+    RecordId { kind: Kind::Pod, namespace: Some("default".parse().unwrap()), name: "web-0".parse().unwrap() }
 }
 
-fn budget() -> Key {
-    Key { kind: Kind::DisruptionBudget, name: "web".parse().unwrap(), ..key() }
+fn budget() -> RecordId {
+    RecordId { kind: Kind::DisruptionBudget, name: "web".parse().unwrap(), ..key() }
 }
 
 fn fence() -> Box<Fence> {
@@ -101,7 +101,7 @@ fn every_error_has_its_code_reason_and_details() {
         assert_eq!(status.code(), code, "{text}");
         assert_eq!(status.message(), text);
         let info = details.error_info().expect("every error has its ErrorInfo");
-        assert_eq!((info.reason.as_str(), info.domain.as_str()), (reason, DOMAIN), "{text}");
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), (reason, ERROR_DOMAIN), "{text}");
         let wait = details.retry_info().map(|info| info.retry_delay.expect("a delay").as_secs());
         assert_eq!(wait, retry, "{text}");
         assert_eq!(details.bad_request().is_some(), reason == "INVALID", "{text}");
@@ -123,7 +123,7 @@ fn a_failed_precondition_is_named() {
         (Refusal::Fenced { key: key(), fence: fence(), found: None }, "FENCE"),
     ] {
         let text = refusal.to_string();
-        let details = Status::from(refusal).get_error_details();
+        let details = Status::from(StoreError::from(refusal)).get_error_details();
         let [violation] = &details.precondition_failure().expect("a PreconditionFailure").violations[..]
         else {
             panic!("one precondition failed");
@@ -148,7 +148,7 @@ fn messages_carry_the_words_that_kubernetes_users_look_for() {
         healthy: 1,
         retry_after_seconds: 0,
     };
-    let status = Status::from(refusal);
+    let status = Status::from(StoreError::from(refusal));
     assert_eq!(
         status.message(),
         "Pod default/web-0 cannot be evicted: DisruptionBudget default/web needs 2 healthy, has 1"
@@ -184,7 +184,7 @@ fn the_largest_error_fits_the_headers_that_clients_accept() {
         check.fail(&Path::ROOT.key(&"f".repeat(i * 9)), &long);
     }
     let name = "n".repeat(253).parse().unwrap();
-    let longest = Key { namespace: Some("s".repeat(63).parse().unwrap()), name, ..key() };
+    let longest = RecordId { namespace: Some("s".repeat(63).parse().unwrap()), name, ..key() };
     let invalid = check.finish(()).unwrap_err();
     for error in [
         StoreError::Refused(Refusal::Invalid { key: longest.clone(), invalid: invalid.clone() }),

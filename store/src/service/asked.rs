@@ -9,14 +9,14 @@ use muster_proto::name::Namespace;
 use muster_proto::record::{Kind, Record};
 
 use super::{Kept, allow, named, namespace_of};
-use crate::authz::{Call, Denial, Refused, Rule, Verb, authorize};
-use crate::draft::Draft;
 use crate::error::StoreError;
-use crate::rules::{self, Key as RecordKey, Preconditions, Refusal, Rules};
+use muster_store_core::authz::{Call, Denial, Refused, Rule, Verb, authorize};
+use muster_store_core::draft::Draft;
+use muster_store_core::rules::{self, Preconditions, RecordId, Refusal, Rules};
 
 /// A record that cannot be read as what it claims to be.
 pub(super) struct Unreadable {
-    key: RecordKey,
+    key: RecordId,
     seen: Preconditions,
     invalid: Invalid,
 }
@@ -71,7 +71,7 @@ impl Unreadable {
 
 /// Whether the caller may do this to such a record at all. Whether its content is allowed cannot be told of what
 /// cannot be read.
-fn permit_unread<R: Kept>(caller: &Caller, verb: Verb, key: &RecordKey) -> Result<(), StoreError> {
+fn permit_unread<R: Kept>(caller: &Caller, verb: Verb, key: &RecordId) -> Result<(), StoreError> {
     let call = Call {
         verb,
         kind: R::KIND,

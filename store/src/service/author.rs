@@ -8,9 +8,9 @@ use muster_proto::record::Kind;
 use tonic::Request;
 
 use super::{allow, caller};
-use crate::authz::{Call, Content, Verb, authorize};
 use crate::error::StoreError;
-use crate::rules;
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::rules;
 
 /// Who writes, and by which lease they do so, if they say.
 pub(super) struct Author {

@@ -8,7 +8,7 @@ use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
 use super::{Kept, Services, WatchStream, author, caller, decode_page, named, preconditions};
-use crate::authz::Content;
+use muster_store_core::authz::Content;
 
 impl Kept for DisruptionBudget {
     fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {

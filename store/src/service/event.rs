@@ -8,9 +8,9 @@ use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
 use super::{Author, Kept, Services, WatchStream, allow, author, caller, current, decode_page, present};
-use crate::authz::{Call, Content, Verb, authorize};
 use crate::error::StoreError;
-use crate::rules;
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::rules;
 
 impl Kept for Event {
     fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -37,7 +37,7 @@ impl EventService for Services {
         let recorded = self.write(fence, move |draft| {
             let known: Option<Event> = current(draft, &happened)?;
             let event = rules::record_event(known.as_ref(), happened, &draft.context());
-            draft.put(event)
+            Ok(draft.put(event)?)
         });
         Ok(Response::new(pb::RecordEventResponse { event: Some(recorded.await?.into()) }))
     }

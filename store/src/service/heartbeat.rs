@@ -23,13 +23,13 @@ use muster_rpc::layers::size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Services, allow, caller, permit, timestamp};
-use crate::authz::{Call, Content, Verb, authorize};
 use crate::error::StoreError;
-use crate::heartbeat::{Hello, greet};
-use crate::key::Key;
-use crate::leases::{Claim, Renewal};
 use crate::queue::AckSlot;
-use crate::rules::{self, Key as RecordKey, Refusal};
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::heartbeat::{Hello, greet};
+use muster_store_core::lease_table::{Claim, Renewal};
+use muster_store_core::namespaced_name::NamespacedName;
+use muster_store_core::rules::{self, RecordId, Refusal};
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
@@ -218,8 +218,8 @@ impl Services {
 
     /// The claim on a node's lease, if it is this very agent's.
     fn claim(&self, hello: &Hello) -> Result<Claim, StoreError> {
-        let memory = self.store.remember();
-        let key = Key::new(NODE_LEASE_NAMESPACE, hello.node.as_str());
+        let memory = self.store.read();
+        let key = NamespacedName::new(NODE_LEASE_NAMESPACE, hello.node.as_str());
         let lease = memory.get(Kind::Lease, &key);
         let own = lease.filter(|lease| {
             memory.leases.is_held_by(lease.lease_id, hello.node.as_str(), &hello.incarnation)
@@ -250,7 +250,7 @@ impl Services {
             if let Some(current) = &current
                 && current.meta.uid != Some(hello.node_uid)
             {
-                let (key, expected, found) = (RecordKey::of(current), hello.node_uid, current.meta.uid);
+                let (key, expected, found) = (RecordId::of(current), hello.node_uid, current.meta.uid);
                 return Err(Refusal::UidMismatch { key, expected, found }.into());
             }
             // Who lost the lease to another instance does not speak for the node any more.

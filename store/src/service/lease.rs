@@ -16,11 +16,12 @@ use super::{
     Author, Kept, Services, WatchStream, allow, author, caller, decode_page, named, namespace_of,
     preconditions, timestamp,
 };
-use crate::authz::{Call, Content, Verb, authorize};
-use crate::key::Key;
-use crate::leases::Renewal;
+use crate::error::StoreError;
 use crate::queue::AckSlot;
-use crate::rules::{self, Key as RecordKey, Refusal};
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::lease_table::Renewal;
+use muster_store_core::namespaced_name::NamespacedName;
+use muster_store_core::rules::{self, RecordId, Refusal};
 
 impl Kept for Lease {
     fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -109,7 +110,7 @@ impl LeaseService for Services {
 
 impl Services {
     /// Renews a lease for its holder.
-    async fn renew(&self, author: Author, key: RecordKey, holder: String) -> Result<Renewal, Status> {
+    async fn renew(&self, author: Author, key: RecordId, holder: String) -> Result<Renewal, Status> {
         let Author { caller, fence } = author;
         let call = Call {
             verb: Verb::Renew,
@@ -120,13 +121,13 @@ impl Services {
         };
         allow(authorize(&caller, &call, &Content::None))?;
         let claim = {
-            let memory = self.store.remember();
-            let lease = memory.get(Kind::Lease, &Key::new(namespace_of(&key), key.name.as_str()));
-            let lease = lease.ok_or_else(|| Refusal::NotFound { key: key.clone() })?;
+            let memory = self.store.read();
+            let lease = memory.get(Kind::Lease, &NamespacedName::new(namespace_of(&key), key.name.as_str()));
+            let lease = lease.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?;
             match memory.leases.holder(lease.lease_id) {
                 Some(current) if !current.is_empty() && current != holder => {
                     let why = format!("is held by {current:?}, not by {holder:?}");
-                    return Err(Refusal::Conflict { key, why }.into());
+                    return Err(StoreError::from(Refusal::Conflict { key, why }).into());
                 }
                 Some("") if !holder.is_empty() => None,
                 _ => memory.leases.claim(lease.lease_id),
@@ -134,7 +135,7 @@ impl Services {
         };
         let Some(claim) = claim else { return self.take_lease(fence, key, holder).await };
         if fence.is_some() {
-            return self.write(fence, move |draft| draft.renew(claim, None)).await;
+            return self.write(fence, move |draft| Ok(draft.renew(claim, None)?)).await;
         }
         let slot = Arc::new(AckSlot::default());
         self.store.renew(claim, None, Arc::clone(&slot))?;
@@ -145,7 +146,7 @@ impl Services {
     async fn take_lease(
         &self,
         fence: Option<Fence>,
-        key: RecordKey,
+        key: RecordId,
         holder: String,
     ) -> Result<Renewal, Status> {
         let taken = self.write(fence, move |draft| {

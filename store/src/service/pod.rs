@@ -12,9 +12,9 @@ use super::{
     Author, Kept, Services, WatchStream, author, caller, decode_page, named, namespace_of, permit_named,
     preconditions,
 };
-use crate::authz::{Content, Verb};
 use crate::error::StoreError;
-use crate::rules::{self, PodDeletion};
+use muster_store_core::authz::{Content, Verb};
+use muster_store_core::rules::{self, PodDeletion};
 
 impl Kept for Pod {
     fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, node_uid: Option<&'a Uid>) -> Content<'a> {
@@ -86,7 +86,7 @@ impl PodService for Services {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
-            draft.settle(outcome)
+            Ok(draft.settle(outcome)?)
         });
         Ok(Response::new(pb::BindPodResponse { pod: Some(bound.await?.into()) }))
     }
@@ -106,7 +106,7 @@ impl PodService for Services {
             permit_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
             let outcome = rules::evict(&key, current.as_ref(), &budgets, &deletion, &draft.context())?;
-            if dry_run { Ok(outcome.into_record()) } else { draft.settle(outcome) }
+            if dry_run { Ok(outcome.into_record()) } else { Ok(draft.settle(outcome)?) }
         });
         Ok(Response::new(pb::EvictPodResponse { pod: Some(evicted.await?.into()) }))
     }
@@ -124,7 +124,7 @@ impl PodService for Services {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;
-            draft.settle(outcome)
+            Ok(draft.settle(outcome)?)
         });
         Ok(Response::new(pb::DeletePodResponse { pod: Some(deleted.await?.into()) }))
     }

@@ -8,12 +8,12 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_proto::selector::{FieldSelector, LabelSelector};
 
-use crate::change::Selection;
 use crate::error::StoreError;
-use crate::feed::{From as Start, WatchRequest};
-use crate::ledger::Revision;
-use crate::page::{At, List, Token};
-use crate::peek;
+use crate::watch_feed::{From as Start, WatchRequest};
+use muster_store_core::change::Selection;
+use muster_store_core::history::Revision;
+use muster_store_core::list_page::{At, List, Token};
+use muster_store_core::partial_decode;
 
 /// A stream ends by itself between once and twice this time.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -117,7 +117,7 @@ fn selection(check: &mut Check, kind: Kind, namespace: &str, labels: &str, field
         check.field(&Path::ROOT.key("namespace"), namespace.parse::<Namespace>());
     }
     let labels = check.field(&Path::ROOT.key("labelSelector"), labels.parse::<LabelSelector>());
-    let fields = FieldSelector::parse(fields, peek::selectable(kind));
+    let fields = FieldSelector::parse(fields, partial_decode::selectable(kind));
     let fields = check.field(&Path::ROOT.key("fieldSelector"), fields);
     Selection {
         namespace: namespace.to_owned(),

@@ -8,9 +8,9 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::engine::sled::SledEngine;
-use crate::memory::Retention;
 use crate::queue::BATCH;
-use crate::rules::Defaults;
+use muster_store_core::memory::Retention;
+use muster_store_core::rules::Defaults;
 
 fn open(directory: &std::path::Path) -> (Arc<Store>, std::thread::JoinHandle<()>) {
     let policy = Policy {

@@ -1,0 +1,332 @@
+//! A commit being written: the present, and on top of it what the batch has
+//! changed so far.
+//!
+//! Each request of a batch sees what the ones before it did, and none of it is
+//! seen by anybody else until the commit is durable.
+
+mod index;
+mod maintenance;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use muster_proto::fence::Fence;
+use muster_proto::lease::Lease;
+use muster_proto::meta::Metadata;
+use muster_proto::name::Uid;
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::record::{Kind, Record};
+use prost::Message;
+
+use crate::change::{Change, SharedChange};
+use crate::error::DraftError;
+use crate::history::{Commit, PACK, Revision, StoredChange, StoredRenewal};
+use crate::indexes::Indexes;
+use crate::lease_table::{Claim, Renewal};
+use crate::memory::{Memory, Retention, renewed_lease};
+use crate::namespaced_name::NamespacedName;
+use crate::rules::{self, Context, Defaults, Outcome};
+
+/// The largest record, as the schema encodes it.
+pub const MAX_RECORD: usize = 1_500_000;
+
+/// A draft with this many changes, or bytes of them, takes no further request: sled's
+/// batches should stay below some thousand entries, housekeeping included.
+const FULL_CHANGES: usize = 1024;
+const FULL_BYTES: usize = 1 << 20;
+
+/// What the writer is set up with.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    pub defaults: Defaults,
+    pub retention: Retention,
+    pub event_ttl_millis: i64,
+}
+
+/// A record as the batch has left it so far.
+#[derive(Debug, Clone)]
+struct Pending {
+    revision: Revision,
+    record: Bytes,
+    lease_id: u32,
+}
+
+/// A finished draft.
+pub struct Batch {
+    pub commit: Commit,
+    pub changes: Vec<SharedChange>,
+    /// Records whose owner is not there; they go with the next commit.
+    pub orphans: Vec<(Kind, NamespacedName)>,
+}
+
+/// A commit being written.
+pub struct Draft<'a> {
+    memory: &'a Memory,
+    indexes: &'a mut Indexes,
+    policy: &'a Policy,
+    now: Timestamp,
+    head: Revision,
+    /// `None` marks a record the batch removed.
+    touched: HashMap<(Kind, NamespacedName), Option<Pending>>,
+    renewed: HashMap<u32, Renewal>,
+    /// Leases the batch wrote or removed, and whether a claim on them still holds.
+    leases: HashMap<u32, bool>,
+    new_leases: usize,
+    unsettled: BTreeSet<NamespacedName>,
+    orphans: Vec<(Kind, NamespacedName)>,
+    commit: Commit,
+    changes: Vec<SharedChange>,
+    bytes: usize,
+    traceparent: String,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(memory: &'a Memory, indexes: &'a mut Indexes, policy: &'a Policy, now: Timestamp) -> Self {
+        let head = memory.head();
+        Self {
+            memory,
+            indexes,
+            policy,
+            now,
+            head,
+            touched: HashMap::new(),
+            renewed: HashMap::new(),
+            leases: HashMap::new(),
+            new_leases: 0,
+            unsettled: BTreeSet::new(),
+            orphans: Vec::new(),
+            commit: Commit { base: head, head, ..Default::default() },
+            changes: Vec::new(),
+            bytes: 0,
+            traceparent: String::new(),
+        }
+    }
+
+    /// What follows belongs to the trace of this request.
+    pub fn begin(&mut self, traceparent: String) {
+        self.traceparent = traceparent;
+    }
+
+    /// Whether the rest of what waits should have a commit of its own.
+    pub fn is_full(&self) -> bool {
+        self.changes.len() >= FULL_CHANGES || self.bytes >= FULL_BYTES
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What the rules need to know beside the records.
+    pub fn context(&self) -> Context {
+        Context { now: self.now, uid: Uid::new(uuid::Uuid::new_v4()), defaults: self.policy.defaults }
+    }
+
+    fn pending(&self, kind: Kind, key: &NamespacedName) -> Option<Pending> {
+        if let Some(pending) = self.touched.get(&(kind, key.clone())) {
+            return pending.clone();
+        }
+        let current = self.memory.get(kind, key)?;
+        let (revision, lease_id) = (current.revision, current.lease_id);
+        Some(Pending { revision, record: current.record.clone(), lease_id })
+    }
+
+    /// A record as the batch has left it so far.
+    pub fn get<R: Record>(&self, namespace: &str, name: &str) -> Result<Option<R>, DraftError> {
+        self.at(&NamespacedName::new(namespace, name))
+    }
+
+    fn at<R: Record>(&self, key: &NamespacedName) -> Result<Option<R>, DraftError> {
+        let Some(pending) = self.pending(R::KIND, key) else { return Ok(None) };
+        let record = match (R::KIND, self.newest_renewal(&pending)) {
+            (Kind::Lease, Some(renewal)) => renewed_lease(&pending.record, &renewal),
+            _ => pending.record,
+        };
+        decode(key, &record).map(Some)
+    }
+
+    fn newest_renewal(&self, lease: &Pending) -> Option<Renewal> {
+        let newest = self.renewed.get(&lease.lease_id).copied();
+        let newest = newest.or_else(|| self.memory.leases.newest(lease.lease_id));
+        newest.filter(|renewal| renewal.revision > lease.revision)
+    }
+
+    /// Writes down what the rules made of a record and returns it as stored.
+    pub fn settle<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, DraftError> {
+        match outcome {
+            Outcome::Unchanged(record) => Ok(record),
+            Outcome::Store(record) => self.put(record),
+            Outcome::Remove(record) => self.remove(record),
+        }
+    }
+
+    /// Writes a record; it gets the next revision.
+    pub fn put<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
+        let (record, bytes) = self.encode(record);
+        if bytes.len() > MAX_RECORD {
+            let key = rules::RecordId::of(&record);
+            return Err(DraftError::TooLarge { key, bytes: bytes.len(), limit: MAX_RECORD });
+        }
+        let key = key_of(record.meta());
+        let was = self.pending(R::KIND, &key);
+        let lease_id = match (&was, R::KIND) {
+            (Some(was), _) => was.lease_id,
+            (None, Kind::Lease) => {
+                self.new_leases += 1;
+                self.memory.leases.next_id(self.new_leases - 1)
+            }
+            (None, _) => 0,
+        };
+        self.index_put(&key, &record, &bytes, was.as_ref(), lease_id)?;
+        let pending = Pending { revision: self.head + 1, record: bytes.clone(), lease_id };
+        self.touched.insert((R::KIND, key.clone()), Some(pending));
+        self.push(R::KIND, key, bytes, was, false, lease_id);
+        Ok(record)
+    }
+
+    /// Removes a record; its last content gets the revision of the removal.
+    pub fn remove<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
+        let (record, bytes) = self.encode(record);
+        let key = key_of(record.meta());
+        let was = self.pending(R::KIND, &key);
+        self.index_remove(&key, was.as_ref(), R::KIND)?;
+        let lease_id = was.as_ref().map_or(0, |was| was.lease_id);
+        self.touched.insert((R::KIND, key.clone()), None);
+        self.push(R::KIND, key, bytes, was, true, lease_id);
+        if R::KIND == Kind::Node
+            && let Some(uid) = record.meta().uid
+        {
+            self.collect(&uid.to_string());
+        }
+        Ok(record)
+    }
+
+    fn encode<R: Record>(&self, mut record: R) -> (R, Bytes) {
+        let meta = record.meta_mut();
+        meta.resource_version = self.head + 1;
+        meta.traceparent = Some(self.traceparent.clone()).filter(|text| !text.is_empty());
+        let wire: R::Pb = record.clone().into();
+        let bytes = wire.encode_to_vec();
+        (record, bytes.into())
+    }
+
+    fn push(
+        &mut self,
+        kind: Kind,
+        key: NamespacedName,
+        record: Bytes,
+        was: Option<Pending>,
+        deleted: bool,
+        lease_id: u32,
+    ) {
+        self.head += 1;
+        self.bytes += record.len();
+        let stored = StoredChange {
+            kind,
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            record: record.clone(),
+            deleted,
+            previous: was.as_ref().map_or(0, |was| was.revision),
+            at_millis: self.now.as_millisecond(),
+            traceparent: self.traceparent.clone(),
+            lease_id,
+        };
+        self.commit.changes.push((self.head, stored));
+        let (previous, traceparent) = (was.map(|was| was.record), self.traceparent.clone());
+        let change = Change::new(kind, self.head, key, deleted, record, previous, traceparent);
+        self.changes.push(Arc::new(change));
+    }
+
+    /// The uid of a node, if it is there.
+    pub fn node_uid(&self, name: &str) -> Result<Option<Uid>, DraftError> {
+        Ok(self.get::<Node>("", name)?.and_then(|node| node.meta.uid))
+    }
+
+    /// Refuses whoever wrote as the holder of a lease and is not any more.
+    pub fn check_fence(&self, fence: &Fence) -> Result<(), DraftError> {
+        let lease: Option<Lease> = self.get(fence.namespace().as_str(), fence.name().as_str())?;
+        Ok(rules::check_fence(fence, lease.as_ref())?)
+    }
+
+    /// Whether a claim on a lease still stands.
+    pub fn holds(&self, claim: Claim) -> bool {
+        let untouched = self.leases.get(&claim.lease_id).copied().unwrap_or(true);
+        untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
+    }
+
+    /// Renews a lease for whoever holds the claim. A renewal that says nothing of
+    /// the holder's status leaves it as it was.
+    pub fn renew(&mut self, claim: Claim, status: Option<(u64, u32)>) -> Result<Renewal, DraftError> {
+        if !self.holds(claim) {
+            return Err(DraftError::ClaimLost);
+        }
+        let (digest, age_millis) = status.unwrap_or_else(|| self.last_status(claim.lease_id));
+        self.head += 1;
+        let renewal = Renewal {
+            revision: self.head,
+            at_micros: self.now.as_microsecond(),
+            status_digest: digest,
+            status_age_millis: age_millis,
+        };
+        let stored = StoredRenewal {
+            lease_id: claim.lease_id,
+            status_age_millis: age_millis,
+            status_digest: digest,
+            at_micros: renewal.at_micros,
+        };
+        match self.commit.renewals.last_mut() {
+            // Revisions of a pack are consecutive: a change in between starts a new one.
+            Some((first, pack)) if pack.len() < PACK && *first + pack.len() as u64 == self.head => {
+                pack.push(stored);
+            }
+            _ => self.commit.renewals.push((self.head, vec![stored])),
+        }
+        self.renewed.insert(claim.lease_id, renewal);
+        Ok(renewal)
+    }
+
+    /// Digest and age of the status that a lease's holder told of last.
+    fn last_status(&self, lease_id: u32) -> (u64, u32) {
+        let lease = self.memory.leases.key(lease_id).and_then(|key| self.pending(Kind::Lease, key));
+        let Some(lease) = lease else { return (0, 0) };
+        match self.newest_renewal(&lease) {
+            Some(renewal) => (renewal.status_digest, renewal.status_age_millis),
+            None => {
+                let spec = pb::Lease::decode(&*lease.record).unwrap_or_default().spec.unwrap_or_default();
+                (spec.status_digest, spec.status_age_millis)
+            }
+        }
+    }
+
+    /// Whether the batch wrote anything.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.commit.base && self.commit.compaction.is_none() && self.commit.retired.is_empty()
+    }
+
+    pub fn finish(mut self) -> Batch {
+        self.commit.head = self.head;
+        Batch { commit: self.commit, changes: self.changes, orphans: self.orphans }
+    }
+}
+
+fn key_of(meta: &Metadata) -> NamespacedName {
+    NamespacedName::new(
+        meta.namespace.as_ref().map_or("", |namespace| namespace.as_str()),
+        meta.name.as_str(),
+    )
+}
+
+/// A stored record as its domain type. What we stored was valid, so a failure
+/// means damage, or a record of a later version of Muster.
+fn decode<R: Record>(key: &NamespacedName, bytes: &[u8]) -> Result<R, DraftError> {
+    let damaged =
+        |reason: String| DraftError::Unreadable(format!("{} {key} cannot be read: {reason}", R::KIND));
+    let wire = R::Pb::decode(bytes).map_err(|e| damaged(e.to_string()))?;
+    R::try_from(wire).map_err(|e| damaged(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use muster_proto::lease::LeaseSpec;
+use muster_proto::record::Record;
+
+use super::maintenance::COMPACT_AT_ONCE;
+use super::*;
+use crate::rules::Refusal;
+
+fn keep_nothing() -> Policy {
+    let retention = Retention { min_age_millis: 0, min_changes: 0 };
+    Policy { defaults: Defaults::default(), retention, event_ttl_millis: 0 }
+}
+
+/// A lease held by that, at that transition.
+fn lease(holder: &str, transitions: i32) -> Lease {
+    let metadata =
+        pb::Metadata { name: "ctl".to_owned(), namespace: "kube-system".to_owned(), ..Default::default() };
+    let wire = pb::Lease { metadata: Some(metadata), spec: None };
+    let spec = LeaseSpec {
+        holder_identity: holder.to_owned(),
+        lease_transitions: transitions,
+        ..LeaseSpec::default()
+    };
+    Lease { spec, ..Lease::try_from(wire).unwrap() }
+}
+
+#[test]
+fn a_record_names_the_trace_of_the_write_that_made_it() {
+    let (memory, policy) = (Memory::default(), keep_nothing());
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    let write = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for traceparent in [write, ""] {
+        draft.begin(traceparent.to_owned());
+        let expected = Some(traceparent.to_owned()).filter(|text| !text.is_empty());
+        assert_eq!(draft.put(lease("a", 1)).unwrap().meta.traceparent, expected);
+        let kept: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
+        assert_eq!(kept.meta.traceparent, expected);
+    }
+    draft.begin(write.to_owned());
+    let gone = draft.remove(lease("a", 1)).unwrap();
+    assert_eq!(gone.meta.traceparent.as_deref(), Some(write), "its last content too");
+}
+
+#[test]
+fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
+    let memory = Memory::default();
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let policy = keep_nothing();
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    let fence: Fence = "kube-system/ctl;transitions=3;holder=a".parse().unwrap();
+    let found = |draft: &Draft<'_>| match draft.check_fence(&fence) {
+        Ok(()) => "holds".to_owned(),
+        Err(DraftError::Refused(Refusal::Fenced { found: Some((holder, _)), .. })) => holder,
+        Err(DraftError::Refused(Refusal::Fenced { found: None, .. })) => "gone".to_owned(),
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(found(&draft), "gone");
+    draft.put(lease("a", 3)).unwrap();
+    assert_eq!(found(&draft), "holds");
+    // Another takes over in the same commit: whatever of the first comes behind it is refused.
+    let taken = draft.put(lease("b", 4)).unwrap();
+    assert_eq!(found(&draft), "b");
+    assert_eq!(taken.meta().resource_version, 2);
+    draft.remove(taken).unwrap();
+    assert_eq!(found(&draft), "gone");
+}
+
+#[test]
+fn housekeeping_keeps_up_with_what_a_commit_brings() {
+    const BROUGHT: usize = 5 * COMPACT_AT_ONCE;
+    let mut memory = Memory::default();
+    let record = Bytes::from(pb::Node::default().encode_to_vec());
+    let old = |revision: Revision| StoredChange {
+        kind: Kind::Node,
+        namespace: String::new(),
+        name: "a".to_owned(),
+        record: record.clone(),
+        deleted: false,
+        previous: revision - 1,
+        at_millis: 0,
+        traceparent: String::new(),
+        lease_id: 0,
+    };
+    let head = 2 * BROUGHT as u64;
+    let changes = (1..=head).map(|revision| (revision, old(revision))).collect();
+    memory.install(&Commit { head, changes, ..Default::default() });
+    let (mut indexes, policy) = (Indexes::rebuild(&memory, 0), keep_nothing());
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    for transitions in 0..BROUGHT {
+        draft.put(lease("a", transitions as i32)).unwrap();
+    }
+    draft.maintain(|_| Ok(None)).unwrap();
+    assert_eq!(draft.finish().commit.compaction.unwrap().steps, BROUGHT);
+}

@@ -1,0 +1,27 @@
+//! Why a request cannot be evaluated against the records.
+
+use crate::history::Revision;
+use crate::rules::{RecordId, Refusal};
+
+/// Why a request is not written into a draft.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DraftError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
+    TooLarge { key: RecordId, bytes: usize, limit: usize },
+    /// The claim of a renewal does not hold any more.
+    #[error("the lease is gone, or another holder has taken it")]
+    ClaimLost,
+    /// A stored record cannot be decoded.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// History no longer holds the revision that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("changes are kept from revision {oldest} on, and {requested} was asked for")]
+pub struct Expired {
+    pub requested: Revision,
+    pub oldest: Revision,
+}

@@ -1,0 +1,177 @@
+//! Who may beat for a node: pure rules of the heartbeat stream.
+//!
+//! A node's lease names its holder and, as an annotation, the very instance of
+//! the agent that holds it. A second instance is refused while the first one
+//! renews, so two machines with one name never merge into one node.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_proto::invalid::{Check, Invalid, Path};
+use muster_proto::lease::{Lease, LeaseSpec};
+use muster_proto::meta::{Metadata, OwnerReference};
+use muster_proto::name::{Name, Namespace, Uid};
+use muster_proto::node::Node;
+use muster_proto::pb;
+use muster_proto::record::Kind;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+
+use crate::rules::{RecordId, Refusal};
+
+/// The annotation on a node's lease that names the agent instance holding it.
+pub const INCARNATION: &str = "muster.dev/incarnation";
+
+/// What an agent means its renewals to last unless it says otherwise.
+const DEFAULT_DURATION: Duration = Duration::from_secs(40);
+
+/// An agent that introduces itself, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hello {
+    pub node: Name,
+    pub node_uid: Uid,
+    pub incarnation: String,
+    pub lease_duration: Duration,
+}
+
+impl TryFrom<pb::HeartbeatHello> for Hello {
+    type Error = Invalid;
+
+    fn try_from(hello: pb::HeartbeatHello) -> Result<Self, Invalid> {
+        let pb::HeartbeatHello { node_name, node_uid, incarnation, lease_duration } = hello;
+        let mut check = Check::new();
+        let path = Path::ROOT.key("hello");
+        let node = check.field(&path.key("nodeName"), node_name.parse::<Name>());
+        let node_uid = check.field(&path.key("nodeUid"), node_uid.parse::<Uid>());
+        let fits = !incarnation.is_empty() && incarnation.len() <= 128;
+        check.ensure(&path.key("incarnation"), fits, "must have 1 to 128 bytes");
+        let duration = match lease_duration.map(Duration::try_from) {
+            None => Some(DEFAULT_DURATION),
+            Some(Ok(duration)) if (1..=3600).contains(&duration.as_secs()) => Some(duration),
+            Some(_) => {
+                check.fail(&path.key("leaseDuration"), "must be between 1 second and 1 hour");
+                None
+            }
+        };
+        let hello = || Some((node?, node_uid?, duration?));
+        let (node, node_uid, lease_duration) = check.finish_some(hello())?;
+        Ok(Self { node, node_uid, incarnation, lease_duration })
+    }
+}
+
+impl Hello {
+    /// When the next renewal is wanted: a quarter of the lease, a little less
+    /// for some nodes than for others so that a fleet does not beat in step.
+    pub fn next_renewal(&self) -> Duration {
+        let spread = crc32fast::hash(self.node.as_str().as_bytes()) % 1000;
+        (self.lease_duration / 4).mul_f64(1.0 - f64::from(spread) / 10_000.0)
+    }
+}
+
+/// What becomes of the node's lease when an agent introduces itself: the lease to
+/// write, or `None` if it is this agent's already, and as the agent means it.
+pub fn greet(
+    hello: &Hello,
+    node: Option<&Node>,
+    lease: Option<&Lease>,
+    now: Timestamp,
+) -> Result<Option<Lease>, Refusal> {
+    let node_key = RecordId { kind: Kind::Node, namespace: None, name: hello.node.clone() };
+    let Some(node) = node else { return Err(Refusal::NotFound { key: node_key }) };
+    if node.meta.uid != Some(hello.node_uid) {
+        let (expected, found) = (hello.node_uid, node.meta.uid);
+        return Err(Refusal::UidMismatch { key: node_key, expected, found });
+    }
+    let Some(lease) = lease else { return Ok(Some(first_lease(hello, now))) };
+    let holder = lease.meta.annotations.get(INCARNATION);
+    if holder.is_some_and(|holder| *holder == hello.incarnation)
+        && lease.spec.holder_identity == hello.node.as_str()
+    {
+        return Ok(mended(hello, lease, now));
+    }
+    if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
+        let why = format!(
+            "is held by another agent (incarnation {}), which renewed it less than {} s ago: if that agent \
+             should go, stop it and wait {left} s; if it is another machine, give one of them another name",
+            holder.map_or("", String::as_str),
+            lease.spec.lease_duration_seconds.unwrap_or_default(),
+        );
+        return Err(Refusal::Conflict { key: RecordId::of(lease), why });
+    }
+    Ok(Some(taken_over(hello, lease, now)))
+}
+
+/// Seconds until the lease's last renewal is too old to count.
+fn time_left(lease: &Lease, now: Timestamp) -> Option<i64> {
+    let renewed = lease.spec.renew_time?;
+    let lasts = i64::from(lease.spec.lease_duration_seconds.unwrap_or(DEFAULT_DURATION.as_secs() as i32));
+    let left = SignedDuration::from_secs(lasts) - now.duration_since(renewed);
+    // A clock that was set back leaves renewals in the future. One that is further
+    // ahead than it lasts says nothing about now.
+    let counts = left.is_positive() && left <= SignedDuration::from_secs(2 * lasts);
+    counts.then(|| left.as_secs().max(1))
+}
+
+fn first_lease(hello: &Hello, now: Timestamp) -> Lease {
+    // A lease's times are to the microsecond, as its renewals are.
+    let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: Kind::Node.to_string(),
+        name: hello.node.to_string(),
+        uid: hello.node_uid.to_string(),
+        controller: false,
+        block_owner_deletion: false,
+    };
+    let meta = Metadata {
+        annotations: [(INCARNATION.to_owned(), hello.incarnation.clone())].into(),
+        owner_references: vec![owner],
+        ..Metadata::new(NODE_LEASE_NAMESPACE.parse::<Namespace>().ok(), hello.node.clone())
+    };
+    let spec = LeaseSpec {
+        holder_identity: hello.node.to_string(),
+        lease_duration_seconds: Some(hello.lease_duration.as_secs() as i32),
+        acquire_time: Some(now),
+        renew_time: Some(now),
+        ..Default::default()
+    };
+    Lease { meta, spec }
+}
+
+fn taken_over(hello: &Hello, lease: &Lease, now: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    let fresh = first_lease(hello, now);
+    lease.meta.annotations.insert(INCARNATION.to_owned(), hello.incarnation.clone());
+    lease.meta.owner_references = fresh.meta.owner_references;
+    lease.spec.lease_transitions += 1;
+    lease.spec = LeaseSpec { lease_transitions: lease.spec.lease_transitions, ..fresh.spec };
+    lease
+}
+
+/// The lease of the agent that holds it, where it lacks what the agent says of it: how long it lasts, or whose it is.
+fn mended(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
+    let fresh = first_lease(hello, now);
+    let mut mended = lease.clone();
+    mended.spec.lease_duration_seconds = fresh.spec.lease_duration_seconds;
+    for owner in fresh.meta.owner_references {
+        if !mended.meta.owner_references.contains(&owner) {
+            mended.meta.owner_references.push(owner);
+        }
+    }
+    (mended != *lease).then_some(mended)
+}
+
+/// Who holds a lease, down to the instance of the agent.
+pub fn holder(lease: &pb::Lease) -> String {
+    let annotations = lease.metadata.as_ref().map(|metadata| &metadata.annotations);
+    let incarnation = annotations.and_then(|annotations| annotations.get(INCARNATION));
+    let identity = lease.spec.as_ref().map_or("", |spec| spec.holder_identity.as_str());
+    holder_of(identity, incarnation.map_or("", String::as_str))
+}
+
+/// A holder's identity and its instance as one text.
+pub fn holder_of(identity: &str, incarnation: &str) -> String {
+    format!("{identity}\0{incarnation}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! History: what a commit adds to it, and how a change and a renewal are encoded.
+
+use bytes::{Buf, BufMut, Bytes};
+use muster_proto::record::Kind;
+use prost::Message;
+
+use crate::namespaced_name::NamespacedName;
+
+/// A place in the store's history; a record's version is the revision that
+/// wrote it.
+pub type Revision = u64;
+
+/// What one commit adds to history.
+#[derive(Debug, Default)]
+pub struct Commit {
+    /// The revision the commit starts from.
+    pub base: Revision,
+    /// The last revision it takes.
+    pub head: Revision,
+    /// Changes by revision.
+    pub changes: Vec<(Revision, StoredChange)>,
+    /// Renewals, by the revision of the first of each pack.
+    pub renewals: Vec<(Revision, Vec<StoredRenewal>)>,
+    /// Leases' values with their newest renewal written into them, in place.
+    pub folds: Vec<(Revision, StoredChange)>,
+    /// Packs whose renewals are folded or superseded.
+    pub retired: Vec<Revision>,
+    /// History that goes.
+    pub compaction: Option<Compaction>,
+}
+
+/// History that can go.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Compaction {
+    pub up_to: Revision,
+    pub steps: usize,
+    /// Changes that nothing refers to any more.
+    pub forget: Vec<Revision>,
+}
+
+/// The most renewals in a pack: less than 2 KiB, which no engine has to split.
+pub const PACK: usize = 80;
+
+/// One step of a record's history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredChange {
+    pub kind: Kind,
+    pub namespace: String,
+    pub name: String,
+    /// The record in the schema's encoding; of a deleted one its last content.
+    pub record: Bytes,
+    pub deleted: bool,
+    /// The record's version before; 0 if there was none.
+    pub previous: Revision,
+    /// When it was committed, in milliseconds since 1970.
+    pub at_millis: i64,
+    /// The trace context of the write.
+    pub traceparent: String,
+    /// Of a lease: the number its renewals go by.
+    pub lease_id: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Wire {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(bytes = "bytes", tag = "4")]
+    record: Bytes,
+    #[prost(bool, tag = "5")]
+    deleted: bool,
+    #[prost(uint64, tag = "6")]
+    previous: u64,
+    #[prost(int64, tag = "7")]
+    at_millis: i64,
+    #[prost(string, tag = "8")]
+    traceparent: String,
+    #[prost(uint32, tag = "9")]
+    lease_id: u32,
+}
+
+impl StoredChange {
+    pub fn encode(&self) -> Bytes {
+        let wire = Wire {
+            kind: self.kind as u32,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            record: self.record.clone(),
+            deleted: self.deleted,
+            previous: self.previous,
+            at_millis: self.at_millis,
+            traceparent: self.traceparent.clone(),
+            lease_id: self.lease_id,
+        };
+        wire.encode_to_vec().into()
+    }
+
+    pub fn decode(value: Bytes) -> Result<Self, String> {
+        let wire = Wire::decode(value).map_err(|e| e.to_string())?;
+        let kind = u8::try_from(wire.kind).ok().and_then(Kind::from_byte);
+        Ok(Self {
+            kind: kind.ok_or_else(|| format!("unknown kind {}", wire.kind))?,
+            namespace: wire.namespace,
+            name: wire.name,
+            record: wire.record,
+            deleted: wire.deleted,
+            previous: wire.previous,
+            at_millis: wire.at_millis,
+            traceparent: wire.traceparent,
+            lease_id: wire.lease_id,
+        })
+    }
+}
+
+/// One renewal of a lease, in 24 bytes. Its revision is its place in the pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredRenewal {
+    pub lease_id: u32,
+    pub status_age_millis: u32,
+    pub status_digest: u64,
+    /// Microseconds since 1970.
+    pub at_micros: i64,
+}
+
+impl StoredRenewal {
+    const LEN: usize = 24;
+
+    pub fn encode_pack(pack: &[StoredRenewal]) -> Bytes {
+        let mut bytes = Vec::with_capacity(pack.len() * Self::LEN);
+        for renewal in pack {
+            bytes.put_u32(renewal.lease_id);
+            bytes.put_u32(renewal.status_age_millis);
+            bytes.put_u64(renewal.status_digest);
+            bytes.put_i64(renewal.at_micros);
+        }
+        bytes.into()
+    }
+
+    pub fn decode_pack(first: Revision, mut pack: &[u8]) -> Result<Vec<StoredRenewal>, String> {
+        if !pack.len().is_multiple_of(Self::LEN) {
+            return Err(format!("the renewals from revision {first} on are cut short"));
+        }
+        let mut renewals = Vec::with_capacity(pack.len() / Self::LEN);
+        while pack.has_remaining() {
+            renewals.push(StoredRenewal {
+                lease_id: pack.get_u32(),
+                status_age_millis: pack.get_u32(),
+                status_digest: pack.get_u64(),
+                at_micros: pack.get_i64(),
+            });
+        }
+        Ok(renewals)
+    }
+}
+
+impl StoredChange {
+    /// Whose change it is.
+    pub fn key(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_and_packs_come_back_as_they_went_in() {
+        let change = StoredChange {
+            kind: Kind::Pod,
+            namespace: "default".into(),
+            name: "web".into(),
+            record: Bytes::from_static(b"record"),
+            deleted: true,
+            previous: 41,
+            at_millis: -5,
+            traceparent: "00-aa-bb-01".into(),
+            lease_id: 7,
+        };
+        assert_eq!(StoredChange::decode(change.encode()).unwrap(), change);
+
+        let pack: Vec<_> = (0..3)
+            .map(|i| StoredRenewal {
+                lease_id: i,
+                status_age_millis: 10 * i,
+                status_digest: u64::MAX - u64::from(i),
+                at_micros: -1,
+            })
+            .collect();
+        let bytes = StoredRenewal::encode_pack(&pack);
+        assert_eq!(bytes.len(), 72);
+        assert_eq!(StoredRenewal::decode_pack(1, &bytes).unwrap(), pack);
+        assert!(StoredRenewal::decode_pack(1, &bytes[1..]).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! What the writer keeps at hand so that a change costs what it touches.
+//!
+//! Owned by the writer alone, moved along as a draft is written, and rebuilt
+//! from memory if the commit then fails.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+
+use muster_proto::label::Labels;
+use muster_proto::pb;
+use muster_proto::pod::Pod;
+use muster_proto::record::Kind;
+use muster_proto::selector::LabelSelector;
+use prost::Message;
+
+use crate::memory::Memory;
+use crate::namespaced_name::NamespacedName;
+use crate::partial_decode;
+use crate::rules;
+
+/// The pods a disruption budget counts.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    selector: LabelSelector,
+    pub expected: u32,
+    pub healthy: u32,
+}
+
+/// What a budget needs to know of a pod.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    labels: Labels,
+    healthy: bool,
+}
+
+impl Counted {
+    pub fn of(pod: &Pod) -> Self {
+        Self { labels: pod.meta.labels.clone(), healthy: rules::counts_as_healthy(pod) }
+    }
+}
+
+/// The writer's own look-ups.
+#[derive(Debug, Default)]
+pub struct Indexes {
+    /// Budgets by key, which sorts them by namespace.
+    tallies: BTreeMap<NamespacedName, Tally>,
+    /// Records that go when the node with this uid is gone. A uid may be written in
+    /// either case; here it is in lower case.
+    dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
+    /// When events are over, in milliseconds since 1970.
+    expiries: BTreeSet<(i64, NamespacedName)>,
+    expiry_of: HashMap<NamespacedName, i64>,
+}
+
+impl Indexes {
+    /// Everything, from the records as they are.
+    pub fn rebuild(memory: &Memory, event_ttl_millis: i64) -> Self {
+        let mut indexes = Indexes::default();
+        for (key, current) in memory.scan(Kind::DisruptionBudget, Bound::Unbounded) {
+            let budget = pb::DisruptionBudget::decode(&*current.record).unwrap_or_default();
+            if let Ok(budget) = muster_proto::budget::DisruptionBudget::try_from(budget) {
+                let selector = budget.spec.selector;
+                indexes.tallies.insert(key.clone(), Tally { selector, expected: 0, healthy: 0 });
+            }
+        }
+        for kind in [Kind::Pod, Kind::Lease] {
+            for (key, current) in memory.scan(kind, Bound::Unbounded) {
+                for owner in partial_decode::metadata(&current.record).owner_references {
+                    indexes.own(&owner.kind, &owner.uid, kind, key);
+                }
+            }
+        }
+        if !indexes.tallies.is_empty() {
+            for (key, current) in memory.scan(Kind::Pod, Bound::Unbounded) {
+                let pod = pb::Pod::decode(&*current.record).unwrap_or_default();
+                if indexes.has_budgets(key.namespace())
+                    && let Ok(pod) = Pod::try_from(pod)
+                {
+                    indexes.count(key.namespace(), None, Some(&Counted::of(&pod)));
+                }
+            }
+        }
+        for (key, current) in memory.scan(Kind::Event, Bound::Unbounded) {
+            let event = pb::Event::decode(&*current.record).unwrap_or_default();
+            let last = event.last_timestamp.unwrap_or_default();
+            indexes
+                .expire_at(key, last.seconds * 1000 + i64::from(last.nanos) / 1_000_000 + event_ttl_millis);
+        }
+        indexes
+    }
+
+    /// The budgets of a namespace.
+    pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = (&NamespacedName, &Tally)> {
+        let from = NamespacedName::start_of(namespace);
+        self.tallies.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
+    }
+
+    pub fn has_budgets(&self, namespace: &str) -> bool {
+        self.budgets(namespace).next().is_some()
+    }
+
+    pub fn tally(&self, budget: &NamespacedName) -> Option<&Tally> {
+        self.tallies.get(budget)
+    }
+
+    /// Moves the counts of a namespace's budgets from a pod as it was to the pod
+    /// as it is, and says which budgets that touched.
+    pub fn count(
+        &mut self,
+        namespace: &str,
+        was: Option<&Counted>,
+        is: Option<&Counted>,
+    ) -> Vec<NamespacedName> {
+        let from = NamespacedName::start_of(namespace);
+        let mut touched = Vec::new();
+        for (key, tally) in self.tallies.range_mut(from..) {
+            if key.namespace() != namespace {
+                break;
+            }
+            let was = was.filter(|pod| tally.selector.matches(&pod.labels));
+            let is = is.filter(|pod| tally.selector.matches(&pod.labels));
+            if let Some(pod) = was {
+                tally.expected -= 1;
+                tally.healthy -= u32::from(pod.healthy);
+            }
+            if let Some(pod) = is {
+                tally.expected += 1;
+                tally.healthy += u32::from(pod.healthy);
+            }
+            if was.is_some() || is.is_some() {
+                touched.push(key.clone());
+            }
+        }
+        touched
+    }
+
+    /// Starts to count for a budget, or for its new selector.
+    pub fn put_budget(
+        &mut self,
+        key: NamespacedName,
+        selector: LabelSelector,
+        pods: impl Iterator<Item = Counted>,
+    ) {
+        let mut tally = Tally { selector, expected: 0, healthy: 0 };
+        for pod in pods.filter(|pod| tally.selector.matches(&pod.labels)) {
+            tally.expected += 1;
+            tally.healthy += u32::from(pod.healthy);
+        }
+        self.tallies.insert(key, tally);
+    }
+
+    /// Whether a budget is counted by this selector already.
+    pub fn counts_by(&self, key: &NamespacedName, selector: &LabelSelector) -> bool {
+        self.tallies.get(key).is_some_and(|tally| tally.selector == *selector)
+    }
+
+    pub fn remove_budget(&mut self, key: &NamespacedName) {
+        self.tallies.remove(key);
+    }
+
+    /// Notes that a record goes with its owner, if the owner is a node.
+    pub fn own(&mut self, owner_kind: &str, owner_uid: &str, kind: Kind, key: &NamespacedName) {
+        if owner_kind == "Node" {
+            let owner = owner_uid.to_ascii_lowercase();
+            self.dependents.entry(owner).or_default().insert((kind, key.clone()));
+        }
+    }
+
+    pub fn disown(&mut self, owner_uid: &str, kind: Kind, key: &NamespacedName) {
+        let owner = owner_uid.to_ascii_lowercase();
+        if let Some(dependents) = self.dependents.get_mut(&owner) {
+            dependents.remove(&(kind, key.clone()));
+            if dependents.is_empty() {
+                self.dependents.remove(&owner);
+            }
+        }
+    }
+
+    /// What goes with the node of this uid.
+    pub fn dependents(&self, owner_uid: &str) -> Vec<(Kind, NamespacedName)> {
+        self.dependents.get(&owner_uid.to_ascii_lowercase()).into_iter().flatten().cloned().collect()
+    }
+
+    /// Records whose owner is no node that lives.
+    pub fn orphans(&self, memory: &Memory) -> Vec<(Kind, NamespacedName)> {
+        let nodes = memory.scan(Kind::Node, Bound::Unbounded);
+        let alive: HashSet<String> =
+            nodes.map(|(_, node)| partial_decode::metadata(&node.record).uid).collect();
+        let of_dead = self.dependents.iter().filter(|(owner, _)| !alive.contains(*owner));
+        of_dead.flat_map(|(_, records)| records.iter().cloned()).collect()
+    }
+
+    /// Notes when an event is over.
+    pub fn expire_at(&mut self, event: &NamespacedName, at_millis: i64) {
+        self.never_expire(event);
+        self.expiries.insert((at_millis, event.clone()));
+        self.expiry_of.insert(event.clone(), at_millis);
+    }
+
+    pub fn never_expire(&mut self, event: &NamespacedName) {
+        if let Some(at) = self.expiry_of.remove(event) {
+            self.expiries.remove(&(at, event.clone()));
+        }
+    }
+
+    /// Events that are over, oldest first.
+    pub fn expired(&self, now_millis: i64, limit: usize) -> Vec<NamespacedName> {
+        let over = self.expiries.iter().take_while(|(at, _)| *at <= now_millis);
+        over.take(limit).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// When the next event is over.
+    pub fn next_expiry(&self) -> Option<i64> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,268 @@
+//! The newest renewal of every lease, and which packs of the renewal log still
+//! hold one.
+//!
+//! A renewal is not a change of its lease's stored value: it is 24 bytes in the
+//! pack of its commit, kept here until the pack is retired. A pack is retired
+//! once the log is several times longer than the fleet is large; by then almost
+//! all of its renewals have been superseded, and only the leases whose newest
+//! renewal it holds are folded into their own values.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::heartbeat;
+use crate::history::{Revision, StoredRenewal};
+use crate::namespaced_name::NamespacedName;
+
+/// A lease's newest renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renewal {
+    pub revision: Revision,
+    pub at_micros: i64,
+    pub status_digest: u64,
+    pub status_age_millis: u32,
+}
+
+/// What a renewal must still find: a lease whose holder is the one it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    pub lease_id: u32,
+    /// New whenever another holder or incarnation takes the lease.
+    pub epoch: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    key: NamespacedName,
+    epoch: u32,
+    holder: Box<str>,
+    newest: Option<Renewal>,
+    /// The pack that holds `newest`; 0 once it is folded.
+    pack: Revision,
+}
+
+#[derive(Debug, Clone)]
+struct Pack {
+    first: Revision,
+    leases: Box<[u32]>,
+}
+
+/// All leases by the number their renewals go by.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseTable {
+    entries: Vec<Option<Entry>>,
+    free: BTreeSet<u32>,
+    live: usize,
+    epochs: u32,
+    packs: VecDeque<Pack>,
+    logged: usize,
+}
+
+/// The log may hold this many renewals per lease, and some more for small
+/// fleets, before its oldest pack is retired.
+const LOGGED_PER_LEASE: usize = 4;
+const LOGGED_AT_LEAST: usize = 16 * 1024;
+
+impl LeaseTable {
+    /// The number the next new lease will get, if `taken` others came before it
+    /// in the same commit.
+    pub fn next_id(&self, taken: usize) -> u32 {
+        let reused = self.free.iter().nth(taken).copied();
+        reused.unwrap_or_else(|| (self.entries.len() + taken - self.free.len()) as u32)
+    }
+
+    /// Notes a lease that was written: the value's own renewal time is now the
+    /// newest. `folded` is set when the value itself carries a later renewal.
+    pub fn put(&mut self, id: u32, key: NamespacedName, holder: &str, folded: Option<Renewal>) {
+        let index = id as usize;
+        while self.entries.len() <= index {
+            self.free.insert(self.entries.len() as u32);
+            self.entries.push(None);
+        }
+        match &mut self.entries[index] {
+            Some(entry) => {
+                if *entry.holder != *holder {
+                    self.epochs += 1;
+                    entry.epoch = self.epochs;
+                    entry.holder = holder.into();
+                }
+                entry.newest = folded;
+                entry.pack = 0;
+            }
+            vacant => {
+                // A number used again starts a new epoch: an old claim must not fit.
+                self.epochs += 1;
+                let (epoch, holder) = (self.epochs, holder.into());
+                *vacant = Some(Entry { key, epoch, holder, newest: folded, pack: 0 });
+                self.free.remove(&id);
+                self.live += 1;
+            }
+        }
+    }
+
+    /// Forgets a lease that was deleted.
+    pub fn remove(&mut self, id: u32) {
+        if let Some(entry) = self.entries.get_mut(id as usize)
+            && entry.take().is_some()
+        {
+            self.live -= 1;
+            self.free.insert(id);
+        }
+    }
+
+    pub fn key(&self, id: u32) -> Option<&NamespacedName> {
+        self.entry(id).map(|entry| &entry.key)
+    }
+
+    pub fn newest(&self, id: u32) -> Option<Renewal> {
+        self.entry(id).and_then(|entry| entry.newest)
+    }
+
+    /// Who holds the lease, without the incarnation.
+    pub fn holder(&self, id: u32) -> Option<&str> {
+        self.entry(id).map(|entry| entry.holder.split_once('\0').map_or(&*entry.holder, |(holder, _)| holder))
+    }
+
+    /// Whether a lease is held by this very instance.
+    pub fn is_held_by(&self, id: u32, holder: &str, incarnation: &str) -> bool {
+        self.entry(id).is_some_and(|entry| *entry.holder == *heartbeat::holder_of(holder, incarnation))
+    }
+
+    pub fn claim(&self, id: u32) -> Option<Claim> {
+        self.entry(id).map(|entry| Claim { lease_id: id, epoch: entry.epoch })
+    }
+
+    fn entry(&self, id: u32) -> Option<&Entry> {
+        self.entries.get(id as usize).and_then(Option::as_ref)
+    }
+
+    /// Notes a pack that was committed, or read back at the start.
+    ///
+    /// A renewal older than what is known of its lease is history: it is kept
+    /// out, so packs can be replayed in any state of folding.
+    pub fn renewed(
+        &mut self,
+        first: Revision,
+        pack: &[StoredRenewal],
+        base: impl Fn(&NamespacedName) -> Revision,
+    ) {
+        for (revision, renewal) in (first..).zip(pack) {
+            let Some(Some(entry)) = self.entries.get_mut(renewal.lease_id as usize) else { continue };
+            let known = entry.newest.map_or_else(|| base(&entry.key), |newest| newest.revision);
+            if revision > known {
+                entry.newest = Some(Renewal {
+                    revision,
+                    at_micros: renewal.at_micros,
+                    status_digest: renewal.status_digest,
+                    status_age_millis: renewal.status_age_millis,
+                });
+                entry.pack = first;
+            }
+        }
+        self.logged += pack.len();
+        self.packs.push_back(Pack { first, leases: pack.iter().map(|r| r.lease_id).collect() });
+    }
+
+    /// The oldest pack if it is time to retire it, with the leases that have to
+    /// be folded first. `ahead` packs are being retired already.
+    pub fn retirable(&self, ahead: usize) -> Option<(Revision, Vec<u32>)> {
+        let gone: usize = self.packs.iter().take(ahead).map(|pack| pack.leases.len()).sum();
+        if self.logged - gone <= self.live * LOGGED_PER_LEASE + LOGGED_AT_LEAST {
+            return None;
+        }
+        let pack = self.packs.get(ahead)?;
+        let mut fold: Vec<u32> = pack
+            .leases
+            .iter()
+            .copied()
+            .filter(|id| self.entry(*id).is_some_and(|entry| entry.pack == pack.first))
+            .collect();
+        fold.sort_unstable();
+        fold.dedup();
+        Some((pack.first, fold))
+    }
+
+    /// Notes that the oldest pack is gone and its leases are folded.
+    pub fn retired(&mut self, first: Revision) {
+        if self.packs.front().is_some_and(|pack| pack.first == first)
+            && let Some(pack) = self.packs.pop_front()
+        {
+            self.logged -= pack.leases.len();
+            for id in pack.leases {
+                if let Some(Some(entry)) = self.entries.get_mut(id as usize)
+                    && entry.pack == first
+                {
+                    entry.pack = 0;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renewal(lease_id: u32, at_micros: i64) -> StoredRenewal {
+        StoredRenewal { lease_id, status_age_millis: 0, status_digest: 0, at_micros }
+    }
+
+    fn book(leases: u32) -> LeaseTable {
+        let mut book = LeaseTable::default();
+        for i in 0..leases {
+            let id = book.next_id(0);
+            book.put(id, NamespacedName::new("ns", &format!("n{i}")), "holder", None);
+        }
+        book
+    }
+
+    #[test]
+    fn numbers_are_dense_and_used_again() {
+        let mut book = book(3);
+        book.remove(1);
+        assert_eq!((book.next_id(0), book.next_id(1), book.next_id(2)), (1, 3, 4));
+    }
+
+    #[test]
+    fn the_newest_renewal_wins_and_older_ones_are_ignored() {
+        let mut book = book(2);
+        book.renewed(10, &[renewal(0, 100), renewal(1, 101), renewal(0, 102)], |_| 5);
+        assert_eq!(book.newest(0).unwrap().revision, 12);
+        assert_eq!(book.newest(1).unwrap().at_micros, 101);
+        book.renewed(3, &[renewal(0, 1)], |_| 5);
+        assert_eq!(book.newest(0).unwrap().revision, 12, "replayed history changes nothing");
+        book.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        assert_eq!(book.newest(0), None, "a written lease speaks for itself");
+        book.renewed(10, &[renewal(0, 100)], |_| 20);
+        assert_eq!(book.newest(0), None, "the lease was written after that renewal");
+    }
+
+    #[test]
+    fn a_claim_ends_when_the_holder_changes() {
+        let mut book = book(1);
+        let claim = book.claim(0);
+        book.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        assert_eq!(book.claim(0), claim);
+        book.put(0, NamespacedName::new("ns", "n0"), "other", None);
+        let other = book.claim(0);
+        assert_ne!(other, claim);
+        book.remove(0);
+        assert_eq!(book.claim(0), None);
+        book.put(0, NamespacedName::new("ns", "another"), "other", None);
+        assert_ne!(book.claim(0), other, "the number is used again, the claim is not");
+    }
+
+    #[test]
+    fn only_leases_that_stopped_renewing_are_folded() {
+        let mut book = book(2);
+        assert_eq!(book.retirable(0), None);
+        let busy: Vec<_> = (0..LOGGED_AT_LEAST as i64).map(|i| renewal(0, i)).collect();
+        book.renewed(10, &[renewal(0, 1), renewal(1, 1)], |_| 1);
+        book.renewed(12, &busy, |_| 1);
+        assert_eq!(book.retirable(0), None, "8 for two leases are allowed on top");
+        book.renewed(20_000, &busy[..10], |_| 1);
+        assert_eq!(book.retirable(0), Some((10, vec![1])));
+        book.retired(10);
+        assert_eq!(book.logged, LOGGED_AT_LEAST + 10);
+        assert_eq!(book.newest(1).unwrap().at_micros, 1, "still known after its pack is gone");
+    }
+}

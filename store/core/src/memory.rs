@@ -1,0 +1,422 @@
+//! The present: every current record, encoded, and where its older versions lie.
+//!
+//! A fold of the ledger. Reads never touch the disk unless they ask for the past,
+//! so they go on when the disk does not. The writer alone changes it, after its
+//! commit is durable.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use muster_proto::pb;
+use muster_proto::record::Kind;
+use prost::Message;
+
+use crate::change::Change;
+use crate::heartbeat;
+use crate::history::{Commit, Compaction, Revision, StoredChange, StoredRenewal};
+use crate::lease_table::{LeaseTable, Renewal};
+use crate::namespaced_name::NamespacedName;
+use crate::partial_decode;
+
+/// A record as it is now.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// The revision of its last change; a lease's renewals are apart.
+    pub revision: Revision,
+    pub record: Bytes,
+    pub lease_id: u32,
+}
+
+/// Where a record of the past is to be found.
+#[derive(Debug, Clone)]
+pub enum Found {
+    Now(Current),
+    InLedger { revision: Revision, bytes: usize },
+}
+
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    current: Option<Current>,
+    /// Versions that history still holds, oldest first.
+    older: VecDeque<Older>,
+}
+
+/// A version that was superseded.
+#[derive(Debug, Clone, Copy)]
+struct Older {
+    revision: Revision,
+    deleted: bool,
+    /// The length of its record.
+    bytes: u32,
+}
+
+/// One kept step of history, for compaction.
+#[derive(Debug, Clone)]
+struct Step {
+    revision: Revision,
+    kind: Kind,
+    key: NamespacedName,
+    previous: Revision,
+    deleted: bool,
+    at_millis: i64,
+    /// The length of the records that go with it.
+    bytes: u32,
+}
+
+/// How much history goes at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Portion {
+    pub steps: usize,
+    /// No more once their records have this length.
+    pub bytes: usize,
+}
+
+/// How much history is kept: what is younger or among the newest stays.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    pub min_age_millis: i64,
+    pub min_changes: usize,
+}
+
+/// Everything current.
+#[derive(Debug, Default)]
+pub struct Memory {
+    head: Revision,
+    compacted: Revision,
+    shelves: BTreeMap<Kind, BTreeMap<NamespacedName, Slot>>,
+    history: VecDeque<Step>,
+    /// Pods by their node: how often each is there, now and in the past that history
+    /// holds.
+    pods_by_node: HashMap<String, BTreeMap<NamespacedName, u32>>,
+    /// The nodes of pods that are gone, by the revision of the deletion.
+    departed: HashMap<Revision, String>,
+    pub leases: LeaseTable,
+}
+
+impl Memory {
+    /// An empty memory whose history begins after this revision.
+    pub fn beginning_after(compacted: Revision) -> Self {
+        Memory { compacted, ..Default::default() }
+    }
+
+    /// Takes in a stored change while loading, in the order of revisions. Returns it as watchers see it if history still
+    /// holds it.
+    pub fn load_change(&mut self, revision: Revision, change: &StoredChange) -> Option<Change> {
+        let kept = (revision > self.compacted).then(|| {
+            let previous = self.get(change.kind, &change.key()).map(|was| was.record.clone());
+            Change::of_past(revision, change.clone(), previous)
+        });
+        self.apply(revision, change);
+        self.head = revision;
+        kept
+    }
+
+    /// Takes in a stored pack of renewals while loading, after all changes.
+    pub fn load_pack(&mut self, first: Revision, pack: &[StoredRenewal]) {
+        self.renewed(first, pack);
+        self.head = self.head.max(first + pack.len().saturating_sub(1) as u64);
+    }
+
+    /// Ends loading. `head` is the newest revision that was committed.
+    ///
+    /// # Errors
+    /// When changes beyond `head` were loaded: to go on from there would use revisions twice.
+    pub fn finish_loading(&mut self, head: Revision) -> Result<(), String> {
+        let last = std::mem::replace(&mut self.head, head);
+        // Slots of records that were deleted before history begins hold nothing.
+        for shelf in self.shelves.values_mut() {
+            shelf.retain(|_, slot| slot.current.is_some() || !slot.older.is_empty());
+        }
+        if head < last {
+            return Err(format!("they end at revision {head}, and hold changes up to {last}"));
+        }
+        Ok(())
+    }
+
+    pub fn head(&self) -> Revision {
+        self.head
+    }
+
+    /// History up to here is gone.
+    pub fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<&Current> {
+        self.shelves.get(&kind)?.get(key)?.current.as_ref()
+    }
+
+    /// The records of a kind as they are now, from a key on.
+    pub fn scan<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&NamespacedName>,
+    ) -> impl Iterator<Item = (&'m NamespacedName, &'m Current)> + use<'m> {
+        self.slots(kind, from).filter_map(|(key, slot)| Some((key, slot.current.as_ref()?)))
+    }
+
+    /// The records of a kind as they were at a revision that history still holds.
+    pub fn scan_at<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&NamespacedName>,
+        at: Revision,
+    ) -> impl Iterator<Item = (&'m NamespacedName, Found)> + use<'m> {
+        self.slots(kind, from).filter_map(move |(key, slot)| Some((key, slot.at(at)?)))
+    }
+
+    /// One record as it was at a revision that history still holds.
+    pub fn find(&self, kind: Kind, key: &NamespacedName, at: Revision) -> Option<(&NamespacedName, Found)> {
+        let (key, slot) = self.shelves.get(&kind)?.get_key_value(key)?;
+        Some((key, slot.at(at)?))
+    }
+
+    fn slots<'m>(
+        &'m self,
+        kind: Kind,
+        from: Bound<&NamespacedName>,
+    ) -> impl Iterator<Item = (&'m NamespacedName, &'m Slot)> + use<'m> {
+        let shelf = self.shelves.get(&kind);
+        shelf.map(|shelf| shelf.range::<NamespacedName, _>((from, Bound::Unbounded))).into_iter().flatten()
+    }
+
+    /// The keys of the pods that are bound to a node, or were at a moment that history
+    /// still holds.
+    pub fn pods_of<'m>(
+        &'m self,
+        node: &str,
+        from: Bound<&NamespacedName>,
+    ) -> impl Iterator<Item = &'m NamespacedName> + use<'m> {
+        let pods = self.pods_by_node.get(node);
+        let pods = pods.map(|pods| pods.range::<NamespacedName, _>((from, Bound::Unbounded)));
+        pods.into_iter().flatten().map(|(key, _)| key)
+    }
+
+    /// A record's bytes as a reader is to see them: a lease with its newest
+    /// renewal.
+    pub fn seen(&self, kind: Kind, current: &Current) -> Bytes {
+        self.seen_at(kind, current, Revision::MAX)
+    }
+
+    /// As [`seen`](Self::seen), without a renewal that came after `at`.
+    pub fn seen_at(&self, kind: Kind, current: &Current, at: Revision) -> Bytes {
+        match (kind, self.leases.newest(current.lease_id)) {
+            (Kind::Lease, Some(renewal)) if renewal.revision <= at => {
+                renewed_lease(&current.record, &renewal)
+            }
+            _ => current.record.clone(),
+        }
+    }
+
+    /// Takes in a commit that is durable.
+    pub fn install(&mut self, commit: &Commit) {
+        for (revision, change) in &commit.folds {
+            self.fold(*revision, change);
+        }
+        for (revision, change) in &commit.changes {
+            self.apply(*revision, change);
+        }
+        for (first, pack) in &commit.renewals {
+            self.renewed(*first, pack);
+        }
+        for first in &commit.retired {
+            self.leases.retired(*first);
+        }
+        if let Some(compaction) = &commit.compaction {
+            self.compact(compaction);
+        }
+        self.head = commit.head;
+    }
+
+    fn apply(&mut self, revision: Revision, change: &StoredChange) {
+        let key = change.key();
+        let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
+        let was = slot.current.take();
+        if let Some(was) = &was {
+            let bytes = was.record.len() as u32;
+            slot.older.push_back(Older { revision: was.revision, deleted: false, bytes });
+        }
+        if change.deleted {
+            slot.older.push_back(Older { revision, deleted: true, bytes: 0 });
+        } else {
+            let current = Current { revision, record: change.record.clone(), lease_id: change.lease_id };
+            slot.current = Some(current);
+        }
+        if revision <= self.compacted {
+            slot.older.clear();
+        } else {
+            let own = if change.deleted { change.record.len() } else { 0 };
+            self.history.push_back(Step {
+                revision,
+                kind: change.kind,
+                key: key.clone(),
+                previous: change.previous,
+                deleted: change.deleted,
+                at_millis: change.at_millis,
+                bytes: (own + was.as_ref().map_or(0, |was| was.record.len())) as u32,
+            });
+        }
+        match change.kind {
+            Kind::Pod => self.place_pod(key, revision, was.as_ref(), change),
+            Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
+            Kind::Lease => {
+                let (holder, folded) = lease_claim(revision, &change.record);
+                self.leases.put(change.lease_id, key, &holder, folded);
+            }
+            _ => {}
+        }
+    }
+
+    /// A pod's node is set once, so it leaves its node by being deleted; and the index
+    /// when that is forgotten.
+    fn place_pod(
+        &mut self,
+        key: NamespacedName,
+        revision: Revision,
+        was: Option<&Current>,
+        change: &StoredChange,
+    ) {
+        let node = partial_decode::pod_node(&change.record);
+        if node.is_empty() {
+            return;
+        }
+        if change.deleted && revision > self.compacted {
+            self.departed.insert(revision, node);
+        } else if change.deleted {
+            unplace(&mut self.pods_by_node, &node, &key);
+        } else if was.is_none_or(|was| partial_decode::pod_node(&was.record) != node) {
+            *self.pods_by_node.entry(node).or_default().entry(key).or_default() += 1;
+        }
+    }
+
+    /// Replaces a lease's value by one with its renewals folded in.
+    fn fold(&mut self, revision: Revision, change: &StoredChange) {
+        let slot = self.shelves.entry(Kind::Lease).or_default().get_mut(&change.key());
+        if let Some(current) = slot.and_then(|slot| slot.current.as_mut())
+            && current.revision == revision
+        {
+            current.record = change.record.clone();
+        }
+    }
+
+    fn renewed(&mut self, first: Revision, pack: &[StoredRenewal]) {
+        let shelf = self.shelves.entry(Kind::Lease).or_default();
+        let base = |key: &NamespacedName| {
+            shelf.get(key).and_then(|slot| slot.current.as_ref()).map_or(0, |c| c.revision)
+        };
+        self.leases.renewed(first, pack, base);
+    }
+
+    /// History that the retention no longer asks for, at most a portion of it.
+    pub fn compactable(&self, retention: Retention, now_millis: i64, most: Portion) -> Option<Compaction> {
+        let spare = self.history.len().saturating_sub(retention.min_changes).min(most.steps);
+        let (mut compaction, mut bytes) = (Compaction::default(), 0);
+        for step in self.history.iter().take(spare) {
+            if now_millis - step.at_millis < retention.min_age_millis || bytes >= most.bytes {
+                break;
+            }
+            compaction.steps += 1;
+            bytes += step.bytes as usize;
+            compaction.up_to = step.revision;
+            if step.previous > 0 {
+                compaction.forget.push(step.previous);
+            }
+            if step.deleted {
+                compaction.forget.push(step.revision);
+            }
+        }
+        (compaction.steps > 0).then_some(compaction)
+    }
+
+    /// When the oldest step of history can go, if nothing else happens.
+    pub fn compactable_at(&self, retention: Retention) -> Option<i64> {
+        let oldest = self.history.front()?;
+        (self.history.len() > retention.min_changes).then(|| oldest.at_millis + retention.min_age_millis)
+    }
+
+    fn compact(&mut self, compaction: &Compaction) {
+        self.compacted = self.compacted.max(compaction.up_to);
+        for step in self.history.drain(..compaction.steps.min(self.history.len())) {
+            if let Some(node) = self.departed.remove(&step.revision) {
+                unplace(&mut self.pods_by_node, &node, &step.key);
+            }
+            let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
+            if let Some(slot) = shelf.get_mut(&step.key) {
+                // Oldest first: what goes is in front, however much there is behind it.
+                let gone = if step.deleted { step.revision } else { step.previous };
+                while slot.older.front().is_some_and(|older| older.revision <= gone) {
+                    slot.older.pop_front();
+                }
+                if slot.current.is_none() && slot.older.is_empty() {
+                    shelf.remove(&step.key);
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn at(&self, at: Revision) -> Option<Found> {
+        if let Some(current) = &self.current
+            && current.revision <= at
+        {
+            return Some(Found::Now(current.clone()));
+        }
+        let newer = self.older.partition_point(|older| older.revision <= at);
+        let Older { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
+        (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
+    }
+}
+
+fn unplace(
+    pods_by_node: &mut HashMap<String, BTreeMap<NamespacedName, u32>>,
+    node: &str,
+    key: &NamespacedName,
+) {
+    let Some(pods) = pods_by_node.get_mut(node) else { return };
+    if let Some(times) = pods.get_mut(key) {
+        *times -= 1;
+        if *times == 0 {
+            pods.remove(key);
+        }
+    }
+    if pods.is_empty() {
+        pods_by_node.remove(node);
+    }
+}
+
+/// The lease's bytes with a renewal written into them.
+pub fn renewed_lease(record: &[u8], renewal: &Renewal) -> Bytes {
+    let mut lease = pb::Lease::decode(record).unwrap_or_default();
+    lease.metadata.get_or_insert_default().resource_version = renewal.revision;
+    let spec = lease.spec.get_or_insert_default();
+    spec.renew_time = Some(prost_types::Timestamp {
+        seconds: renewal.at_micros.div_euclid(1_000_000),
+        nanos: (renewal.at_micros.rem_euclid(1_000_000) * 1000) as i32,
+    });
+    spec.status_digest = renewal.status_digest;
+    spec.status_age_millis = renewal.status_age_millis;
+    lease.encode_to_vec().into()
+}
+
+/// Who may renew a lease: its holder and, for a node's, the very instance of the
+/// agent. Also the renewal that was folded into the value, if one was.
+fn lease_claim(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
+    let lease = pb::Lease::decode(record).unwrap_or_default();
+    let holder = heartbeat::holder(&lease);
+    let (metadata, spec) = (lease.metadata.unwrap_or_default(), lease.spec.unwrap_or_default());
+    let folded = (metadata.resource_version > revision).then(|| {
+        let at = spec.renew_time.unwrap_or_default();
+        Renewal {
+            revision: metadata.resource_version,
+            at_micros: at.seconds * 1_000_000 + i64::from(at.nanos) / 1000,
+            status_digest: spec.status_digest,
+            status_age_millis: spec.status_age_millis,
+        }
+    });
+    (holder, folded)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use super::*;
+
+const KEEP_NOTHING: Retention = Retention { min_age_millis: 0, min_changes: 0 };
+
+fn node_bytes(name: &str, version: u64) -> Bytes {
+    let metadata = pb::Metadata { name: name.into(), resource_version: version, ..Default::default() };
+    pb::Node { metadata: Some(metadata), ..Default::default() }.encode_to_vec().into()
+}
+
+fn change(name: &str, revision: u64, previous: u64, deleted: bool) -> (Revision, StoredChange) {
+    let change = StoredChange {
+        kind: Kind::Node,
+        namespace: String::new(),
+        name: name.into(),
+        record: node_bytes(name, revision),
+        deleted,
+        previous,
+        at_millis: revision as i64 * 1000,
+        traceparent: String::new(),
+        lease_id: 0,
+    };
+    (revision, change)
+}
+
+fn commit(memory: &mut Memory, changes: Vec<(Revision, StoredChange)>) {
+    let base = memory.head();
+    let head = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(base);
+    memory.install(&Commit { base, head, changes, ..Default::default() });
+}
+
+fn names_at(memory: &Memory, at: Revision) -> Vec<(String, Revision)> {
+    memory
+        .scan_at(Kind::Node, Bound::Unbounded, at)
+        .map(|(key, found)| {
+            let revision = match found {
+                Found::Now(current) => current.revision,
+                Found::InLedger { revision, .. } => revision,
+            };
+            (key.name().to_owned(), revision)
+        })
+        .collect()
+}
+
+/// a is written at 1, 3 and 6; b is written at 2, deleted at 4, written at 5.
+fn memory() -> Memory {
+    let mut memory = Memory::default();
+    commit(&mut memory, vec![change("a", 1, 0, false), change("b", 2, 0, false)]);
+    commit(&mut memory, vec![change("a", 3, 1, false), change("b", 4, 2, true)]);
+    commit(&mut memory, vec![change("b", 5, 0, false), change("a", 6, 3, false)]);
+    memory
+}
+
+fn steps(steps: usize) -> Portion {
+    Portion { steps, bytes: usize::MAX }
+}
+
+#[test]
+fn every_moment_that_history_holds_can_be_seen() {
+    let memory = memory();
+    let at = |revision| names_at(&memory, revision);
+    let pairs = |list: &[(&str, u64)]| list.iter().map(|(n, r)| (n.to_string(), *r)).collect::<Vec<_>>();
+    assert_eq!(at(0), []);
+    assert_eq!(at(1), pairs(&[("a", 1)]));
+    assert_eq!(at(2), pairs(&[("a", 1), ("b", 2)]));
+    assert_eq!(at(3), pairs(&[("a", 3), ("b", 2)]));
+    assert_eq!(at(4), pairs(&[("a", 3)]));
+    assert_eq!(at(5), pairs(&[("a", 3), ("b", 5)]));
+    assert_eq!(at(6), pairs(&[("a", 6), ("b", 5)]));
+}
+
+#[test]
+fn compaction_forgets_what_no_moment_needs_any_more() {
+    let mut memory = memory();
+    assert_eq!(
+        memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, steps(99)),
+        None
+    );
+    let young = Retention { min_age_millis: 1000, min_changes: 0 };
+    assert_eq!(memory.compactable(young, 1999, steps(99)), None);
+    assert_eq!(memory.compactable_at(young), Some(2000));
+    let four = memory.compactable(KEEP_NOTHING, i64::MAX, steps(4)).unwrap();
+    // 1 was superseded by 3; 2 and the deletion at 4 are of a record that was gone.
+    assert_eq!(four, Compaction { up_to: 4, steps: 4, forget: vec![1, 2, 4] });
+    let head = memory.head();
+    memory.install(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
+    assert_eq!(memory.compacted(), 4);
+    let at = |memory: &Memory, revision| names_at(memory, revision);
+    assert_eq!(at(&memory, 4), [("a".to_owned(), 3)]);
+    assert_eq!(at(&memory, 6), [("a".to_owned(), 6), ("b".to_owned(), 5)]);
+    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
+    assert_eq!(rest, Compaction { up_to: 6, steps: 2, forget: vec![3] });
+}
+
+#[test]
+fn long_records_go_a_few_at_a_time() {
+    let mut memory = Memory::default();
+    let long = |revision, deleted| {
+        let (_, change) = change("a", revision, revision - 1, deleted);
+        (revision, StoredChange { record: vec![0; 1000].into(), ..change })
+    };
+    commit(&mut memory, (1..=5).map(|revision| long(revision, revision == 5)).collect());
+    // The first replaces nothing; the last takes what it replaces and itself along.
+    for (bytes, expected) in [(1, 2), (1000, 2), (1001, 3), (3000, 4), (3001, 5), (usize::MAX, 5)] {
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, Portion { steps: 99, bytes }).unwrap();
+        assert_eq!(some.steps, expected, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_record_that_is_gone_leaves_nothing_behind() {
+    let mut memory = Memory::default();
+    commit(&mut memory, vec![change("a", 1, 0, false), change("a", 2, 1, true)]);
+    let all = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
+    assert_eq!(all.forget, [1, 2]);
+    memory.install(&Commit { base: 2, head: 2, compaction: Some(all), ..Default::default() });
+    assert!(memory.shelves[&Kind::Node].is_empty());
+}
+
+#[test]
+fn pods_are_found_by_their_node() {
+    let pod = |revision, node: &str, deleted| {
+        let spec = pb::PodSpec { node_name: node.into(), ..Default::default() };
+        let record = pb::Pod { spec: Some(spec), ..Default::default() }.encode_to_vec().into();
+        let (_, change) = change("p", revision, 0, deleted);
+        (revision, StoredChange { kind: Kind::Pod, namespace: "default".into(), record, ..change })
+    };
+    let mut memory = Memory::default();
+    let on = |memory: &Memory, node: &str, at: Revision| {
+        let keys = memory.pods_of(node, Bound::Unbounded);
+        keys.filter_map(|key| memory.find(Kind::Pod, key, at)).count()
+    };
+    commit(&mut memory, vec![pod(1, "", false)]);
+    assert_eq!(on(&memory, "n1", 1), 0);
+    commit(&mut memory, vec![pod(2, "n1", false)]);
+    commit(&mut memory, vec![pod(3, "n1", false)]);
+    let keys: Vec<_> = memory.pods_of("n1", Bound::Unbounded).map(NamespacedName::to_string).collect();
+    assert_eq!(keys, ["default/p"]);
+    assert_eq!(memory.pods_of("n1", Bound::Excluded(&NamespacedName::new("default", "p"))).count(), 0);
+    // Gone and there again, twice: each moment of it can be asked for.
+    commit(&mut memory, vec![pod(4, "n1", true), pod(5, "n1", false), pod(6, "n1", true)]);
+    commit(&mut memory, vec![pod(7, "n2", false)]);
+    let seen: Vec<_> = (2..=6).map(|at| on(&memory, "n1", at)).collect();
+    assert_eq!(seen, [1, 1, 0, 1, 0]);
+    assert_eq!(on(&memory, "n2", 7), 1);
+    for (number, left) in [(5, 1), (1, 0)] {
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, steps(number));
+        memory.install(&Commit { base: 7, head: 7, compaction: some, ..Default::default() });
+        assert_eq!(memory.pods_of("n1", Bound::Unbounded).count(), left, "after {number} more");
+    }
+    assert!(memory.departed.is_empty());
+    assert_eq!(on(&memory, "n2", 7), 1);
+}
+
+#[test]
+fn history_beyond_the_head_is_not_gone_on_from() {
+    let mut memory = Memory::default();
+    for revision in 1..=3 {
+        let (revision, change) = change("a", revision, revision - 1, false);
+        memory.load_change(revision, &change);
+    }
+    assert_eq!(memory.finish_loading(3), Ok(()));
+    let refused = memory.finish_loading(0).unwrap_err();
+    assert!(refused.contains("end at revision 0, and hold changes up to 3"), "{refused}");
+}

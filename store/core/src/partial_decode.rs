@@ -1,0 +1,103 @@
+//! Looks into an encoded record without decoding all of it.
+//!
+//! Records are kept encoded. Selecting and indexing need their metadata or one
+//! field; prost skips the rest.
+
+use muster_proto::pb;
+use muster_proto::record::Kind;
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+struct MetaOnly {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<pb::Metadata>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodPlace {
+    #[prost(message, optional, tag = "2")]
+    spec: Option<PodPlaceSpec>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodPlaceSpec {
+    #[prost(string, tag = "1")]
+    node_name: String,
+}
+
+/// The record's metadata.
+pub fn metadata(record: &[u8]) -> pb::Metadata {
+    MetaOnly::decode(record).ok().and_then(|peeked| peeked.metadata).unwrap_or_default()
+}
+
+/// The node a pod is bound to; empty if there is none.
+pub fn pod_node(record: &[u8]) -> String {
+    PodPlace::decode(record).ok().and_then(|peeked| peeked.spec).unwrap_or_default().node_name
+}
+
+/// The fields of a kind that can be selected by.
+pub fn selectable(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Node => &["metadata.name", "spec.unschedulable"],
+        Kind::Lease | Kind::DisruptionBudget => &["metadata.name", "metadata.namespace"],
+        Kind::Pod => &[
+            "metadata.name",
+            "metadata.namespace",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "status.phase",
+            "status.podIP",
+        ],
+        Kind::Event => &[
+            "metadata.name",
+            "metadata.namespace",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "reason",
+            "type",
+        ],
+    }
+}
+
+/// The values of the selectable fields, in the order of [`selectable`].
+pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
+    match kind {
+        Kind::Node => {
+            let node = pb::Node::decode(record).unwrap_or_default();
+            let name = node.metadata.unwrap_or_default().name;
+            vec![name, node.spec.unwrap_or_default().unschedulable.to_string()]
+        }
+        Kind::Lease | Kind::DisruptionBudget => {
+            let metadata = metadata(record);
+            vec![metadata.name, metadata.namespace]
+        }
+        Kind::Pod => {
+            let pod = pb::Pod::decode(record).unwrap_or_default();
+            let (metadata, spec, status) = (
+                pod.metadata.unwrap_or_default(),
+                pod.spec.unwrap_or_default(),
+                pod.status.unwrap_or_default(),
+            );
+            let (name, namespace) = (metadata.name, metadata.namespace);
+            vec![name, namespace, spec.node_name, spec.restart_policy, status.phase, status.pod_ip]
+        }
+        Kind::Event => {
+            let event = pb::Event::decode(record).unwrap_or_default();
+            let (metadata, object) =
+                (event.metadata.unwrap_or_default(), event.involved_object.unwrap_or_default());
+            let (name, namespace) = (metadata.name, metadata.namespace);
+            vec![
+                name,
+                namespace,
+                object.kind,
+                object.namespace,
+                object.name,
+                object.uid,
+                event.reason,
+                event.r#type,
+            ]
+        }
+    }
+}

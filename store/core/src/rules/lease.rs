@@ -1,0 +1,79 @@
+//! Rules for leases: replaced only at a known version, created by the first update, renewed by the holder.
+//!
+//! The store reads no meaning into a renewal and lets no lease run out: who judges silence does so by its
+//! own clock.
+
+use jiff::Timestamp;
+use muster_proto::fence::Fence;
+use muster_proto::lease::Lease;
+use muster_proto::record::Kind;
+
+use super::common::existing;
+use super::{Context, RecordId, Refusal, RemovedAtOnce, Rules};
+
+#[cfg(test)]
+mod tests;
+
+/// How much of a holder's identity a refusal shows, in characters.
+const SHOWN_HOLDER: usize = 64;
+
+impl Rules for Lease {
+    const UPDATE_CREATES: bool = true;
+}
+
+impl RemovedAtOnce for Lease {}
+
+/// A sign of life, without the rest of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal<'a> {
+    pub holder: &'a str,
+    /// Digest and age in milliseconds of the holder's last computed status, when the renewal tells.
+    pub status: Option<(u64, u32)>,
+}
+
+/// The lease renewed now, by the store's clock.
+///
+/// A lease that nobody holds is taken; one that another holds is not.
+pub fn renew_lease(
+    key: &RecordId,
+    current: Option<&Lease>,
+    renewal: Renewal<'_>,
+    cx: &Context,
+) -> Result<Lease, Refusal> {
+    let mut lease = existing(key, current)?.clone();
+    let now = to_the_microsecond(cx.now);
+    let spec = &mut lease.spec;
+    if spec.holder_identity.is_empty() {
+        renewal.holder.clone_into(&mut spec.holder_identity);
+        spec.acquire_time = Some(now);
+    } else if spec.holder_identity != renewal.holder {
+        return Err(Refusal::Conflict { key: key.clone(), why: "is held by someone else".to_owned() });
+    }
+    spec.renew_time = Some(now);
+    if let Some((digest, age_millis)) = renewal.status {
+        spec.status_digest = digest;
+        spec.status_age_millis = age_millis;
+    }
+    Ok(lease)
+}
+
+/// Whether a writer's claim still holds, given the lease it is on.
+pub fn check_fence(fence: &Fence, lease: Option<&Lease>) -> Result<(), Refusal> {
+    if lease.is_some_and(|lease| fence.holds(lease)) {
+        return Ok(());
+    }
+    let key = fenced_lease(fence);
+    // Other holders may be called anything, and an error has to fit the headers it travels in.
+    let shown = |lease: &Lease| lease.spec.holder_identity.chars().take(SHOWN_HOLDER).collect();
+    let found = lease.map(|lease| (shown(lease), lease.spec.lease_transitions));
+    Err(Refusal::Fenced { key, fence: Box::new(fence.clone()), found })
+}
+
+/// The lease that a fence is about.
+pub fn fenced_lease(fence: &Fence) -> RecordId {
+    RecordId { kind: Kind::Lease, namespace: Some(fence.namespace().clone()), name: fence.name().clone() }
+}
+
+fn to_the_microsecond(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+}
