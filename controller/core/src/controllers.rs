@@ -9,7 +9,7 @@ use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
 use crate::cloud_nodes::Cloud;
-use crate::deadlines::WorkQueue;
+use crate::deadlines::Deadlines;
 use crate::drain::Drains;
 use crate::ipam::Ipam;
 use crate::node_lifecycle::liveness::{Health, Heard, Silence};
@@ -38,9 +38,9 @@ pub struct Controllers {
     pub(crate) collection: PodGc,
     marks: PodReadiness,
     /// Nodes that are silent and whose record may not say so.
-    silent: WorkQueue<Name>,
+    silent: Deadlines<Name>,
     /// Nodes whose record may not be as the controllers want it.
-    records: WorkQueue<Name>,
+    records: Deadlines<Name>,
     pub(crate) hold: Hold,
     /// Until when we only listen: a stream that runs again tells what we missed after it says that it runs.
     catching_up_until: Mono,
@@ -86,8 +86,8 @@ impl Controllers {
             placement: Scheduler::new(policy.placement.clone()),
             collection: PodGc::new(policy.collection.clone()),
             marks: PodReadiness::default(),
-            silent: WorkQueue::default(),
-            records: WorkQueue::default(),
+            silent: Deadlines::default(),
+            records: Deadlines::default(),
             hold: Hold { since: now.mono, until: now.mono + policy.hold, cause: HoldCause::Start },
             catching_up_until: now.mono,
             last_pass: None,

@@ -7,14 +7,14 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use crate::deadlines::WorkQueue;
+use crate::deadlines::Deadlines;
 use crate::plan::{Action, Answer, ControllerName, Outcome, Plan, Subject, event};
 use crate::world::{Change, World};
 use muster_proto::time::Now;
 
 #[derive(Clone, Debug, Default)]
 pub struct PodReadiness {
-    pods: WorkQueue<Key>,
+    pods: Deadlines<Key>,
     /// What happened since the last decision, for people.
     events: Vec<Event>,
 }
