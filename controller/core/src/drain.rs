@@ -24,6 +24,7 @@ use muster_proto::time::Mono;
 
 use self::filters::{PlannedPod, PodAction, plan};
 use self::standing::{Going, Reply, Said, Stand, Standing, standing};
+use crate::deadlines::Deadlines;
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event, uid};
 use crate::world::{Change, Delta, World};
 use muster_proto::time::Now;
@@ -40,9 +41,9 @@ pub struct Drains {
     /// Pods that were asked for and the outcome is not known yet, and their nodes. Kept apart from the drains: one that
     /// is called off and asked for again must not ask twice.
     asked: BTreeMap<(Key, Uid), Name>,
-    /// Nodes to look at again, because of news or the time.
-    stirred: BTreeSet<Name>,
-    due: BTreeSet<(Mono, Name)>,
+    /// Nodes whose drain is to be looked at, because of a change or the time. What is in flight are actions on their pods,
+    /// several per node: `asked` has those.
+    due: Deadlines<Name>,
     touched: BTreeSet<Name>,
     untold: Vec<Event>,
 }
@@ -63,7 +64,6 @@ struct UnderWay {
     /// What is to be written into the node's record.
     end: Option<End>,
     is_news: bool,
-    wake_at: Option<Mono>,
 }
 
 /// How a drain ended.
@@ -115,11 +115,10 @@ impl Drains {
                 coming: 0,
                 end: None,
                 is_news: is_new(change, wanted),
-                wake_at: None,
             };
             self.nodes.insert(name.clone(), drain);
         }
-        self.stirred.insert(name.clone());
+        self.due.add(name.clone());
         if self.nodes.get(name).is_some_and(|drain| drain.end.is_some()) {
             // Another write came before the one that says how it ended.
             self.touched.insert(name.clone());
@@ -142,20 +141,16 @@ impl Drains {
     }
 
     fn forget(&mut self, name: &Name) -> Option<UnderWay> {
-        self.stirred.remove(name);
+        self.due.forget(name);
         self.touched.remove(name);
-        let drain = self.nodes.remove(name)?;
-        if let Some(at) = drain.wake_at {
-            self.due.remove(&(at, name.clone()));
-        }
-        Some(drain)
+        self.nodes.remove(name)
     }
 
     fn observe_pod(&mut self, change: &Change<Pod>, now: Now) {
         let (old, new) = change.sides(|pod| pod.spec.node_name.as_ref());
         for name in [old.flatten(), new.flatten()].into_iter().flatten() {
             let Some(drain) = self.nodes.get_mut(name) else { continue };
-            self.stirred.insert(name.clone());
+            self.due.add(name.clone());
             if let (Some(pod), None) = (&change.old, &change.new) {
                 drain.replies.remove(&Key::of(&**pod));
                 let planned = filters::planned(pod, &drain.request.options, now.wall);
@@ -168,26 +163,20 @@ impl Drains {
 
     /// Nodes to which nobody is on the way any more: their drains may have come to their end.
     pub fn stir(&mut self, nodes: impl IntoIterator<Item = Name>) {
-        self.stirred.extend(nodes.into_iter().filter(|name| self.nodes.contains_key(name)));
+        nodes.into_iter().filter(|name| self.nodes.contains_key(name)).for_each(|name| self.due.add(name));
     }
 
     /// What to do now; `coming` counts the pods that are being bound to a node and that its pods do not show yet.
     pub fn decide(&mut self, world: &World, coming: impl Fn(&Name) -> usize, now: Now, plan: &mut Plan) {
-        let mut look = std::mem::take(&mut self.stirred);
-        while let Some((at, _)) = self.due.first()
-            && *at <= now.mono
-        {
-            look.extend(self.due.pop_first().map(|(_, name)| name));
-        }
-        for name in look {
+        for name in self.due.take(now.mono) {
             if let Some(drain) = self.nodes.get_mut(&name) {
                 drain.coming = coming(&name);
             }
             self.advance(&name, world, now, plan);
         }
         plan.events.append(&mut self.untold);
-        if let Some((at, _)) = self.due.first() {
-            plan.wake_by(*at);
+        if let Some(at) = self.due.next() {
+            plan.wake_by(at);
         }
     }
 
@@ -216,12 +205,8 @@ impl Drains {
             drain.end = end;
             self.touched.insert(name.clone());
         }
-        let was = std::mem::replace(&mut drain.wake_at, wake_at);
-        if let Some(at) = was {
-            self.due.remove(&(at, name.clone()));
-        }
         if let Some(at) = wake_at {
-            self.due.insert((at, name.clone()));
+            self.due.schedule(name.clone(), at);
         }
     }
 
@@ -260,7 +245,7 @@ impl Drains {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
         let Some(node) = self.asked.remove(&(key.clone(), *uid)) else { return };
         let Some(drain) = self.nodes.get_mut(&node) else { return };
-        self.stirred.insert(node);
+        self.due.add(node);
         let Some(pod) = world.pod(key).filter(|pod| pod.meta.uid == Some(*uid)) else { return };
         let reply = Reply { uid: *uid, said: Said::of(outcome, pod.meta.resource_version, now) };
         drain.replies.insert(key.clone(), reply);
