@@ -15,6 +15,7 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
+use crate::deadlines::Deadlines;
 use crate::plan::{Failure, Plan, Subject, node_event, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
@@ -41,8 +42,9 @@ pub struct Ipam {
     pub(crate) queue: BTreeMap<Turn, Uid>,
     /// Those in the queue that have not been told that they wait.
     untold: BTreeSet<Turn>,
-    /// Nodes that queue again at that time.
-    pub(crate) resting: BTreeSet<(Mono, Uid)>,
+    /// Nodes whose blocks were given back: they queue again after a back-off. The write itself is in flight and retried
+    /// with the node's record, not here.
+    pub(crate) resting: Deadlines<Uid>,
     last_turn: Turn,
     pub(crate) is_started: bool,
     /// Nodes that were there at the start and have a network we cannot place, and why.
@@ -59,8 +61,6 @@ pub(crate) struct Entry {
     pub(crate) name: Name,
     /// When it came to wait; kept when it has to wait again.
     pub(crate) turn: Turn,
-    /// How often its blocks were given back because they could not be written.
-    rests: u32,
     /// Whether it is being deleted: what it has it keeps until it is gone, but it gets nothing new.
     is_leaving: bool,
     /// What it was promised before somebody else took it. A write of that may still be under way, so it is given to
@@ -83,9 +83,7 @@ pub(crate) enum State {
         may_be_written: bool,
     },
     Waiting,
-    Resting {
-        until: Mono,
-    },
+    Resting,
 }
 
 impl Ipam {
@@ -95,7 +93,7 @@ impl Ipam {
             nodes: HashMap::new(),
             queue: BTreeMap::new(),
             untold: BTreeSet::new(),
-            resting: BTreeSet::new(),
+            resting: Deadlines::new(REST),
             last_turn: 0,
             is_started: false,
             misfits: BTreeMap::new(),
@@ -151,8 +149,8 @@ impl Ipam {
             self.tell_those_who_wait();
         }
         plan.events.append(&mut self.events);
-        if let Some((until, _)) = self.resting.first() {
-            plan.wake_by(*until);
+        if let Some(at) = self.resting.next() {
+            plan.wake_by(at);
         }
     }
 
@@ -220,8 +218,8 @@ impl Ipam {
                 }
             }
             Some(State::Reserved { may_be_written, .. }) => *may_be_written = false,
-            Some(State::Waiting | State::Resting { .. }) if is_leaving => self.forget(uid),
-            Some(State::Waiting | State::Resting { .. }) => {}
+            Some(State::Waiting | State::Resting) if is_leaving => self.forget(uid),
+            Some(State::Waiting | State::Resting) => {}
         }
         if let Some(entry) = self.nodes.get_mut(&uid) {
             entry.is_leaving = is_leaving;
@@ -291,7 +289,8 @@ impl Ipam {
     /// A node that is gone, or that we have nothing to do with any more.
     fn forget(&mut self, uid: Uid) {
         let Some(entry) = self.nodes.remove(&uid) else { return };
-        self.leave_queue(uid, &entry);
+        self.leave_queue(&entry);
+        self.resting.forget(&uid);
         self.misfits.remove(&entry.name);
         entry.retracted.iter().for_each(|cidrs| self.release(cidrs, uid));
         self.release(entry.state.cidrs(), uid);
@@ -335,14 +334,10 @@ impl Ipam {
         self.untold.insert(entry.turn);
     }
 
-    fn leave_queue(&mut self, uid: Uid, entry: &Entry) {
-        match entry.state {
-            State::Waiting => {
-                self.queue.remove(&entry.turn);
-                self.untold.remove(&entry.turn);
-            }
-            State::Resting { until } => drop(self.resting.remove(&(until, uid))),
-            State::Recorded { .. } | State::Reserved { .. } => {}
+    fn leave_queue(&mut self, entry: &Entry) {
+        if entry.state == State::Waiting {
+            self.queue.remove(&entry.turn);
+            self.untold.remove(&entry.turn);
         }
     }
 
@@ -352,20 +347,15 @@ impl Ipam {
         if entry.is_leaving {
             return self.forget(uid);
         }
-        entry.rests += 1;
-        let until = now + REST.delay(entry.rests, 0.0);
-        let before = std::mem::replace(&mut entry.state, State::Resting { until });
+        let before = std::mem::replace(&mut entry.state, State::Resting);
         self.touched.insert(entry.name.clone());
-        self.resting.insert((until, uid));
+        self.resting.fail(&uid, now);
         self.release(before.cidrs(), uid);
     }
 
     /// Those who have rested queue again.
     fn rouse(&mut self, now: Mono) {
-        while let Some(&(until, uid)) = self.resting.first()
-            && until <= now
-        {
-            self.resting.pop_first();
+        while let Some(uid) = self.resting.pop(now) {
             self.enqueue(uid);
         }
     }
@@ -384,7 +374,7 @@ impl Ipam {
 
 impl Entry {
     fn new(name: Name, turn: Turn, state: State) -> Entry {
-        Entry { name, turn, rests: 0, is_leaving: false, retracted: Vec::new(), state }
+        Entry { name, turn, is_leaving: false, retracted: Vec::new(), state }
     }
 }
 
@@ -393,7 +383,7 @@ impl State {
     fn cidrs(&self) -> &[Cidr] {
         match self {
             State::Recorded { cidrs, .. } | State::Reserved { cidrs, .. } => cidrs,
-            State::Waiting | State::Resting { .. } => &[],
+            State::Waiting | State::Resting => &[],
         }
     }
 }

@@ -66,9 +66,10 @@ impl Ipam {
                 "Due",
                 format!("{} could not be written {failures} times and is tried again", list(cidrs)),
             ),
-            Some(State::Resting { until }) => {
+            Some(State::Resting) => {
                 let reason = "its blocks could not be written and were given back; it queues again soon";
-                Explanation { earliest: Some(*until), ..say("Waiting", reason.to_owned()) }
+                let earliest = node.meta.uid.and_then(|uid| self.resting.due_at(&uid));
+                Explanation { earliest, ..say("Waiting", reason.to_owned()) }
             }
             Some(State::Waiting) => say("Waiting", self.hindrance(turn.unwrap_or_default())),
             None if node.meta.deletion_timestamp.is_some() => {
