@@ -88,7 +88,7 @@ impl Scheduler {
                 self.queue.why(*line).map_or(Standing::Queued, |failed| Standing::Unschedulable {
                     verdict: failed.verdict.clone(),
                     tried_at: failed.at,
-                    again_at: failed.again_at,
+                    again_at: self.queue.again_at(*line).unwrap_or(failed.at),
                 })
             }
             Stage::Binding { node, .. } => Standing::Binding { node: node.clone() },

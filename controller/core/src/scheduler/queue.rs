@@ -15,6 +15,7 @@ use muster_proto::time::Mono;
 
 use super::demand::Demand;
 use super::verdict::Verdict;
+use crate::deadlines::Deadlines;
 
 pub(crate) type LineId = u64;
 
@@ -27,8 +28,6 @@ pub(crate) struct Place {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    /// How long a line rests after it failed, if something has changed meanwhile.
-    rests: Backoff,
     /// How long a line waits if nothing has.
     patience: Duration,
     lines: HashMap<LineId, Line>,
@@ -36,8 +35,9 @@ pub(crate) struct Queue {
     next_id: LineId,
     /// The first of each line that is to be tried.
     ready: BTreeSet<(Reverse<i32>, Place, LineId)>,
-    /// When the other lines are to be tried.
-    due: BTreeSet<(Mono, LineId)>,
+    /// When the other lines are to be tried, and how long each waits after it failed, if something has changed meanwhile.
+    /// Which of the lines that may be tried comes first is not a matter of deadlines but of priority: `ready` has that.
+    retries: Deadlines<LineId>,
     /// Lines that wait and in which not everybody was told why.
     untold: BTreeSet<LineId>,
 }
@@ -48,16 +48,13 @@ struct Line {
     pods: BTreeSet<Place>,
     /// Pods that will be back: their record is being written.
     away: usize,
-    /// In a row.
-    failures: u32,
     /// `None` if it is to be tried.
     failed: Option<Failed>,
     /// What those who are not in `untold` were told.
     told: String,
     untold: BTreeSet<Place>,
-    /// What of it is in `ready` and `due`.
+    /// What of it is in `ready`.
     first: Option<Place>,
-    due: Option<Mono>,
 }
 
 /// How a line came to wait.
@@ -66,22 +63,19 @@ pub(crate) struct Failed {
     pub(crate) verdict: Verdict,
     /// When it was last tried.
     pub(crate) at: Mono,
-    rested: Mono,
     /// Something has changed since.
     woken: bool,
-    pub(crate) again_at: Mono,
 }
 
 impl Queue {
     pub(crate) fn new(rests: Backoff, patience: Duration) -> Queue {
         Queue {
-            rests,
             patience,
             lines: HashMap::new(),
             by_demand: HashMap::new(),
             next_id: 0,
             ready: BTreeSet::new(),
-            due: BTreeSet::new(),
+            retries: Deadlines::new(rests),
             untold: BTreeSet::new(),
         }
     }
@@ -93,7 +87,9 @@ impl Queue {
         line.untold.insert(place.clone());
         line.pods.insert(place);
         // Nobody has looked since something changed, and a pod that never failed has no need of a rest.
-        line.failed.take_if(|failed| failed.woken);
+        if line.failed.take_if(|failed| failed.woken).is_some() {
+            self.retries.cancel(&id);
+        }
         self.refresh(id);
         id
     }
@@ -108,12 +104,10 @@ impl Queue {
             demand: Arc::clone(demand),
             pods: BTreeSet::new(),
             away: 0,
-            failures: 0,
             failed: None,
             told: String::new(),
             untold: BTreeSet::new(),
             first: None,
-            due: None,
         };
         self.lines.insert(id, line);
         self.by_demand.insert(Arc::clone(demand), id);
@@ -154,29 +148,28 @@ impl Queue {
 
     /// A node was found for the pod: it leaves its line, and the line starts afresh.
     pub(crate) fn placed(&mut self, id: LineId, place: &Place) {
-        self.line(id).failures = 0;
+        self.retries.succeed(&id);
         self.leave(id, place);
     }
 
     /// No node was found: the line waits.
     pub(crate) fn failed(&mut self, id: LineId, verdict: Verdict, now: Mono) {
-        let rests = self.rests;
+        self.retries.fail(&id, now);
+        self.retries.schedule(id, now + self.patience);
         let line = self.line(id);
-        line.failures = line.failures.saturating_add(1);
         let message = verdict.to_string();
         if message != line.told {
             line.told = message;
             line.untold.clone_from(&line.pods);
         }
-        let rested = now + rests.delay(line.failures, 0.0);
-        line.failed = Some(Failed { verdict, at: now, rested, woken: false, again_at: rested });
+        line.failed = Some(Failed { verdict, at: now, woken: false });
         self.refresh(id);
     }
 
     /// Something has changed: lines for which that is good news are tried as soon as they have rested.
     pub(crate) fn wake(&mut self, is_good_news: impl Fn(&Demand) -> bool) {
         let is_woken = |line: &Line| line.failed.as_ref().is_some_and(|failed| failed.woken);
-        let asleep = self.due.iter().filter(|(_, id)| {
+        let asleep = self.retries.iter().filter(|(_, id)| {
             let line = &self.lines[id];
             !is_woken(line) && is_good_news(&line.demand)
         });
@@ -185,15 +178,15 @@ impl Queue {
             if let Some(failed) = &mut self.line(id).failed {
                 failed.woken = true;
             }
-            self.refresh(id);
+            if let Some(rested) = self.retries.retry_at(&id) {
+                self.retries.schedule(id, rested);
+            }
         }
     }
 
     /// Lets the lines be tried whose time has come.
     pub(crate) fn advance(&mut self, now: Mono) {
-        while let Some(&(at, id)) = self.due.first()
-            && at <= now
-        {
+        while let Some(id) = self.retries.pop(now) {
             self.line(id).failed = None;
             self.refresh(id);
         }
@@ -220,12 +213,17 @@ impl Queue {
     /// When to look again: at once if somebody is to be tried or told.
     pub(crate) fn next_at(&self, now: Mono) -> Option<Mono> {
         let at_once = !self.ready.is_empty() || !self.untold.is_empty();
-        if at_once { Some(now) } else { self.due.first().map(|(at, _)| *at) }
+        if at_once { Some(now) } else { self.retries.next() }
     }
 
     /// Why a line waits; `None` if it is about to be tried.
     pub(crate) fn why(&self, id: LineId) -> Option<&Failed> {
         self.lines.get(&id).and_then(|line| line.failed.as_ref())
+    }
+
+    /// When a line that waits is tried again.
+    pub(crate) fn again_at(&self, id: LineId) -> Option<Mono> {
+        self.retries.due_at(&id)
     }
 
     fn line(&mut self, id: LineId) -> &mut Line {
@@ -234,26 +232,21 @@ impl Queue {
 
     /// Brings the orders up to date with a line; one that nobody is in goes.
     fn refresh(&mut self, id: LineId) {
-        let patience = self.patience;
         let line = self.lines.get_mut(&id).expect("a line is there as long as somebody is in it");
         let priority = Reverse(line.demand.priority());
         if let Some(first) = line.first.take() {
             self.ready.remove(&(priority, first, id));
         }
-        if let Some(due) = line.due.take() {
-            self.due.remove(&(due, id));
-        }
         if line.pods.is_empty() && line.away == 0 {
             let line = self.lines.remove(&id).expect("it was there above");
             self.by_demand.remove(&line.demand);
+            self.retries.forget(&id);
             self.untold.remove(&id);
             return;
         }
-        if let Some(failed) = &mut line.failed {
-            failed.again_at = if failed.woken { failed.rested } else { failed.at + patience };
-            line.due = Some(failed.again_at);
-            self.due.insert((failed.again_at, id));
-        } else if let Some(first) = line.pods.first() {
+        if line.failed.is_none()
+            && let Some(first) = line.pods.first()
+        {
             line.first = Some(first.clone());
             self.ready.insert((priority, first.clone(), id));
         }
