@@ -18,7 +18,7 @@ use muster_proto::time::Mono;
 
 use self::demand::{Claim, Demand, claims_alike};
 use self::fleet::{Fleet, Noted};
-use self::queue::Queue;
+use self::queue::{Place, Queue};
 use self::ranking::Rankings;
 use self::stage::{Entry, Stage, Waiting};
 use crate::plan::uid;
@@ -87,7 +87,8 @@ const FAILED_SCHEDULING: &str = "FailedScheduling";
 impl Scheduler {
     pub fn new(settings: Settings) -> Scheduler {
         let queue = Queue::new(settings.rests, settings.patience);
-        let (fleet, rankings, waiting) = (Fleet::default(), Rankings::default(), Waiting::default());
+        let (fleet, rankings, waiting) =
+            (Fleet::default(), Rankings::default(), Waiting::new(settings.rests));
         Scheduler { settings, fleet, rankings, waiting, queue, events: Vec::new() }
     }
 
@@ -178,20 +179,23 @@ impl Scheduler {
         let (key, uid) = (Key::of(pod), uid(&pod.meta));
         let demand = Arc::new(Demand::of(&pod.spec));
         let Some(entry) = self.waiting.get(&key, uid) else {
-            return self.enter(key, Entry::new(uid, now, demand));
+            let line = self.queue.join(&demand, Place { since: now, key: key.clone() });
+            let stage = Stage::Lined { line, tell_at: None };
+            return self.waiting.insert(key, Entry { uid, since: now, demand, stage });
         };
         // A pod may come to tolerate more while it waits. One that is being bound keeps what was taken for it.
         if let Some(line) = entry.stage.line() {
-            let entry = Entry { demand, ..entry.clone() };
             self.queue.leave(line, &entry.place(&key));
-            self.enter(key, entry);
+            self.waiting.set_demand(&key, demand);
+            self.enter(&key);
         }
     }
 
-    /// Puts a pod in line.
-    fn enter(&mut self, key: Key, entry: Entry) {
-        let line = self.queue.join(&entry.demand, entry.place(&key));
-        self.waiting.insert(key, entry.with(Stage::Lined { line, tell_at: None }));
+    /// Puts a pod that waits in line.
+    fn enter(&mut self, key: &Key) {
+        let entry = self.waiting.entry(key);
+        let line = self.queue.join(&entry.demand, entry.place(key));
+        self.waiting.set_stage(key, Stage::Lined { line, tell_at: None });
     }
 
     /// The pod seeks no node any more. What was taken for it is given back; says on which node.

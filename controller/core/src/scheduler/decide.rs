@@ -7,7 +7,7 @@ use muster_proto::name::Name;
 use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::time::Mono;
 
-use super::stage::{Entry, Stage};
+use super::stage::Stage;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;
@@ -18,8 +18,8 @@ const UNSCHEDULABLE: &str = "Unschedulable";
 impl Scheduler {
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
-        while let Some((key, entry)) = self.waiting.take_due(now.mono) {
-            self.attend(key, entry, now.mono, plan);
+        while let Some(key) = self.waiting.take_due(now.mono) {
+            self.attend(key, now.mono, plan);
         }
         self.queue.advance(now.mono);
         self.place(now.mono, plan);
@@ -30,39 +30,39 @@ impl Scheduler {
     }
 
     /// Sees to a pod whose time has come.
-    fn attend(&mut self, key: Key, entry: Entry, now: Mono, plan: &mut Plan) {
-        match entry.stage {
+    fn attend(&mut self, key: Key, now: Mono, plan: &mut Plan) {
+        let entry = self.waiting.entry(&key);
+        match entry.stage.clone() {
             Stage::Lined { line, .. } => {
                 self.queue.set_untold(line, entry.place(&key));
-                self.waiting.insert(key, entry.with(Stage::Lined { line, tell_at: None }));
+                self.waiting.set_stage(&key, Stage::Lined { line, tell_at: None });
             }
-            Stage::Doubted { ref node, since, .. } if now < since + self.settings.doubt => {
-                let node = node.clone();
+            Stage::Doubted { node, since, .. } if now < since + self.settings.doubt => {
                 if self.fleet.has(&node) {
-                    self.bind(key, entry, node, Some(since), plan);
+                    self.bind(key, node, Some(since), plan);
                 } else {
                     // It may have been bound all the same, and a namesake of the node may be on its way to us.
                     let why = format!("node {node} is gone");
                     let again_at = since + self.settings.doubt;
-                    self.waiting.insert(key, entry.with(Stage::Doubted { node, since, again_at, why }));
+                    self.waiting.set_stage(&key, Stage::Doubted { node, since, again_at, why });
                 }
             }
-            Stage::Doubted { ref node, .. } | Stage::Bound { ref node, .. } => {
-                self.fleet.give_back(node, &entry.demand.claim);
-                self.wake_for(&node.clone());
-                self.enter(key, entry);
+            Stage::Doubted { node, .. } | Stage::Bound { node, .. } => {
+                self.fleet.give_back(&node, &entry.demand.claim);
+                self.wake_for(&node);
+                self.enter(&key);
             }
-            Stage::Resting { .. } => self.enter(key, entry),
+            Stage::Resting { .. } => self.enter(&key),
             // What is under way has no alarm: it comes back by itself.
-            Stage::Telling { .. } | Stage::Binding { .. } => self.waiting.insert(key, entry),
+            Stage::Telling { .. } | Stage::Binding { .. } => {}
         }
     }
 
-    fn bind(&mut self, key: Key, entry: Entry, node: Name, doubted: Option<Mono>, plan: &mut Plan) {
+    fn bind(&mut self, key: Key, node: Name, doubted: Option<Mono>, plan: &mut Plan) {
         let why = if doubted.is_none() { "no node suits it better" } else { "it may not be bound yet" };
-        let subject = Subject::Pod(key.clone(), entry.uid);
-        plan.act(ControllerName::Scheduler, subject, Action::BindPod { node: node.clone() }, why);
-        self.waiting.insert(key, entry.with(Stage::Binding { node, doubted }));
+        self.waiting.set_stage(&key, Stage::Binding { node: node.clone(), doubted });
+        let uid = self.waiting.entry(&key).uid;
+        plan.act(ControllerName::Scheduler, Subject::Pod(key, uid), Action::BindPod { node }, why);
     }
 
     /// Tries the pods that are ready, as many as are tried at once.
@@ -77,8 +77,7 @@ impl Scheduler {
                 Ok(node) => {
                     self.queue.placed(line, &place);
                     self.fleet.take(&node, &demand.claim);
-                    let entry = self.waiting.remove(&place.key).expect("who is in line has an entry");
-                    self.bind(place.key, entry, node, None, plan);
+                    self.bind(place.key, node, None, plan);
                 }
                 Err(verdict) => self.queue.failed(line, verdict, now),
             }
@@ -105,8 +104,7 @@ impl Scheduler {
                 "no node will do",
             );
             self.queue.stand_aside(line, &place);
-            let entry = self.waiting.remove(&place.key).expect("who is in line has an entry");
-            self.waiting.insert(place.key, entry.with(Stage::Telling { line }));
+            self.waiting.set_stage(&place.key, Stage::Telling { line });
             told += 1;
         }
     }

@@ -6,7 +6,7 @@ use muster_proto::name::Name;
 use muster_proto::time::Mono;
 
 use super::queue::LineId;
-use super::stage::{Entry, Stage};
+use super::stage::Stage;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Answer, Failure, Outcome, Subject, event};
 use crate::world::World;
@@ -24,97 +24,81 @@ impl Scheduler {
             let message = format!("Successfully assigned {key} to {node}");
             self.events.push(event(&**pod, EventType::Normal, "Scheduled", message));
         }
-        if self.waiting.get(key, *uid).is_none() {
-            return; // Its record came first, or it is gone.
-        }
-        let Some(entry) = self.waiting.remove(key) else { return };
+        // If it does not wait its record came first, or it is gone.
+        let Some(entry) = self.waiting.get(key, *uid) else { return };
         match entry.stage.clone() {
-            Stage::Telling { line } => self.settle_telling(key, entry, line, &outcome.result, now.mono),
+            Stage::Telling { line } => self.settle_telling(key, line, &outcome.result, now.mono),
             Stage::Binding { node, doubted } => match &outcome.result {
-                Ok(_) => self.await_record(key, entry, node, now.mono),
+                Ok(_) => self.await_record(key, node, now.mono),
                 Err(failure) => {
                     if let (Failure::Refused(why), Some(pod)) = (failure, world.pod(key)) {
                         self.events.push(event(&**pod, EventType::Warning, FAILED_SCHEDULING, why));
                     }
-                    self.settle_failure(key, entry, node, doubted, failure, now.mono);
+                    self.settle_failure(key, node, doubted, failure, now.mono);
                 }
             },
             // An answer to somebody who asked before us.
-            _ => self.waiting.insert(key.clone(), entry),
+            Stage::Lined { .. } | Stage::Doubted { .. } | Stage::Bound { .. } | Stage::Resting { .. } => {}
         }
     }
 
-    fn settle_telling(
-        &mut self,
-        key: &Key,
-        entry: Entry,
-        line: LineId,
-        result: &Result<Answer, Failure>,
-        now: Mono,
-    ) {
-        let place = entry.place(key);
+    fn settle_telling(&mut self, key: &Key, line: LineId, result: &Result<Answer, Failure>, now: Mono) {
+        let place = self.waiting.entry(key).place(key);
         self.queue.come_back(line, place.clone());
-        let failures = if result.is_ok() { 0 } else { entry.failures.saturating_add(1) };
         let tell_at = match result {
             // There may be another reason by now; its record will show what it was told.
             Ok(_) => {
+                self.waiting.succeed(key);
                 self.queue.set_untold(line, place);
                 None
             }
-            Err(Failure::Gone | Failure::Refused(_)) => None,
-            Err(_) => Some(now + self.settings.rests.delay(failures, 0.0)),
+            Err(failure) => {
+                let rested = self.waiting.fail(key, now);
+                (!matches!(failure, Failure::Gone | Failure::Refused(_))).then_some(rested)
+            }
         };
-        let stage = Stage::Lined { line, tell_at };
-        self.waiting.insert(key.clone(), Entry { failures, stage, ..entry });
+        self.waiting.set_stage(key, Stage::Lined { line, tell_at });
     }
 
-    fn settle_failure(
-        &mut self,
-        key: &Key,
-        entry: Entry,
-        node: Name,
-        doubted: Option<Mono>,
-        failure: &Failure,
-        now: Mono,
-    ) {
-        let failures = entry.failures.saturating_add(1);
-        let rested = now + self.settings.rests.delay(failures, 0.0);
-        let entry = Entry { failures, ..entry };
+    fn settle_failure(&mut self, key: &Key, node: Name, doubted: Option<Mono>, failure: &Failure, now: Mono) {
+        let rested = self.waiting.fail(key, now);
         match failure {
             // It may well be bound already, by us.
-            Failure::Conflict if doubted.is_some() => self.await_record(key, entry, node, now),
+            Failure::Conflict if doubted.is_some() => self.await_record(key, node, now),
             Failure::Conflict => {
-                self.turn_away(key, entry, &node, rested, "its record has changed".to_owned());
+                self.turn_away(key, &node, rested, "its record has changed".to_owned());
             }
             Failure::Gone => {
-                self.fleet.give_back(&node, &entry.demand.claim);
+                if let Some(entry) = self.waiting.remove(key) {
+                    self.fleet.give_back(&node, &entry.demand.claim);
+                }
                 self.wake_for(&node);
             }
             Failure::Refused(why) => {
-                self.turn_away(key, entry, &node, now + self.settings.patience, why.clone());
+                self.turn_away(key, &node, now + self.settings.patience, why.clone());
             }
             // It was not bound, and another node may suit it better by then.
             Failure::Later(why) if doubted.is_none() => {
-                self.turn_away(key, entry, &node, rested, why.clone());
+                self.turn_away(key, &node, rested, why.clone());
             }
             Failure::Later(why) | Failure::Unknown(why) | Failure::Budget { message: why, .. } => {
                 let since = doubted.unwrap_or(now);
                 let stage = Stage::Doubted { node, since, again_at: rested, why: why.clone() };
-                self.waiting.insert(key.clone(), entry.with(stage));
+                self.waiting.set_stage(key, stage);
             }
         }
     }
 
     /// Keeps what was taken until the record says that the pod is bound.
-    fn await_record(&mut self, key: &Key, entry: Entry, node: Name, now: Mono) {
+    fn await_record(&mut self, key: &Key, node: Name, now: Mono) {
         let until = now + self.settings.doubt;
-        self.waiting.insert(key.clone(), entry.with(Stage::Bound { node, until }));
+        self.waiting.set_stage(key, Stage::Bound { node, until });
     }
 
     /// Gives back what was taken, and lets the pod line up again later.
-    fn turn_away(&mut self, key: &Key, entry: Entry, node: &Name, until: Mono, why: String) {
-        self.fleet.give_back(node, &entry.demand.claim);
+    fn turn_away(&mut self, key: &Key, node: &Name, until: Mono, why: String) {
+        self.fleet.give_back(node, &self.waiting.entry(key).demand.claim);
         self.wake_for(node);
-        self.waiting.insert(key.clone(), entry.with(Stage::Resting { until, why }));
+        self.waiting.set_stage(key, Stage::Resting { until, why });
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::time::Mono;
 
 use super::demand::Demand;
 use super::queue::{LineId, Place};
+use crate::deadlines::Deadlines;
 
 /// A pod that has no node, as far as its record goes.
 #[derive(Clone, Debug)]
@@ -17,8 +19,6 @@ pub(crate) struct Entry {
     /// Since when it has waited.
     pub(crate) since: Mono,
     pub(crate) demand: Arc<Demand>,
-    /// How often in a row a write came to nothing.
-    pub(crate) failures: u32,
     pub(crate) stage: Stage,
 }
 
@@ -76,26 +76,18 @@ impl Stage {
 }
 
 impl Entry {
-    /// A pod that has not lined up yet.
-    pub(crate) fn new(uid: Uid, since: Mono, demand: Arc<Demand>) -> Entry {
-        let stage = Stage::Resting { until: since, why: String::new() };
-        Entry { uid, since, demand, failures: 0, stage }
-    }
-
-    pub(crate) fn with(self, stage: Stage) -> Entry {
-        Entry { stage, ..self }
-    }
-
     pub(crate) fn place(&self, key: &Key) -> Place {
         Place { since: self.since, key: key.clone() }
     }
 }
 
 /// All pods that have no node, with their alarms in order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     entries: HashMap<Key, Entry>,
-    alarms: BTreeSet<(Mono, Key)>,
+    /// When each pod's stage ends by itself, and how often in a row its writes failed. Whether a write is in flight is not
+    /// kept here: the stage says so.
+    alarms: Deadlines<Key>,
     /// How many have a node taken for them.
     held: usize,
     /// The same by node.
@@ -105,33 +97,78 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    pub(crate) fn new(rests: Backoff) -> Waiting {
+        Waiting {
+            entries: HashMap::new(),
+            alarms: Deadlines::new(rests),
+            held: 0,
+            held_on: HashMap::new(),
+            released: BTreeSet::new(),
+        }
+    }
+
     pub(crate) fn get(&self, key: &Key, uid: Uid) -> Option<&Entry> {
         self.entries.get(key).filter(|entry| entry.uid == uid)
     }
 
+    /// The pod of that key, which must be here.
+    pub(crate) fn entry(&self, key: &Key) -> &Entry {
+        self.entries.get(key).expect("a pod has an entry as long as it is in line or being bound")
+    }
+
+    /// Takes in a pod that has a line and no node.
     pub(crate) fn insert(&mut self, key: Key, entry: Entry) {
         self.remove(&key);
-        self.alarms.extend(entry.stage.alarm().map(|at| (at, key.clone())));
-        if let Some(node) = entry.stage.node() {
+        self.entries.insert(key, entry);
+    }
+
+    pub(crate) fn set_demand(&mut self, key: &Key, demand: Arc<Demand>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.demand = demand;
+        }
+    }
+
+    pub(crate) fn set_stage(&mut self, key: &Key, stage: Stage) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        match stage.alarm() {
+            Some(at) => self.alarms.schedule(key.clone(), at),
+            None => self.alarms.cancel(key),
+        }
+        let before = std::mem::replace(&mut entry.stage, stage);
+        let (before, after) = (before.node(), entry.stage.node());
+        if before == after {
+            return;
+        }
+        if let Some(node) = after {
             self.held += 1;
             *self.held_on.entry(node.clone()).or_default() += 1;
         }
-        self.entries.insert(key, entry);
+        if let Some(node) = before {
+            self.release(node);
+        }
     }
 
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
-        if let Some(at) = entry.stage.alarm() {
-            self.alarms.remove(&(at, key.clone()));
-        }
+        self.alarms.forget(key);
         if let Some(node) = entry.stage.node() {
-            self.held -= 1;
             self.release(node);
         }
         Some(entry)
     }
 
+    /// A write for the pod has failed. Returns when to try again; the next stage says whether it is.
+    pub(crate) fn fail(&mut self, key: &Key, now: Mono) -> Mono {
+        self.alarms.fail(key, now)
+    }
+
+    /// A write for the pod has succeeded.
+    pub(crate) fn succeed(&mut self, key: &Key) {
+        self.alarms.succeed(key);
+    }
+
     fn release(&mut self, node: &Name) {
+        self.held -= 1;
         if let Some(count) = self.held_on.get_mut(node) {
             *count -= 1;
             if *count == 0 {
@@ -156,14 +193,12 @@ impl Waiting {
         self.entries.len() - self.held
     }
 
-    /// Takes out the next whose alarm has come.
-    pub(crate) fn take_due(&mut self, now: Mono) -> Option<(Key, Entry)> {
-        let (_, key) = self.alarms.first().filter(|(at, _)| *at <= now)?;
-        let key = key.clone();
-        self.remove(&key).map(|entry| (key, entry))
+    /// The next pod whose alarm has come.
+    pub(crate) fn take_due(&mut self, now: Mono) -> Option<Key> {
+        self.alarms.pop(now)
     }
 
     pub(crate) fn next_alarm(&self) -> Option<Mono> {
-        self.alarms.first().map(|(at, _)| *at)
+        self.alarms.next()
     }
 }
