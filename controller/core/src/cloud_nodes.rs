@@ -60,8 +60,8 @@ pub struct Cloud {
     touched: BTreeSet<Name>,
 }
 
-/// When somebody is asked about next. Ties go to the lower name.
-type Due = (Mono, Name, Uid);
+/// A node as it is ordered: of those that are due at one time the lower name comes first.
+type NodeKey = (Name, Uid);
 
 impl Cloud {
     pub fn new(settings: Settings) -> Cloud {

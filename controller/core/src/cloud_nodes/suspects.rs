@@ -4,7 +4,7 @@
 //! believed, and no more than a few nodes are deleted in a row: a cloud that lies, or is asked with the wrong
 //! credentials, must not empty the fleet.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use jiff::SignedDuration;
 use muster_proto::event::{Event, EventType};
@@ -14,7 +14,8 @@ use muster_proto::time::Mono;
 
 use super::brake::Brake;
 use super::memory::Memory;
-use super::{Due, Settings, is_marked_off};
+use super::{NodeKey, Settings, is_marked_off};
+use crate::deadlines::Deadlines;
 use crate::plan::{
     Action, Answer, CloudQuestion, ControllerName, Failure, Plan, Subject, event, node_event, uid,
 };
@@ -29,7 +30,8 @@ pub(crate) struct Suspects {
     pub(crate) nodes: HashMap<Uid, Suspect>,
     /// How many suspects are held back.
     pub(crate) held_back: usize,
-    due: BTreeSet<Due>,
+    /// When each is asked about again. Not which action is in flight: there is one for all nodes, `step`.
+    due: Deadlines<NodeKey>,
     /// What is under way.
     step: Option<(Uid, Step)>,
     /// What the last answer makes us do next.
@@ -40,8 +42,6 @@ pub(crate) struct Suspects {
 #[derive(Clone, Debug)]
 pub(crate) struct Suspect {
     name: Name,
-    /// When it is asked about again.
-    pub(crate) due: Mono,
     pub(crate) last: Verdict,
     /// Answers in a row that there is no machine.
     pub(crate) denials: u32,
@@ -82,7 +82,7 @@ impl Suspects {
             memory: Memory::new(&settings),
             nodes: HashMap::new(),
             held_back: 0,
-            due: BTreeSet::new(),
+            due: Deadlines::default(),
             step: None,
             next: None,
             events: Vec::new(),
@@ -105,15 +105,9 @@ impl Suspects {
             self.forget(uid);
         } else if !self.nodes.contains_key(&uid) {
             let name = node.meta.name.clone();
-            self.due.insert((now, name.clone(), uid));
-            let suspect = Suspect {
-                name,
-                due: now,
-                last: Verdict::None,
-                denials: 0,
-                is_off: false,
-                is_held_back: false,
-            };
+            self.due.schedule((name.clone(), uid), now);
+            let suspect =
+                Suspect { name, last: Verdict::None, denials: 0, is_off: false, is_held_back: false };
             self.nodes.insert(uid, suspect);
         }
     }
@@ -121,7 +115,7 @@ impl Suspects {
     /// A node that is Ready, or leaves: the cloud's answers about it no longer matter.
     pub(crate) fn forget(&mut self, uid: Uid) {
         if let Some(suspect) = self.nodes.remove(&uid) {
-            self.due.remove(&(suspect.due, suspect.name, uid));
+            self.due.forget(&(suspect.name, uid));
             self.held_back -= usize::from(suspect.is_held_back);
         }
         self.next.take_if(|(next, step)| *next == uid && *step != Step::Delete);
@@ -164,10 +158,10 @@ impl Suspects {
         if self.step.is_some() {
             return;
         }
-        let due = self.due.iter().find(|(.., uid)| Some(*uid) != busy).cloned();
-        let Some((due, _, uid)) = due else { return };
-        if due > now.mono {
-            return plan.wake_by(due);
+        let due = self.due.iter().find(|(_, (_, uid))| Some(*uid) != busy);
+        let Some((at, &(_, uid))) = due else { return };
+        if at > now.mono {
+            return plan.wake_by(at);
         }
         self.ask_again_later(uid, now.mono);
         self.act(uid, Step::Exists, world, plan);
@@ -231,7 +225,7 @@ impl Suspects {
         match result {
             Ok(_) => {
                 suspect.last = Verdict::Deleted;
-                self.due.remove(&(suspect.due, suspect.name.clone(), uid));
+                self.due.cancel(&(suspect.name.clone(), uid));
             }
             // Its next version, or its end, is on its way; until then nothing has failed.
             Err(Failure::Conflict | Failure::Gone) => {}
@@ -324,10 +318,13 @@ impl Suspects {
     }
 
     fn ask_again_later(&mut self, uid: Uid, now: Mono) {
-        let Some(suspect) = self.nodes.get_mut(&uid) else { return };
-        self.due.remove(&(suspect.due, suspect.name.clone(), uid));
-        suspect.due = now + self.settings.period;
-        self.due.insert((suspect.due, suspect.name.clone(), uid));
+        let Some(suspect) = self.nodes.get(&uid) else { return };
+        self.due.schedule((suspect.name.clone(), uid), now + self.settings.period);
+    }
+
+    /// When the cloud is asked about the node again.
+    pub(crate) fn due_at(&self, name: &Name, uid: Uid) -> Option<Mono> {
+        self.due.due_at(&(name.clone(), uid))
     }
 
     /// Why nodes whose machines are gone are not deleted now.

@@ -10,6 +10,7 @@ use crate::cloud_nodes::newcomers::Stage;
 use crate::cloud_nodes::suspects::{Suspect, Verdict};
 use crate::cloud_nodes::{Cloud, is_marked_off, is_undescribed};
 use crate::explain::Explanation;
+use crate::plan::uid;
 use muster_proto::time::Now;
 
 /// What keeps a cloud that lies from emptying the fleet.
@@ -57,7 +58,7 @@ impl Cloud {
                 let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
                 ("Paused", reason, Some(hold_until + self.suspects.settings.period * (left - 1)))
             }
-            Some(suspect) => self.prospects(suspect, now),
+            Some(suspect) => self.prospects(node, suspect, now),
             None if node.is_ready() => {
                 ("None", "a node that is Ready is never deleted, whatever the cloud says".to_owned(), None)
             }
@@ -75,7 +76,7 @@ impl Cloud {
     }
 
     /// What becomes of a node that is not Ready.
-    fn prospects(&self, suspect: &Suspect, now: Now) -> (&'static str, String, Option<Mono>) {
+    fn prospects(&self, node: &Node, suspect: &Suspect, now: Now) -> (&'static str, String, Option<Mono>) {
         let (settings, brake) = (&self.suspects.settings, &self.suspects.brake);
         let (denials, wanted) = (suspect.denials, settings.confirmations.get());
         match &suspect.last {
@@ -104,8 +105,8 @@ impl Cloud {
                 let reason = format!(
                     "the cloud said {denials} of {wanted} times in a row that the machine does not exist"
                 );
-                let earliest = suspect.due + settings.period * (wanted - denials - 1);
-                ("Waiting", reason, Some(earliest))
+                let due_at = self.suspects.due_at(&node.meta.name, uid(&node.meta));
+                ("Waiting", reason, due_at.map(|at| at + settings.period * (wanted - denials - 1)))
             }
         }
     }
