@@ -3,35 +3,33 @@
 //! What the cloud knows goes into the record in one write, which also takes the taint off; the addresses follow, since
 //! they are part of the status. Without an answer the taint stays, and the cloud is asked again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::backoff::Backoff;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node, NodeAddress};
 use muster_proto::time::Mono;
 use muster_proto::wellknown::label;
 use muster_proto::wellknown::taint::UNINITIALIZED;
 
-use super::{Due, is_undescribed};
+use super::{NodeKey, is_undescribed};
+use crate::deadlines::Deadlines;
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, ControllerName, Failure, Plan, Subject, uid};
 use crate::world::World;
 use muster_proto::time::Now;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Newcomers {
-    period: Duration,
     nodes: HashMap<Uid, Newcomer>,
-    /// Those for whom there is something to ask or to write.
-    due: BTreeSet<Due>,
-    /// Whose question or write is under way.
-    busy_with: Option<Uid>,
+    /// Those for whom there is something to ask or to write. One question or write is in flight for all nodes together.
+    due: Deadlines<NodeKey>,
 }
 
 #[derive(Clone, Debug)]
 struct Newcomer {
     name: Name,
-    due: Option<Mono>,
     stage: Stage,
 }
 
@@ -47,11 +45,11 @@ pub(crate) enum Stage {
 
 impl Newcomers {
     pub(crate) fn new(period: Duration) -> Newcomers {
-        Newcomers { period, nodes: HashMap::new(), due: BTreeSet::new(), busy_with: None }
+        Newcomers { nodes: HashMap::new(), due: Deadlines::new(Backoff::new(period, period)) }
     }
 
     pub(crate) fn busy_with(&self) -> Option<Uid> {
-        self.busy_with
+        self.due.in_flight().next().map(|(_, uid)| *uid)
     }
 
     pub(crate) fn stage(&self, uid: Uid) -> Option<&Stage> {
@@ -69,26 +67,27 @@ impl Newcomers {
     /// A node that is not being deleted.
     pub(crate) fn see(&mut self, node: &Node, now: Mono) {
         let uid = uid(&node.meta);
+        let is_busy = self.busy_with() == Some(uid);
         match (self.nodes.get_mut(&uid).map(|newcomer| &mut newcomer.stage), is_undescribed(node)) {
             (None, true) => {
                 let name = node.meta.name.clone();
-                self.nodes.insert(uid, Newcomer { name, due: None, stage: Stage::Undescribed(None) });
-                self.schedule(uid, Some(now));
+                self.nodes.insert(uid, Newcomer { name, stage: Stage::Undescribed(None) });
+                self.schedule(uid, now);
             }
             (Some(Stage::Undescribed(_)), false) => self.forget(uid),
             (Some(stage @ Stage::Described(_)), false) => {
                 if let Stage::Described(machine) = stage {
                     *stage = Stage::Reachable(Arc::clone(machine));
                 }
-                self.schedule(uid, Some(now));
+                self.schedule(uid, now);
             }
             // A write that met an older version may be tried again on this one.
-            (Some(Stage::Reachable(_)), false) if self.busy_with != Some(uid) => {
-                self.schedule(uid, Some(now));
+            (Some(Stage::Reachable(_)), false) if !is_busy => {
+                self.schedule(uid, now);
             }
             (Some(stage @ Stage::Reachable(_)), true) => {
                 *stage = Stage::Undescribed(None);
-                self.schedule(uid, Some(now));
+                self.schedule(uid, now);
             }
             (None | Some(Stage::Reachable(_)), false) => {}
             (Some(Stage::Undescribed(_) | Stage::Described(_)), true) => {}
@@ -96,19 +95,21 @@ impl Newcomers {
     }
 
     pub(crate) fn forget(&mut self, uid: Uid) {
-        self.schedule(uid, None);
-        self.nodes.remove(&uid);
+        if let Some(newcomer) = self.nodes.remove(&uid) {
+            self.due.forget(&(newcomer.name, uid));
+        }
     }
 
     pub(crate) fn decide(&mut self, busy: Option<Uid>, world: &World, now: Now, plan: &mut Plan) {
-        while self.busy_with.is_none() {
-            let Some((due, name, uid)) = self.due.iter().find(|(.., uid)| Some(*uid) != busy).cloned() else {
-                return;
-            };
-            if due > now.mono {
-                return plan.wake_by(due);
+        while self.busy_with().is_none() {
+            let due = self.due.iter().find(|(_, (_, uid))| Some(*uid) != busy);
+            let Some((at, key)) = due.map(|(at, key)| (at, key.clone())) else { return };
+            if at > now.mono {
+                return plan.wake_by(at);
             }
-            self.schedule(uid, None);
+            self.due.cancel(&key);
+            let (name, uid) = &key;
+            let uid = *uid;
             let node = world.node(name.as_str()).filter(|node| node.meta.uid == Some(uid));
             let (Some(node), Some(stage)) = (node, self.stage(uid)) else { continue };
             let (action, why) = match stage {
@@ -129,38 +130,40 @@ impl Newcomers {
                 }
             };
             plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why);
-            self.busy_with = Some(uid);
+            self.due.begin(key);
         }
     }
 
     /// Whether the node's record should change for it.
     pub(crate) fn settle(&mut self, uid: Uid, result: &Result<Answer, Failure>, now: Mono) -> bool {
-        self.busy_with = None;
-        let Some(newcomer) = self.nodes.get_mut(&uid) else { return false };
+        let Some(key) = self.due.in_flight().find(|(_, busy)| *busy == uid).cloned() else { return false };
+        let Some(newcomer) = self.nodes.get_mut(&uid) else {
+            self.due.succeed(&key);
+            return false;
+        };
         match (&newcomer.stage, result) {
             (Stage::Undescribed(_), Ok(Answer::Machine(machine))) => {
                 newcomer.stage = Stage::Described(Arc::new((**machine).clone()));
+                self.due.succeed(&key);
                 return true;
             }
-            (Stage::Reachable(_), Ok(_)) => self.forget(uid),
+            (Stage::Reachable(_), Ok(_)) => {
+                self.due.succeed(&key);
+                self.forget(uid);
+            }
             (Stage::Undescribed(_), failure) => {
                 newcomer.stage = Stage::Undescribed(Some(reason(failure)));
-                self.schedule(uid, Some(now + self.period));
+                self.due.fail(&key, now);
             }
-            (Stage::Reachable(_), Err(_)) => self.schedule(uid, Some(now + self.period)),
-            (Stage::Described(_), _) => {}
+            (Stage::Reachable(_), Err(_)) => drop(self.due.fail(&key, now)),
+            (Stage::Described(_), _) => self.due.succeed(&key),
         }
         false
     }
 
-    /// When a node's turn is, if it has one.
-    fn schedule(&mut self, uid: Uid, due: Option<Mono>) {
-        let Some(newcomer) = self.nodes.get_mut(&uid) else { return };
-        if let Some(before) = std::mem::replace(&mut newcomer.due, due) {
-            self.due.remove(&(before, newcomer.name.clone(), uid));
-        }
-        if let Some(due) = due {
-            self.due.insert((due, newcomer.name.clone(), uid));
+    fn schedule(&mut self, uid: Uid, at: Mono) {
+        if let Some(newcomer) = self.nodes.get(&uid) {
+            self.due.schedule((newcomer.name.clone(), uid), at);
         }
     }
 }
