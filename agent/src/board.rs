@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use muster_agent_core::pressure::Standing;
 use muster_proto::name::Uid;
 use muster_proto::node::{Node, NodeStatus};
 use muster_proto::pb;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
-use crate::pressure::Standing;
 
 /// What the store has acknowledged, and what was last found out.
 #[derive(Clone, Debug, Default)]

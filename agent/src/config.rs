@@ -7,27 +7,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_proto::label::Labels;
 use muster_proto::name::{Name, NameError};
-use muster_proto::quantity::Resources;
-use muster_proto::taint::Taint;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::tls::{ClientTls, Security, TlsError};
 
-use crate::swap::SwapBehavior;
-use crate::topology::{Policy, Scope};
+use muster_agent_core::resources::swap::SwapBehavior;
+use muster_agent_core::resources::topology::{Policy, Scope};
 
 mod check;
-mod choices;
 mod flags;
 mod lists;
-mod node_ip;
 #[cfg(test)]
 mod tests;
 
-pub use choices::Cloud;
 pub use flags::{EvictionFlags, Flags, NodeFlags, StatusFlags, WorkFlags};
-pub use node_ip::{NodeIpError, NodeIps, family};
+pub use muster_agent_core::config::{CapacityConfig, Cloud, NodeConfig, NodeIpError, NodeIps, family};
 
 /// Settings that were checked.
 #[derive(Clone, Debug)]
@@ -55,23 +49,6 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Who the node is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeConfig {
-    /// As the operator gave it; `None` leaves it to the hostname.
-    pub name: Option<Name>,
-    /// Whether the state directory has a say before the hostname.
-    pub keep_name: bool,
-    pub register: bool,
-    /// Of a new node.
-    pub labels: Labels,
-    /// Of a new node.
-    pub taints: Vec<Taint>,
-    pub ips: NodeIps,
-    pub cloud: Cloud,
-    pub provider_id: String,
-}
-
 /// How often the status is computed and posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusConfig {
@@ -79,16 +56,6 @@ pub struct StatusConfig {
     pub report_frequency: Duration,
     /// `None` lists all images.
     pub max_images: Option<usize>,
-}
-
-/// What of the machine pods may use.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CapacityConfig {
-    pub max_pods: u32,
-    /// 0 means that cores do not limit pods.
-    pub pods_per_core: u32,
-    pub system_reserved: Resources,
-    pub kube_reserved: Resources,
 }
 
 /// The thresholds of pressure, as texts.

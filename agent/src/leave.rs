@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_agent_core::pod_lifecycle::Ledger;
+use muster_agent_core::shutdown_order::{Schedule, Shutdown as Order, Turn};
 use muster_proto::name::Uid;
 use muster_proto::time::Mono;
 use muster_rpc::clock::SharedClock;
@@ -16,8 +18,6 @@ use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 
 use crate::config::ShutdownConfig;
-use crate::lifecycle::Ledger;
-use crate::shutdown_order::{Schedule, Shutdown as Order, Turn};
 use muster_proto::time::Now;
 
 /// How long the first group waits for the store to know that the node is not ready: who hears it sends no more work.
@@ -228,3 +228,6 @@ impl Departure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,40 +6,24 @@
 //! left (pressure). They meet on the [`board`]. [`runtime`] runs processes that
 //! outlive the agent.
 
-pub mod admission;
 pub mod board;
-pub mod cadence;
 pub mod config;
-pub mod eviction;
 pub mod identity;
 pub mod leave;
-pub mod lifecycle;
 pub mod link;
 pub mod machine;
 pub mod metrics;
-pub mod oom;
 pub mod perform;
-pub mod pressure;
-pub mod priority;
 pub mod pulse;
-pub mod registration;
-pub mod report;
 pub mod run;
 pub mod runtime;
 pub mod service;
-pub mod shutdown_order;
-pub mod status;
 pub mod stops;
 pub mod stream;
 pub mod supervise;
 pub mod survey;
-pub mod swap;
 pub mod tell;
-pub mod topology;
 pub mod watchful;
 
 pub use config::Config;
 pub use run::{RunError, run};
-
-#[cfg(test)]
-mod samples;

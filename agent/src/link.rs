@@ -6,6 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_agent_core::registration::{self, Created, Next};
+use muster_agent_core::renewal_schedule;
+use muster_agent_core::status::{self, Computed, Notice, Previous, Settings, Told};
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
@@ -14,14 +17,11 @@ use muster_store_client::{ClientError, StoreClient};
 use tokio::time::sleep;
 
 use crate::board::Board;
-use crate::cadence;
 use crate::config::Config;
 use crate::identity::{Identity, StateDir};
 use crate::leave::Leave;
 use crate::machine::System;
 use crate::pulse::Pulse;
-use crate::registration::{self, Created, Next};
-use crate::status::{self, Computed, Notice, Previous, Settings, Told};
 use crate::survey::{Survey, Surveyor};
 use crate::tell;
 
@@ -75,7 +75,7 @@ impl Link {
         let mut told = Told::default();
         let mut attempt = 0;
         loop {
-            sleep(cadence::registration_delay(attempt)).await;
+            sleep(renewal_schedule::registration_delay(attempt)).await;
             attempt = attempt.saturating_add(1);
             let computed = self.compute(None, &mut told).await;
             let notices = computed.notices.clone();
@@ -117,7 +117,7 @@ impl Link {
                 {
                     return Err(error);
                 }
-                match registration::reconcile(&existing, initial, &self.identity) {
+                match registration::reconcile(&existing, initial, self.identity.node_uid) {
                     Some(mended) => self.client.update_status(mended).await.map(Some),
                     None => Ok(Some(existing)),
                 }
@@ -131,7 +131,7 @@ impl Link {
 
     /// How long an answer may take.
     fn patience(&self) -> Duration {
-        cadence::answer_deadline(self.config.status.update_frequency, self.config.lease_duration)
+        renewal_schedule::answer_deadline(self.config.status.update_frequency, self.config.lease_duration)
     }
 
     /// Remembers which record is ours.

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_agent_core::pod_lifecycle::{Action, Outcome};
+use muster_agent_core::resources::swap::{self, SwapSite};
+use muster_agent_core::resources::topology::grants::Grants;
+use muster_agent_core::resources::{oom_score, priority};
 use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod, requests};
 use muster_proto::quantity::Resources;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::lifecycle::{Action, Outcome};
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
-use crate::swap::{self, SwapSite};
-use crate::topology::grants::Grants;
-use crate::{oom, priority};
 
 pub mod call;
 
@@ -74,7 +74,7 @@ impl Hands {
             working_dir: container.working_dir.clone(),
             own_grace_seconds: Some(priority::own_grace(pod).as_secs()),
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
-            oom_score_adj: oom::score_adj(pod, container, self.swap.memory_total),
+            oom_score_adj: oom_score::score_adj(pod, container, self.swap.memory_total),
             pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
         let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::runtime::{Exit, ExitReason, Started, State};
-    use crate::samples::{container, uid};
+    use muster_agent_core::testing::{container, uid};
     use muster_proto::pb;
 
     fn workload(container: &str, attempt: u32, is_over: bool) -> Workload {

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use muster_agent_core::status::ready::runtime_errors;
 use muster_proto::time::Mono;
 use muster_rpc::clock::SharedClock;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::runtime::Runtime;
-use crate::status::ready::runtime_errors;
 
 /// How long a status waits for the runtime. One that is late is asked no second time before it answers.
 const WAIT: Duration = Duration::from_secs(1);

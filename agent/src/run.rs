@@ -7,6 +7,15 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use futures_util::future::{try_join, try_join_all};
+use muster_agent_core::pressure::eviction_ranking::Evictor;
+use muster_agent_core::pressure::{Amount, FlagError, Signal, Threshold};
+use muster_agent_core::resources::swap::SwapSite;
+use muster_agent_core::resources::topology::cpus::Layout;
+use muster_agent_core::resources::topology::grants::Grants;
+use muster_agent_core::resources::topology::{Policy, TooManyNodes};
+use muster_agent_core::status::capacity::{self, EvictionReserve, Overreserved, Share};
+use muster_agent_core::status::{Observed, Settings};
+use muster_agent_core::{pressure, renewal_schedule};
 use muster_proto::name::Name;
 use muster_proto::quantity::{Quantity, Resources};
 use muster_rpc::clock::SystemClock;
@@ -21,28 +30,20 @@ use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use crate::board::Board;
+use crate::config;
 use crate::config::{Config, ConfigError, Flags};
-use crate::eviction::Evictor;
 use crate::identity::{Identity, IdentityError, StateDir};
 use crate::leave::Leave;
 use crate::link::{Greeting, Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
 use crate::perform::{Hands, share};
-use crate::pressure::{Amount, FlagError, Signal, Threshold};
 use crate::pulse::Pulse;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
 use crate::runtime::{Runtime, RuntimeError};
 use crate::service::{NAMES, Service};
-use crate::status::Settings;
-use crate::status::capacity::{self, EvictionReserve, Overreserved, Share};
 use crate::supervise::Supervisor;
 use crate::survey::Surveyor;
-use crate::swap::SwapSite;
-use crate::topology::cpus::Layout;
-use crate::topology::grants::Grants;
-use crate::topology::{Policy, TooManyNodes};
 use crate::watchful::Watchful;
-use crate::{cadence, config, pressure};
 
 /// How long threads that wait for something are waited for at the end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -118,10 +119,10 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     for warning in config.security.warning().into_iter().chain(config.warnings.iter().map(String::as_str)) {
         tracing::warn!("{warning}");
     }
-    let settings = Settings::new(&config, name.clone(), reserve, address.port());
-    let observed = crate::status::Observed { hardware: Some(hardware.clone()), ..Default::default() };
+    let settings = settings(&config, name.clone(), reserve, address.port());
+    let observed = Observed { hardware: Some(hardware.clone()), ..Default::default() };
     let storage = machine.filesystem(&config.state_dir)?;
-    let observed = crate::status::Observed { storage_bytes: Some(storage.capacity_bytes), ..observed };
+    let observed = Observed { storage_bytes: Some(storage.capacity_bytes), ..observed };
     let has = capacity::capacity(&Default::default(), &config.capacity, &observed);
     let max_pids = machine.pids().ok().map(|pids| pids.max);
     capacity::check_reservations(&has, max_pids, &config.capacity, &reserve)?;
@@ -136,7 +137,7 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     }
     let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
         .with_tls(config.client_tls.clone())
-        .with_keepalive(cadence::keepalive(config.lease_duration));
+        .with_keepalive(renewal_schedule::keepalive(config.lease_duration));
     let client = StoreClient::connect(endpoints)?;
     let board = Arc::new(Board::default());
     let mut registry = Registry::default();
@@ -258,6 +259,20 @@ fn identify(config: &Config, state: &StateDir, hostname: &str) -> Result<Identit
         );
     }
     Ok(state.identify(&name, fresh_uid())?)
+}
+
+/// The settings of a node of that name whose agent listens at that port.
+fn settings(config: &Config, name: Name, eviction_reserve: EvictionReserve, agent_port: u16) -> Settings {
+    Settings {
+        name,
+        node: config.node.clone(),
+        capacity: config.capacity.clone(),
+        eviction_reserve,
+        agent_port,
+        max_images: config.status.max_images,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        storage_isolation: true,
+    }
 }
 
 fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {

@@ -7,13 +7,12 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use muster_agent_core::pod_lifecycle::{Action, Outcome};
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Span, Traceparent};
-
-use crate::lifecycle::{Action, Outcome};
 
 /// The pods that end in a trace.
 #[derive(Debug, Default)]

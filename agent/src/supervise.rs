@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use muster_agent_core::admission::Site;
+use muster_agent_core::pod_lifecycle::{Action, Ledger, NodeState, Outcome, PodReport, decide};
+use muster_agent_core::pressure::Shortages;
+use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node};
@@ -19,15 +23,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::admission::Site;
 use crate::board::Board;
-use crate::eviction::Evictor;
 use crate::leave::{Departure, Leave, Next};
-use crate::lifecycle::{Action, Ledger, NodeState, Outcome, PodReport, decide};
 use crate::metrics::Metrics;
 use crate::perform::call::{Answered, call};
 use crate::perform::{Hands, HookEnded};
-use crate::pressure::Shortages;
 use crate::runtime::Runtime;
 use crate::stops::Stops;
 use muster_proto::time::Now;

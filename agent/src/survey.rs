@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use muster_agent_core::status::{Observed, Settings, addresses};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::machine::{Machine, System};
-use crate::status::{Observed, Settings, addresses};
 
 /// How long a status waits for the machine, or for the resolver. One that is late is asked no second time before it
 /// answers.

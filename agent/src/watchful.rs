@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_agent_core::pressure::{Level, Observation, Pressure, Signal, Threshold};
 use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::sleep;
 
 use crate::board::Board;
 use crate::machine::Machine;
-use crate::pressure::{Level, Observation, Pressure, Signal, Threshold};
 use crate::runtime::Runtime;
 
 /// How often the machine is looked at.

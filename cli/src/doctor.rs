@@ -138,7 +138,7 @@ fn share(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use muster_agent::cadence::{Cadence, jittered};
+    use muster_agent_core::renewal_schedule::{Cadence, jittered};
     use muster_proto::time::Mono;
 
     #[derive(Debug, Parser)]

@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory, Parser};
 use muster_proto::quantity::Quantity;
-use muster_proto::taint::TaintEffect;
+use muster_proto::taint::{Taint, TaintEffect};
 
 use super::*;
 

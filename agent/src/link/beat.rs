@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use muster_agent_core::registration;
+use muster_agent_core::renewal_schedule::{self, Cadence, Doubt, Step};
+use muster_agent_core::status::{Computed, Told, ready};
+use muster_agent_core::status_report::{Decision, Reporter, View, Why, digest};
 use muster_proto::label::Labels;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -16,10 +20,6 @@ use muster_store_client::{ClientError, Watch, WatchOptions};
 use tokio::time::sleep;
 
 use super::{Link, draw};
-use crate::cadence::{self, Cadence, Doubt, Step};
-use crate::registration;
-use crate::report::{Decision, Reporter, View, Why, digest};
-use crate::status::{Computed, Told, ready};
 use crate::stream::Heartbeat;
 
 /// A status that others wrote over is put right at most this often.
@@ -266,7 +266,7 @@ impl Beat<'_> {
     /// Computes the status, and posts it if it is time to.
     async fn report(&mut self) {
         let frequency = self.link.config.status.update_frequency;
-        self.compute_at = self.now() + cadence::jittered(frequency, draw());
+        self.compute_at = self.now() + renewal_schedule::jittered(frequency, draw());
         if std::mem::take(&mut self.is_stale)
             && let Err(error) = self.read_anew().await
         {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use crate::topology::cpus::Layout;
+use muster_agent_core::resources::topology::cpus::Layout;
 
 use super::{Filesystem, Hardware, HugePages, Machine, Network, Pids, System, architecture, parse, routes};
 

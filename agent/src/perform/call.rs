@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use muster_agent_core::pod_lifecycle::{Action, Outcome};
 use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient};
-
-use crate::lifecycle::{Action, Outcome};
 
 /// A call that was answered, or was not in time.
 pub struct Answered {

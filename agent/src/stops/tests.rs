@@ -1,12 +1,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use muster_agent_core::testing::{pod, uid};
 use muster_proto::pod::PodStatus;
 use opentelemetry::trace::{SpanId, Status, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 
 use super::*;
-use crate::samples::{pod, uid};
 
 /// Every span that the tests of this process record; each test has a trace of its own.
 fn recorded(of: Traceparent) -> Vec<SpanData> {

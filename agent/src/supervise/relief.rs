@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_agent_core::pod_lifecycle::Ledger;
+use muster_agent_core::pressure::eviction_ranking::{Candidate, Step, Usage};
+use muster_agent_core::pressure::{Scarce, Standing};
 use muster_proto::event::{Event, EventType};
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::Supervisor;
-use crate::eviction::{Candidate, Step, Usage};
-use crate::lifecycle::Ledger;
-use crate::pressure::{Scarce, Standing};
 use crate::runtime::{self, ContainerId, DiskUsage};
 use crate::tell;
 
@@ -89,7 +89,7 @@ fn per_pod(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{pod, uid};
+    use muster_agent_core::testing::{pod, uid};
 
     #[test]
     fn a_pod_uses_what_its_containers_use() {

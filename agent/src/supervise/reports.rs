@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_agent_core::pod_lifecycle::{Exit, Found, Observed, PodReport};
 use muster_proto::name::Uid;
 
-use crate::lifecycle::{Exit, Found, Observed, PodReport};
 use crate::runtime::{self, State, Workload};
 
 /// The newest attempt of each container.
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
     use crate::runtime::{ContainerId, ExitReason, Started};
-    use crate::samples::uid;
+    use muster_agent_core::testing::uid;
 
     fn workload(attempt: u32, state: State) -> Workload {
         Workload {

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use muster_agent_core::testing::node::settings;
+
 use super::*;
 use crate::config::NodeIps;
 use crate::machine::{Filesystem, Hardware, Network, Pids};
-use crate::status::tests::settings;
 
 /// A machine whose disk cannot be read, and that counts how often it is asked for names.
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Machine for Fake {
     fn hardware(&self) -> io::Result<Hardware> {
         Ok(Hardware { cores: 2, ..Hardware::default() })
     }
-    fn processors(&self) -> io::Result<crate::topology::cpus::Layout> {
+    fn processors(&self) -> io::Result<muster_agent_core::resources::topology::cpus::Layout> {
         Ok(Default::default())
     }
     fn memory_available(&self) -> io::Result<u64> {

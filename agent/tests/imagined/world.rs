@@ -10,7 +10,7 @@ use std::time::Duration;
 use muster_agent::config::{Config, Flags};
 use muster_agent::machine::{Filesystem, Hardware, Machine, Network, Pids, System};
 use muster_agent::run::{self, Ground, RunError};
-use muster_agent::topology::cpus::Layout;
+use muster_agent_core::resources::topology::cpus::Layout;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::event::Event;
 use muster_proto::key::Key;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use muster_agent::cadence::Cadence;
-use muster_agent::report::digest;
 use muster_agent::stream::Heartbeat;
+use muster_agent_core::renewal_schedule::Cadence;
+use muster_agent_core::status_report::digest;
 use muster_proto::backoff::Backoff;
 use muster_proto::name::Uid;
 use muster_proto::pb;

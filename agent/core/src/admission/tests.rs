@@ -1,0 +1,155 @@
+use muster_proto::pod::Container;
+use muster_proto::taint::Toleration;
+
+use super::*;
+use crate::testing::{ContainerWords, NODE, PodWords, amounts, container, labels, pod};
+
+fn site() -> Site {
+    Site {
+        name: NODE.parse().unwrap(),
+        labels: labels("zone=a"),
+        taints: Vec::new(),
+        allocatable: amounts("cpu=4 memory=8Gi pods=3"),
+        pressure: Shortages::default(),
+        shutting_down: false,
+    }
+}
+
+fn reasons(pod: PodWords, site: &Site, others: &[PodWords]) -> Vec<String> {
+    let others: Vec<Pod> = others.iter().cloned().map(PodWords::build).collect();
+    let others: Vec<&Pod> = others.iter().collect();
+    objections(&pod.build(), site, &others).into_iter().map(|found| found.reason).collect()
+}
+
+fn guaranteed() -> PodWords {
+    let each = "cpu=1 memory=1Gi";
+    pod("g").containers(vec![container("main").requests(each).limits(each)])
+}
+
+#[test]
+fn s066_under_pressure_a_node_takes_only_what_it_must() {
+    let best_effort = || pod("b");
+    let tolerating = || best_effort().tolerates(muster_proto::taint::memory_pressure_toleration());
+    let none = Shortages::default();
+    let (memory, disk) = (Shortages { memory: true, ..none }, Shortages { disk: true, ..none });
+    let (pid, both) = (Shortages { pid: true, ..none }, Shortages { disk: true, ..memory });
+    for (name, pod, admitted_under) in [
+        ("guaranteed", guaranteed(), [true, true, false, false, false]),
+        ("burstable", pod("u").requests("cpu=1"), [true, true, false, false, false]),
+        ("best effort", best_effort(), [true, false, false, false, false]),
+        ("tolerating", tolerating(), [true, true, false, false, false]),
+        ("critical", best_effort().priority(priority::SYSTEM_CRITICAL), [true; 5]),
+        ("static", best_effort().source("file"), [true; 5]),
+    ] {
+        for (pressure, admitted) in [none, memory, disk, pid, both].into_iter().zip(admitted_under) {
+            let expected: &[&str] = if admitted { &[] } else { &["Evicted"] };
+            let site = Site { pressure, ..site() };
+            assert_eq!(reasons(pod.clone(), &site, &[]), expected, "{name} under {pressure:?}");
+        }
+    }
+}
+
+#[test]
+fn s072_a_node_that_shuts_down_takes_nothing_new() {
+    let site = Site { shutting_down: true, ..site() };
+    for new in [pod("a"), pod("a").priority(priority::SYSTEM_CRITICAL), pod("a").source("file")] {
+        assert_eq!(reasons(new, &site, &[]), ["NodeShutdown"]);
+    }
+}
+
+#[test]
+fn s075_a_pod_that_does_not_fit_is_out_of_what_it_lacks() {
+    let extended = "example.com/gpu=1";
+    for (wanted, others, expected) in [
+        ("cpu=5", vec![], vec!["OutOfcpu"]),
+        ("cpu=4", vec![], vec![]),
+        ("cpu=3", vec!["cpu=1"], vec![]),
+        ("cpu=3001m", vec!["cpu=1"], vec!["OutOfcpu"]),
+        ("memory=8Gi", vec![], vec![]),
+        ("memory=8Gi", vec!["memory=1"], vec!["OutOfmemory"]),
+        ("cpu=5 memory=9Gi", vec![], vec!["OutOfcpu", "OutOfmemory"]),
+        ("ephemeral-storage=1", vec![], vec!["OutOfephemeral-storage"]),
+        (extended, vec![], vec!["OutOfexample.com/gpu"]),
+        // Those who ask for nothing are not held against what others took too much of.
+        ("memory=1", vec!["cpu=9"], vec![]),
+        ("", vec!["", ""], vec![]),
+        ("", vec!["", "", ""], vec!["OutOfpods"]),
+        ("cpu=5", vec!["", "", ""], vec!["OutOfpods", "OutOfcpu"]),
+    ] {
+        let others: Vec<PodWords> = others.into_iter().map(|each| pod("other").requests(each)).collect();
+        assert_eq!(reasons(pod("a").requests(wanted), &site(), &others), expected, "{wanted:?}");
+    }
+    let bare = Site { allocatable: Resources::new(), ..site() };
+    assert_eq!(reasons(pod("a"), &bare, &[]), ["OutOfpods"], "nothing fits on a node without capacity");
+}
+
+#[test]
+fn s075_the_message_says_what_was_asked_and_what_is_left() {
+    let other = pod("other").requests("cpu=1").build();
+    let found = objections(&pod("a").requests("cpu=5").build(), &site(), &[&other]);
+    let message = "Pod was rejected: it asks for 5 cpu, of 4 the node has given away 1";
+    assert_eq!(found, [Rejection { reason: "OutOfcpu".into(), message: message.into() }]);
+}
+
+#[test]
+fn s076_only_taints_that_drive_off_count_and_not_for_static_pods() {
+    use TaintEffect::{NoExecute, NoSchedule, PreferNoSchedule};
+    let tolerating = |effect| pod("a").tolerates(Toleration::exists("user", effect));
+    for (pod, effect, expected) in [
+        (pod("a"), NoExecute, &["TaintToleration"][..]),
+        (pod("a"), NoSchedule, &[]),
+        (pod("a"), PreferNoSchedule, &[]),
+        (tolerating(NoExecute), NoExecute, &[]),
+        (tolerating(NoSchedule), NoExecute, &["TaintToleration"]),
+        (pod("a").source("file"), NoExecute, &[]),
+    ] {
+        let site = Site { taints: vec![Taint::new("user", "x", effect)], ..site() };
+        assert_eq!(reasons(pod, &site, &[]), expected, "{effect}");
+    }
+}
+
+#[test]
+fn host_ports_are_given_out_once() {
+    let on = |container: Container| pod("a").containers(vec![container]);
+    let port = |number, ip, protocol| container("c").port(number, ip, protocol);
+    for (wanted, held, expected) in [
+        (port(80, "", ""), port(80, "", "TCP"), &["NodePorts"][..]),
+        (port(80, "", ""), port(81, "", ""), &[]),
+        (port(80, "", "UDP"), port(80, "", "TCP"), &[]),
+        (port(80, "10.0.0.1", ""), port(80, "10.0.0.2", ""), &[]),
+        (port(80, "10.0.0.1", ""), port(80, "10.0.0.1", ""), &["NodePorts"]),
+        (port(80, "10.0.0.1", ""), port(80, "0.0.0.0", ""), &["NodePorts"]),
+        (port(0, "", ""), port(0, "", ""), &[]),
+    ] {
+        let text = format!("{:?} beside {:?}", wanted.ports, held.ports);
+        assert_eq!(reasons(on(wanted), &site(), &[on(held)]), expected, "{text}");
+    }
+    let mut host = on(port(0, "", "")).build();
+    host.spec.host_network = true;
+    let found = objections(&host, &site(), &[&host]);
+    assert_eq!(
+        found.first().map(|found| found.reason.as_str()),
+        Some("NodePorts"),
+        "80 inside is 80 outside"
+    );
+}
+
+#[test]
+fn all_is_collected_and_only_labels_are_worth_a_fresh_look() {
+    let mut picky = pod("a").requests("cpu=5").build();
+    picky.spec.node_selector = labels("zone=b");
+    let mut only_labels = pod("a").build();
+    only_labels.spec.node_selector = labels("zone=b");
+    let mut elsewhere = pod("a").build();
+    elsewhere.spec.node_name = Some("n2".parse().unwrap());
+    for (pod, expected, fresh) in [
+        (picky, &["OutOfcpu", "NodeAffinity"][..], false),
+        (only_labels, &["NodeAffinity"], true),
+        (elsewhere, &["NodeName"], false),
+        (pod("a").build(), &[], false),
+    ] {
+        let found = objections(&pod, &site(), &[]);
+        let reasons: Vec<&str> = found.iter().map(|each| each.reason.as_str()).collect();
+        assert_eq!((reasons.as_slice(), worth_a_fresh_look(&found)), (expected, fresh));
+    }
+}

@@ -1,0 +1,21 @@
+//! What the agent decides, as functions of what it is given, including the time.
+//!
+//! The node: [`registration`], [`renewal_schedule`], [`status`], [`status_report`]. Its pods: [`admission`],
+//! [`pod_lifecycle`], [`shutdown_order`], [`pressure`], [`resources`]. [`config`] and [`machine`] are the settings and
+//! the facts that these depend on. The crate has no runtime, no network, no log and no clock; `muster-agent` is the
+//! shell around it.
+
+pub mod admission;
+pub mod config;
+pub mod machine;
+pub mod pod_lifecycle;
+pub mod pressure;
+pub mod registration;
+pub mod renewal_schedule;
+pub mod resources;
+pub mod shutdown_order;
+pub mod status;
+pub mod status_report;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

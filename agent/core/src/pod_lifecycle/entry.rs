@@ -1,0 +1,250 @@
+//! One pod: its record, its containers, and what stands between it and its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_proto::name::Uid;
+use muster_proto::pod::{Container, Pod, PodStatus, RestartPolicy};
+use muster_proto::time::Mono;
+
+use super::container::{Exit, Retry, State, Track};
+use super::plan::Ending;
+use crate::admission::Rejection;
+use crate::resources::priority;
+
+/// How far the node's own look at a pod has come.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Admission {
+    /// Nobody looked yet.
+    Open,
+    /// Only labels speak against it: the node is read again first.
+    NodeWanted,
+    /// The node was read again; what is found now holds.
+    NodeRead,
+    Admitted,
+    Rejected(Rejection),
+}
+
+/// Since when each of the things that end a pod has been known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Stops {
+    /// Its record says so.
+    pub(super) deleted: Option<Mono>,
+    /// Its record is no more.
+    pub(super) vanished: Option<Mono>,
+    /// The node itself wants it.
+    pub(super) ended: Option<Mono>,
+    /// Its work is over, or the store calls it so.
+    pub(super) finished: Option<Mono>,
+}
+
+/// What a pod has on the machine besides processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holds {
+    Nothing,
+    /// Its logs, and the records of how it ended.
+    Files,
+    /// Groups and processors, too.
+    All,
+}
+
+/// How far the init containers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Init {
+    /// This one is to run, or runs.
+    At(usize),
+    /// One failed and is not tried again.
+    Failed,
+    Done,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) uid: Uid,
+    /// `None` for something the runtime has that no record was ever seen of.
+    pub(super) pod: Option<Arc<Pod>>,
+    /// For that case: what its own grace was.
+    pub(super) kept_grace: Option<Duration>,
+    pub(super) admission: Admission,
+    pub(super) containers: BTreeMap<String, Track>,
+    pub(super) stops: Stops,
+    pub(super) ending: Option<Ending>,
+    /// Whether "not ready" was said, or could not be.
+    pub(super) is_announced: bool,
+    pub(super) holds: Holds,
+    pub(super) is_delete_sent: bool,
+    /// Whether the store was called and has not answered yet. It is asked one thing at a time.
+    pub(super) is_calling: bool,
+    /// The last status that was posted, and the version it became.
+    pub(super) posted: Option<(u64, PodStatus)>,
+    /// A status was refused because the record had left this version.
+    pub(super) conflict_at: Option<u64>,
+    pub(super) node_retry: Retry,
+    pub(super) report_retry: Retry,
+    pub(super) release_retry: Retry,
+    pub(super) delete_retry: Retry,
+}
+
+impl Entry {
+    pub(super) fn new(uid: Uid) -> Self {
+        Self {
+            uid,
+            pod: None,
+            kept_grace: None,
+            admission: Admission::Open,
+            containers: BTreeMap::new(),
+            stops: Stops::default(),
+            ending: None,
+            is_announced: false,
+            holds: Holds::Nothing,
+            is_delete_sent: false,
+            is_calling: false,
+            posted: None,
+            conflict_at: None,
+            node_retry: Retry::default(),
+            report_retry: Retry::default(),
+            release_retry: Retry::default(),
+            delete_retry: Retry::default(),
+        }
+    }
+
+    /// Something the runtime has, of which no record has been seen: it may hold anything.
+    pub(super) fn found(uid: Uid) -> Self {
+        Self { holds: Holds::All, ..Self::new(uid) }
+    }
+
+    pub(super) fn own_grace(&self) -> Duration {
+        match &self.pod {
+            Some(pod) => priority::own_grace(pod),
+            None => self.kept_grace.unwrap_or(priority::DEFAULT_GRACE),
+        }
+    }
+
+    /// When the pod's time is over; `None` while nothing ends it.
+    ///
+    /// Several ends may be under way, and the shortest counts. The deletion's grace is read off the record
+    /// as it is now, so shortening it moves the deadline at once.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let own = self.own_grace();
+        let meta = self.pod.as_ref().map(|pod| &pod.meta);
+        let deletion =
+            meta.and_then(|meta| meta.deletion_grace_period_seconds).map_or(own, priority::seconds);
+        let ending = self.ending.as_ref().map_or(own, |ending| ending.grace);
+        let Stops { deleted, vanished, ended, finished } = self.stops;
+        [(deleted, deletion), (vanished, own), (ended, ending), (finished, own)]
+            .into_iter()
+            .filter_map(|(since, grace)| Some(since? + grace))
+            .min()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stops != Stops::default()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.containers.values().any(|track| track.is_alive() || track.has_stray_hook())
+    }
+
+    /// Whether nothing of the pod but files is left on the machine, and nothing will be again.
+    pub(super) fn is_over(&self) -> bool {
+        let is_closed = self.is_stopping() || matches!(self.admission, Admission::Rejected(_));
+        is_closed && !self.is_alive() && self.holds != Holds::All
+    }
+
+    /// What a pod that ends may keep: as long as its record stays, somebody may want to know how it ended.
+    pub(super) fn may_hold(&self) -> Holds {
+        let Stops { deleted, vanished, .. } = self.stops;
+        if deleted.or(vanished).is_some() { Holds::Nothing } else { Holds::Files }
+    }
+
+    /// Whether the pod takes room on the node: admitted, in the store, and not over.
+    ///
+    /// One whose record says that it ended takes none once nothing of it runs, even before what it held is let go: an
+    /// agent that starts anew finds its files, and must not turn others away for them.
+    pub(super) fn is_active(&self) -> bool {
+        let has_ended = self.is_finished() && !self.is_alive();
+        let is_held = self.admission == Admission::Admitted && self.stops.vanished.is_none();
+        is_held && !has_ended && !self.is_over()
+    }
+
+    /// Whether the store has the pod's end on record.
+    fn is_finished(&self) -> bool {
+        self.pod.as_ref().is_some_and(|pod| pod.is_finished())
+    }
+
+    pub(super) fn track(&self, name: &str) -> Option<&Track> {
+        self.containers.get(name)
+    }
+
+    fn policy(&self) -> RestartPolicy {
+        self.pod.as_ref().map(|pod| pod.spec.restart_policy).unwrap_or_default()
+    }
+
+    /// Whether a container of the pod's own work starts again after it ended like this.
+    pub(super) fn main_restarts(&self, track: &Track) -> bool {
+        match (self.policy(), track.exit()) {
+            (_, None) => true,
+            (RestartPolicy::Always, Some(_)) => true,
+            (RestartPolicy::OnFailure, Some(exit)) => !exit.is_success(),
+            (RestartPolicy::Never, Some(_)) => false,
+        }
+    }
+
+    fn init_restarts(&self, track: &Track) -> bool {
+        // One of an earlier boot has not run yet, as far as this one is concerned.
+        self.policy() != RestartPolicy::Never || track.exit().is_none() || !track.ran_here
+    }
+
+    pub(super) fn init(&self) -> Init {
+        let Some(pod) = &self.pod else {
+            return Init::Done;
+        };
+        let ran = |container: &Container| self.track(&container.name).is_some_and(|track| track.ran_here);
+        // Where the work has begun, what prepares it is done, whatever is still known of it.
+        if pod.spec.containers.iter().any(ran) {
+            return Init::Done;
+        }
+        for (i, init) in pod.spec.init_containers.iter().enumerate() {
+            let Some(track) = self.track(&init.name) else {
+                return Init::At(i);
+            };
+            let is_done = track.ran_here
+                && if init.sidecar {
+                    track.state != State::Starting
+                } else {
+                    track.exit().is_some_and(Exit::is_success)
+                };
+            match (is_done, self.init_restarts(track) || init.sidecar) {
+                (true, _) => {}
+                (false, true) => return Init::At(i),
+                (false, false) => return Init::Failed,
+            }
+        }
+        Init::Done
+    }
+
+    /// Whether the pod's own work is over, and if so whether it went well.
+    pub(super) fn result(&self) -> Option<bool> {
+        let pod = self.pod.as_ref()?;
+        if self.init() == Init::Failed {
+            return Some(false);
+        }
+        let mut is_success = true;
+        for container in &pod.spec.containers {
+            let track = self.track(&container.name)?;
+            if self.main_restarts(track) {
+                return None;
+            }
+            is_success &= track.exit().is_some_and(Exit::is_success);
+        }
+        Some(is_success)
+    }
+
+    /// Whether every container of the pod's own work ended well the last time.
+    pub(super) fn ended_well(&self) -> bool {
+        let exit = |container: &Container| self.track(&container.name).and_then(Track::exit);
+        let went_well = |container| exit(container).is_some_and(Exit::is_success);
+        self.pod.as_ref().is_some_and(|pod| pod.spec.containers.iter().all(went_well))
+    }
+}

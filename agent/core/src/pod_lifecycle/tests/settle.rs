@@ -1,0 +1,131 @@
+//! Whatever happens, the node comes to rest, and the order of a pod's end holds.
+
+use muster_proto::pod::RestartPolicy;
+use proptest::prelude::*;
+
+use crate::pod_lifecycle::Ending;
+use crate::testing::harness::{Bench, is_alive};
+use crate::testing::{ContainerWords, PodWords, container, pod, uid};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+#[derive(Clone, Debug)]
+enum Event {
+    Exit(usize, usize, i32),
+    Delete(usize, i64),
+    Vanish(usize),
+    End(usize),
+    HookEnds(usize),
+    Connect(bool),
+    Freeze,
+    Thaw,
+    RestartAgent,
+    Advance(u64),
+    Touch(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = 0..NAMES.len();
+    prop_oneof![
+        (which.clone(), 0..4usize, 0..2i32)
+            .prop_map(|(pod, container, code)| Event::Exit(pod, container, code)),
+        (which.clone(), 1..40i64).prop_map(|(pod, grace)| Event::Delete(pod, grace)),
+        which.clone().prop_map(Event::Vanish),
+        which.clone().prop_map(Event::End),
+        which.clone().prop_map(Event::HookEnds),
+        any::<bool>().prop_map(Event::Connect),
+        Just(Event::Freeze),
+        Just(Event::Thaw),
+        Just(Event::RestartAgent),
+        (1..60u64).prop_map(Event::Advance),
+        which.prop_map(Event::Touch),
+    ]
+}
+
+fn shape() -> impl Strategy<Value = (usize, usize, bool)> {
+    (0..3usize, 0..3usize, any::<bool>())
+}
+
+fn build(name: &str, (policy, inits, hook): (usize, usize, bool)) -> PodWords {
+    let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
+    let main = if hook { container("main").hook() } else { container("main") };
+    let all_inits = [container("i0").sidecar(), container("i1")];
+    pod(name).restart(policies[policy]).inits(all_inits[..inits].to_vec()).containers(vec![main])
+}
+
+fn apply(bench: &mut Bench, event: &Event) {
+    let named = |index: &usize| NAMES[*index];
+    match event {
+        Event::Exit(index, container, code) => {
+            let alive: Vec<String> = bench
+                .runtime
+                .get(&uid(named(index)))
+                .iter()
+                .flat_map(|report| &report.containers)
+                .filter(|(_, found)| is_alive(found))
+                .map(|(name, _)| name.clone())
+                .collect();
+            if let Some(name) = alive.get(container % alive.len().max(1)) {
+                bench.exits(named(index), name, *code);
+            }
+        }
+        Event::Delete(index, grace) if bench.store.contains_key(&uid(named(index))) => {
+            bench.delete(named(index), *grace);
+        }
+        Event::Touch(index) if bench.store.contains_key(&uid(named(index))) => {
+            bench.write(named(index), |_| {});
+        }
+        Event::Delete(..) | Event::Touch(_) => {}
+        Event::Vanish(index) => {
+            bench.store.remove(&uid(named(index)));
+        }
+        Event::End(index) => {
+            let ending = Ending {
+                reason: "Evicted".to_owned(),
+                message: String::new(),
+                grace: std::time::Duration::from_secs(1),
+                is_disruption: true,
+            };
+            bench.ledger.end(uid(named(index)), ending, bench.now());
+        }
+        Event::HookEnds(index) => bench.ledger.hook_ended(uid(named(index)), "main"),
+        Event::Connect(is_connected) => bench.is_connected = *is_connected,
+        Event::Freeze => bench.is_frozen = true,
+        Event::Thaw => bench.answer(),
+        Event::RestartAgent => bench.restart_agent(),
+        Event::Advance(seconds) => bench.advance(*seconds),
+    }
+}
+
+proptest! {
+    /// The bench itself asserts that no action comes twice at one instant, that the store is asked one thing at a
+    /// time about each pod, and that no record is deleted before its pod has stopped and said so.
+    #[test]
+    fn whatever_happens_the_node_comes_to_rest(
+        shapes in proptest::collection::vec(shape(), NAMES.len()),
+        events in proptest::collection::vec(event(), 0..40),
+    ) {
+        let mut bench = Bench::with(NAMES.iter().zip(shapes).map(|(name, shape)| build(name, shape)));
+        for event in &events {
+            apply(&mut bench, event);
+            bench.look();
+            bench.settle();
+        }
+        bench.is_connected = true;
+        bench.answer();
+        for _ in 0..60 {
+            bench.settle();
+            bench.advance(30);
+        }
+        for pod in bench.store.values() {
+            prop_assert!(!pod.meta.is_deleting(), "{} never goes: {:?}", pod.meta.name, bench.log);
+            let alive = bench.runtime.get(&pod.meta.uid.unwrap()).is_some_and(|report| {
+                report.containers.values().any(is_alive)
+            });
+            prop_assert!(!(alive && pod.is_finished()), "{} ended and still runs", pod.meta.name);
+        }
+        for uid in bench.runtime.keys() {
+            prop_assert!(bench.store.contains_key(uid), "something runs that nobody wants");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Pressure: whether the machine runs short of memory, disk or processes.
+//!
+//! Thresholds come from flags (`pressure/parse.rs`). Each observation is folded in with its time; what follows is which
+//! node conditions hold, and which thresholds ask for a pod to go. A condition is slower than a threshold on
+//! purpose: it holds on for the transition period, so that pods do not stream back onto a node that has only
+//! just recovered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use muster_proto::quantity::Quantity;
+use muster_proto::time::Mono;
+
+pub mod duration;
+pub mod eviction_ranking;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub use parse::{DEFAULT_HARD, FlagError, Flags, thresholds};
+
+/// Something that can run out. Those that matter most come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Signal {
+    MemoryAvailable,
+    AllocatableMemoryAvailable,
+    NodefsAvailable,
+    NodefsInodesFree,
+    ImagefsAvailable,
+    ImagefsInodesFree,
+    ContainerfsAvailable,
+    ContainerfsInodesFree,
+    PidAvailable,
+}
+
+/// What a signal tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scarce {
+    Memory,
+    Disk,
+    Inodes,
+    Pids,
+}
+
+/// Which pressure conditions of the node are True.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shortages {
+    pub memory: bool,
+    pub disk: bool,
+    pub pid: bool,
+}
+
+/// An amount, or a share of what there is in all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    Quantity(Quantity),
+    /// From 0 to 100.
+    Percent(f64),
+}
+
+/// When there is too little of something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Threshold {
+    pub signal: Signal,
+    /// Less than this is too little.
+    pub value: Amount,
+    /// Soft: how long it must be met before a pod goes. `None` is hard.
+    pub grace: Option<Duration>,
+    /// How much more than the value there must be again before it is no longer met.
+    pub min_reclaim: Option<Amount>,
+}
+
+/// How much there is of one thing, in bytes or pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    pub available: u64,
+    pub capacity: u64,
+}
+
+/// How much there is of everything that could be read.
+pub type Observation = BTreeMap<Signal, Level>;
+
+/// What observations so far amount to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The node conditions that hold.
+    pub shortages: Shortages,
+    /// Hard thresholds that are met, in the order of their signals.
+    pub hard: Vec<Threshold>,
+    /// Soft thresholds that have been met for their whole grace.
+    pub soft: Vec<Threshold>,
+    /// When time alone changes this next.
+    pub wake_at: Option<Mono>,
+}
+
+/// The fold of observations.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    thresholds: Vec<Threshold>,
+    transition: Duration,
+    /// Since when each threshold has been met without a break.
+    met_since: Vec<Option<Mono>>,
+    /// When a threshold of each kind was last seen met.
+    last_met: BTreeMap<Scarce, Mono>,
+}
+
+impl Pressure {
+    /// A machine at ease. Conditions hold for `transition` after their cause was last seen.
+    pub fn new(mut thresholds: Vec<Threshold>, transition: Duration) -> Self {
+        thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace));
+        let met_since = vec![None; thresholds.len()];
+        Self { thresholds, transition, met_since, last_met: BTreeMap::new() }
+    }
+
+    /// Takes in how much there is. What could not be read counts as enough: nobody is ended on a guess.
+    pub fn observe(&mut self, observation: &Observation, now: Mono) {
+        for (threshold, since) in self.thresholds.iter().zip(&mut self.met_since) {
+            let level = observation.get(&threshold.signal);
+            if level.is_some_and(|level| threshold.is_met(*level, since.is_some())) {
+                since.get_or_insert(now);
+                self.last_met.insert(threshold.signal.scarce(), now);
+            } else {
+                *since = None;
+            }
+        }
+    }
+
+    /// What has been observed amounts to this at that time.
+    pub fn standing(&self, now: Mono) -> Standing {
+        let mut standing = Standing::default();
+        let mut wake_by = |at: Mono| {
+            standing.wake_at = Some(standing.wake_at.map_or(at, |earlier| earlier.min(at)));
+        };
+        for (scarce, seen) in &self.last_met {
+            let until = *seen + self.transition;
+            if now < until || self.is_met_now(*scarce) {
+                standing.shortages.add(*scarce);
+                wake_by(until);
+            }
+        }
+        for (threshold, since) in self.thresholds.iter().zip(&self.met_since) {
+            match (since, threshold.grace) {
+                (None, _) => {}
+                (Some(_), None) => standing.hard.push(*threshold),
+                (Some(since), Some(grace)) if now >= *since + grace => standing.soft.push(*threshold),
+                (Some(since), Some(grace)) => wake_by(*since + grace),
+            }
+        }
+        standing.wake_at = standing.wake_at.filter(|at| *at > now);
+        standing
+    }
+
+    fn is_met_now(&self, scarce: Scarce) -> bool {
+        let met = self.thresholds.iter().zip(&self.met_since).filter(|(_, since)| since.is_some());
+        met.into_iter().any(|(threshold, _)| threshold.signal.scarce() == scarce)
+    }
+}
+
+impl Standing {
+    /// The threshold that asks for something to be done before all others, and whether it is hard.
+    pub fn first_met(&self) -> Option<(&Threshold, bool)> {
+        let hard = self.hard.iter().map(|threshold| (threshold, true));
+        let soft = self.soft.iter().map(|threshold| (threshold, false));
+        hard.chain(soft).min_by_key(|(met, is_hard)| (met.signal, !is_hard))
+    }
+
+    /// What there must be more of, before anything else.
+    pub fn most_urgent(&self) -> Option<Scarce> {
+        self.first_met().map(|(threshold, _)| threshold.signal.scarce())
+    }
+}
+
+impl Threshold {
+    /// Whether there is too little; one that was met stays so until its minimum is reclaimed.
+    fn is_met(&self, level: Level, was_met: bool) -> bool {
+        let more = self.min_reclaim.filter(|_| was_met).map_or(0, |more| more.of(level.capacity));
+        level.available < self.value.of(level.capacity).saturating_add(more)
+    }
+}
+
+impl Amount {
+    /// The amount when there is `capacity` in all.
+    pub fn of(&self, capacity: u64) -> u64 {
+        match self {
+            Self::Quantity(quantity) => u64::try_from(quantity.value()).unwrap_or(0),
+            Self::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+impl Signal {
+    pub const ALL: [Signal; 9] = [
+        Self::MemoryAvailable,
+        Self::AllocatableMemoryAvailable,
+        Self::NodefsAvailable,
+        Self::NodefsInodesFree,
+        Self::ImagefsAvailable,
+        Self::ImagefsInodesFree,
+        Self::ContainerfsAvailable,
+        Self::ContainerfsInodesFree,
+        Self::PidAvailable,
+    ];
+
+    pub fn scarce(self) -> Scarce {
+        match self {
+            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Scarce::Memory,
+            Self::NodefsAvailable | Self::ImagefsAvailable | Self::ContainerfsAvailable => Scarce::Disk,
+            Self::NodefsInodesFree | Self::ImagefsInodesFree | Self::ContainerfsInodesFree => Scarce::Inodes,
+            Self::PidAvailable => Scarce::Pids,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MemoryAvailable => "memory.available",
+            Self::AllocatableMemoryAvailable => "allocatableMemory.available",
+            Self::NodefsAvailable => "nodefs.available",
+            Self::NodefsInodesFree => "nodefs.inodesFree",
+            Self::ImagefsAvailable => "imagefs.available",
+            Self::ImagefsInodesFree => "imagefs.inodesFree",
+            Self::ContainerfsAvailable => "containerfs.available",
+            Self::ContainerfsInodesFree => "containerfs.inodesFree",
+            Self::PidAvailable => "pid.available",
+        }
+    }
+}
+
+impl Shortages {
+    fn add(&mut self, scarce: Scarce) {
+        match scarce {
+            Scarce::Memory => self.memory = true,
+            Scarce::Disk | Scarce::Inodes => self.disk = true,
+            Scarce::Pids => self.pid = true,
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Scarce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk space",
+            Self::Inodes => "inodes",
+            Self::Pids => "process ids",
+        })
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantity(quantity) => quantity.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}<{}", self.signal, self.value)
+    }
+}

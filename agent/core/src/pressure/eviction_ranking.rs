@@ -1,0 +1,163 @@
+//! Eviction: which pod goes when the machine runs short.
+//!
+//! One pod per round, and no further round until that one is off the machine or half a minute has passed:
+//! what it gives back may be enough.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use muster_proto::name::Uid;
+use muster_proto::pod::{Pod, requests};
+use muster_proto::quantity::Quantity;
+use muster_proto::time::Mono;
+
+use crate::pod_lifecycle::Ending;
+use crate::pressure::{Scarce, Standing, Threshold};
+use crate::resources::priority;
+
+#[cfg(test)]
+mod tests;
+
+/// What is left to a pod that a hard threshold ends.
+const HARD_GRACE: Duration = Duration::from_secs(1);
+/// How long a round waits for its pod to be gone.
+const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// What a pod uses, in bytes or pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub memory: u64,
+    pub disk: u64,
+    pub inodes: u64,
+    pub pids: u64,
+}
+
+/// A pod that may have to go, and what it uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    pub pod: &'a Pod,
+    pub usage: Usage,
+}
+
+/// What a round comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// There is enough of everything, or nobody who may be ended.
+    Nothing,
+    /// The last round is not over; look again by then.
+    Wait { until: Mono },
+    /// Throw away what no pod needs, then observe again: that may do.
+    ReclaimDisk,
+    /// End this pod.
+    Evict { uid: Uid, ending: Ending },
+}
+
+/// Remembers how far the current round is.
+#[derive(Clone, Debug)]
+pub struct Evictor {
+    max_grace: Duration,
+    awaited: Option<(Uid, Mono)>,
+    is_reclaimed: bool,
+}
+
+impl Evictor {
+    /// `max_grace` is the longest a soft threshold leaves to a pod (`--eviction-max-pod-grace-period`).
+    pub fn new(max_grace: Duration) -> Self {
+        Self { max_grace, awaited: None, is_reclaimed: false }
+    }
+
+    /// Decides what this round does. `is_present` says whether anything of a pod is still on the machine.
+    pub fn decide(
+        &self,
+        standing: &Standing,
+        candidates: &[Candidate<'_>],
+        is_present: impl Fn(Uid) -> bool,
+        now: Mono,
+    ) -> Step {
+        if let Some((uid, until)) = self.awaited
+            && now < until
+            && is_present(uid)
+        {
+            return Step::Wait { until };
+        }
+        let Some((threshold, is_hard)) = standing.first_met() else {
+            return Step::Nothing;
+        };
+        let scarce = threshold.signal.scarce();
+        if matches!(scarce, Scarce::Disk | Scarce::Inodes) && !self.is_reclaimed {
+            return Step::ReclaimDisk;
+        }
+        match rank(scarce, candidates).first() {
+            Some(Candidate { pod, usage }) => match pod.meta.uid {
+                Some(uid) => Step::Evict { uid, ending: self.ending(threshold, is_hard, pod, *usage) },
+                None => Step::Nothing,
+            },
+            None => Step::Nothing,
+        }
+    }
+
+    /// What no pod needs was thrown away.
+    pub fn observe_reclaimed(&mut self) {
+        self.is_reclaimed = true;
+    }
+
+    /// There is enough of everything: should that end, what no pod needs is thrown away anew first.
+    pub fn observe_enough(&mut self) {
+        self.is_reclaimed = false;
+    }
+
+    /// The pod was told to go.
+    pub fn observe_evicted(&mut self, uid: Uid, now: Mono) {
+        self.awaited = Some((uid, now + CLEAN_UP));
+        self.is_reclaimed = false;
+    }
+
+    fn ending(&self, threshold: &Threshold, is_hard: bool, pod: &Pod, usage: Usage) -> Ending {
+        let scarce = threshold.signal.scarce();
+        let (used, asked) = (usage.of(scarce), request(pod, scarce));
+        Ending {
+            reason: "Evicted".to_owned(),
+            message: format!(
+                "The node ran low on {scarce} ({threshold}); the pod used {used} and had asked for {asked}."
+            ),
+            grace: if is_hard { HARD_GRACE } else { self.max_grace.min(priority::own_grace(pod)) },
+            is_disruption: true,
+        }
+    }
+}
+
+/// The pods that may go, the first to go first: whoever takes more than it asked for, then the lower
+/// priority, then the larger excess. Static, mirror and critical pods are not among them.
+pub fn rank<'a>(scarce: Scarce, candidates: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
+    let mut ranked: Vec<Candidate<'a>> =
+        candidates.iter().filter(|each| !priority::is_critical(each.pod)).copied().collect();
+    ranked.sort_by_key(|Candidate { pod, usage }| {
+        let asked = i128::from(request(pod, scarce).value());
+        let excess = i128::from(usage.of(scarce)) - asked;
+        // Names make the order complete: same machine, same choice.
+        let name = (pod.meta.namespace.clone(), pod.meta.name.clone());
+        (excess <= 0, priority::of(pod), Reverse(excess), name)
+    });
+    ranked
+}
+
+/// What the pod asked for; of inodes and processes nobody can ask for any.
+fn request(pod: &Pod, scarce: Scarce) -> Quantity {
+    let name = match scarce {
+        Scarce::Memory => "memory",
+        Scarce::Disk => "ephemeral-storage",
+        Scarce::Inodes | Scarce::Pids => return Quantity::ZERO,
+    };
+    requests::amount(&requests::of(&pod.spec), name)
+}
+
+impl Usage {
+    fn of(&self, scarce: Scarce) -> u64 {
+        match scarce {
+            Scarce::Memory => self.memory,
+            Scarce::Disk => self.disk,
+            Scarce::Inodes => self.inodes,
+            Scarce::Pids => self.pids,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Who has which processors for itself.
+//!
+//! A pod is looked at once, when the first of its containers starts: all of them get what they need then, or
+//! the pod is turned away. What was given stays with the pod until it is released.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_proto::name::Uid;
+use muster_proto::pod::Pod;
+
+use super::cpus::{self, Layout};
+use super::{Policy, Scope};
+use crate::admission::Rejection;
+
+type OfPod = BTreeMap<String, BTreeSet<u32>>;
+
+/// The processors of the machine, and to whom they were given.
+#[derive(Clone, Debug)]
+pub struct Grants {
+    layout: Layout,
+    policy: Policy,
+    scope: Scope,
+    given: BTreeMap<Uid, OfPod>,
+}
+
+impl Grants {
+    /// Nothing is given yet.
+    pub fn new(layout: Layout, policy: Policy, scope: Scope) -> Grants {
+        Grants { layout, policy, scope, given: BTreeMap::new() }
+    }
+
+    /// Takes in that an earlier life of this agent gave these to a container.
+    pub fn learn(&mut self, pod: Uid, container: &str, cpus: impl IntoIterator<Item = u32>) {
+        self.given.entry(pod).or_default().entry(container.to_owned()).or_default().extend(cpus);
+    }
+
+    /// The processors of a container that is about to start; none means that it shares.
+    ///
+    /// # Errors
+    /// When the pod cannot have what the policy asks for.
+    pub fn claim(&mut self, pod: &Pod, container: &str) -> Result<Vec<u32>, Rejection> {
+        let Some(uid) = pod.meta.uid.filter(|_| self.policy != Policy::None) else { return Ok(Vec::new()) };
+        let held = self.given.get(&uid).cloned().unwrap_or_default();
+        if !held.contains_key(container) {
+            let of_pod = self.admit(pod, held)?;
+            self.given.insert(uid, of_pod);
+        }
+        let mine = self.given.get(&uid).and_then(|of_pod| of_pod.get(container));
+        Ok(mine.into_iter().flatten().copied().collect())
+    }
+
+    /// Takes back all that a pod was given.
+    pub fn release(&mut self, pod: Uid) {
+        self.given.remove(&pod);
+    }
+
+    /// The processors of those who have none of their own; none means any. They are all that nobody has for itself.
+    /// Where that is none at all, sharers stay where they are: there is nowhere else to run.
+    pub fn shared(&self) -> Vec<u32> {
+        let taken = self.taken();
+        let all = self.layout.values().flatten().copied();
+        let free: BTreeSet<u32> = all.filter(|cpu| !taken.contains(cpu)).collect();
+        if taken.is_empty() { Vec::new() } else { free.into_iter().collect() }
+    }
+
+    /// Whether anybody is given processors at all. Where nobody is, no container is moved: it may have chosen its own.
+    pub fn is_on(&self) -> bool {
+        self.policy != Policy::None
+    }
+
+    fn taken(&self) -> BTreeSet<u32> {
+        self.given.values().flat_map(BTreeMap::values).flatten().copied().collect()
+    }
+
+    /// Fills in what the containers of a pod lack.
+    fn admit(&self, pod: &Pod, mut of_pod: OfPod) -> Result<OfPod, Rejection> {
+        // A pod that runs already was found good enough once, and is not ended by a restart of the agent.
+        let policy = if of_pod.is_empty() { self.policy } else { Policy::BestEffort };
+        let nodes = self.layout.len();
+        let taken = self.taken();
+        // Of the pod's own, what a container that is to be there all along got.
+        let mut kept = BTreeSet::new();
+        let mut of_whole_pod = None;
+        if self.scope == Scope::Pod {
+            let count = cpus::wanted(self.scope, pod).iter().map(|(_, count)| count).sum();
+            let hints = cpus::hints(&self.layout, &taken, count);
+            of_whole_pod = policy.admit(nodes, &[vec![hints]])?.pop();
+        }
+        for (name, count) in cpus::wanted(Scope::Container, pod) {
+            let Some(name) = name.filter(|name| !of_pod.contains_key(name)) else { continue };
+            let unavailable: BTreeSet<u32> = taken.union(&kept).copied().collect();
+            let hint = match of_whole_pod {
+                Some(hint) => Some(hint),
+                None => {
+                    let hints = cpus::hints(&self.layout, &unavailable, count);
+                    policy.admit(nodes, &[vec![hints]])?.pop()
+                }
+            };
+            let mask = hint.and_then(|hint| hint.mask);
+            let picked = cpus::pick(&self.layout, &unavailable, count, mask).ok_or_else(shortage)?;
+            if !is_passing(pod, &name) {
+                kept.extend(&picked);
+            }
+            of_pod.insert(name, picked);
+        }
+        Ok(of_pod)
+    }
+}
+
+/// Whether the container is done before the pod's own work begins, which then may have its processors.
+fn is_passing(pod: &Pod, name: &str) -> bool {
+    pod.spec.init_containers.iter().any(|init| init.name == name && !init.sidecar)
+}
+
+fn shortage() -> Rejection {
+    Rejection::new("UnexpectedAdmissionError", "too few processors are free to give it the ones it asks for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ContainerWords, PodWords, container, pod, uid};
+    use muster_proto::pod::Container;
+
+    fn grants(policy: Policy, scope: Scope) -> Grants {
+        Grants::new(Layout::from([(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])]), policy, scope)
+    }
+
+    fn whole(name: &str, count: u32) -> Container {
+        let text = format!("cpu={count} memory=1Gi");
+        container(name).requests(&text).limits(&text)
+    }
+
+    fn asks(name: &str, count: u32) -> PodWords {
+        pod(name).containers(vec![whole("main", count)])
+    }
+
+    #[test]
+    fn s077_processors_are_given_once_and_come_back() {
+        let mut grants = grants(Policy::SingleNumaNode, Scope::Container);
+        let (a, b, c) = (asks("a", 3).build(), asks("b", 2).build(), asks("c", 3).build());
+        assert_eq!(grants.claim(&a, "main"), Ok(vec![0, 1, 2]));
+        assert_eq!(grants.claim(&a, "main"), Ok(vec![0, 1, 2]), "a restart keeps them");
+        assert_eq!(grants.claim(&b, "main"), Ok(vec![4, 5]));
+        let refused = grants.claim(&c, "main").unwrap_err();
+        assert_eq!(refused.reason, "TopologyAffinityError", "three are free, but on no single node");
+        grants.release(uid("a"));
+        assert_eq!(grants.claim(&c, "main"), Ok(vec![0, 1, 2]));
+        assert_eq!(grants.claim(&pod("shares").build(), "main"), Ok(vec![]));
+    }
+
+    #[test]
+    fn s077_a_pod_is_kept_together_only_in_its_own_scope() {
+        let pair = pod("pair").containers(vec![whole("x", 3), whole("y", 3)]).build();
+        let mut apart = grants(Policy::SingleNumaNode, Scope::Container);
+        assert_eq!(apart.claim(&pair, "x"), Ok(vec![0, 1, 2]));
+        assert_eq!(apart.claim(&pair, "y"), Ok(vec![4, 5, 6]));
+        let together = grants(Policy::SingleNumaNode, Scope::Pod).claim(&pair, "x");
+        assert_eq!(together.unwrap_err().reason, "TopologyAffinityError");
+    }
+
+    #[test]
+    fn what_prepares_a_pod_leaves_its_processors_to_it() {
+        let inits = vec![whole("side", 1).sidecar(), whole("init", 3)];
+        let pod = pod("a").inits(inits).containers(vec![whole("main", 3)]).build();
+        let mut grants = grants(Policy::SingleNumaNode, Scope::Pod);
+        assert_eq!(grants.claim(&pod, "side"), Ok(vec![0]));
+        assert_eq!(grants.claim(&pod, "init"), Ok(vec![1, 2, 3]));
+        assert_eq!(grants.claim(&pod, "main"), Ok(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn who_has_no_processors_of_its_own_keeps_off_those_of_others() {
+        let mut grants = grants(Policy::SingleNumaNode, Scope::Container);
+        assert_eq!(grants.shared(), [0; 0], "nobody has any: share all");
+        grants.claim(&asks("a", 3).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [3, 4, 5, 6, 7]);
+        grants.claim(&asks("b", 4).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [3]);
+        grants.release(uid("a"));
+        assert_eq!(grants.shared(), [0, 1, 2, 3]);
+        grants.claim(&asks("c", 4).build(), "main").unwrap();
+        assert_eq!(grants.shared(), [0; 0], "there is nowhere else to run");
+    }
+
+    #[test]
+    fn what_an_earlier_agent_gave_stays_given() {
+        let mut grants = grants(Policy::Restricted, Scope::Container);
+        grants.learn(uid("a"), "main", [0, 4]);
+        assert_eq!(grants.claim(&asks("a", 2).build(), "main"), Ok(vec![0, 4]));
+        assert_eq!(grants.claim(&asks("b", 3).build(), "main"), Ok(vec![1, 2, 3]));
+        assert_eq!(grants.claim(&asks("c", 4).build(), "main").unwrap_err().reason, "TopologyAffinityError");
+    }
+
+    #[test]
+    fn without_a_policy_everybody_shares() {
+        assert_eq!(grants(Policy::None, Scope::Pod).claim(&asks("a", 9).build(), "main"), Ok(vec![]));
+        let short = grants(Policy::BestEffort, Scope::Pod).claim(&asks("a", 9).build(), "main");
+        assert_eq!(short.unwrap_err().reason, "UnexpectedAdmissionError");
+    }
+}

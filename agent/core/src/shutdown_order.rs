@@ -1,0 +1,140 @@
+//! The order of a graceful shutdown: pods go in groups, the least important first.
+//!
+//! A [`Schedule`] comes from flags; a [`Shutdown`] is one shutdown under way. A group's turn ends when all
+//! its pods are off the machine or its time is over, whichever is first; a group without pods has no turn.
+
+use std::time::Duration;
+
+use muster_proto::name::Uid;
+use muster_proto::pod::Pod;
+use muster_proto::time::Mono;
+
+use crate::pod_lifecycle::Ending;
+use crate::resources::priority::{self, SYSTEM_CRITICAL};
+
+#[cfg(test)]
+mod tests;
+
+/// Pods of this priority and up, to the next group's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub priority: i32,
+    pub period: Duration,
+}
+
+/// The groups, the lowest first; none means that shutdowns are not graceful.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    groups: Vec<Group>,
+}
+
+impl Schedule {
+    /// The schedule of the groups given, or else of the two numbers.
+    ///
+    /// Two numbers make two groups: what is not kept for critical pods goes to all others. Keeping more than
+    /// there is switches the whole off, as does a total of nothing.
+    pub fn new(total: Duration, critical: Duration, by_priority: &[(i32, Duration)]) -> Self {
+        if !by_priority.is_empty() {
+            let group = |&(priority, period): &(i32, Duration)| Group { priority, period };
+            let mut groups: Vec<Group> = by_priority.iter().map(group).collect();
+            groups.sort_by_key(|group| group.priority);
+            return Self { groups };
+        }
+        let Some(rest) = total.checked_sub(critical).filter(|_| !total.is_zero()) else {
+            return Self::default();
+        };
+        let everybody = Group { priority: 0, period: rest };
+        Self { groups: vec![everybody, Group { priority: SYSTEM_CRITICAL, period: critical }] }
+    }
+
+    /// Whether shutdowns are graceful at all.
+    pub fn is_on(&self) -> bool {
+        self.groups.iter().any(|group| !group.period.is_zero())
+    }
+
+    /// How long a whole shutdown takes at the most.
+    pub fn total(&self) -> Duration {
+        self.groups.iter().map(|group| group.period).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// The highest group that is not above the priority; below all of them, the lowest.
+    pub fn group_of(&self, priority: i32) -> Option<Group> {
+        let at_or_below = self.groups.iter().rev().find(|group| group.priority <= priority);
+        at_or_below.or(self.groups.first()).copied()
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Turn {
+    /// End these pods, all at once; then say so with [`Shutdown::begun`].
+    Stop(Vec<(Uid, Ending)>),
+    /// A group is at it; look again when one of its pods is gone, or by then.
+    Wait { until: Mono },
+    /// Every group had its turn.
+    Over,
+}
+
+/// One shutdown under way.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    /// The groups that have pods, in order.
+    turns: Vec<(Group, Vec<(Uid, Duration)>)>,
+    current: usize,
+    began: Option<Mono>,
+}
+
+impl Shutdown {
+    /// The shutdown of these pods. A pod that does not say how long it needs gets what its group has.
+    pub fn new<'a>(schedule: &Schedule, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut turns: Vec<(Group, Vec<(Uid, Duration)>)> =
+            schedule.groups.iter().map(|group| (*group, Vec::new())).collect();
+        for pod in pods {
+            let (Some(uid), Some(group)) = (pod.meta.uid, schedule.group_of(priority::of(pod))) else {
+                continue;
+            };
+            let grace = priority::stated_grace(pod).map_or(group.period, |own| own.min(group.period));
+            if let Some((_, members)) = turns.iter_mut().find(|(each, _)| *each == group) {
+                members.push((uid, grace));
+            }
+        }
+        turns.retain(|(_, members)| !members.is_empty());
+        Self { turns, current: 0, began: None }
+    }
+
+    /// What is to be done, given what was observed.
+    pub fn decide(&self) -> Turn {
+        let Some((group, members)) = self.turns.get(self.current) else {
+            return Turn::Over;
+        };
+        match self.began {
+            Some(began) => Turn::Wait { until: began + group.period },
+            None => Turn::Stop(members.iter().map(|(uid, grace)| (*uid, ending(*grace))).collect()),
+        }
+    }
+
+    /// The current group was told to stop.
+    pub fn begun(&mut self, now: Mono) {
+        self.began = Some(now);
+    }
+
+    /// Passes on to the next group if the current one is off the machine or out of time.
+    pub fn observe(&mut self, is_present: impl Fn(Uid) -> bool, now: Mono) {
+        let (Some(began), Some((group, members))) = (self.began, self.turns.get(self.current)) else {
+            return;
+        };
+        if now >= began + group.period || !members.iter().any(|(uid, _)| is_present(*uid)) {
+            self.current += 1;
+            self.began = None;
+        }
+    }
+}
+
+fn ending(grace: Duration) -> Ending {
+    Ending {
+        reason: "Terminated".to_owned(),
+        message: "Pod was terminated in response to imminent node shutdown.".to_owned(),
+        grace,
+        is_disruption: true,
+    }
+}

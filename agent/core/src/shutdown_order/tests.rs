@@ -1,0 +1,115 @@
+use super::*;
+use crate::testing::{PodWords, pod, uid};
+
+const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::since_origin(secs(seconds))
+}
+
+fn two(total: u64, critical: u64) -> Schedule {
+    Schedule::new(secs(total), secs(critical), &[])
+}
+
+fn by_priority(groups: &[(i32, u64)]) -> Schedule {
+    let groups: Vec<(i32, Duration)> =
+        groups.iter().map(|&(priority, each)| (priority, secs(each))).collect();
+    Schedule::new(Duration::ZERO, Duration::ZERO, &groups)
+}
+
+fn shutdown(schedule: &Schedule, pods: Vec<PodWords>) -> Shutdown {
+    let pods: Vec<Pod> = pods.into_iter().map(PodWords::build).collect();
+    Shutdown::new(schedule, &pods)
+}
+
+/// Who is to stop now, with how many seconds.
+fn stopped(shutdown: &Shutdown) -> Vec<(Uid, u64)> {
+    match shutdown.decide() {
+        Turn::Stop(all) => all.into_iter().map(|(uid, ending)| (uid, ending.grace.as_secs())).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn s069_each_pod_gets_the_lesser_of_its_own_grace_and_its_groups() {
+    let pods = vec![
+        pod("normal"),
+        pod("critical").priority(SYSTEM_CRITICAL),
+        pod("short").grace(2),
+        pod("long").grace(1000),
+    ];
+    let mut shutdown = shutdown(&two(30, 10), pods);
+    assert_eq!(stopped(&shutdown), [(uid("normal"), 20), (uid("short"), 2), (uid("long"), 20)]);
+    shutdown.begun(at(0));
+    assert_eq!(shutdown.decide(), Turn::Wait { until: at(20) });
+    shutdown.observe(|each| each == uid("long"), at(19));
+    assert_eq!(shutdown.decide(), Turn::Wait { until: at(20) }, "one is still there");
+    shutdown.observe(|_| true, at(20));
+    assert_eq!(stopped(&shutdown), [(uid("critical"), 10)], "its time is over");
+    shutdown.begun(at(20));
+    shutdown.observe(|_| false, at(21));
+    assert_eq!(shutdown.decide(), Turn::Over, "all are gone");
+}
+
+#[test]
+fn s069_a_pod_that_is_shut_down_says_so() {
+    let Turn::Stop(all) = shutdown(&two(30, 10), vec![pod("a")]).decide() else {
+        panic!("it has to stop");
+    };
+    let ending = &all[0].1;
+    assert_eq!(ending.reason, "Terminated");
+    assert_eq!(ending.message, "Pod was terminated in response to imminent node shutdown.");
+    assert!(ending.is_disruption);
+}
+
+#[test]
+fn s070_two_numbers_make_two_groups_or_none() {
+    let groups = |normal, critical| {
+        vec![
+            Group { priority: 0, period: secs(normal) },
+            Group { priority: SYSTEM_CRITICAL, period: secs(critical) },
+        ]
+    };
+    for (total, critical, expected, is_on) in [
+        (30, 10, groups(20, 10), true),
+        (30, 0, groups(30, 0), true),
+        (30, 30, groups(0, 30), true),
+        (0, 0, vec![], false),
+        (30, 40, vec![], false),
+        (0, 10, vec![], false),
+    ] {
+        let schedule = two(total, critical);
+        assert_eq!((&schedule.groups[..], schedule.is_on()), (&expected[..], is_on), "{total} {critical}");
+    }
+    assert_eq!(shutdown(&two(0, 0), vec![pod("a")]).decide(), Turn::Over, "pods are left alone");
+}
+
+#[test]
+fn s071_a_pod_goes_with_the_highest_group_it_reaches() {
+    let schedule = by_priority(&[(100_000, 10), (10_000, 180), (1000, 120), (0, 60)]);
+    for (priority, expected) in
+        [(9_999, 120), (10_000, 180), (99_999, 180), (100_000, 10), (SYSTEM_CRITICAL, 10), (0, 60), (-5, 60)]
+    {
+        let group = schedule.group_of(priority).unwrap();
+        assert_eq!(group.period, secs(expected), "{priority}");
+    }
+    assert_eq!(schedule.total(), secs(370));
+}
+
+#[test]
+fn s071_groups_go_in_order_and_empty_ones_take_no_time() {
+    let schedule = by_priority(&[(100_000, 10), (10_000, 180), (1000, 120), (0, 60)]);
+    let mut shutdown =
+        shutdown(&schedule, vec![pod("top").priority(200_000), pod("low").priority(-5), pod("zero")]);
+    assert_eq!(stopped(&shutdown), [(uid("low"), 60), (uid("zero"), 60)]);
+    shutdown.begun(at(0));
+    shutdown.observe(|_| false, at(1));
+    assert_eq!(stopped(&shutdown), [(uid("top"), 10)]);
+}
+
+#[test]
+fn groups_without_time_are_no_schedule() {
+    assert!(!by_priority(&[(0, 0)]).is_on());
+}

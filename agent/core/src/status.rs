@@ -1,0 +1,179 @@
+//! The node's status: from what was observed to what is reported. Pure.
+//!
+//! [`compute`] runs one setter for each part, in a fixed order; each overwrites its own part only, so that what
+//! others wrote (a cloud's addresses, a plug-in's condition) stays. A setter that fails leaves its part as it
+//! was and the rest still runs.
+
+use jiff::Timestamp;
+use muster_proto::event::EventType;
+use muster_proto::label::Annotations;
+use muster_proto::name::Name;
+use muster_proto::node::{Node, NodeSpec, NodeStatus};
+use muster_proto::pb;
+use muster_proto::quantity::Resources;
+use muster_proto::wellknown::annotation::PROVIDED_NODE_IP;
+
+use crate::config::{CapacityConfig, NodeConfig};
+use crate::machine::{Hardware, Network, System};
+
+pub mod addresses;
+pub mod capacity;
+pub mod conditions;
+pub mod info;
+pub mod ready;
+#[cfg(test)]
+mod tests;
+
+use addresses::Lookup;
+use capacity::EvictionReserve;
+use conditions::Pressures;
+use ready::Health;
+
+/// What stays the same from one status to the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    pub name: Name,
+    pub node: NodeConfig,
+    pub capacity: CapacityConfig,
+    /// What the hard thresholds keep back from pods.
+    pub eviction_reserve: EvictionReserve,
+    /// Where AgentService listens; 0 means nowhere.
+    pub agent_port: u16,
+    /// `None` lists all images.
+    pub max_images: Option<usize>,
+    /// The agent's version.
+    pub version: String,
+    /// Whether pods are held to their share of the disk, so that a node needs to know how much it has.
+    pub storage_isolation: bool,
+}
+
+/// What was found out this time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub system: System,
+    /// `None` if it could not be read.
+    pub hardware: Option<Hardware>,
+    /// Bytes of the filesystem that pods write to; `None` if it could not be read.
+    pub storage_bytes: Option<u64>,
+    /// `None` if its addresses could not be read.
+    pub network: Option<Network>,
+    /// What the resolver said to the node's name, if it was asked.
+    pub lookup: Lookup,
+    pub devices: Devices,
+    /// `type://version` of what runs the pods.
+    pub runtime_version: String,
+    pub images: Vec<pb::ContainerImage>,
+    pub volumes_in_use: Vec<String>,
+    pub pressures: Pressures,
+    pub health: Health,
+}
+
+/// Resources that plug-ins add to the machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Devices {
+    pub capacity: Resources,
+    /// Where it differs from the capacity.
+    pub allocatable: Resources,
+    /// Those whose plug-in went away: they stay listed, with nothing.
+    pub removed: Vec<String>,
+}
+
+/// What this process has already told, so that it is told once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    rebooted: bool,
+    unschedulable: bool,
+}
+
+/// Something that happened to the node, to be recorded as an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    pub kind: EventType,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// A status and what came up on the way to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    pub status: NodeStatus,
+    /// The node's annotations with ours set or removed; only [`PROVIDED_NODE_IP`] is touched.
+    pub annotations: Annotations,
+    pub notices: Vec<Notice>,
+    /// Setters that failed, for the log.
+    pub problems: Vec<String>,
+}
+
+/// What the store, or an earlier status, says of the node. All empty for a node that was never registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Previous<'a> {
+    pub status: &'a NodeStatus,
+    pub spec: &'a NodeSpec,
+    pub annotations: &'a Annotations,
+}
+
+impl<'a> From<&'a Node> for Previous<'a> {
+    fn from(node: &'a Node) -> Self {
+        Self { status: &node.status, spec: &node.spec, annotations: &node.meta.annotations }
+    }
+}
+
+/// The node's status at `now`.
+pub fn compute(
+    previous: Previous<'_>,
+    settings: &Settings,
+    observed: &Observed,
+    told: &mut Told,
+    now: Timestamp,
+) -> Computed {
+    let mut status = previous.status.clone();
+    let mut annotations = previous.annotations.clone();
+    let (mut notices, mut problems) = (Vec::new(), Vec::new());
+
+    match addresses::addresses(
+        &previous.status.addresses,
+        settings,
+        observed.network.as_ref(),
+        &observed.lookup,
+    ) {
+        Ok(found) => status.addresses = found,
+        Err(error) => problems.push(format!("the node's addresses stay as they were: {error}")),
+    }
+    match addresses::provided_node_ip(&settings.node) {
+        Some(given) => annotations.insert(PROVIDED_NODE_IP.to_owned(), given),
+        None => annotations.remove(PROVIDED_NODE_IP),
+    };
+
+    if observed.hardware.is_none() {
+        problems.push("the machine's cores and memory cannot be read".to_owned());
+    }
+    status.capacity = capacity::capacity(&previous.status.capacity, &settings.capacity, observed);
+    status.allocatable = capacity::allocatable(
+        &status.capacity,
+        &settings.capacity,
+        &settings.eviction_reserve,
+        &observed.devices,
+    );
+    notices.extend(info::rebooted(&settings.name, &previous.status.node_info, &observed.system, told));
+    status.node_info = info::node_info(&previous.status.node_info, settings, observed);
+    status.agent_port = settings.agent_port;
+    status.images = info::images(&observed.images, settings.max_images);
+
+    let who = &settings.name;
+    notices.extend(conditions::set_pressures(&mut status.conditions, who, observed.pressures, now));
+    let ready = ready::judge(&observed.health, &status.capacity, settings.storage_isolation);
+    notices.extend(ready::set_ready(&mut status.conditions, who, ready, now));
+
+    status.volumes_in_use = observed.volumes_in_use.clone();
+    status.volumes_in_use.sort_unstable();
+    notices.extend(info::schedulable(who, previous.spec.unschedulable, told));
+    Computed { status, annotations, notices, problems }
+}
+
+impl Notice {
+    /// An event of a node's own life, worded as operators know it.
+    pub(crate) fn node_status(name: &Name, reason: &'static str) -> Self {
+        let message = format!("Node {name} status is now: {reason}");
+        Self { kind: EventType::Normal, reason, message }
+    }
+}

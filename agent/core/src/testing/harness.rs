@@ -1,0 +1,327 @@
+//! The bench: performs plans against a store and a runtime made of maps, and writes down what was done.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_proto::condition::ConditionStatus;
+use muster_proto::name::Uid;
+use muster_proto::pod::{Pod, PodStatus};
+use muster_proto::time::Mono;
+
+use crate::admission::Site;
+use crate::pod_lifecycle::{
+    Action, Exit, Found, Ledger, NodeState, Observed, Outcome, Plan, PodReport, decide,
+};
+use crate::pressure::Shortages;
+use crate::testing::{NODE, PodWords, amounts, labels, uid};
+use muster_proto::time::Now;
+
+pub struct Bench {
+    pub ledger: Ledger,
+    pub node: NodeState,
+    /// Whether the node is this agent's to act for.
+    pub is_welcome: bool,
+    pub store: BTreeMap<Uid, Pod>,
+    pub runtime: BTreeMap<Uid, PodReport>,
+    /// Whether calls of the store come through.
+    pub is_connected: bool,
+    /// Whether calls of the store are answered only when [`answer`](Bench::answer) says so.
+    pub is_frozen: bool,
+    unanswered: Vec<Action>,
+    /// Containers whose start is not over until [`answer`](Bench::answer) says so, by name.
+    pub hung: Vec<String>,
+    /// Containers whose start fails, by name.
+    pub unstartable: Vec<String>,
+    /// What was done, in short, since the last look.
+    pub log: Vec<String>,
+    now: Now,
+    version: u64,
+    pid: u32,
+}
+
+pub fn now_at(ms: u64) -> Now {
+    let elapsed = Duration::from_millis(ms);
+    let wall = Timestamp::from_second(1_767_225_600).unwrap() + elapsed;
+    Now { mono: Mono::since_origin(elapsed), wall }
+}
+
+pub fn node() -> NodeState {
+    let site = Site {
+        name: NODE.parse().unwrap(),
+        labels: labels("zone=a"),
+        taints: Vec::new(),
+        allocatable: amounts("cpu=4 memory=8Gi pods=10"),
+        pressure: Shortages::default(),
+        shutting_down: false,
+    };
+    NodeState { site, host_ip: Some("10.0.0.1".parse().unwrap()) }
+}
+
+impl Bench {
+    /// A node that has the pods bound to it and knows of them.
+    pub fn with(pods: impl IntoIterator<Item = PodWords>) -> Bench {
+        let mut bench = Bench::bare(pods);
+        bench.look();
+        bench
+    }
+
+    /// The same, before anything was seen.
+    pub fn bare(pods: impl IntoIterator<Item = PodWords>) -> Bench {
+        let store = pods.into_iter().map(PodWords::build).map(|pod| (pod.meta.uid.unwrap(), pod)).collect();
+        Bench {
+            ledger: Ledger::new(),
+            node: node(),
+            is_welcome: true,
+            store,
+            runtime: BTreeMap::new(),
+            is_connected: true,
+            is_frozen: false,
+            unanswered: Vec::new(),
+            hung: Vec::new(),
+            unstartable: Vec::new(),
+            log: Vec::new(),
+            now: now_at(0),
+            version: 100,
+            pid: 1000,
+        }
+    }
+
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The agent sees everything there is to see.
+    pub fn look(&mut self) {
+        self.ledger.see_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
+        self.ledger.see_containers(self.runtime.clone(), self.now);
+        if self.is_connected && !self.is_frozen {
+            self.ledger.see_pods(self.store.values(), self.now);
+        }
+    }
+
+    /// The agent starts anew and remembers nothing.
+    pub fn restart_agent(&mut self) {
+        self.ledger = Ledger::new();
+        self.unanswered.clear();
+        self.look();
+    }
+
+    /// The store thaws and answers what it was asked; starts that hung come to something.
+    pub fn answer(&mut self) {
+        self.is_frozen = false;
+        self.hung.clear();
+        for action in std::mem::take(&mut self.unanswered) {
+            let outcome = self.perform(&action);
+            self.ledger.observe(&action, outcome, self.now);
+        }
+        self.look();
+    }
+
+    pub fn advance(&mut self, seconds: u64) {
+        let by = Duration::from_secs(seconds);
+        self.now = Now { mono: self.now.mono + by, wall: self.now.wall + by };
+    }
+
+    /// Decides and performs until nothing is left to do now; gives the last plan.
+    pub fn settle(&mut self) -> Plan {
+        let mut done: Vec<Action> = Vec::new();
+        for _ in 0..200 {
+            let plan = decide(&self.ledger, self.now);
+            if plan.actions.is_empty() {
+                if let Some(wake_at) = plan.wake_at {
+                    assert!(wake_at > self.now.mono, "a plan with nothing to do wakes later");
+                }
+                return plan;
+            }
+            for action in plan.actions {
+                assert!(!done.contains(&action), "proposed twice at one instant: {action:?}");
+                let hangs =
+                    matches!(&action, Action::Start { container, .. } if self.hung.contains(container));
+                if hangs || self.is_frozen && action.is_call() {
+                    let is_same = |other: &Action| {
+                        other.uid() == action.uid() && other.is_call() == action.is_call() && !hangs
+                    };
+                    assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
+                    self.ledger.begin(&action, self.now);
+                    self.unanswered.push(action.clone());
+                    done.push(action);
+                    continue;
+                }
+                let outcome = self.perform(&action);
+                self.ledger.observe(&action, outcome, self.now);
+                done.push(action);
+            }
+            self.look();
+        }
+        panic!("never settles: {:?}", self.log);
+    }
+
+    /// Settles, and tells what was done.
+    pub fn steps(&mut self) -> Vec<String> {
+        self.settle();
+        std::mem::take(&mut self.log)
+    }
+
+    fn perform(&mut self, action: &Action) -> Outcome {
+        let name = self.name(action);
+        match action {
+            Action::ReadNode { .. } => {
+                self.log.push(format!("read node for {name}"));
+                self.ledger.see_node(Some(self.node.clone()), self.now);
+                Outcome::Done
+            }
+            Action::Start { pod, container, attempt } => {
+                self.log.push(format!("start {name}/{container}#{attempt}"));
+                if self.unstartable.contains(container) {
+                    return Outcome::Failed { message: "no such program".to_owned() };
+                }
+                self.pid += 1;
+                let (pid, at) = (self.pid, self.now.wall);
+                let report = self.runtime.entry(pod.meta.uid.unwrap()).or_default();
+                let observed = Observed::Running { pid, since: at };
+                let found = Found { attempt: *attempt, is_this_boot: true, observed };
+                let before = report.containers.insert(container.clone(), found);
+                assert!(before.is_none_or(|before| before.attempt < *attempt), "{action} exists already");
+                Outcome::Started { pid, at }
+            }
+            Action::RunPreStop { container, within, .. } => {
+                self.log.push(format!("hook {name}/{container} within {}s", within.as_secs()));
+                Outcome::Done
+            }
+            Action::Term { container, .. } => {
+                self.log.push(format!("term {name}/{container}"));
+                Outcome::Done
+            }
+            Action::Kill { uid, container } => {
+                self.log.push(format!("kill {name}/{container}"));
+                let is_start = |action: &Action| matches!(action, Action::Start { container: it, .. } if it == container);
+                let hung = self.unanswered.iter().position(|it| it.uid() == Some(*uid) && is_start(it));
+                match hung.map(|hung| self.unanswered.remove(hung)) {
+                    Some(start) => {
+                        let failed = Outcome::Failed { message: "its shim died".to_owned() };
+                        self.ledger.observe(&start, failed, self.now);
+                    }
+                    None if is_alive(&self.runtime[uid].containers[container]) => {
+                        self.ends(*uid, container, 0, 9);
+                    }
+                    None => {}
+                }
+                self.ledger.hook_ended(*uid, container);
+                Outcome::Done
+            }
+            Action::Release { uid, keeps_files } => {
+                self.log.push(format!("release {name}{}", if *keeps_files { " but files" } else { "" }));
+                if !keeps_files {
+                    self.runtime.remove(uid);
+                }
+                Outcome::Done
+            }
+            Action::Report { uid, if_version, status, .. } => self.post(&name, *uid, *if_version, status),
+            Action::Delete { uid, .. } => {
+                self.log.push(format!("delete {name}"));
+                if !self.is_connected {
+                    return Outcome::Failed { message: "cut off".to_owned() };
+                }
+                let alive = |report: &PodReport| report.containers.values().any(is_alive);
+                assert!(!self.runtime.get(uid).is_some_and(alive), "deleted while it runs");
+                assert!(
+                    self.store.remove(uid).is_some_and(|pod| pod.is_finished()),
+                    "deleted without its end"
+                );
+                Outcome::Gone
+            }
+        }
+    }
+
+    fn post(&mut self, name: &str, uid: Uid, if_version: u64, status: &PodStatus) -> Outcome {
+        let ready = status.conditions.iter().find(|condition| condition.kind == "Ready").unwrap();
+        let ready = if ready.status == ConditionStatus::True { " ready" } else { "" };
+        let reason = if status.reason.is_empty() { String::new() } else { format!(" {}", status.reason) };
+        let answer = if self.is_connected { "" } else { ", nobody hears" };
+        self.log.push(format!("report {name} {}{ready}{reason}{answer}", status.phase));
+        if !self.is_connected {
+            return Outcome::Failed { message: "cut off".to_owned() };
+        }
+        let Some(pod) = self.store.get_mut(&uid) else {
+            return Outcome::Gone;
+        };
+        if pod.meta.resource_version != if_version {
+            return Outcome::Conflict;
+        }
+        self.version += 1;
+        pod.status = status.clone();
+        pod.meta.resource_version = self.version;
+        Outcome::Stored(Box::new(pod.clone()))
+    }
+
+    fn name(&self, action: &Action) -> String {
+        let uid = action.uid().unwrap();
+        self.ledger.pod(uid).map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
+    }
+
+    /// A container ends on its own, or because it was told to.
+    pub fn exits(&mut self, name: &str, container: &str, code: i32) {
+        self.ends(uid(name), container, code, 0);
+        self.look();
+    }
+
+    fn ends(&mut self, uid: Uid, container: &str, code: i32, signal: i32) {
+        let report = self.runtime.get_mut(&uid).unwrap();
+        let found = report.containers.get_mut(container).unwrap();
+        let started_at = match found.observed {
+            Observed::Running { since, .. } => Some(since),
+            _ => None,
+        };
+        // As shells say it.
+        let code = if signal == 0 { code } else { 128 + signal };
+        let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
+        found.observed = Observed::Exited(exit);
+    }
+
+    /// The machine goes down without a word and comes up again; what it remembers is on its disk.
+    pub fn reboot(&mut self) {
+        let at = Some(self.now.wall);
+        for found in self.runtime.values_mut().flat_map(|report| report.containers.values_mut()) {
+            found.is_this_boot = false;
+            if is_alive(found) {
+                let reason = "ContainerStatusUnknown".to_owned();
+                let message = "The machine was restarted while the container ran.".to_owned();
+                let exit = Exit { code: 137, signal: 0, reason, message, started_at: None, at };
+                found.observed = Observed::Exited(exit);
+            }
+        }
+        self.restart_agent();
+    }
+
+    /// Somebody writes to a record.
+    pub fn write(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        self.write_unseen(name, change);
+        self.look();
+    }
+
+    /// Somebody writes to a record, and the watch has not brought it yet.
+    pub fn write_unseen(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        self.version += 1;
+        let pod = self.store.get_mut(&uid(name)).unwrap();
+        change(pod);
+        pod.meta.resource_version = self.version;
+    }
+
+    /// Somebody asks for a pod's end.
+    pub fn delete(&mut self, name: &str, grace: i64) {
+        self.write(name, |pod| {
+            pod.meta.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+            pod.meta.deletion_grace_period_seconds = Some(grace);
+        });
+    }
+
+    pub fn stored(&self, name: &str) -> &Pod {
+        &self.store[&uid(name)]
+    }
+}
+
+pub fn is_alive(found: &Found) -> bool {
+    !matches!(found.observed, Observed::Exited(_))
+}

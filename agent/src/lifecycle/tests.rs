@@ -1,8 +1,0 @@
-//! A bench with a store and a runtime made of maps, and the journeys of pods told as what was done.
-
-mod bench;
-mod end;
-mod leave;
-mod restart;
-mod settle;
-mod start;
