@@ -29,21 +29,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
-use crate::board::Board;
 use crate::config;
 use crate::config::{Config, ConfigError, Flags};
 use crate::identity::{Identity, IdentityError, StateDir};
-use crate::leave::Leave;
-use crate::link::{Greeting, Link, fresh_uid};
 use crate::machine::{LinuxMachine, Machine};
-use crate::perform::{Hands, share};
-use crate::pulse::Pulse;
+use crate::machine_probe::Surveyor;
+use crate::node_loop::{Greeting, Link, fresh_uid};
+use crate::pod_loop::Supervisor;
+use crate::pod_loop::executor::{Hands, share};
+use crate::pressure_monitor::Watchful;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
 use crate::runtime::{Runtime, RuntimeError};
+use crate::runtime_probe::Pulse;
 use crate::service::{NAMES, Service};
-use crate::supervise::Supervisor;
-use crate::survey::Surveyor;
-use crate::watchful::Watchful;
+use crate::shared_state::Board;
+use crate::shutdown::Leave;
 
 /// How long threads that wait for something are waited for at the end.
 const LAST_WAIT: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ pub mod affinity;
 pub mod cgroup;
 pub mod logs;
 pub mod process;
-pub mod procfs;
+pub mod processes;
 pub mod record;
 pub mod shim;
 

@@ -9,9 +9,9 @@ use muster_proto::pb;
 use muster_rpc::clock::SharedClock;
 use tonic::{Extensions, Request, Response, Status};
 
-use crate::board::Board;
 use crate::identity::Identity;
-use crate::leave::{Leave, Refused};
+use crate::shared_state::Board;
+use crate::shutdown::{Leave, Refused};
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.AgentService"];

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-#[path = "runtime/bench.rs"]
-mod bench;
+#[path = "runtime/harness.rs"]
+mod harness;
 
 #[path = "runtime/adoption.rs"]
 mod adoption;
-#[path = "runtime/ending.rs"]
-mod ending;
 #[path = "runtime/limits.rs"]
 mod limits;
 #[path = "runtime/starting.rs"]
 mod starting;
+#[path = "runtime/stopping.rs"]
+mod stopping;

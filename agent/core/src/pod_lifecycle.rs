@@ -10,18 +10,18 @@
 
 mod container;
 mod decide;
-mod entry;
-mod fold;
-mod ledger;
+mod observe;
 mod plan;
-mod remembered;
-mod status;
+mod pod_state;
+mod pod_states;
+mod pod_status;
+mod restore;
 #[cfg(test)]
 mod tests;
-mod view;
+mod workload;
 
 pub use container::{Exit, Found, Observed};
 pub use decide::decide;
-pub use ledger::{Ledger, NodeState, PodReport};
 pub use plan::{Action, Ending, Outcome, Plan};
-pub use view::Workload;
+pub use pod_states::{Ledger, NodeState, PodReport};
+pub use workload::Workload;

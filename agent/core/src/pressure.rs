@@ -1,6 +1,6 @@
 //! Pressure: whether the machine runs short of memory, disk or processes.
 //!
-//! Thresholds come from flags (`pressure/parse.rs`). Each observation is folded in with its time; what follows is which
+//! Thresholds come from flags (`pressure/thresholds.rs`). Each observation is folded in with its time; what follows is which
 //! node conditions hold, and which thresholds ask for a pod to go. A condition is slower than a threshold on
 //! purpose: it holds on for the transition period, so that pods do not stream back onto a node that has only
 //! just recovered.
@@ -14,11 +14,11 @@ use muster_proto::time::Mono;
 
 pub mod duration;
 pub mod eviction_ranking;
-mod parse;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 
-pub use parse::{DEFAULT_HARD, FlagError, Flags, thresholds};
+pub use thresholds::{DEFAULT_HARD, FlagError, Flags, thresholds};
 
 /// Something that can run out. Those that matter most come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

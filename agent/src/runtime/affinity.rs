@@ -7,7 +7,7 @@ use std::io;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::procfs;
+use super::processes as procfs;
 
 /// What is moved may have children meanwhile; they start where their parent was. After so many looks only something
 /// that moves itself back is left.

@@ -4,11 +4,11 @@
 //! running container has one task that waits on its shim and then reads how the container ended.
 
 mod adopt;
+mod exit_watch;
 mod hook;
 mod launch;
-mod sharing;
+mod shared_cpus;
 mod usage;
-mod watching;
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -25,11 +25,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cgroup::{self, Tree};
-use super::procfs::ProcessKey;
+use super::processes::ProcessKey;
 use super::record::{self, CgroupPlace, Files, Run};
 use super::{
     ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
-    Workload, logs, procfs,
+    Workload, logs, processes as procfs,
 };
 
 /// How large a container's log grows before it is cut; the kubelet's default.

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::procfs::ProcessKey;
+use super::processes::ProcessKey;
 use super::{ContainerId, ContainerSpec, Exit};
 
 const ORDER: &str = "order";

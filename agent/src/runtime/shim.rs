@@ -25,7 +25,7 @@ use rustix::process::{
 use rustix::thread::CpuSet;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::procfs::{self, ProcessKey};
+use super::processes::{self as procfs, ProcessKey};
 use super::record::{self, Files, Order, Run};
 use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs};
 

@@ -7,13 +7,13 @@ use std::process::{Child, Command};
 
 use jiff::Timestamp;
 use muster_agent::runtime::process::ProcessRuntime;
-use muster_agent::runtime::procfs::{self, ProcessKey};
+use muster_agent::runtime::processes::{self as procfs, ProcessKey};
 use muster_agent::runtime::record::{self, Order, Run};
 use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, ExitReason, Runtime, Signal, State};
 use muster_rpc::clock::SystemClock;
 use rustix::process::{Pid, Signal as Raw, kill_process_group};
 
-use crate::bench::{Bench, config, container, eventually, shell};
+use crate::harness::{Bench, config, container, eventually, shell};
 
 /// Ends with code 5 once there is a file `go` in its folder.
 fn waiting(folder: &Path) -> ContainerSpec {

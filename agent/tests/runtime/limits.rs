@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use muster_agent::runtime::cgroup::Tree;
-use muster_agent::runtime::procfs::ProcessKey;
+use muster_agent::runtime::processes::ProcessKey;
 use muster_agent::runtime::{ContainerSpec, Limits, PodLimits, Runtime};
 
-use crate::bench::{Bench, container, eventually, shell};
+use crate::harness::{Bench, container, eventually, shell};
 
 /// A tree of cgroups that we may use, or `None` where the machine has none.
 fn usable_root() -> Option<PathBuf> {

@@ -7,7 +7,7 @@ use muster_agent::runtime::process::ProcessRuntime;
 use muster_agent::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, State};
 use muster_rpc::clock::SystemClock;
 
-use crate::bench::{Bench, container, eventually, shell};
+use crate::harness::{Bench, container, eventually, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_started_container_is_listed_with_its_process() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_agent::stream::Heartbeat;
+use muster_agent::heartbeat_stream::Heartbeat;
 use muster_agent_core::renewal_schedule::Cadence;
 use muster_agent_core::status_report::digest;
 use muster_proto::backoff::Backoff;

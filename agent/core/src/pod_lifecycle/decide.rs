@@ -8,10 +8,10 @@ use muster_proto::pod::{Container, Pod};
 use muster_proto::time::Mono;
 
 use super::container::{Hook, Track};
-use super::entry::{Admission, Entry, Holds, Init};
-use super::ledger::Ledger;
 use super::plan::{Action, Plan};
-use super::status;
+use super::pod_state::{Admission, Entry, Holds, Init};
+use super::pod_states::Ledger;
+use super::pod_status as status;
 use muster_proto::time::Now;
 
 /// How long after a KILL that did not work it is tried again.

@@ -1,6 +1,6 @@
 //! A bench with a store and a runtime made of maps, and the journeys of pods told as what was done.
 
-mod end;
 mod restart;
 mod settle;
 mod start;
+mod stop;

@@ -11,8 +11,10 @@ use crate::config::{Cloud, NodeIps};
 use crate::machine::HugePages;
 use crate::testing::node::{after, at, observed, settings};
 
-mod capacities;
-mod places;
+#[path = "tests/addresses.rs"]
+mod address_tests;
+#[path = "tests/capacity.rs"]
+mod capacity_tests;
 
 const GIB: u64 = 1 << 30;
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::super::HookEnd;
-use super::super::procfs::ProcessKey;
+use super::super::processes::ProcessKey;
 
 /// Runs the command in a group of its own and kills what is left of the group when the command or its time is over. Who
 /// leads it is told as soon as it is there.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_proto::name::check_dns_label;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::procfs::{self, ProcessKey};
+use super::super::processes::{self as procfs, ProcessKey};
 use super::super::record::{self, Files, Order, Run};
 use super::super::shim::{FAILED, SUBCOMMAND};
 use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, logs};

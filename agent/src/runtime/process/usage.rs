@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_proto::name::Uid;
 
-use super::super::{ContainerId, DiskUsage, Usage, cgroup, procfs};
+use super::super::{ContainerId, DiskUsage, Usage, cgroup, processes as procfs};
 use super::Inner;
 
 /// What the kernel counts the size of files in, whatever the filesystem does.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use muster_proto::pod::{Pod, PodStatus};
 
 use super::container::{Hook, Retry, Track};
-use super::entry::{Admission, Entry, Holds};
-use super::ledger::PodReport;
 use super::plan::{Action, Ending, Outcome};
-use super::status;
+use super::pod_state::{Admission, Entry, Holds};
+use super::pod_states::PodReport;
+use super::pod_status as status;
 use crate::admission::Rejection;
 use muster_proto::time::Now;
 

@@ -9,8 +9,8 @@ use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::container::{Found, Hook};
-use super::entry::{Admission, Entry, Holds};
 use super::plan::{Action, Ending, Outcome};
+use super::pod_state::{Admission, Entry, Holds};
 use crate::admission::{self, Site};
 use muster_proto::time::Now;
 

@@ -6,8 +6,8 @@ use muster_proto::pb;
 use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodStatus};
 
 use super::container::{Exit, State, Track};
-use super::entry::{Admission, Entry, Init};
-use super::ledger::Ledger;
+use super::pod_state::{Admission, Entry, Init};
+use super::pod_states::Ledger;
 use muster_proto::time::Now;
 
 const INITIALIZED: &str = "Initialized";

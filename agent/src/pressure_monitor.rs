@@ -9,9 +9,9 @@ use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::sleep;
 
-use crate::board::Board;
 use crate::machine::Machine;
 use crate::runtime::Runtime;
+use crate::shared_state::Board;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

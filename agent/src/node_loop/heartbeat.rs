@@ -20,7 +20,7 @@ use muster_store_client::{ClientError, Watch, WatchOptions};
 use tokio::time::sleep;
 
 use super::{Link, draw};
-use crate::stream::Heartbeat;
+use crate::heartbeat_stream::Heartbeat;
 
 /// A status that others wrote over is put right at most this often.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);

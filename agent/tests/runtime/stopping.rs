@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
-use muster_agent::runtime::procfs::ProcessKey;
+use muster_agent::runtime::processes::ProcessKey;
 use muster_agent::runtime::{
     ContainerId, ContainerSpec, ExitReason, HookEnd, Runtime, RuntimeError, Signal, State,
 };
 use rustix::process::{Pid, Signal as Raw, kill_process};
 
-use crate::bench::{Bench, container, eventually, shell};
+use crate::harness::{Bench, container, eventually, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_is_told_with_its_code_or_signal() {

@@ -11,7 +11,7 @@ use muster_proto::pb;
 use muster_store_client::ClientError;
 
 use super::Link;
-use crate::stream::Heartbeat;
+use crate::heartbeat_stream::Heartbeat;
 
 /// What the store last said to this agent's Hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_agent::runtime::process::{DEFAULT_LOG_BYTES, ProcessConfig, ProcessRuntime};
-use muster_agent::runtime::procfs::ProcessKey;
+use muster_agent::runtime::processes::ProcessKey;
 use muster_agent::runtime::record::{self, Files, Run};
 use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, Limits, Runtime, State};
 use muster_proto::name::Uid;

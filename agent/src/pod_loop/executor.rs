@@ -1,4 +1,4 @@
-//! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in [`call`].
+//! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in `store_calls`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,6 @@ use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
-
-pub mod call;
 
 /// A stop hook that ended.
 pub type HookEnded = (Uid, String);

@@ -11,10 +11,10 @@ use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::{Pod, PodPhase};
 
-#[path = "imagined/world.rs"]
-mod world;
+#[path = "fake_machine/cluster.rs"]
+mod cluster;
 
-use world::{GI, MI, PATIENCE, World, asks, condition, eventually, holds};
+use cluster::{GI, MI, PATIENCE, World, asks, condition, eventually, holds};
 
 /// What is not watched for cannot be short.
 const NO_THRESHOLDS: &str = "--eviction-hard=memory.available<1Mi";

@@ -11,8 +11,8 @@ use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::Supervisor;
+use crate::events as tell;
 use crate::runtime::{self, ContainerId, DiskUsage};
-use crate::tell;
 
 impl Supervisor {
     /// One round, for one observation: what it frees shows only in the next one.

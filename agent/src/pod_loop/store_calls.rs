@@ -9,15 +9,15 @@ use muster_proto::pod::Pod;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient};
 
 /// A call that was answered, or was not in time.
-pub struct Answered {
-    pub action: Action,
-    pub outcome: Outcome,
+pub(super) struct Answered {
+    pub(super) action: Action,
+    pub(super) outcome: Outcome,
     /// The node, where that was asked for: to be shown to the ledger before the outcome.
-    pub node: Option<Box<Node>>,
+    pub(super) node: Option<Box<Node>>,
 }
 
 /// Makes the call that an action asks for. `pod` is the record it is about, as far as it is known; `node` is ours.
-pub async fn call(client: StoreClient, action: Action, pod: Option<Arc<Pod>>, node: Key) -> Answered {
+pub(super) async fn call(client: StoreClient, action: Action, pod: Option<Arc<Pod>>, node: Key) -> Answered {
     if let Action::ReadNode { .. } = action {
         return match client.get(&node).await {
             Ok(node) => Answered { action, outcome: Outcome::Done, node: Some(Box::new(node)) },

@@ -16,20 +16,20 @@ use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, StoreClient};
 use tokio::time::sleep;
 
-use crate::board::Board;
 use crate::config::Config;
+use crate::events as tell;
 use crate::identity::{Identity, StateDir};
-use crate::leave::Leave;
 use crate::machine::System;
-use crate::pulse::Pulse;
-use crate::survey::{Survey, Surveyor};
-use crate::tell;
+use crate::machine_probe::{Survey, Surveyor};
+use crate::runtime_probe::Pulse;
+use crate::shared_state::Board;
+use crate::shutdown::Leave;
 
-mod beat;
-mod greeting;
+mod heartbeat;
+mod hello;
 
-use beat::Beat;
-pub use greeting::Greeting;
+use heartbeat::Beat;
+pub use hello::Greeting;
 
 /// What the loop works with.
 pub struct Link {

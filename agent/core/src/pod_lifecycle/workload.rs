@@ -3,8 +3,8 @@
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
 
-use super::ledger::Ledger;
-use super::status;
+use super::pod_states::Ledger;
+use super::pod_status as status;
 use muster_proto::time::Now;
 
 /// One pod as this node sees it.

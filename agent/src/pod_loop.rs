@@ -23,17 +23,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::board::Board;
-use crate::leave::{Departure, Leave, Next};
 use crate::metrics::Metrics;
-use crate::perform::call::{Answered, call};
-use crate::perform::{Hands, HookEnded};
+use crate::pod_stop_traces::Stops;
 use crate::runtime::Runtime;
-use crate::stops::Stops;
+use crate::shared_state::Board;
+use crate::shutdown::{Departure, Leave, Next};
+use executor::{Hands, HookEnded};
 use muster_proto::time::Now;
+use store_calls::{Answered, call};
 
-mod relief;
-mod reports;
+mod eviction;
+pub mod executor;
+mod runtime_report;
+mod store_calls;
 
 /// The loop wakes at least this often, in case a signal was missed.
 const SAFETY_NET: Duration = Duration::from_secs(30);
@@ -210,7 +212,7 @@ impl Supervisor {
     }
 
     fn reports(&self) -> BTreeMap<Uid, PodReport> {
-        reports::of(self.hands.runtime.list())
+        runtime_report::of(self.hands.runtime.list())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 
-use super::super::procfs::ProcessKey;
+use super::super::processes::ProcessKey;
 use super::super::record::{self, Run};
 use super::super::{ContainerId, Exit, ExitReason, cgroup, logs};
 use super::{Inner, Stage};
