@@ -12,25 +12,25 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 /// An open stream on which the store has let us in.
-pub struct Heartbeat {
+pub struct HeartbeatStream {
     says: mpsc::Sender<pb::HeartbeatRequest>,
     answers: Streaming<pb::HeartbeatResponse>,
     sequence: u64,
 }
 
-impl Heartbeat {
+impl HeartbeatStream {
     /// Opens a stream and introduces this agent; all of it within `patience`.
     pub async fn open(
         client: &StoreClient,
         hello: pb::HeartbeatHello,
         patience: Duration,
-    ) -> Result<Heartbeat, ClientError> {
+    ) -> Result<HeartbeatStream, ClientError> {
         let opening = async {
             let (says, outbound) = mpsc::channel(1);
             let hello = pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) };
             says.try_send(hello).map_err(|_| ClientError::DeadlineExceeded)?;
             let answers = client.heartbeat(ReceiverStream::new(outbound)).await?;
-            let mut heartbeat = Heartbeat { says, answers, sequence: 0 };
+            let mut heartbeat = HeartbeatStream { says, answers, sequence: 0 };
             heartbeat.answer().await?;
             Ok(heartbeat)
         };

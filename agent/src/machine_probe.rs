@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// What one look gave.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Survey {
+pub struct MachineReading {
     /// The machine's part of what is observed; the rest is empty.
     pub observed: Observed,
     /// What could not be read, for the log.
@@ -28,23 +28,28 @@ pub struct Survey {
 }
 
 /// Looks at the machine again and again, and knows the last answer of what is late.
-pub struct Surveyor {
+pub struct MachineProbe {
     machine: Arc<dyn Machine>,
     settings: Settings,
     system: System,
     storage: PathBuf,
-    kernel: Question<Survey>,
+    kernel: Question<MachineReading>,
     resolver: Question<Vec<IpAddr>>,
 }
 
-impl Surveyor {
+impl MachineProbe {
     /// `storage` is a path on the filesystem that pods write to; `system` was read at the start and does not change.
-    pub fn new(machine: Arc<dyn Machine>, settings: Settings, system: System, storage: PathBuf) -> Surveyor {
+    pub fn new(
+        machine: Arc<dyn Machine>,
+        settings: Settings,
+        system: System,
+        storage: PathBuf,
+    ) -> MachineProbe {
         let (kernel, resolver) = (Question::default(), Question::default());
-        Surveyor { machine, settings, system, storage, kernel, resolver }
+        MachineProbe { machine, settings, system, storage, kernel, resolver }
     }
 
-    pub async fn look(&self) -> Survey {
+    pub async fn look(&self) -> MachineReading {
         let (machine, system, storage) =
             (Arc::clone(&self.machine), self.system.clone(), self.storage.clone());
         let looking = self.kernel.ask(move || survey(&*machine, &system, &storage));
@@ -114,7 +119,7 @@ fn lock<T>(state: &Mutex<Asked<T>>) -> std::sync::MutexGuard<'_, Asked<T>> {
 }
 
 /// Looks at the machine, but for its name's addresses.
-fn survey(machine: &dyn Machine, system: &System, storage: &Path) -> Survey {
+fn survey(machine: &dyn Machine, system: &System, storage: &Path) -> MachineReading {
     let mut problems = Vec::new();
     let mut noted = |what: &str, error: &dyn std::error::Error| problems.push(format!("{what}: {error}"));
     let hardware = machine.hardware().map_err(|error| noted("the machine's hardware", &error)).ok();
@@ -127,7 +132,7 @@ fn survey(machine: &dyn Machine, system: &System, storage: &Path) -> Survey {
         network,
         ..Observed::default()
     };
-    Survey { observed, problems }
+    MachineReading { observed, problems }
 }
 
 #[cfg(test)]

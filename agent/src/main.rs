@@ -1,5 +1,5 @@
 //! `muster-agent`: flags, then run. Called as `muster-agent shim ...` it is one
-//! container's supervisor instead, and as `muster-agent health` it asks the agent that runs.
+//! container's pod_loop instead, and as `muster-agent health` it asks the agent that runs.
 
 use std::env;
 use std::process::ExitCode;

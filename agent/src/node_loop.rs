@@ -1,6 +1,6 @@
 //! The node's own loop: registers it, keeps its lease, reports its status.
 //!
-//! The waiting is here and in `beat`, the thinking in `registration`, `cadence`,
+//! The waiting is here and in `beat`, the thinking in `registration`, `schedule`,
 //! `status` and `report`.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_agent_core::registration::{self, Created, Next};
 use muster_agent_core::renewal_schedule;
-use muster_agent_core::status::{self, Computed, Notice, Previous, Settings, Told};
+use muster_agent_core::status::{self, Computed, EmittedEvents, NodeEvent, Previous, Settings};
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
@@ -20,39 +20,39 @@ use crate::config::Config;
 use crate::events as tell;
 use crate::identity::{Identity, StateDir};
 use crate::machine::System;
-use crate::machine_probe::{Survey, Surveyor};
-use crate::runtime_probe::Pulse;
-use crate::shared_state::Board;
-use crate::shutdown::Leave;
+use crate::machine_probe::{MachineProbe, MachineReading};
+use crate::runtime_probe::RuntimeProbe;
+use crate::shared_state::SharedState;
+use crate::shutdown::MachineShutdown;
 
 mod heartbeat;
 mod hello;
 
-use heartbeat::Beat;
-pub use hello::Greeting;
+use heartbeat::HeartbeatLoop;
+pub use hello::HelloState;
 
 /// What the loop works with.
-pub struct Link {
+pub struct NodeLoop {
     pub client: StoreClient,
     pub config: Config,
     pub settings: Settings,
     pub system: System,
-    pub surveyor: Surveyor,
-    pub pulse: Pulse,
+    pub machine_probe: MachineProbe,
+    pub runtime_probe: RuntimeProbe,
     pub runtime_version: String,
     pub limitations: Vec<String>,
     pub state: Arc<StateDir>,
     pub identity: Identity,
-    pub board: Arc<Board>,
+    pub shared: Arc<SharedState>,
     pub clock: SharedClock,
-    pub leave: Leave,
-    pub greeting: Greeting,
+    pub machine_shutdown: MachineShutdown,
+    pub hello_state: HelloState,
 }
 
-impl Link {
+impl NodeLoop {
     /// Runs until the agent's time is over.
     pub async fn run(mut self) {
-        let over = self.leave.over();
+        let over = self.machine_shutdown.stop_signal();
         tokio::select! {
             () = over.requested() => {}
             () = self.live() => {}
@@ -64,31 +64,31 @@ impl Link {
         if self.config.node.register {
             let registered = self.register().await;
             self.adopt(&registered);
-            self.board.beliefs().registered = true;
+            self.shared.status().registered = true;
             node = Some(registered);
         }
-        Beat::new(self, node).run().await;
+        HeartbeatLoop::new(self, node).run().await;
     }
 
     /// Puts the node on the roll, however long it takes.
     async fn register(&mut self) -> Node {
-        let mut told = Told::default();
+        let mut emitted = EmittedEvents::default();
         let mut attempt = 0;
         loop {
             sleep(renewal_schedule::registration_delay(attempt)).await;
             attempt = attempt.saturating_add(1);
-            let computed = self.compute(None, &mut told).await;
-            let notices = computed.notices.clone();
+            let computed = self.compute(None, &mut emitted).await;
+            let events = computed.events.clone();
             let initial = registration::initial_node(&self.settings, &self.system, computed);
             match self.try_register(&initial).await {
                 Ok(Some(node)) => {
                     tracing::info!(node = %self.settings.name, "registered");
-                    self.tell(&node, notices);
+                    self.tell(&node, events);
                     return node;
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    self.board.beliefs().store = error.to_string();
+                    self.shared.status().store = error.to_string();
                     // A refusal was logged when it came.
                     if !self.is_refused() {
                         tracing::warn!(%error, attempt, "the node could not be registered yet");
@@ -112,7 +112,7 @@ impl Link {
                 let existing: Node = self.client.get(&self.key()).await.map_err(|_| answer)?;
                 // Whoever has the name keeps it: nothing is put right for a machine that is not let in.
                 if let Some(uid) = existing.meta.uid
-                    && let Err(error) = self.greet(uid, self.patience()).await
+                    && let Err(error) = self.say_hello(uid, self.patience()).await
                     && self.is_refused()
                 {
                     return Err(error);
@@ -136,7 +136,7 @@ impl Link {
 
     /// Remembers which record is ours.
     fn adopt(&mut self, node: &Node) {
-        self.board.beliefs().node_uid = node.meta.uid;
+        self.shared.status().node_uid = node.meta.uid;
         if self.identity.node_uid != node.meta.uid {
             self.identity.node_uid = node.meta.uid;
             if let Err(error) = self.state.save(&self.identity) {
@@ -146,17 +146,17 @@ impl Link {
     }
 
     /// Looks at the machine and computes what to say of it.
-    async fn compute(&self, node: Option<&Node>, told: &mut Told) -> Computed {
-        let Survey { mut observed, problems } = self.surveyor.look().await;
-        let shortages = self.board.standing().borrow().shortages;
+    async fn compute(&self, node: Option<&Node>, emitted: &mut EmittedEvents) -> Computed {
+        let MachineReading { mut observed, problems } = self.machine_probe.look().await;
+        let conditions = self.shared.pressure().borrow().conditions;
         observed.runtime_version = self.runtime_version.clone();
-        observed.pressures = status::conditions::Pressures {
-            memory: shortages.memory,
-            disk: shortages.disk,
-            pid: shortages.pid,
+        observed.pressures = status::conditions::PressureConditions {
+            memory: conditions.memory,
+            disk: conditions.disk,
+            pid: conditions.pid,
         };
-        observed.health.runtime = self.pulse.feel().await;
-        observed.health.shutting_down = self.leave.is_shutting_down();
+        observed.health.runtime = self.runtime_probe.errors().await;
+        observed.health.shutting_down = self.machine_shutdown.is_shutting_down();
         // The message joins them with full stops of its own.
         let warnings = self.limitations.iter().map(|text| text.trim_end_matches('.').to_owned());
         observed.health.warnings = warnings.collect();
@@ -165,19 +165,19 @@ impl Link {
             Some(node) => Previous::from(node),
             None => Previous { status: &nothing.0, spec: &nothing.1, annotations: &nothing.2 },
         };
-        let mut computed = status::compute(previous, &self.settings, &observed, told, self.clock.wall());
+        let mut computed = status::compute(previous, &self.settings, &observed, emitted, self.clock.wall());
         computed.problems.extend(problems);
         computed
     }
 
     /// Records what happened to the node, beside everything else: telling must neither fail nor delay the deed.
-    fn tell(&self, node: &Node, notices: Vec<Notice>) {
-        if notices.is_empty() {
+    fn tell(&self, node: &Node, events: Vec<NodeEvent>) {
+        if events.is_empty() {
             return;
         }
         let (client, name, uid) = (self.client.clone(), self.settings.name.clone(), node.meta.uid);
         tokio::spawn(async move {
-            for Notice { kind, reason, message } in notices {
+            for NodeEvent { kind, reason, message } in events {
                 let about = tell::node(name.clone(), uid);
                 tell::record(&client, tell::event(about, kind, reason, message)).await;
             }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use muster_agent_core::admission::Site;
-use muster_agent_core::pod_lifecycle::{Action, Ledger, NodeState, Outcome, PodReport, decide};
-use muster_agent_core::pressure::Shortages;
+use muster_agent_core::admission::NodeFacts;
+use muster_agent_core::pod_lifecycle::{Action, NodeState, Outcome, PodReport, PodStates, decide};
+use muster_agent_core::pressure::PressureConditions;
 use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
@@ -24,13 +24,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::metrics::Metrics;
-use crate::pod_stop_traces::Stops;
+use crate::pod_stop_traces::PodStopTraces;
 use crate::runtime::Runtime;
-use crate::shared_state::Board;
-use crate::shutdown::{Departure, Leave, Next};
-use executor::{Hands, HookEnded};
+use crate::shared_state::SharedState;
+use crate::shutdown::{Departure, MachineShutdown, Next};
+use executor::{Executor, HookEnded};
 use muster_proto::time::Now;
-use store_calls::{Answered, call};
+use store_calls::{CallResult, call};
 
 mod eviction;
 pub mod executor;
@@ -41,21 +41,21 @@ mod store_calls;
 const SAFETY_NET: Duration = Duration::from_secs(30);
 
 /// What the loop works with.
-pub struct Supervisor {
+pub struct PodLoop {
     pub client: StoreClient,
     pub name: Name,
-    pub hands: Arc<Hands>,
+    pub executor: Arc<Executor>,
     pub hooks: mpsc::UnboundedReceiver<HookEnded>,
     pub evictor: Evictor,
-    pub board: Arc<Board>,
+    pub shared: Arc<SharedState>,
     pub clock: SharedClock,
-    pub leave: Leave,
+    pub machine_shutdown: MachineShutdown,
 }
 
-impl Supervisor {
+impl PodLoop {
     /// Runs until the agent's time is over. What runs then goes on running.
     pub async fn run(mut self) {
-        let over = self.leave.over();
+        let over = self.machine_shutdown.stop_signal();
         tokio::select! {
             () = over.requested() => {}
             () = self.live() => {}
@@ -67,40 +67,41 @@ impl Supervisor {
         let mut pods: Watch<Pod> =
             self.client.watch(WatchOptions { field_selector: selector, ..Default::default() });
         let mut cache = Cache::<Pod>::new();
-        let (mut ledger, mut stops) = (Ledger::new(), Stops::default());
-        let mut containers = self.hands.runtime.changes();
-        let (mut node, mut standing) = (self.board.node(), self.board.standing());
+        let (mut pod_states, mut stop_traces) = (PodStates::new(), PodStopTraces::default());
+        let mut containers = self.executor.runtime.changes();
+        let (mut node, mut pressure) = (self.shared.node(), self.shared.pressure());
         let mut calls = JoinSet::new();
         let mut is_fresh_look = false;
-        let mut course = self.leave.course();
+        let mut course = self.machine_shutdown.state();
         let mut departure: Option<Departure> = None;
-        ledger.see_containers(self.reports(), self.now());
+        pod_states.observe_containers(self.reports(), self.now());
         loop {
             let heading = *course.borrow_and_update();
             // Before the node is seen to shut down: whoever is not among these is rejected from then on. Should the
             // machine stay up after all, those whose turn had come end all the same.
-            departure =
-                departure.filter(|_| heading.since.is_some()).or_else(|| self.leave.departure(&ledger));
-            let looked = standing.borrow_and_update().clone();
-            self.see_node(&mut ledger, node.borrow_and_update().as_deref(), looked.shortages);
+            departure = departure
+                .filter(|_| heading.since.is_some())
+                .or_else(|| self.machine_shutdown.departure(&pod_states));
+            let looked = pressure.borrow_and_update().clone();
+            self.observe_node(&mut pod_states, node.borrow_and_update().as_deref(), looked.conditions);
             // A machine that goes down ends its pods anyway.
-            if std::mem::take(&mut is_fresh_look) && departure.is_none() && ledger.is_complete() {
-                self.relieve(&looked, &mut ledger).await;
+            if std::mem::take(&mut is_fresh_look) && departure.is_none() && pod_states.is_complete() {
+                self.relieve_pressure(&looked, &mut pod_states).await;
             }
-            let mut wake_in = self.act(&mut ledger, &mut calls, &mut stops).await;
-            // Pods of a list are not in the ledger before all of it is there.
+            let mut wake_in = self.act(&mut pod_states, &mut calls, &mut stop_traces).await;
+            // Pods of a list are not in the pod_states before all of it is there.
             if cache.is_synced() {
-                stops.retain(|uid| ledger.pod(uid).is_some());
+                stop_traces.retain(|uid| pod_states.pod(uid).is_some());
             }
-            let shown = workloads(&ledger, self.now());
+            let shown = workloads(&pod_states, self.now());
             let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
-            self.board.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
-            self.board.beliefs().workloads = shown;
+            self.shared.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
+            self.shared.status().workloads = shown;
             if let Some(departure) = &mut departure {
-                match departure.step(&mut ledger, heading.is_announced, self.now()) {
+                match departure.step(&mut pod_states, heading.is_posted, self.now()) {
                     Next::Act => continue,
                     Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
-                    Next::Over if heading.is_last => return self.leave.finish().await,
+                    Next::Over if heading.ends_agent => return self.machine_shutdown.finish().await,
                     // The rest is the platform's: it takes the power, or thinks better of it.
                     Next::Over => {}
                 }
@@ -111,24 +112,24 @@ impl Supervisor {
                     let Some(event) = event else { return };
                     // While cut off from the store what is missing says nothing.
                     let complete = !matches!(event, WatchEvent::Lost(_));
-                    stops.observe(&event, self.clock.wall());
+                    stop_traces.observe(&event, self.clock.wall());
                     cache.observe(event);
                     if complete && cache.is_synced() {
-                        ledger.see_pods(cache.iter(), self.now());
+                        pod_states.observe_pods(cache.iter(), self.now());
                     }
                 }
                 Some(answered) = calls.join_next() => {
                     // A call that panicked takes the loop along: what is known of its pod would be wrong for ever.
-                    self.take_in(answered.expect("a call does not panic"), &mut ledger, &stops);
+                    self.observe_result(answered.expect("a call does not panic"), &mut pod_states, &stop_traces);
                 }
-                _ = containers.changed() => ledger.see_containers(self.reports(), self.now()),
+                _ = containers.changed() => pod_states.observe_containers(self.reports(), self.now()),
                 Some((uid, container)) = self.hooks.recv() => {
-                    stops.hook_ended(uid, &container);
-                    ledger.hook_ended(uid, &container);
+                    stop_traces.hook_ended(uid, &container);
+                    pod_states.hook_ended(uid, &container);
                 }
                 _ = node.changed() => {}
-                _ = standing.changed() => is_fresh_look = true,
-                () = sleep(wake_in) => ledger.see_containers(self.reports(), self.now()),
+                _ = pressure.changed() => is_fresh_look = true,
+                () = sleep(wake_in) => pod_states.observe_containers(self.reports(), self.now()),
             }
         }
     }
@@ -138,86 +139,96 @@ impl Supervisor {
     }
 
     /// Performs plans until there is nothing to do but to wait for answers; returns how long that will be so.
-    async fn act(&self, ledger: &mut Ledger, calls: &mut JoinSet<Answered>, stops: &mut Stops) -> Duration {
+    async fn act(
+        &self,
+        pod_states: &mut PodStates,
+        calls: &mut JoinSet<CallResult>,
+        stop_traces: &mut PodStopTraces,
+    ) -> Duration {
         loop {
-            let plan = decide(ledger, self.now());
+            let plan = decide(pod_states, self.now());
             if plan.actions.is_empty() {
                 let wake_at = plan.wake_at.map_or(SAFETY_NET, |at| at - self.clock.mono());
                 return wake_at.min(SAFETY_NET);
             }
             for action in plan.actions {
-                let span = stops.begin(&action);
+                let span = stop_traces.begin(&action);
                 if action.is_long() {
-                    ledger.begin(&action, self.now());
-                    self.begin(action, &span, ledger, calls);
+                    pod_states.begin(&action, self.now());
+                    self.begin(action, &span, pod_states, calls);
                     continue;
                 }
-                let outcome = span.around(self.hands.perform(&action)).await;
-                self.note(&action, &outcome, &span);
-                stops.end(&span, &action, &outcome);
-                ledger.observe(&action, outcome, self.now());
+                let outcome = span.around(self.executor.perform(&action)).await;
+                self.record_outcome(&action, &outcome, &span);
+                stop_traces.end(&span, &action, &outcome);
+                pod_states.observe(&action, outcome, self.now());
             }
-            ledger.see_containers(self.reports(), self.now());
+            pod_states.observe_containers(self.reports(), self.now());
         }
     }
 
     /// Begins what may take long.
-    fn begin(&self, action: Action, span: &Span, ledger: &Ledger, calls: &mut JoinSet<Answered>) {
+    fn begin(&self, action: Action, span: &Span, pod_states: &PodStates, calls: &mut JoinSet<CallResult>) {
         if action.is_call() {
-            let pod = action.uid().and_then(|uid| ledger.pod(uid).cloned());
+            let pod = action.uid().and_then(|uid| pod_states.pod(uid).cloned());
             let node = Key::node(self.name.clone());
             calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
         } else {
-            let hands = Arc::clone(&self.hands);
+            let executor = Arc::clone(&self.executor);
             calls.spawn(span.around(async move {
-                let outcome = hands.perform(&action).await;
-                Answered { action, outcome, node: None }
+                let outcome = executor.perform(&action).await;
+                CallResult { action, outcome, node: None }
             }));
         }
     }
 
-    fn take_in(&self, Answered { action, outcome, node }: Answered, ledger: &mut Ledger, stops: &Stops) {
+    fn observe_result(
+        &self,
+        CallResult { action, outcome, node }: CallResult,
+        pod_states: &mut PodStates,
+        stop_traces: &PodStopTraces,
+    ) {
         if let Some(node) = node {
-            let shortages = self.board.standing().borrow().shortages;
-            self.see_node(ledger, Some(&node), shortages);
+            let conditions = self.shared.pressure().borrow().conditions;
+            self.observe_node(pod_states, Some(&node), conditions);
         }
-        self.note(&action, &outcome, &stops.scope(action.uid()));
-        ledger.observe(&action, outcome, self.now());
+        self.record_outcome(&action, &outcome, &stop_traces.scope(action.uid()));
+        pod_states.observe(&action, outcome, self.now());
         // What became of the container meanwhile was not looked at.
         if !action.is_call() {
-            ledger.see_containers(self.reports(), self.now());
+            pod_states.observe_containers(self.reports(), self.now());
         }
     }
 
-    /// Logs and counts a deed, within its span.
-    fn note(&self, action: &Action, outcome: &Outcome, span: &Span) {
+    /// Logs and counts a action_span, within its span.
+    fn record_outcome(&self, action: &Action, outcome: &Outcome, span: &Span) {
         let _in_span = span.enter();
-        note(action, outcome, &self.board.metrics);
+        record_outcome(action, outcome, &self.shared.metrics);
     }
 
-    fn see_node(&self, ledger: &mut Ledger, node: Option<&Node>, pressure: Shortages) {
+    fn observe_node(&self, pod_states: &mut PodStates, node: Option<&Node>, pressure: PressureConditions) {
         // Without a record there is nothing to admit by, and what runs keeps running.
-        let Some(node) = node else { return ledger.see_node(None, self.now()) };
+        let Some(node) = node else { return pod_states.observe_node(None, self.now()) };
         let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
-        let site = Site {
+        let facts = NodeFacts {
             name: self.name.clone(),
             labels: node.meta.labels.clone(),
             taints: node.spec.taints.clone(),
             allocatable: node.status.allocatable.clone(),
             pressure,
-            shutting_down: self.leave.is_shutting_down(),
+            shutting_down: self.machine_shutdown.is_shutting_down(),
         };
         let host_ip = internal.and_then(|address| address.address.parse().ok());
-        ledger.see_node(Some(NodeState { site, host_ip }), self.now());
+        pod_states.observe_node(Some(NodeState { facts, host_ip }), self.now());
     }
 
     fn reports(&self) -> BTreeMap<Uid, PodReport> {
-        runtime_report::of(self.hands.runtime.list())
+        runtime_report::of(self.executor.runtime.list())
     }
 }
 
-/// A deed is logged and counted once, here.
-fn note(action: &Action, outcome: &Outcome, metrics: &Metrics) {
+/// A action_span is logged and counted once, here.
+fn record_outcome(action: &Action, outcome: &Outcome, metrics: &Metrics) {
     match (action, outcome) {
         (_, Outcome::Failed { message }) => tracing::warn!(%action, message, "could not be done yet"),
         (Action::Start { pod, container, attempt }, Outcome::Started { pid, .. }) => {
@@ -235,8 +246,8 @@ fn note(action: &Action, outcome: &Outcome, metrics: &Metrics) {
     }
 }
 
-fn workloads(ledger: &Ledger, now: Now) -> Vec<pb::Workload> {
-    let shown = ledger.workloads(now).map(|workload| {
+fn workloads(pod_states: &PodStates, now: Now) -> Vec<pb::Workload> {
+    let shown = pod_states.workloads(now).map(|workload| {
         let meta = workload.pod.map(|pod| &pod.meta);
         let wire: pb::PodStatus = workload.status.clone().into();
         pb::Workload {

@@ -16,12 +16,12 @@ use muster_rpc::trace::{self, Span, Traceparent};
 
 /// The pods that end in a trace.
 #[derive(Debug, Default)]
-pub struct Stops {
-    pods: HashMap<Uid, Stop>,
+pub struct PodStopTraces {
+    pods: HashMap<Uid, PodStopTrace>,
 }
 
 #[derive(Debug)]
-struct Stop {
+struct PodStopTrace {
     pod: String,
     /// The write that ends the pod.
     cause: Traceparent,
@@ -32,7 +32,7 @@ struct Stop {
     hooks: HashMap<String, Span>,
 }
 
-impl Stops {
+impl PodStopTraces {
     /// Takes in what the store tells of a pod.
     pub fn observe(&mut self, event: &WatchEvent<Pod>, now: Timestamp) {
         let (uid, key, traceparent) = match event {
@@ -45,7 +45,7 @@ impl Stops {
         let cause = traceparent.as_deref().and_then(Traceparent::parse).filter(|cause| cause.is_sampled());
         if let (Some(uid), Some(cause)) = (uid, cause) {
             // What comes after the first word changes nothing: the pod ends because of that.
-            self.pods.entry(uid).or_insert_with(|| Stop {
+            self.pods.entry(uid).or_insert_with(|| PodStopTrace {
                 pod: key.to_string(),
                 cause,
                 seen_at: now,
@@ -57,20 +57,20 @@ impl Stops {
 
     /// The span to perform an action in.
     pub fn begin(&mut self, action: &Action) -> Span {
-        let Some(stop) = action.uid().and_then(|uid| self.pods.get_mut(&uid)) else { return Span::NONE };
+        let Some(trace) = action.uid().and_then(|uid| self.pods.get_mut(&uid)) else { return Span::NONE };
         match action {
             Action::RunPreStop { container, .. } => {
-                let span = stop.deed("hook.run", container);
-                stop.hooks.insert(container.clone(), span.clone());
+                let span = trace.action_span("hook.run", container);
+                trace.hooks.insert(container.clone(), span.clone());
                 span
             }
-            Action::Term { container, .. } => stop.deed("process.term", container),
-            Action::Kill { container, .. } => stop.deed("process.kill", container),
+            Action::Term { container, .. } => trace.action_span("process.term", container),
+            Action::Kill { container, .. } => trace.action_span("process.kill", container),
             Action::Release { .. } => {
-                stop.stopping().end();
-                trace::span("pod.released").below(stop.cause).begin()
+                trace.stopping().end();
+                trace::span("pod.released").below(trace.cause).begin()
             }
-            Action::Report { .. } | Action::Delete { .. } => Span::of(stop.cause),
+            Action::Report { .. } | Action::Delete { .. } => Span::of(trace.cause),
             Action::ReadNode { .. } | Action::Start { .. } => Span::NONE,
         }
     }
@@ -86,13 +86,13 @@ impl Stops {
     }
 
     pub fn hook_ended(&mut self, uid: Uid, container: &str) {
-        let hook = self.pods.get_mut(&uid).and_then(|stop| stop.hooks.remove(container));
+        let hook = self.pods.get_mut(&uid).and_then(|trace| trace.hooks.remove(container));
         hook.unwrap_or_default().end();
     }
 
     /// What is said of a pod from now on is said in its trace.
     pub fn scope(&self, uid: Option<Uid>) -> Span {
-        uid.and_then(|uid| self.pods.get(&uid)).map_or(Span::NONE, |stop| Span::of(stop.cause))
+        uid.and_then(|uid| self.pods.get(&uid)).map_or(Span::NONE, |trace| Span::of(trace.cause))
     }
 
     /// Forgets the pods of which nothing is left.
@@ -101,7 +101,7 @@ impl Stops {
     }
 }
 
-impl Stop {
+impl PodStopTrace {
     fn stopping(&mut self) -> &Span {
         self.stopping.get_or_insert_with(|| {
             let span = trace::span("process.stopped").below(self.cause).since(self.seen_at).begin();
@@ -110,8 +110,8 @@ impl Stop {
         })
     }
 
-    /// Something that is done to a container to stop it.
-    fn deed(&mut self, name: &'static str, container: &str) -> Span {
+    /// Something that is done to a container to trace it.
+    fn action_span(&mut self, name: &'static str, container: &str) -> Span {
         let parent = self.stopping().place().unwrap_or(self.cause);
         let span = trace::span(name).below(parent).begin();
         span.set("muster.container", container.to_owned());

@@ -1,23 +1,23 @@
-//! The pressure loop: looks at what the machine has left and tells the board.
+//! The pressure loop: looks at what the machine has left and tells the shared.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent_core::pressure::{Level, Observation, Pressure, Signal, Threshold};
+use muster_agent_core::pressure::{Level, Observation, PressureTracker, Signal, Threshold};
 use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::sleep;
 
 use crate::machine::Machine;
 use crate::runtime::Runtime;
-use crate::shared_state::Board;
+use crate::shared_state::SharedState;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// What the loop works with.
-pub struct Watchful {
+pub struct PressureMonitor {
     pub machine: Arc<dyn Machine>,
     pub runtime: Arc<dyn Runtime>,
     /// Bytes of memory that are not for pods.
@@ -25,15 +25,15 @@ pub struct Watchful {
     pub storage: PathBuf,
     pub thresholds: Vec<Threshold>,
     pub transition: Duration,
-    pub board: Arc<Board>,
+    pub shared: Arc<SharedState>,
     pub clock: SharedClock,
     pub shutdown: Shutdown,
 }
 
-impl Watchful {
+impl PressureMonitor {
     /// Runs until the shutdown is asked for.
     pub async fn run(self) {
-        let mut pressure = Pressure::new(self.thresholds.clone(), self.transition);
+        let mut pressure = PressureTracker::new(self.thresholds.clone(), self.transition);
         // Counting what all pods use is for who asked for it.
         let counts_pods =
             self.thresholds.iter().any(|threshold| threshold.signal == Signal::AllocatableMemoryAvailable);
@@ -51,7 +51,7 @@ impl Watchful {
             if let Ok(observation) = looking.await {
                 let now = self.clock.mono();
                 pressure.observe(&observation, now);
-                self.board.see_standing(pressure.standing(now));
+                self.shared.set_pressure(pressure.state(now));
             }
             tokio::select! {
                 () = self.shutdown.requested() => return,

@@ -9,9 +9,9 @@ use futures_util::TryFutureExt;
 use futures_util::future::{try_join, try_join_all};
 use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_agent_core::pressure::{Amount, FlagError, Signal, Threshold};
-use muster_agent_core::resources::swap::SwapSite;
+use muster_agent_core::resources::swap::SwapPolicy;
+use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
 use muster_agent_core::resources::topology::cpus::Layout;
-use muster_agent_core::resources::topology::grants::Grants;
 use muster_agent_core::resources::topology::{Policy, TooManyNodes};
 use muster_agent_core::status::capacity::{self, EvictionReserve, Overreserved, Share};
 use muster_agent_core::status::{Observed, Settings};
@@ -33,17 +33,17 @@ use crate::config;
 use crate::config::{Config, ConfigError, Flags};
 use crate::identity::{Identity, IdentityError, StateDir};
 use crate::machine::{LinuxMachine, Machine};
-use crate::machine_probe::Surveyor;
-use crate::node_loop::{Greeting, Link, fresh_uid};
-use crate::pod_loop::Supervisor;
-use crate::pod_loop::executor::{Hands, share};
-use crate::pressure_monitor::Watchful;
+use crate::machine_probe::MachineProbe;
+use crate::node_loop::{HelloState, NodeLoop, fresh_uid};
+use crate::pod_loop::PodLoop;
+use crate::pod_loop::executor::{Executor, share};
+use crate::pressure_monitor::PressureMonitor;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
 use crate::runtime::{Runtime, RuntimeError};
-use crate::runtime_probe::Pulse;
+use crate::runtime_probe::RuntimeProbe;
 use crate::service::{NAMES, Service};
-use crate::shared_state::Board;
-use crate::shutdown::Leave;
+use crate::shared_state::SharedState;
+use crate::shutdown::MachineShutdown;
 
 /// How long threads that wait for something are waited for at the end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -86,24 +86,24 @@ pub struct Running {
 }
 
 /// What an agent stands on.
-pub struct Ground {
+pub struct Platform {
     pub machine: Arc<dyn Machine>,
     /// The program that becomes the shim of each container.
     pub shim: PathBuf,
 }
 
-impl Ground {
+impl Platform {
     /// This machine, and this program as its own shim.
-    pub fn real() -> Ground {
+    pub fn real() -> Platform {
         // Not the program's path: that may lead to another version by now, or to nothing.
-        Ground { machine: Arc::new(LinuxMachine::new()), shim: PathBuf::from("/proc/self/exe") }
+        Platform { machine: Arc::new(LinuxMachine::new()), shim: PathBuf::from("/proc/self/exe") }
     }
 }
 
 /// Checks the machine against the settings and starts everything.
-pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result<Running, RunError> {
+pub async fn start(config: Config, platform: Platform, shutdown: Shutdown) -> Result<Running, RunError> {
     let clock = SystemClock::shared();
-    let machine = ground.machine;
+    let machine = platform.machine;
     let thresholds = thresholds(&config)?;
     let reserve = reserve(&thresholds);
     let hardware = machine.hardware()?;
@@ -127,10 +127,10 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
     let max_pids = machine.pids().ok().map(|pids| pids.max);
     capacity::check_reservations(&has, max_pids, &config.capacity, &reserve)?;
 
-    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), ground.shim);
+    let runtime_config = ProcessConfig::new(config.state_dir.join("runtime"), platform.shim);
     let runtime = Arc::new(ProcessRuntime::open(runtime_config, Arc::clone(&clock))?);
-    let grants = grants(&config, &*machine, &*runtime)?;
-    share(&*runtime, &grants);
+    let cpu_assignments = cpu_assignments(&config, &*machine, &*runtime)?;
+    share(&*runtime, &cpu_assignments);
     let limitations = runtime.limitations();
     for limitation in &limitations {
         tracing::warn!("{limitation}");
@@ -139,78 +139,80 @@ pub async fn start(config: Config, ground: Ground, shutdown: Shutdown) -> Result
         .with_tls(config.client_tls.clone())
         .with_keepalive(renewal_schedule::keepalive(config.lease_duration));
     let client = StoreClient::connect(endpoints)?;
-    let board = Arc::new(Board::default());
+    let shared = Arc::new(SharedState::default());
     let mut registry = Registry::default();
-    board.metrics.register(&mut registry);
+    shared.metrics.register(&mut registry);
     let (hook_ended, hooks) = mpsc::unbounded_channel();
-    let swap = SwapSite {
+    let swap = SwapPolicy {
         behavior: config.swap.behavior,
         is_controlled: runtime.controls_swap(),
         memory_total: hardware.memory_bytes,
         swap_total: hardware.swap_bytes,
     };
-    let grants = Arc::new(Mutex::new(grants));
+    let cpu_assignments = Arc::new(Mutex::new(cpu_assignments));
     let pod_max_pids = config.pod_max_pids;
-    let hands = Hands { runtime: Arc::clone(&runtime), swap, pod_max_pids, grants, hooks: hook_ended };
-    let leave = Leave::new(shutdown, &config.shutdown);
-    let over = leave.over();
-    let watchful = Watchful {
+    let executor =
+        Executor { runtime: Arc::clone(&runtime), swap, pod_max_pids, cpu_assignments, hooks: hook_ended };
+    let machine_shutdown = MachineShutdown::new(shutdown, &config.shutdown);
+    let over = machine_shutdown.stop_signal();
+    let pressure_monitor = PressureMonitor {
         machine: Arc::clone(&machine),
         runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
         reserved_memory: reserved_memory(&config.capacity),
         storage: config.state_dir.clone(),
         thresholds,
         transition: config.eviction.pressure_transition_period,
-        board: Arc::clone(&board),
+        shared: Arc::clone(&shared),
         clock: Arc::clone(&clock),
         shutdown: over.clone(),
     };
-    let supervisor = Supervisor {
+    let pod_loop = PodLoop {
         client: client.clone(),
         name,
-        hands: Arc::new(hands),
+        executor: Arc::new(executor),
         hooks,
         evictor: Evictor::new(config.eviction.max_pod_grace_period),
-        board: Arc::clone(&board),
+        shared: Arc::clone(&shared),
         clock: Arc::clone(&clock),
-        leave: leave.clone(),
+        machine_shutdown: machine_shutdown.clone(),
     };
     let service = Service {
-        board: Arc::clone(&board),
+        shared: Arc::clone(&shared),
         identity: identity.clone(),
         limitations: limitations.clone(),
-        leave: leave.clone(),
+        machine_shutdown: machine_shutdown.clone(),
         clock: Arc::clone(&clock),
     };
     let security = config.security.clone();
     let server = Server::new(config.server.clone(), security, over.clone()).metered(&mut registry);
     let system = machine.system();
-    let surveyor = Surveyor::new(machine, settings.clone(), system.clone(), config.state_dir.clone());
-    let link = Link {
+    let machine_probe =
+        MachineProbe::new(machine, settings.clone(), system.clone(), config.state_dir.clone());
+    let node_loop = NodeLoop {
         client,
         config,
         settings,
         system,
-        surveyor,
-        pulse: Pulse::new(runtime, Arc::clone(&clock)),
+        machine_probe,
+        runtime_probe: RuntimeProbe::new(runtime, Arc::clone(&clock)),
         runtime_version: concat!("process://", env!("CARGO_PKG_VERSION")).to_owned(),
         limitations,
         state,
         identity,
-        board,
+        shared,
         clock: Arc::clone(&clock),
-        leave: leave.clone(),
-        greeting: Greeting::default(),
+        machine_shutdown: machine_shutdown.clone(),
+        hello_state: HelloState::default(),
     };
     let routes = Routes::new(muster_grpc::agent_service_server::AgentServiceServer::new(service)).prepare();
     let health = Health::serving(NAMES).await;
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
     tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), over));
     let loops = vec![
-        tokio::spawn(watchful.run()),
-        tokio::spawn(supervisor.run()),
-        tokio::spawn(link.run()),
-        tokio::spawn(leave.obey(clock)),
+        tokio::spawn(pressure_monitor.run()),
+        tokio::spawn(pod_loop.run()),
+        tokio::spawn(node_loop.run()),
+        tokio::spawn(machine_shutdown.run(clock)),
     ];
     tracing::info!("muster-agent is ready");
     Ok(Running { node, address, http_address, serving, loops })
@@ -231,7 +233,7 @@ impl Running {
 
 /// Runs an agent until the shutdown is asked for.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    start(config, Ground::real(), shutdown).await?.stopped().await
+    start(config, Platform::real(), shutdown).await?.stopped().await
 }
 
 /// The whole life of the `muster-agent` process.
@@ -290,15 +292,19 @@ fn thresholds(config: &Config) -> Result<Vec<Threshold>, FlagError> {
 }
 
 /// Who has which processors: those that the runtime's records give to containers that are still there.
-fn grants(config: &Config, machine: &dyn Machine, runtime: &dyn Runtime) -> Result<Grants, RunError> {
+fn cpu_assignments(
+    config: &Config,
+    machine: &dyn Machine,
+    runtime: &dyn Runtime,
+) -> Result<CpuAssignments, RunError> {
     let config::TopologyConfig { policy, scope } = config.topology;
     // Nobody needs the layout without a policy, and its absence must not keep the agent from starting.
     let layout = if policy == Policy::None { Layout::default() } else { machine.processors()? };
-    let mut grants = Grants::new(layout, policy, scope);
+    let mut cpu_assignments = CpuAssignments::new(layout, policy, scope);
     for workload in runtime.list().into_iter().filter(|workload| !workload.cpus.is_empty()) {
-        grants.learn(workload.id.pod, &workload.id.container, workload.cpus);
+        cpu_assignments.restore(workload.id.pod, &workload.id.container, workload.cpus);
     }
-    Ok(grants)
+    Ok(cpu_assignments)
 }
 
 /// Memory that is kept for what is no pod, in bytes.

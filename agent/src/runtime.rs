@@ -1,7 +1,7 @@
 //! What runs the containers of this machine: the face that the rest of the agent sees.
 //!
 //! [`Runtime`] starts, signals, lists and forgets containers; [`process::ProcessRuntime`] is the real one. A container
-//! is a process group of this machine under its own small supervisor ([`shim`]), so that it outlives the agent and its
+//! is a process group of this machine under its own small pod_loop ([`shim`]), so that it outlives the agent and its
 //! end is known even when nobody was there to see it.
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ pub enum ExitReason {
     OutOfMemory,
     /// The program could not be started.
     NotStarted,
-    /// It is gone and nobody saw how: the machine restarted, or its supervisor was killed.
+    /// It is gone and nobody saw how: the machine restarted, or its pod_loop was killed.
     Unknown,
 }
 

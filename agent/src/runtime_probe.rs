@@ -1,4 +1,4 @@
-//! The runtime's pulse: when it last answered, and what it complained of.
+//! The runtime's runtime_probe: when it last answered, and what it complained of.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::runtime::Runtime;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Asks the runtime how it is.
-pub struct Pulse {
+pub struct RuntimeProbe {
     runtime: Arc<dyn Runtime>,
     clock: SharedClock,
     last: Arc<Mutex<Last>>,
@@ -28,13 +28,13 @@ struct Last {
     is_asked: bool,
 }
 
-impl Pulse {
-    pub fn new(runtime: Arc<dyn Runtime>, clock: SharedClock) -> Pulse {
-        Pulse { runtime, clock, last: Arc::default() }
+impl RuntimeProbe {
+    pub fn new(runtime: Arc<dyn Runtime>, clock: SharedClock) -> RuntimeProbe {
+        RuntimeProbe { runtime, clock, last: Arc::default() }
     }
 
     /// What is wrong with the runtime, in the words of the Ready condition.
-    pub async fn feel(&self) -> Vec<String> {
+    pub async fn errors(&self) -> Vec<String> {
         let was_asked = std::mem::replace(&mut self.last().is_asked, true);
         if !was_asked {
             let (runtime, clock, last) =

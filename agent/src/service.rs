@@ -10,18 +10,18 @@ use muster_rpc::clock::SharedClock;
 use tonic::{Extensions, Request, Response, Status};
 
 use crate::identity::Identity;
-use crate::shared_state::Board;
-use crate::shutdown::{Leave, Refused};
+use crate::shared_state::SharedState;
+use crate::shutdown::{MachineShutdown, Refused};
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.AgentService"];
 
-/// Answers from the board, and tells the agent's loops where the machine is headed.
+/// Answers from the shared, and tells the agent's loops where the machine is headed.
 pub struct Service {
-    pub board: Arc<Board>,
+    pub shared: Arc<SharedState>,
     pub identity: Identity,
     pub limitations: Vec<String>,
-    pub leave: Leave,
+    pub machine_shutdown: MachineShutdown,
     pub clock: SharedClock,
 }
 
@@ -52,19 +52,19 @@ impl AgentService for Service {
         &self,
         _: Request<pb::GetAgentRequest>,
     ) -> Result<Response<pb::GetAgentResponse>, Status> {
-        let beliefs = self.board.beliefs().clone();
-        let (computed, computed_at) = beliefs.computed.unzip();
-        let (status, status_at, status_version) = match beliefs.status {
+        let agent = self.shared.status().clone();
+        let (computed, computed_at) = agent.computed.unzip();
+        let (status, status_at, status_version) = match agent.status {
             Some((status, at, version)) => (Some(status), Some(at), version),
             None => (None, None, 0),
         };
-        let (renewal_at, renewal_version) = beliefs.renewal.unzip();
+        let (renewal_at, renewal_version) = agent.renewal.unzip();
         Ok(Response::new(pb::GetAgentResponse {
             node_name: self.identity.name.to_string(),
-            node_uid: beliefs.node_uid.map(|uid| uid.to_string()).unwrap_or_default(),
+            node_uid: agent.node_uid.map(|uid| uid.to_string()).unwrap_or_default(),
             incarnation: self.identity.incarnation.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            registered: beliefs.registered,
+            registered: agent.registered,
             computed_status: computed.map(Into::into),
             computed_at: computed_at.map(timestamp),
             acknowledged_status: status.map(Into::into),
@@ -72,9 +72,9 @@ impl AgentService for Service {
             acknowledged_status_version: status_version,
             acknowledged_renewal_at: renewal_at,
             acknowledged_renewal_version: renewal_version.unwrap_or_default(),
-            store: beliefs.store,
+            store: agent.store,
             limitations: self.limitations.clone(),
-            shutting_down_since: self.leave.course().borrow().since.map(timestamp),
+            shutting_down_since: self.machine_shutdown.state().borrow().since.map(timestamp),
         }))
     }
 
@@ -82,7 +82,7 @@ impl AgentService for Service {
         &self,
         _: Request<pb::ListWorkloadsRequest>,
     ) -> Result<Response<pb::ListWorkloadsResponse>, Status> {
-        let workloads = self.board.beliefs().workloads.clone();
+        let workloads = self.shared.status().workloads.clone();
         Ok(Response::new(pb::ListWorkloadsResponse { workloads }))
     }
 
@@ -91,7 +91,7 @@ impl AgentService for Service {
         request: Request<pb::BeginShutdownRequest>,
     ) -> Result<Response<pb::BeginShutdownResponse>, Status> {
         self.ensure_may_steer(request.extensions())?;
-        let (since, longest) = self.leave.begin(self.clock.wall())?;
+        let (since, longest) = self.machine_shutdown.begin(self.clock.wall())?;
         tracing::info!(%since, "the machine is about to shut down");
         let (began_at, longest) = (Some(timestamp(since)), longest.try_into().ok());
         Ok(Response::new(pb::BeginShutdownResponse { began_at, longest }))
@@ -102,7 +102,7 @@ impl AgentService for Service {
         request: Request<pb::CancelShutdownRequest>,
     ) -> Result<Response<pb::CancelShutdownResponse>, Status> {
         self.ensure_may_steer(request.extensions())?;
-        let began_at = self.leave.cancel()?;
+        let began_at = self.machine_shutdown.cancel()?;
         if began_at.is_some() {
             tracing::info!("the machine stays up; pods that were told to end still do");
         }

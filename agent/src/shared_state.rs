@@ -1,9 +1,9 @@
-//! The board: what the agent's loops tell each other, and what `AgentService` reads.
+//! The shared: what the agent's loops tell each other, and what `AgentService` reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use muster_agent_core::pressure::Standing;
+use muster_agent_core::pressure::PressureState;
 use muster_proto::name::Uid;
 use muster_proto::node::{Node, NodeStatus};
 use muster_proto::pb;
@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 
 /// What the store has acknowledged, and what was last found out.
 #[derive(Clone, Debug, Default)]
-pub struct Beliefs {
+pub struct AgentStatus {
     pub registered: bool,
     /// The node's record, whether or not it is ours to act for.
     pub node_uid: Option<Uid>,
@@ -28,27 +28,27 @@ pub struct Beliefs {
 }
 
 /// Shared by the agent's loops.
-pub struct Board {
+pub struct SharedState {
     pub metrics: Metrics,
-    beliefs: Mutex<Beliefs>,
+    status: Mutex<AgentStatus>,
     node: watch::Sender<Option<Arc<Node>>>,
-    standing: watch::Sender<Standing>,
+    pressure: watch::Sender<PressureState>,
 }
 
-impl Default for Board {
+impl Default for SharedState {
     fn default() -> Self {
         Self {
             metrics: Metrics::default(),
-            beliefs: Mutex::default(),
+            status: Mutex::default(),
             node: watch::Sender::new(None),
-            standing: watch::Sender::new(Standing::default()),
+            pressure: watch::Sender::new(PressureState::default()),
         }
     }
 }
 
-impl Board {
-    pub fn beliefs(&self) -> MutexGuard<'_, Beliefs> {
-        self.beliefs.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedState {
+    pub fn status(&self) -> MutexGuard<'_, AgentStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The node as the store last told of it; `None` while there is none, or another agent has it.
@@ -61,15 +61,15 @@ impl Board {
     }
 
     /// How short the machine is of what.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub fn pressure(&self) -> watch::Receiver<PressureState> {
+        self.pressure.subscribe()
     }
 
     /// While a threshold is met every look counts, even one that finds the same: it is another round's.
-    pub fn see_standing(&self, standing: Standing) {
-        self.standing.send_if_modified(|known| {
-            let is_news = *known != standing || standing.most_urgent().is_some();
-            *known = standing;
+    pub fn set_pressure(&self, pressure: PressureState) {
+        self.pressure.send_if_modified(|known| {
+            let is_news = *known != pressure || pressure.most_urgent().is_some();
+            *known = pressure;
             is_news
         });
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_agent_core::pod_lifecycle::Ledger;
-use muster_agent_core::shutdown_order::{Schedule, Shutdown as Order, Turn};
+use muster_agent_core::pod_lifecycle::PodStates;
+use muster_agent_core::shutdown_order::{GroupShutdown, GroupStep, Schedule};
 use muster_proto::name::Uid;
 use muster_proto::time::Mono;
 use muster_rpc::clock::SharedClock;
@@ -30,13 +30,13 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// Where the machine is headed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Course {
+pub struct ShutdownState {
     /// Since when it goes down; `None` while it stays up.
     pub since: Option<Timestamp>,
     /// The agent ends with it.
-    pub is_last: bool,
+    pub ends_agent: bool,
     /// The store knows.
-    pub is_announced: bool,
+    pub is_posted: bool,
 }
 
 /// Why a shutdown is not begun or taken back.
@@ -53,7 +53,7 @@ pub enum Refused {
 
 /// How far the agent is on its way out. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Leave {
+pub struct MachineShutdown {
     /// Somebody wants the process to end.
     asked: Shutdown,
     /// Nothing is left to do: loops end.
@@ -62,20 +62,20 @@ pub struct Leave {
     schedule: Option<Arc<Schedule>>,
     /// Whether the end of the process means that of the machine.
     is_by_signal: bool,
-    course: watch::Sender<Course>,
+    course: watch::Sender<ShutdownState>,
 }
 
-impl Leave {
-    pub fn new(asked: Shutdown, config: &ShutdownConfig) -> Leave {
+impl MachineShutdown {
+    pub fn new(asked: Shutdown, config: &ShutdownConfig) -> MachineShutdown {
         let schedule = Schedule::new(config.grace_period, config.critical_pods, &config.by_pod_priority);
         let schedule = Some(schedule).filter(Schedule::is_on).map(Arc::new);
         let is_by_signal = config.on_sigterm && schedule.is_some();
         let over = if is_by_signal { Shutdown::new() } else { asked.clone() };
-        Leave { asked, over, schedule, is_by_signal, course: watch::Sender::default() }
+        MachineShutdown { asked, over, schedule, is_by_signal, course: watch::Sender::default() }
     }
 
     /// Takes the word to stop for the machine's shutdown where it is one, and ends that should it not end by itself.
-    pub async fn obey(self, clock: SharedClock) {
+    pub async fn run(self, clock: SharedClock) {
         let Some(schedule) = self.schedule.as_ref().filter(|_| self.is_by_signal) else { return };
         self.asked.requested().await;
         self.end(clock.wall());
@@ -89,12 +89,12 @@ impl Leave {
     }
 
     /// When the loops end.
-    pub fn over(&self) -> Shutdown {
+    pub fn stop_signal(&self) -> Shutdown {
         self.over.clone()
     }
 
     /// Where the machine is headed, and every change of it.
-    pub fn course(&self) -> watch::Receiver<Course> {
+    pub fn state(&self) -> watch::Receiver<ShutdownState> {
         self.course.subscribe()
     }
 
@@ -125,7 +125,7 @@ impl Leave {
     pub fn cancel(&self) -> Result<Option<Timestamp>, Refused> {
         let mut outcome = Err(Refused::Signalled);
         self.course.send_if_modified(|course| {
-            if course.is_last {
+            if course.ends_agent {
                 return false;
             }
             outcome = Ok(std::mem::take(course).since);
@@ -138,28 +138,29 @@ impl Leave {
     fn end(&self, now: Timestamp) {
         self.course.send_modify(|course| {
             course.since.get_or_insert(now);
-            course.is_last = true;
+            course.ends_agent = true;
         });
     }
 
     /// The store took the status that says so.
     pub fn announce(&self) {
         self.course.send_if_modified(|course| {
-            course.since.is_some() && !std::mem::replace(&mut course.is_announced, true)
+            course.since.is_some() && !std::mem::replace(&mut course.is_posted, true)
         });
     }
 
     /// The departure of the pods that the node has, once it is time.
-    pub fn departure(&self, ledger: &Ledger) -> Option<Departure> {
-        // Half a picture would leave out pods.
-        let schedule = self.schedule.as_ref().filter(|_| self.is_shutting_down() && ledger.has_seen_all())?;
-        Some(Departure::new(schedule, ledger))
+    pub fn departure(&self, pod_states: &PodStates) -> Option<Departure> {
+        // Half a picture would machine_shutdown out pods.
+        let schedule =
+            self.schedule.as_ref().filter(|_| self.is_shutting_down() && pod_states.has_listed_all())?;
+        Some(Departure::new(schedule, pod_states))
     }
 
     /// All pods had their turn. Without pods that is at once, so the node's own word is waited for a little.
     pub async fn finish(&self) {
-        let mut course = self.course();
-        let announced = course.wait_for(|course| course.is_announced);
+        let mut course = self.state();
+        let announced = course.wait_for(|course| course.is_posted);
         if tokio::time::timeout(LAST_WORDS, announced).await.is_err() {
             tracing::warn!("the store could not be told of the shutdown");
         }
@@ -182,7 +183,7 @@ pub enum Next {
 /// The pods of a node that goes down, on their way.
 #[derive(Clone, Debug)]
 pub struct Departure {
-    order: Order,
+    order: GroupShutdown,
     pods: Vec<Uid>,
     /// When the pods' time begins, whether or not the store knows.
     begin_by: Option<Mono>,
@@ -190,34 +191,34 @@ pub struct Departure {
 }
 
 impl Departure {
-    fn new(schedule: &Schedule, ledger: &Ledger) -> Departure {
-        let pods = ledger.active().filter_map(|pod| pod.meta.uid).collect();
-        let order = Order::new(schedule, ledger.active().map(AsRef::as_ref));
+    fn new(schedule: &Schedule, pod_states: &PodStates) -> Departure {
+        let pods = pod_states.active().filter_map(|pod| pod.meta.uid).collect();
+        let order = GroupShutdown::new(schedule, pod_states.active().map(AsRef::as_ref));
         Departure { order, pods, begin_by: None, give_up_at: None }
     }
 
     /// Ends the pods whose turn it is, once the store knows or was given the time to.
-    pub fn step(&mut self, ledger: &mut Ledger, is_announced: bool, now: Now) -> Next {
+    pub fn step(&mut self, pod_states: &mut PodStates, is_posted: bool, now: Now) -> Next {
         let until = *self.begin_by.get_or_insert(now.mono + FIRST_WORDS);
-        if !is_announced && now.mono < until {
+        if !is_posted && now.mono < until {
             return Next::Wait { until };
         }
-        self.order.observe(|uid| ledger.is_present(uid), now.mono);
+        self.order.observe(|uid| pod_states.is_present(uid), now.mono);
         match self.order.decide() {
-            Turn::Stop(endings) => {
-                tracing::info!(pods = endings.len(), "the machine shuts down; a group of pods ends");
-                for (uid, ending) in endings {
-                    ledger.end(uid, ending, now);
+            GroupStep::Stop(terminations) => {
+                tracing::info!(pods = terminations.len(), "the machine shuts down; a group of pods ends");
+                for (uid, termination) in terminations {
+                    pod_states.terminate(uid, termination, now);
                 }
                 self.order.begun(now.mono);
                 Next::Act
             }
-            Turn::Wait { until } => Next::Wait { until },
-            Turn::Over => {
+            GroupStep::Wait { until } => Next::Wait { until },
+            GroupStep::Done => {
                 let until = *self.give_up_at.get_or_insert(now.mono + LAST_WORDS);
                 let is_done = |uid: &Uid| {
-                    let is_told = ledger.pod(*uid).is_none_or(|pod| pod.is_finished());
-                    !ledger.is_present(*uid) && is_told
+                    let is_told = pod_states.pod(*uid).is_none_or(|pod| pod.is_finished());
+                    !pod_states.is_present(*uid) && is_told
                 };
                 if now.mono >= until || self.pods.iter().all(is_done) {
                     Next::Over

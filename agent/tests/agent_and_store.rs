@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store in this process, and an agent beside it that is killed with its test.
-struct Fleet {
+struct Cluster {
     agent: Child,
     client: StoreClient,
     _store: Running,
@@ -35,8 +35,8 @@ fn little() -> pb::ResourceRequirements {
     pb::ResourceRequirements { requests, ..Default::default() }
 }
 
-impl Fleet {
-    async fn start(flags: &[&str]) -> Fleet {
+impl Cluster {
+    async fn start(flags: &[&str]) -> Cluster {
         let files = tempfile::tempdir().unwrap();
         let data = format!("--data-dir={}", files.path().join("store").display());
         let args = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
@@ -52,7 +52,7 @@ impl Fleet {
             .spawn()
             .unwrap();
         let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
-        Fleet { agent, client, _store: store, files }
+        Cluster { agent, client, _store: store, files }
     }
 
     /// A pod of one container. It outlasts the test, and not for long should it be left behind.
@@ -127,7 +127,7 @@ impl Fleet {
     }
 }
 
-impl Drop for Fleet {
+impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = self.agent.kill();
         let _ = self.agent.wait();
@@ -137,47 +137,47 @@ impl Drop for Fleet {
 #[tokio::test(flavor = "multi_thread")]
 async fn s069_a_machine_that_goes_down_says_so_and_ends_its_pods() {
     let flags = ["--shutdown-on-sigterm", "--shutdown-grace-period=20s"];
-    let mut fleet = Fleet::start(&flags).await;
-    fleet.run("a").await;
-    assert_eq!(fleet.ready().await.0, ConditionStatus::True);
-    fleet.terminate().await;
-    let status = fleet.pod_that("a", |_| true).await.status;
+    let mut cluster = Cluster::start(&flags).await;
+    cluster.run("a").await;
+    assert_eq!(cluster.ready().await.0, ConditionStatus::True);
+    cluster.terminate().await;
+    let status = cluster.pod_that("a", |_| true).await.status;
     assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Terminated"));
-    let (ready, message) = fleet.ready().await;
+    let (ready, message) = cluster.ready().await;
     assert_eq!(ready, ConditionStatus::False);
     assert!(message.contains("node is shutting down"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s069_a_machine_without_pods_says_so_too() {
-    let mut fleet = Fleet::start(&["--shutdown-on-sigterm", "--shutdown-grace-period=20s"]).await;
-    fleet.run("a").await;
-    fleet.delete("a").await;
-    fleet.terminate().await;
-    assert_eq!(fleet.ready().await.0, ConditionStatus::False);
+    let mut cluster = Cluster::start(&["--shutdown-on-sigterm", "--shutdown-grace-period=20s"]).await;
+    cluster.run("a").await;
+    cluster.delete("a").await;
+    cluster.terminate().await;
+    assert_eq!(cluster.ready().await.0, ConditionStatus::False);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_replaced_leaves_its_pods_alone() {
-    let mut fleet = Fleet::start(&["--shutdown-grace-period=20s"]).await;
-    fleet.run("a").await;
-    fleet.terminate().await;
-    assert_eq!(fleet.pod_that("a", |_| true).await.status.phase, PodPhase::Running);
-    assert_eq!(fleet.ready().await.0, ConditionStatus::True);
+    let mut cluster = Cluster::start(&["--shutdown-grace-period=20s"]).await;
+    cluster.run("a").await;
+    cluster.terminate().await;
+    assert_eq!(cluster.pod_that("a", |_| true).await.status.phase, PodPhase::Running);
+    assert_eq!(cluster.ready().await.0, ConditionStatus::True);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
     // More than any machine has; soft, since a hard one would be kept from pods.
     let soft = ["--eviction-soft=memory.available<900Ti", "--eviction-soft-grace-period=memory.available=1s"];
-    let fleet = Fleet::start(&soft).await;
+    let cluster = Cluster::start(&soft).await;
     // It may be ended before anybody has seen it run.
-    fleet.bind("a", little(), &["sleep", "60"]).await;
-    let status = fleet.pod_that("a", Pod::is_finished).await.status;
+    cluster.bind("a", little(), &["sleep", "60"]).await;
+    let status = cluster.pod_that("a", Pod::is_finished).await.status;
     assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Evicted"));
     let told = async {
         loop {
-            let events = fleet.client.list::<Event>(Default::default()).await.unwrap().records;
+            let events = cluster.client.list::<Event>(Default::default()).await.unwrap().records;
             let tells = |reason: &str| events.iter().any(|event| event.reason == reason);
             if tells("Evicted") && tells("EvictionThresholdMet") {
                 return;
@@ -189,7 +189,7 @@ async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
 }
 
 /// The CPUs that a pod's container may run on, as the kernel writes them.
-async fn allowed(fleet: &Fleet, pod: &Pod) -> BTreeSet<u32> {
+async fn allowed(cluster: &Cluster, pod: &Pod) -> BTreeSet<u32> {
     let status = &pod.status.container_statuses[0];
     let pid = status.container_id.strip_prefix("process://").unwrap();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -198,46 +198,46 @@ async fn allowed(fleet: &Fleet, pod: &Pod) -> BTreeSet<u32> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         first.parse().unwrap()..=last.parse().unwrap()
     };
-    assert!(fleet.pod_that(pod.meta.name.as_str(), |_| true).await.status.phase == PodPhase::Running);
+    assert!(cluster.pod_that(pod.meta.name.as_str(), |_| true).await.status.phase == PodPhase::Running);
     list.trim().split(',').flat_map(range).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s077_a_guaranteed_pod_gets_a_processor_of_its_own() {
-    let fleet = Fleet::start(&["--topology-manager-policy=single-numa-node"]).await;
+    let cluster = Cluster::start(&["--topology-manager-policy=single-numa-node"]).await;
     let none = pb::ResourceRequirements::default;
-    let before = fleet.run_with("before", none(), &["sleep", "60"]).await;
-    let all = allowed(&fleet, &before).await;
+    let before = cluster.run_with("before", none(), &["sleep", "60"]).await;
+    let all = allowed(&cluster, &before).await;
 
     let whole = [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "64Mi".to_owned())];
     let limits = pb::ResourceRequirements { limits: whole.into(), ..Default::default() };
-    let alone = fleet.run_with("alone", limits, &["sleep", "60"]).await;
-    let own = allowed(&fleet, &alone).await;
+    let alone = cluster.run_with("alone", limits, &["sleep", "60"]).await;
+    let own = allowed(&cluster, &alone).await;
     assert_eq!(own.len(), 1, "one processor, not {own:?}");
     // On a machine of one processor there is nowhere else to go.
     let rest: BTreeSet<u32> = &all - &own;
     let rest = if rest.is_empty() { all.clone() } else { rest };
-    assert_eq!(allowed(&fleet, &before).await, rest, "who runs already is moved off it");
-    let after = fleet.run_with("after", none(), &["sleep", "60"]).await;
-    assert_eq!(allowed(&fleet, &after).await, rest, "who comes later keeps off it");
+    assert_eq!(allowed(&cluster, &before).await, rest, "who runs already is moved off it");
+    let after = cluster.run_with("after", none(), &["sleep", "60"]).await;
+    assert_eq!(allowed(&cluster, &after).await, rest, "who comes later keeps off it");
 
-    fleet.delete("alone").await;
+    cluster.delete("alone").await;
     for pod in [&before, &after] {
-        assert_eq!(allowed(&fleet, pod).await, all, "what was given back may be used");
+        assert_eq!(allowed(&cluster, pod).await, all, "what was given back may be used");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s060_a_runtime_that_lost_its_folder_makes_the_node_not_ready() {
-    let fleet = Fleet::start(&["--node-status-update-frequency=1s"]).await;
-    fleet.run("a").await;
-    let [folder, away] = ["pods", "away"].map(|name| fleet.files.path().join("agent/runtime").join(name));
+    let cluster = Cluster::start(&["--node-status-update-frequency=1s"]).await;
+    cluster.run("a").await;
+    let [folder, away] = ["pods", "away"].map(|name| cluster.files.path().join("agent/runtime").join(name));
     for (from, to, expected) in
         [(&folder, &away, ConditionStatus::False), (&away, &folder, ConditionStatus::True)]
     {
         std::fs::rename(from, to).unwrap();
         let told = async {
-            while fleet.ready().await.0 != expected {
+            while cluster.ready().await.0 != expected {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };

@@ -14,20 +14,20 @@ use muster_proto::pod::{Pod, PodPhase};
 #[path = "fake_machine/cluster.rs"]
 mod cluster;
 
-use cluster::{GI, MI, PATIENCE, World, asks, condition, eventually, holds};
+use cluster::{Cluster, GI, MI, PATIENCE, asks, condition, eventually, holds};
 
 /// What is not watched for cannot be short.
 const NO_THRESHOLDS: &str = "--eviction-hard=memory.available<1Mi";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s046_another_capacity_is_posted_in_the_next_turn_and_is_no_transition() {
-    let world = World::ready(&[NO_THRESHOLDS]).await;
-    let before = world.node().await.unwrap();
+    let cluster = Cluster::ready(&[NO_THRESHOLDS]).await;
+    let before = cluster.node().await.unwrap();
     assert_eq!(before.status.capacity["memory"].value(), i64::try_from(16 * GI).unwrap());
-    world.machine.change(|facts| facts.hardware.memory_bytes = 24 * GI);
+    cluster.machine.change(|facts| facts.hardware.memory_bytes = 24 * GI);
     let grown = |node: &Node| node.status.capacity["memory"].value() == i64::try_from(24 * GI).unwrap();
     // The interval is 10 s, and a status that says nothing new comes after some minutes only.
-    let look = async || world.node().await.filter(grown);
+    let look = async || cluster.node().await.filter(grown);
     let after = eventually(Duration::from_secs(30), "the new capacity is posted", look).await;
     let allocatable = i64::try_from(24 * GI - MI).unwrap();
     assert_eq!(after.status.allocatable["memory"].value(), allocatable, "and what pods may use of it");
@@ -44,27 +44,27 @@ async fn s046_another_capacity_is_posted_in_the_next_turn_and_is_no_transition()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.is_disk_away = true);
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.is_disk_away = true);
     // Its next look by the clock is long after the test.
-    world.start(&[NO_THRESHOLDS, "--node-status-update-frequency=10m"]).await.unwrap();
-    let node = world.node_that("it is there", |node| !node.status.conditions.is_empty()).await;
+    cluster.start(&[NO_THRESHOLDS, "--node-status-update-frequency=10m"]).await.unwrap();
+    let node = cluster.node_that("it is there", |node| !node.status.conditions.is_empty()).await;
     let ready = condition(&node, "Ready");
     assert_eq!(ready.status, ConditionStatus::False);
     assert!(ready.message.contains("ephemeral-storage"), "{ready:?}");
-    world.machine.change(|facts| facts.is_disk_away = false);
-    world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    cluster.machine.change(|facts| facts.is_disk_away = false);
+    cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.is_resolver_away = true);
-    world.start(&[NO_THRESHOLDS, "--node-lease-duration-seconds=20"]).await.unwrap();
-    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.is_resolver_away = true);
+    cluster.start(&[NO_THRESHOLDS, "--node-lease-duration-seconds=20"]).await.unwrap();
+    let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
     assert_eq!(node.status.addresses[0].address, "10.0.0.5", "that of the default route");
     let key = Key::namespaced("kube-node-lease".parse().unwrap(), "n1".parse().unwrap());
-    let renewed = async || world.client.get::<Lease>(&key).await.ok()?.spec.renew_time;
+    let renewed = async || cluster.client.get::<Lease>(&key).await.ok()?.spec.renew_time;
     let mut last = eventually(PATIENCE, "there is a lease", renewed).await;
     for round in 0..3 {
         let next = async || renewed().await.filter(|at| *at > last);
@@ -76,26 +76,26 @@ async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.memory_available = 100 * MI);
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.memory_available = 100 * MI);
     let flags = ["--eviction-hard=memory.available<100Mi", "--eviction-pressure-transition-period=40s"];
-    world.start(&flags).await.unwrap();
-    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    cluster.start(&flags).await.unwrap();
+    let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
     assert!(!holds(&node, "MemoryPressure"), "as much as the threshold is enough");
 
-    world.machine.change(|facts| facts.memory_available = 99 * MI);
-    let short = world.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
+    cluster.machine.change(|facts| facts.memory_available = 99 * MI);
+    let short = cluster.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
     assert_eq!(condition(&short, "MemoryPressure").reason, "KubeletHasInsufficientMemory");
     assert!(!holds(&short, "DiskPressure") && holds(&short, "Ready"));
-    world.machine.change(|facts| facts.memory_available = 8 * GI);
-    let enough = world.node_that("it has enough", |node| !holds(node, "MemoryPressure")).await;
+    cluster.machine.change(|facts| facts.memory_available = 8 * GI);
+    let enough = cluster.node_that("it has enough", |node| !holds(node, "MemoryPressure")).await;
     assert_eq!(condition(&enough, "MemoryPressure").reason, "KubeletHasSufficientMemory");
     let at = |node: &Node| condition(node, "MemoryPressure").last_transition_time.unwrap();
     // It was last seen to be short when it was first said to be, or later.
     let held = at(&enough).duration_since(at(&short));
     assert!(held >= jiff::SignedDuration::from_secs(25), "{held:?}: it holds on for the transition period");
     let told = async || {
-        let told = world.told().await;
+        let told = cluster.event_counts().await;
         told.contains_key("NodeHasInsufficientMemory").then_some(told)
     };
     let told = eventually(PATIENCE, "it is told", told).await;
@@ -105,19 +105,19 @@ async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_use_up_the_memory_that_is_for_them_are_a_shortage_of_memory() {
     let flags = ["--eviction-hard=allocatableMemory.available<15Gi", "--system-reserved=memory=1Gi"];
-    let world = World::ready(&flags).await;
-    assert!(!holds(&world.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and nobody uses any");
-    world.bind("a", asks(&[]), "exec sleep 60").await;
-    world.pod_that("a", |pod| pod.status.phase == PodPhase::Running).await;
-    world.node_that("what the pod uses is missing", |node| holds(node, "MemoryPressure")).await;
+    let cluster = Cluster::ready(&flags).await;
+    assert!(!holds(&cluster.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and nobody uses any");
+    cluster.bind("a", asks(&[]), "exec sleep 60").await;
+    cluster.pod_that("a", |pod| pod.status.phase == PodPhase::Running).await;
+    cluster.node_that("what the pod uses is missing", |node| holds(node, "MemoryPressure")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thresholds_that_are_set_to_nothing_are_off() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.memory_available = MI);
-    world.start(&["--eviction-hard="]).await.unwrap();
-    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.memory_available = MI);
+    cluster.start(&["--eviction-hard="]).await.unwrap();
+    let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
     assert_eq!(node.status.allocatable["memory"], node.status.capacity["memory"], "nothing is kept back");
     assert!(!holds(&node, "MemoryPressure"));
 }
@@ -126,13 +126,13 @@ async fn thresholds_that_are_set_to_nothing_are_off() {
 async fn every_signal_of_the_disk_is_watched() {
     for signal in ["nodefs", "imagefs", "containerfs"] {
         for (threshold, what) in [("available<10%", "bytes"), ("inodesFree<5%", "inodes")] {
-            let world = World::new().await;
-            world.machine.change(|facts| match what {
+            let cluster = Cluster::new().await;
+            cluster.machine.change(|facts| match what {
                 "bytes" => facts.disk.available_bytes = GI,
                 _ => facts.disk.inodes_free = 10,
             });
-            world.start(&[&format!("--eviction-hard={signal}.{threshold}")]).await.unwrap();
-            world
+            cluster.start(&[&format!("--eviction-hard={signal}.{threshold}")]).await.unwrap();
+            cluster
                 .node_that(&format!("{signal} is short of {what}"), |node| holds(node, "DiskPressure"))
                 .await;
         }
@@ -141,28 +141,28 @@ async fn every_signal_of_the_disk_is_watched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s066_a_machine_short_of_memory_takes_only_who_asked_for_some() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.memory_available = 99 * MI);
-    world.start(&["--eviction-hard=memory.available<100Mi"]).await.unwrap();
-    world.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
-    world.bind("besteffort", asks(&[]), "exec sleep 60").await;
-    world.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
-    let rejected = world.pod_that("besteffort", |pod| pod.status.phase == PodPhase::Failed).await;
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.memory_available = 99 * MI);
+    cluster.start(&["--eviction-hard=memory.available<100Mi"]).await.unwrap();
+    cluster.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
+    cluster.bind("besteffort", asks(&[]), "exec sleep 60").await;
+    cluster.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
+    let rejected = cluster.pod_that("besteffort", |pod| pod.status.phase == PodPhase::Failed).await;
     assert_eq!(rejected.status.reason, "Evicted", "{:?}", rejected.status);
-    world.pod_that("guaranteed", |pod| pod.status.start_time.is_some()).await;
+    cluster.pod_that("guaranteed", |pod| pod.status.start_time.is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s066_a_machine_short_of_disk_takes_nobody() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.disk.available_bytes = GI);
-    world.start(&["--eviction-hard=nodefs.available<10%"]).await.unwrap();
-    let node = world.node_that("it is short of disk", |node| holds(node, "DiskPressure")).await;
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.disk.available_bytes = GI);
+    cluster.start(&["--eviction-hard=nodefs.available<10%"]).await.unwrap();
+    let node = cluster.node_that("it is short of disk", |node| holds(node, "DiskPressure")).await;
     assert_eq!(condition(&node, "DiskPressure").reason, "KubeletHasDiskPressure");
-    world.bind("besteffort", asks(&[]), "exec sleep 60").await;
-    world.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
+    cluster.bind("besteffort", asks(&[]), "exec sleep 60").await;
+    cluster.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
     for name in ["besteffort", "guaranteed"] {
-        let rejected = world.pod_that(name, |pod| pod.status.phase == PodPhase::Failed).await;
+        let rejected = cluster.pod_that(name, |pod| pod.status.phase == PodPhase::Failed).await;
         assert_eq!(
             (rejected.status.reason.as_str(), rejected.status.start_time),
             ("Evicted", None),
@@ -173,58 +173,58 @@ async fn s066_a_machine_short_of_disk_takes_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s067_who_fills_the_disk_goes_first_and_alone() {
-    let world = World::ready(&["--eviction-hard=nodefs.available<10%"]).await;
+    let cluster = Cluster::ready(&["--eviction-hard=nodefs.available<10%"]).await;
     // By name and by age the small one would be first.
-    world.bind("a-small", asks(&[]), "exec sleep 60").await;
-    world.pod_that("a-small", |pod| pod.status.phase == PodPhase::Running).await;
-    world.bind("b-large", asks(&[]), "head -c 3000000 /dev/zero; echo; exec sleep 60").await;
-    let large = world.pod_that("b-large", |pod| pod.status.phase == PodPhase::Running).await;
+    cluster.bind("a-small", asks(&[]), "exec sleep 60").await;
+    cluster.pod_that("a-small", |pod| pod.status.phase == PodPhase::Running).await;
+    cluster.bind("b-large", asks(&[]), "head -c 3000000 /dev/zero; echo; exec sleep 60").await;
+    let large = cluster.pod_that("b-large", |pod| pod.status.phase == PodPhase::Running).await;
     let log = format!("agent/runtime/pods/{}/main/0.log", large.meta.uid.unwrap());
-    let log = world.files.path().join(log);
+    let log = cluster.files.path().join(log);
     eventually(PATIENCE, "it has written", async || {
         (std::fs::metadata(&log).is_ok_and(|log| log.len() > 3_000_000)).then_some(())
     })
     .await;
-    world.machine.change(|facts| facts.disk.available_bytes = GI);
-    let evicted = world.pod_that("b-large", Pod::is_finished).await;
-    assert_eq!(world.pod("a-small").await.status.phase, PodPhase::Running, "one goes per round");
-    world.machine.change(|facts| facts.disk.available_bytes = 90 * GI);
+    cluster.machine.change(|facts| facts.disk.available_bytes = GI);
+    let evicted = cluster.pod_that("b-large", Pod::is_finished).await;
+    assert_eq!(cluster.pod("a-small").await.status.phase, PodPhase::Running, "one goes per round");
+    cluster.machine.change(|facts| facts.disk.available_bytes = 90 * GI);
     assert_eq!((evicted.status.phase, evicted.status.reason.as_str()), (PodPhase::Failed, "Evicted"));
     let target = evicted.status.conditions.iter().find(|condition| condition.kind == "DisruptionTarget");
     assert_eq!(target.unwrap().reason, "TerminationByKubelet");
-    let told = async || world.told().await.contains_key("EvictionThresholdMet").then_some(());
+    let told = async || cluster.event_counts().await.contains_key("EvictionThresholdMet").then_some(());
     eventually(PATIENCE, "it is told", told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s054_one_address_of_each_family_is_reported_in_the_order_given() {
-    let world = World::new().await;
+    let cluster = Cluster::new().await;
     let [v4, v6] = ["10.0.0.5", "fd00::5"].map(|text| text.parse::<IpAddr>().unwrap());
-    world.machine.change(|facts| facts.network.local = vec![v4, v6]);
-    world.start(&[NO_THRESHOLDS, "--node-ip=10.0.0.5,fd00::5"]).await.unwrap();
-    let node = world.node_that("it is ready", |node| holds(node, "Ready")).await;
+    cluster.machine.change(|facts| facts.network.local = vec![v4, v6]);
+    cluster.start(&[NO_THRESHOLDS, "--node-ip=10.0.0.5,fd00::5"]).await.unwrap();
+    let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
     let told: Vec<String> =
         node.status.addresses.iter().map(|it| format!("{} {}", it.kind, it.address)).collect();
     assert_eq!(told, ["InternalIP 10.0.0.5", "InternalIP fd00::5", "Hostname n1"]);
     // One that goes away leaves what was known, and the rest is posted all the same.
-    world.machine.change(|facts| (facts.network.local, facts.hardware.cores) = (vec![v6], 8));
-    let grown = world.node_that("it has grown", |node| node.status.capacity["cpu"].value() == 8).await;
+    cluster.machine.change(|facts| (facts.network.local, facts.hardware.cores) = (vec![v6], 8));
+    let grown = cluster.node_that("it has grown", |node| node.status.capacity["cpu"].value() == 8).await;
     assert_eq!(grown.status.addresses, node.status.addresses);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s079_s080_swap_is_refused_unless_it_is_accepted_and_then_reported() {
-    let world = World::new().await;
-    world.machine.change(|facts| facts.hardware.swap_bytes = 8 * GI);
-    let refused = world.start(&[NO_THRESHOLDS]).await.err().unwrap().to_string();
+    let cluster = Cluster::new().await;
+    cluster.machine.change(|facts| facts.hardware.swap_bytes = 8 * GI);
+    let refused = cluster.start(&[NO_THRESHOLDS]).await.err().unwrap().to_string();
     assert!(refused.contains("--fail-swap-on=false"), "{refused}");
-    assert!(world.node().await.is_none());
-    world.start(&[NO_THRESHOLDS, "--fail-swap-on=false"]).await.unwrap();
-    let node = world.node_that("it is there", |_| true).await;
+    assert!(cluster.node().await.is_none());
+    cluster.start(&[NO_THRESHOLDS, "--fail-swap-on=false"]).await.unwrap();
+    let node = cluster.node_that("it is there", |_| true).await;
     let swap = node.status.node_info.swap;
     assert_eq!(swap.and_then(|swap| swap.capacity), Some(8_589_934_592));
 
-    let without = World::ready(&[NO_THRESHOLDS]).await;
+    let without = Cluster::ready(&[NO_THRESHOLDS]).await;
     assert_eq!(without.node().await.unwrap().status.node_info.swap, None);
 }
 
@@ -232,8 +232,9 @@ async fn s079_s080_swap_is_refused_unless_it_is_accepted_and_then_reported() {
 async fn s055_s059_what_pods_may_use_is_what_the_machine_has_less_what_is_kept() {
     let reserved = ["--system-reserved=cpu=500m,memory=1Gi", "--kube-reserved=cpu=500m,memory=1Gi"];
     let pods = ["--eviction-hard=memory.available<100Mi", "--max-pods=10", "--pods-per-core=2"];
-    let world = World::ready(&[reserved, [pods[0], pods[1]], [pods[2], "--provider-id=x"]].concat()).await;
-    let status = world.node().await.unwrap().status;
+    let cluster =
+        Cluster::ready(&[reserved, [pods[0], pods[1]], [pods[2], "--provider-id=x"]].concat()).await;
+    let status = cluster.node().await.unwrap().status;
     assert_eq!(status.allocatable["cpu"].milli(), 3000);
     assert_eq!(status.allocatable["memory"].value(), i64::try_from(14_236 * MI).unwrap());
     assert_eq!(status.capacity["pods"].value(), 8, "four cores of two");
@@ -241,8 +242,8 @@ async fn s055_s059_what_pods_may_use_is_what_the_machine_has_less_what_is_kept()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s058_more_reserved_than_the_machine_has_keeps_the_agent_from_starting() {
-    let world = World::new().await;
-    let refused = world.start(&["--system-reserved=memory=17Gi"]).await.err().unwrap().to_string();
+    let cluster = Cluster::new().await;
+    let refused = cluster.start(&["--system-reserved=memory=17Gi"]).await.err().unwrap().to_string();
     assert!(refused.contains("memory"), "{refused}");
-    assert!(world.node().await.is_none());
+    assert!(cluster.node().await.is_none());
 }

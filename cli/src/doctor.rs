@@ -138,7 +138,7 @@ fn share(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use muster_agent_core::renewal_schedule::{Cadence, jittered};
+    use muster_agent_core::renewal_schedule::{RenewalSchedule, jittered};
     use muster_proto::time::Mono;
 
     #[derive(Debug, Parser)]
@@ -181,7 +181,7 @@ mod tests {
     fn an_agent_renews_as_it_is_reckoned_with() {
         let settings = Settings::from(&Own::parse_from(["muster"]).flags);
         let forecast = judge(&settings);
-        let interval = Cadence::new(settings.lease_duration, Mono::default()).interval();
+        let interval = RenewalSchedule::new(settings.lease_duration, Mono::default()).interval();
         assert_eq!(forecast.renew_interval, interval);
         assert_eq!(forecast.unknown.least, settings.grace - jittered(interval, 1.0));
     }

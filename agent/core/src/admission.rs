@@ -13,7 +13,7 @@ use muster_proto::quantity::Resources;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint as keys;
 
-use crate::pressure::Shortages;
+use crate::pressure::PressureConditions;
 use crate::resources::priority;
 
 #[cfg(test)]
@@ -21,12 +21,12 @@ mod tests;
 
 /// What admission has to know of the node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub struct NodeFacts {
     pub name: Name,
     pub labels: Labels,
     pub taints: Vec<Taint>,
     pub allocatable: Resources,
-    pub pressure: Shortages,
+    pub pressure: PressureConditions,
     pub shutting_down: bool,
 }
 
@@ -50,37 +50,37 @@ impl Rejection {
 ///
 /// `others` are the pods that the node already has: admitted and not yet stopped, those that are on their
 /// way out included.
-pub fn objections(pod: &Pod, site: &Site, others: &[&Pod]) -> Vec<Rejection> {
+pub fn rejections(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     let mut found = Vec::new();
-    found.extend(shutdown(site));
-    found.extend(shortage(pod, site));
-    found.extend(resources(pod, site, others));
-    if !affinity::accepts(&pod.spec, &site.name, &site.labels) {
+    found.extend(shutdown(node));
+    found.extend(shortage(pod, node));
+    found.extend(resources(pod, node, others));
+    if !affinity::accepts(&pod.spec, &node.name, &node.labels) {
         let message = "the labels of the node do not satisfy the pod's node selector or affinity";
         found.push(Rejection::new(NODE_AFFINITY, message));
     }
-    if !pod.is_on(site.name.as_str()) {
+    if !pod.is_on(node.name.as_str()) {
         found.push(Rejection::new("NodeName", "it is bound to another node"));
     }
     if let Some(port) = ports::conflict(pod, others) {
         found.push(Rejection::new("NodePorts", format_args!("host port {port} is taken")));
     }
-    found.extend(taint(pod, site));
+    found.extend(taint(pod, node));
     found
 }
 
 /// Whether newer labels of the node might change the answer: then it is read once more before the pod fails.
-pub fn worth_a_fresh_look(objections: &[Rejection]) -> bool {
-    !objections.is_empty() && objections.iter().all(|each| each.reason == NODE_AFFINITY)
+pub fn may_be_stale(rejections: &[Rejection]) -> bool {
+    !rejections.is_empty() && rejections.iter().all(|each| each.reason == NODE_AFFINITY)
 }
 
-fn shutdown(site: &Site) -> Option<Rejection> {
-    site.shutting_down.then(|| Rejection::new("NodeShutdown", "the node is shutting down"))
+fn shutdown(node: &NodeFacts) -> Option<Rejection> {
+    node.shutting_down.then(|| Rejection::new("NodeShutdown", "the node is shutting down"))
 }
 
 /// A node that runs short takes critical pods; short of memory only, also those that asked for some.
-fn shortage(pod: &Pod, site: &Site) -> Option<Rejection> {
-    let Shortages { memory, disk, pid } = site.pressure;
+fn shortage(pod: &Pod, node: &NodeFacts) -> Option<Rejection> {
+    let PressureConditions { memory, disk, pid } = node.pressure;
     if !(memory || disk || pid) || priority::is_critical(pod) {
         return None;
     }
@@ -97,9 +97,9 @@ fn shortage(pod: &Pod, site: &Site) -> Option<Rejection> {
 }
 
 /// The number of pods, then cpu, memory and local storage, then the rest by name.
-fn resources(pod: &Pod, site: &Site, others: &[&Pod]) -> Vec<Rejection> {
+fn resources(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     let mut found = Vec::new();
-    let room = requests::amount(&site.allocatable, COUNT);
+    let room = requests::amount(&node.allocatable, COUNT);
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX).saturating_add(1);
     if count > room.value() {
         let message = format_args!("the node has room for {room} pods and holds {}", others.len());
@@ -110,7 +110,7 @@ fn resources(pod: &Pod, site: &Site, others: &[&Pod]) -> Vec<Rejection> {
     let first = ["cpu", "memory", "ephemeral-storage"];
     let rest = wanted.keys().map(String::as_str).filter(|name| !first.contains(name) && *name != COUNT);
     for name in first.into_iter().chain(rest) {
-        let [asked, taken, all] = [&wanted, &used, &site.allocatable].map(|of| requests::amount(of, name));
+        let [asked, taken, all] = [&wanted, &used, &node.allocatable].map(|of| requests::amount(of, name));
         // A difference too large to express is a shortage: no machine has such amounts.
         let fits = asked.is_zero() || all.sub(&taken).is_ok_and(|free| asked <= free);
         if !fits {
@@ -123,7 +123,7 @@ fn resources(pod: &Pod, site: &Site, others: &[&Pod]) -> Vec<Rejection> {
 }
 
 /// Only what drives pods off counts here: NoSchedule was for the scheduler, which has already chosen.
-fn taint(pod: &Pod, site: &Site) -> Option<Rejection> {
+fn taint(pod: &Pod, node: &NodeFacts) -> Option<Rejection> {
     if pod.is_static() {
         return None;
     }
@@ -131,6 +131,6 @@ fn taint(pod: &Pod, site: &Site) -> Option<Rejection> {
         taint.effect == TaintEffect::NoExecute
             && !pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
     };
-    let taint = site.taints.iter().find(drives_off)?;
+    let taint = node.taints.iter().find(drives_off)?;
     Some(Rejection::new("TaintToleration", format_args!("it does not tolerate the taint {taint}")))
 }

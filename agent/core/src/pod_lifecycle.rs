@@ -1,8 +1,8 @@
 //! The life of pods on this node: what to start, what to stop, what to say about it, and in which order.
 //!
-//! A [`Ledger`] folds in everything that is seen (the pods the store binds here, what the runtime reports,
+//! A [`PodStates`] folds in everything that is seen (the pods the store binds here, what the runtime reports,
 //! the node itself) and the outcome of everything that was done; [`decide`] is a pure function of it. What
-//! comes of an action always changes the ledger, so nothing is proposed twice at one instant.
+//! comes of an action always changes the pod_states, so nothing is proposed twice at one instant.
 //!
 //! A pod ends in one order, whoever ends it: it is told not to be ready, its hooks run, TERM, KILL when its
 //! time is over, what it held is released, its last status is acknowledged by the store, and only then is
@@ -20,8 +20,8 @@ mod restore;
 mod tests;
 mod workload;
 
-pub use container::{Exit, Found, Observed};
+pub use container::{ContainerReport, Exit, ReportedState};
 pub use decide::decide;
-pub use plan::{Action, Ending, Outcome, Plan};
-pub use pod_states::{Ledger, NodeState, PodReport};
+pub use plan::{Action, Outcome, Plan, PodTermination};
+pub use pod_states::{NodeState, PodReport, PodStates};
 pub use workload::Workload;

@@ -1,4 +1,4 @@
-//! Pressure: whether the machine runs short of memory, disk or processes.
+//! PressureTracker: whether the machine runs short of memory, disk or processes.
 //!
 //! Thresholds come from flags (`pressure/thresholds.rs`). Each observation is folded in with its time; what follows is which
 //! node conditions hold, and which thresholds ask for a pod to go. A condition is slower than a threshold on
@@ -36,7 +36,7 @@ pub enum Signal {
 
 /// What a signal tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scarce {
+pub enum StarvedResource {
     Memory,
     Disk,
     Inodes,
@@ -45,7 +45,7 @@ pub enum Scarce {
 
 /// Which pressure conditions of the node are True.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shortages {
+pub struct PressureConditions {
     pub memory: bool,
     pub disk: bool,
     pub pid: bool,
@@ -83,9 +83,9 @@ pub type Observation = BTreeMap<Signal, Level>;
 
 /// What observations so far amount to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct PressureState {
     /// The node conditions that hold.
-    pub shortages: Shortages,
+    pub conditions: PressureConditions,
     /// Hard thresholds that are met, in the order of their signals.
     pub hard: Vec<Threshold>,
     /// Soft thresholds that have been met for their whole grace.
@@ -96,16 +96,16 @@ pub struct Standing {
 
 /// The fold of observations.
 #[derive(Clone, Debug)]
-pub struct Pressure {
+pub struct PressureTracker {
     thresholds: Vec<Threshold>,
     transition: Duration,
     /// Since when each threshold has been met without a break.
     met_since: Vec<Option<Mono>>,
     /// When a threshold of each kind was last seen met.
-    last_met: BTreeMap<Scarce, Mono>,
+    last_met: BTreeMap<StarvedResource, Mono>,
 }
 
-impl Pressure {
+impl PressureTracker {
     /// A machine at ease. Conditions hold for `transition` after their cause was last seen.
     pub fn new(mut thresholds: Vec<Threshold>, transition: Duration) -> Self {
         thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace));
@@ -119,7 +119,7 @@ impl Pressure {
             let level = observation.get(&threshold.signal);
             if level.is_some_and(|level| threshold.is_met(*level, since.is_some())) {
                 since.get_or_insert(now);
-                self.last_met.insert(threshold.signal.scarce(), now);
+                self.last_met.insert(threshold.signal.resource(), now);
             } else {
                 *since = None;
             }
@@ -127,37 +127,37 @@ impl Pressure {
     }
 
     /// What has been observed amounts to this at that time.
-    pub fn standing(&self, now: Mono) -> Standing {
-        let mut standing = Standing::default();
+    pub fn state(&self, now: Mono) -> PressureState {
+        let mut state = PressureState::default();
         let mut wake_by = |at: Mono| {
-            standing.wake_at = Some(standing.wake_at.map_or(at, |earlier| earlier.min(at)));
+            state.wake_at = Some(state.wake_at.map_or(at, |earlier| earlier.min(at)));
         };
-        for (scarce, seen) in &self.last_met {
+        for (resource, seen) in &self.last_met {
             let until = *seen + self.transition;
-            if now < until || self.is_met_now(*scarce) {
-                standing.shortages.add(*scarce);
+            if now < until || self.is_met_now(*resource) {
+                state.conditions.add(*resource);
                 wake_by(until);
             }
         }
         for (threshold, since) in self.thresholds.iter().zip(&self.met_since) {
             match (since, threshold.grace) {
                 (None, _) => {}
-                (Some(_), None) => standing.hard.push(*threshold),
-                (Some(since), Some(grace)) if now >= *since + grace => standing.soft.push(*threshold),
+                (Some(_), None) => state.hard.push(*threshold),
+                (Some(since), Some(grace)) if now >= *since + grace => state.soft.push(*threshold),
                 (Some(since), Some(grace)) => wake_by(*since + grace),
             }
         }
-        standing.wake_at = standing.wake_at.filter(|at| *at > now);
-        standing
+        state.wake_at = state.wake_at.filter(|at| *at > now);
+        state
     }
 
-    fn is_met_now(&self, scarce: Scarce) -> bool {
+    fn is_met_now(&self, resource: StarvedResource) -> bool {
         let met = self.thresholds.iter().zip(&self.met_since).filter(|(_, since)| since.is_some());
-        met.into_iter().any(|(threshold, _)| threshold.signal.scarce() == scarce)
+        met.into_iter().any(|(threshold, _)| threshold.signal.resource() == resource)
     }
 }
 
-impl Standing {
+impl PressureState {
     /// The threshold that asks for something to be done before all others, and whether it is hard.
     pub fn first_met(&self) -> Option<(&Threshold, bool)> {
         let hard = self.hard.iter().map(|threshold| (threshold, true));
@@ -166,8 +166,8 @@ impl Standing {
     }
 
     /// What there must be more of, before anything else.
-    pub fn most_urgent(&self) -> Option<Scarce> {
-        self.first_met().map(|(threshold, _)| threshold.signal.scarce())
+    pub fn most_urgent(&self) -> Option<StarvedResource> {
+        self.first_met().map(|(threshold, _)| threshold.signal.resource())
     }
 }
 
@@ -202,12 +202,16 @@ impl Signal {
         Self::PidAvailable,
     ];
 
-    pub fn scarce(self) -> Scarce {
+    pub fn resource(self) -> StarvedResource {
         match self {
-            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Scarce::Memory,
-            Self::NodefsAvailable | Self::ImagefsAvailable | Self::ContainerfsAvailable => Scarce::Disk,
-            Self::NodefsInodesFree | Self::ImagefsInodesFree | Self::ContainerfsInodesFree => Scarce::Inodes,
-            Self::PidAvailable => Scarce::Pids,
+            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => StarvedResource::Memory,
+            Self::NodefsAvailable | Self::ImagefsAvailable | Self::ContainerfsAvailable => {
+                StarvedResource::Disk
+            }
+            Self::NodefsInodesFree | Self::ImagefsInodesFree | Self::ContainerfsInodesFree => {
+                StarvedResource::Inodes
+            }
+            Self::PidAvailable => StarvedResource::Pids,
         }
     }
 
@@ -226,12 +230,12 @@ impl Signal {
     }
 }
 
-impl Shortages {
-    fn add(&mut self, scarce: Scarce) {
-        match scarce {
-            Scarce::Memory => self.memory = true,
-            Scarce::Disk | Scarce::Inodes => self.disk = true,
-            Scarce::Pids => self.pid = true,
+impl PressureConditions {
+    fn add(&mut self, resource: StarvedResource) {
+        match resource {
+            StarvedResource::Memory => self.memory = true,
+            StarvedResource::Disk | StarvedResource::Inodes => self.disk = true,
+            StarvedResource::Pids => self.pid = true,
         }
     }
 }
@@ -242,7 +246,7 @@ impl fmt::Display for Signal {
     }
 }
 
-impl fmt::Display for Scarce {
+impl fmt::Display for StarvedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Memory => "memory",

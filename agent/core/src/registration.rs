@@ -66,7 +66,7 @@ pub fn after_create(created: Created) -> Next {
     }
 }
 
-/// The node to create. `computed` is its status after nothing; its notices are worth telling only once the
+/// The node to create. `computed` is its status after nothing; its events are worth telling only once the
 /// node is there.
 pub fn initial_node(settings: &Settings, system: &System, computed: Computed) -> Node {
     let mut labels: Labels = system_labels(system).map(owned).into();

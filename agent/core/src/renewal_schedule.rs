@@ -61,7 +61,7 @@ pub(crate) fn unit(draw: f64) -> f64 {
 
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseStep {
     Wait {
         until: Mono,
     },
@@ -73,7 +73,7 @@ pub enum Step {
 
 /// The rounds of one node's lease.
 #[derive(Clone, Debug)]
-pub struct Cadence {
+pub struct RenewalSchedule {
     lease_duration: Duration,
     phase: Phase,
     /// When the current round began; the next is counted from here.
@@ -95,10 +95,10 @@ enum Task {
     Renew,
 }
 
-impl Cadence {
+impl RenewalSchedule {
     /// The first round is due at once.
-    pub fn new(lease_duration: Duration, now: Mono) -> Cadence {
-        Cadence { lease_duration, phase: Phase::Ensuring, round: now, ensure_failures: 0 }
+    pub fn new(lease_duration: Duration, now: Mono) -> RenewalSchedule {
+        RenewalSchedule { lease_duration, phase: Phase::Ensuring, round: now, ensure_failures: 0 }
     }
 
     /// How often the lease is renewed unless the store wishes otherwise.
@@ -107,10 +107,10 @@ impl Cadence {
     }
 
     /// What to do now. Asked again after each outcome, and when a wait is over.
-    pub fn step(&mut self, now: Mono) -> Step {
+    pub fn step(&mut self, now: Mono) -> LeaseStep {
         if let Phase::Waiting { until, then } = self.phase {
             if now < until {
-                return Step::Wait { until };
+                return LeaseStep::Wait { until };
             }
             self.round = now;
             self.phase = match then {
@@ -119,8 +119,8 @@ impl Cadence {
             };
         }
         match self.phase {
-            Phase::Renewing { .. } => Step::Renew,
-            Phase::Ensuring | Phase::Waiting { .. } => Step::Ensure,
+            Phase::Renewing { .. } => LeaseStep::Renew,
+            Phase::Ensuring | Phase::Waiting { .. } => LeaseStep::Ensure,
         }
     }
 
@@ -139,9 +139,9 @@ impl Cadence {
     }
 
     /// The store has the renewal, and may wish for the next one at another time than ours.
-    pub fn observe_renewed(&mut self, wished: Option<Duration>, draw: f64) {
+    pub fn observe_renewed(&mut self, requested: Option<Duration>, draw: f64) {
         self.ensure_failures = 0;
-        self.next_round(Task::Renew, wished, draw);
+        self.next_round(Task::Renew, requested, draw);
     }
 
     /// A renewal failed, or was not answered in time. The fifth failure ends the round, and the next one does not
@@ -158,11 +158,11 @@ impl Cadence {
         }
     }
 
-    fn next_round(&mut self, then: Task, wished: Option<Duration>, draw: f64) {
-        let wait = match wished {
+    fn next_round(&mut self, then: Task, requested: Option<Duration>, draw: f64) {
+        let wait = match requested {
             // The store has spread its wishes already. One that would let the lease run out, or keep the machine
             // busy with renewing, is not followed.
-            Some(wished) => wished.clamp(self.interval() / 10, self.lease_duration / 2),
+            Some(requested) => requested.clamp(self.interval() / 10, self.lease_duration / 2),
             None => jittered(self.interval(), draw),
         };
         self.phase = Phase::Waiting { until: self.round + wait, then };
@@ -171,19 +171,19 @@ impl Cadence {
 
 /// Whether the connection itself is to be doubted: one that is dead may look alive for long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Doubt {
-    silences: u32,
+pub struct ConnectionHealth {
+    timeouts: u32,
 }
 
-impl Doubt {
+impl ConnectionHealth {
     /// Somebody answered, be it with a refusal.
     pub fn observe_answer(&mut self) {
-        self.silences = 0;
+        self.timeouts = 0;
     }
 
     /// Nobody did. Says whether the connection should be dropped and dialled anew.
-    pub fn observe_silence(&mut self) -> bool {
-        self.silences = self.silences.saturating_add(1);
-        self.silences >= REDIAL_AFTER
+    pub fn observe_timeout(&mut self) -> bool {
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.timeouts >= REDIAL_AFTER
     }
 }

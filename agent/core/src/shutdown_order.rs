@@ -1,6 +1,6 @@
 //! The order of a graceful shutdown: pods go in groups, the least important first.
 //!
-//! A [`Schedule`] comes from flags; a [`Shutdown`] is one shutdown under way. A group's turn ends when all
+//! A [`Schedule`] comes from flags; a [`GroupShutdown`] is one shutdown under way. A group's turn ends when all
 //! its pods are off the machine or its time is over, whichever is first; a group without pods has no turn.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use crate::pod_lifecycle::Ending;
+use crate::pod_lifecycle::PodTermination;
 use crate::resources::priority::{self, SYSTEM_CRITICAL};
 
 #[cfg(test)]
@@ -66,25 +66,25 @@ impl Schedule {
 
 /// What to do now.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
-    /// End these pods, all at once; then say so with [`Shutdown::begun`].
-    Stop(Vec<(Uid, Ending)>),
+pub enum GroupStep {
+    /// End these pods, all at once; then say so with [`GroupShutdown::begun`].
+    Stop(Vec<(Uid, PodTermination)>),
     /// A group is at it; look again when one of its pods is gone, or by then.
     Wait { until: Mono },
     /// Every group had its turn.
-    Over,
+    Done,
 }
 
 /// One shutdown under way.
 #[derive(Clone, Debug)]
-pub struct Shutdown {
+pub struct GroupShutdown {
     /// The groups that have pods, in order.
     turns: Vec<(Group, Vec<(Uid, Duration)>)>,
     current: usize,
     began: Option<Mono>,
 }
 
-impl Shutdown {
+impl GroupShutdown {
     /// The shutdown of these pods. A pod that does not say how long it needs gets what its group has.
     pub fn new<'a>(schedule: &Schedule, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut turns: Vec<(Group, Vec<(Uid, Duration)>)> =
@@ -103,13 +103,13 @@ impl Shutdown {
     }
 
     /// What is to be done, given what was observed.
-    pub fn decide(&self) -> Turn {
+    pub fn decide(&self) -> GroupStep {
         let Some((group, members)) = self.turns.get(self.current) else {
-            return Turn::Over;
+            return GroupStep::Done;
         };
         match self.began {
-            Some(began) => Turn::Wait { until: began + group.period },
-            None => Turn::Stop(members.iter().map(|(uid, grace)| (*uid, ending(*grace))).collect()),
+            Some(began) => GroupStep::Wait { until: began + group.period },
+            None => GroupStep::Stop(members.iter().map(|(uid, grace)| (*uid, termination(*grace))).collect()),
         }
     }
 
@@ -130,8 +130,8 @@ impl Shutdown {
     }
 }
 
-fn ending(grace: Duration) -> Ending {
-    Ending {
+fn termination(grace: Duration) -> PodTermination {
+    PodTermination {
         reason: "Terminated".to_owned(),
         message: "Pod was terminated in response to imminent node shutdown.".to_owned(),
         grace,

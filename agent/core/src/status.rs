@@ -26,7 +26,7 @@ mod tests;
 
 use addresses::Lookup;
 use capacity::EvictionReserve;
-use conditions::Pressures;
+use conditions::PressureConditions;
 use ready::Health;
 
 /// What stays the same from one status to the next.
@@ -64,7 +64,7 @@ pub struct Observed {
     pub runtime_version: String,
     pub images: Vec<pb::ContainerImage>,
     pub volumes_in_use: Vec<String>,
-    pub pressures: Pressures,
+    pub pressures: PressureConditions,
     pub health: Health,
 }
 
@@ -78,16 +78,16 @@ pub struct Devices {
     pub removed: Vec<String>,
 }
 
-/// What this process has already told, so that it is told once.
+/// What this process has already emitted, so that it is emitted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct EmittedEvents {
     rebooted: bool,
     unschedulable: bool,
 }
 
 /// Something that happened to the node, to be recorded as an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct NodeEvent {
     pub kind: EventType,
     pub reason: &'static str,
     pub message: String,
@@ -99,7 +99,7 @@ pub struct Computed {
     pub status: NodeStatus,
     /// The node's annotations with ours set or removed; only [`PROVIDED_NODE_IP`] is touched.
     pub annotations: Annotations,
-    pub notices: Vec<Notice>,
+    pub events: Vec<NodeEvent>,
     /// Setters that failed, for the log.
     pub problems: Vec<String>,
 }
@@ -123,12 +123,12 @@ pub fn compute(
     previous: Previous<'_>,
     settings: &Settings,
     observed: &Observed,
-    told: &mut Told,
+    emitted: &mut EmittedEvents,
     now: Timestamp,
 ) -> Computed {
     let mut status = previous.status.clone();
     let mut annotations = previous.annotations.clone();
-    let (mut notices, mut problems) = (Vec::new(), Vec::new());
+    let (mut events, mut problems) = (Vec::new(), Vec::new());
 
     match addresses::addresses(
         &previous.status.addresses,
@@ -154,23 +154,23 @@ pub fn compute(
         &settings.eviction_reserve,
         &observed.devices,
     );
-    notices.extend(info::rebooted(&settings.name, &previous.status.node_info, &observed.system, told));
+    events.extend(info::rebooted(&settings.name, &previous.status.node_info, &observed.system, emitted));
     status.node_info = info::node_info(&previous.status.node_info, settings, observed);
     status.agent_port = settings.agent_port;
     status.images = info::images(&observed.images, settings.max_images);
 
     let who = &settings.name;
-    notices.extend(conditions::set_pressures(&mut status.conditions, who, observed.pressures, now));
-    let ready = ready::judge(&observed.health, &status.capacity, settings.storage_isolation);
-    notices.extend(ready::set_ready(&mut status.conditions, who, ready, now));
+    events.extend(conditions::set_pressures(&mut status.conditions, who, observed.pressures, now));
+    let ready = ready::ready_state(&observed.health, &status.capacity, settings.storage_isolation);
+    events.extend(ready::set_ready(&mut status.conditions, who, ready, now));
 
     status.volumes_in_use = observed.volumes_in_use.clone();
     status.volumes_in_use.sort_unstable();
-    notices.extend(info::schedulable(who, previous.spec.unschedulable, told));
-    Computed { status, annotations, notices, problems }
+    events.extend(info::schedulable(who, previous.spec.unschedulable, emitted));
+    Computed { status, annotations, events, problems }
 }
 
-impl Notice {
+impl NodeEvent {
     /// An event of a node's own life, worded as operators know it.
     pub(crate) fn node_status(name: &Name, reason: &'static str) -> Self {
         let message = format!("Node {name} status is now: {reason}");

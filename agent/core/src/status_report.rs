@@ -19,9 +19,9 @@ pub use digest::digest;
 /// Attempts at one post, without a pause.
 const POST_ATTEMPTS: u32 = 5;
 
-/// Why a status is posted.
+/// PostReason a status is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum PostReason {
     /// It is the first of this process.
     First,
     /// The node was given an address block.
@@ -37,7 +37,7 @@ pub enum Why {
 /// What to do with a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Post(Why),
+    Post(PostReason),
     /// Nothing to say, unless something changes, until then.
     Keep {
         until: Mono,
@@ -46,7 +46,7 @@ pub enum Decision {
 
 /// A status, and what it is compared with.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct StatusComparison<'a> {
     /// What the store has.
     pub stored: &'a NodeStatus,
     pub computed: &'a NodeStatus,
@@ -58,7 +58,7 @@ pub struct View<'a> {
 
 /// Remembers the last post of this process.
 #[derive(Clone, Debug)]
-pub struct Reporter {
+pub struct StatusReporter {
     frequency: Duration,
     last: Option<Posted>,
     /// Attempts at the present post that came to nothing.
@@ -71,23 +71,23 @@ struct Posted {
     pod_cidrs: Vec<Cidr>,
 }
 
-impl Reporter {
+impl StatusReporter {
     /// `frequency` is the age at which an unchanged status is posted again.
-    pub fn new(frequency: Duration) -> Reporter {
-        Reporter { frequency, last: None, failures: 0 }
+    pub fn new(frequency: Duration) -> StatusReporter {
+        StatusReporter { frequency, last: None, failures: 0 }
     }
 
     /// Whether the status is posted now.
-    pub fn decide(&self, view: View<'_>, now: Mono) -> Decision {
-        let Some(last) = &self.last else { return Decision::Post(Why::First) };
-        if last.pod_cidrs != view.pod_cidrs {
-            Decision::Post(Why::PodCidr)
-        } else if view.labels_repaired {
-            Decision::Post(Why::Labels)
-        } else if digest(view.stored) != digest(view.computed) {
-            Decision::Post(Why::Changed)
+    pub fn decide(&self, comparison: StatusComparison<'_>, now: Mono) -> Decision {
+        let Some(last) = &self.last else { return Decision::Post(PostReason::First) };
+        if last.pod_cidrs != comparison.pod_cidrs {
+            Decision::Post(PostReason::PodCidr)
+        } else if comparison.labels_repaired {
+            Decision::Post(PostReason::Labels)
+        } else if digest(comparison.stored) != digest(comparison.computed) {
+            Decision::Post(PostReason::Changed)
         } else if now >= last.due {
-            Decision::Post(Why::Due)
+            Decision::Post(PostReason::Due)
         } else {
             Decision::Keep { until: last.due }
         }
@@ -103,10 +103,10 @@ impl Reporter {
     /// Notes that the store has the status.
     ///
     /// `draw` lies in 0..1 and moves the next routine post after a change by up to half the frequency either way.
-    pub fn observe_posted(&mut self, why: Why, pod_cidrs: &[Cidr], draw: f64, now: Mono) {
-        let wait = match why {
-            Why::Due => self.frequency,
-            Why::First | Why::PodCidr | Why::Labels | Why::Changed => {
+    pub fn observe_posted(&mut self, reason: PostReason, pod_cidrs: &[Cidr], draw: f64, now: Mono) {
+        let wait = match reason {
+            PostReason::Due => self.frequency,
+            PostReason::First | PostReason::PodCidr | PostReason::Labels | PostReason::Changed => {
                 self.frequency.mul_f64(0.5 + crate::renewal_schedule::unit(draw))
             }
         };

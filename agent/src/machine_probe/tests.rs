@@ -60,15 +60,15 @@ impl Machine for Fake {
     }
 }
 
-fn surveyor(machine: &Arc<Fake>, settings: Settings) -> Surveyor {
-    Surveyor::new(Arc::clone(machine) as _, settings, System::default(), PathBuf::from("/"))
+fn machine_probe(machine: &Arc<Fake>, settings: Settings) -> MachineProbe {
+    MachineProbe::new(Arc::clone(machine) as _, settings, System::default(), PathBuf::from("/"))
 }
 
 /// Looks until nobody is late: a machine that runs other tests too may be, for a moment.
-async fn look_in_time(surveyor: &Surveyor) -> Survey {
+async fn look_in_time(machine_probe: &MachineProbe) -> MachineReading {
     let looking = async {
         loop {
-            let survey = surveyor.look().await;
+            let survey = machine_probe.look().await;
             if !survey.problems.iter().any(|problem| problem.contains("still count")) {
                 return survey;
             }
@@ -82,28 +82,28 @@ async fn look_in_time(surveyor: &Surveyor) -> Survey {
 #[tokio::test]
 async fn what_cannot_be_read_is_noted_and_the_rest_is_there() {
     let (machine, mut settings) = (Arc::new(Fake::default()), settings());
-    let found = look_in_time(&surveyor(&machine, settings.clone())).await;
+    let found = look_in_time(&machine_probe(&machine, settings.clone())).await;
     assert_eq!(found.observed.hardware.map(|hardware| hardware.cores), Some(2));
     assert_eq!((found.observed.storage_bytes, found.observed.lookup.len()), (None, 1));
     assert_eq!(found.problems, ["the filesystem of pods: entity not found"]);
 
     let asked = machine.lookups.load(Ordering::Relaxed);
     settings.node.ips = NodeIps::One(IpAddr::from([10, 0, 0, 5]));
-    look_in_time(&surveyor(&machine, settings)).await;
+    look_in_time(&machine_probe(&machine, settings)).await;
     assert_eq!(machine.lookups.load(Ordering::Relaxed), asked, "an address that is given is not looked up");
 }
 
 #[tokio::test]
 async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts() {
     let machine = Arc::new(Fake::default());
-    let surveyor = surveyor(&machine, settings());
-    let said = look_in_time(&surveyor).await.observed.lookup;
+    let machine_probe = machine_probe(&machine, settings());
+    let said = look_in_time(&machine_probe).await.observed.lookup;
     assert_eq!(said.len(), 1);
 
     let asked = machine.lookups.load(Ordering::Relaxed);
     machine.send_resolver(true);
     for looks in 1..=3 {
-        let late = surveyor.look().await;
+        let late = machine_probe.look().await;
         assert_eq!(late.observed.lookup, said, "look {looks}");
         assert!(late.observed.hardware.is_some(), "the machine itself answers");
         assert!(late.problems.iter().any(|problem| problem.contains("resolver")), "{:?}", late.problems);
@@ -111,5 +111,5 @@ async fn a_resolver_that_is_late_is_waited_for_once_and_its_last_answer_counts()
     let since = machine.lookups.load(Ordering::Relaxed) - asked;
     assert_eq!(since, 1, "it is asked no second time before it answers");
     machine.send_resolver(false);
-    look_in_time(&surveyor).await;
+    look_in_time(&machine_probe).await;
 }

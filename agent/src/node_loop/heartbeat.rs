@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use muster_agent_core::registration;
-use muster_agent_core::renewal_schedule::{self, Cadence, Doubt, Step};
-use muster_agent_core::status::{Computed, Told, ready};
-use muster_agent_core::status_report::{Decision, Reporter, View, Why, digest};
+use muster_agent_core::renewal_schedule::{self, ConnectionHealth, LeaseStep, RenewalSchedule};
+use muster_agent_core::status::{Computed, EmittedEvents, ready};
+use muster_agent_core::status_report::{Decision, PostReason, StatusComparison, StatusReporter, digest};
 use muster_proto::label::Labels;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -19,8 +19,8 @@ use muster_proto::watch_event::WatchEvent;
 use muster_store_client::{ClientError, Watch, WatchOptions};
 use tokio::time::sleep;
 
-use super::{Link, draw};
-use crate::heartbeat_stream::Heartbeat;
+use super::{NodeLoop, draw};
+use crate::heartbeat_stream::HeartbeatStream;
 
 /// A status that others wrote over is put right at most this often.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -30,28 +30,28 @@ const EAGER_EVERY: Duration = Duration::from_millis(100);
 const EAGER_FOR: Duration = Duration::from_secs(120);
 
 /// The last status that was computed.
-struct Latest {
+struct LatestStatus {
     computed: Computed,
     digest: u64,
     at: Mono,
     is_ready: bool,
     /// Whether it says that the node is shutting down.
-    is_farewell: bool,
+    says_shutdown: bool,
 }
 
 /// What is known from one turn to the next.
-pub(super) struct Beat<'a> {
-    link: &'a mut Link,
+pub(super) struct HeartbeatLoop<'a> {
+    node_loop: &'a mut NodeLoop,
     /// The record, as new as it is known; `None` while there is none.
     node: Option<Node>,
     /// Whether the record is read anew before anything is said of it.
     is_stale: bool,
-    cadence: Cadence,
-    reporter: Reporter,
-    doubt: Doubt,
-    told: Told,
-    stream: Option<Heartbeat>,
-    latest: Option<Latest>,
+    schedule: RenewalSchedule,
+    reporter: StatusReporter,
+    connection: ConnectionHealth,
+    emitted: EmittedEvents,
+    stream: Option<HeartbeatStream>,
+    latest: Option<LatestStatus>,
     compute_at: Mono,
     /// Until when a node that was not ready yet is looked at more often.
     eager_until: Mono,
@@ -59,46 +59,46 @@ pub(super) struct Beat<'a> {
     patience: Duration,
 }
 
-impl<'a> Beat<'a> {
-    pub(super) fn new(link: &'a mut Link, node: Option<Node>) -> Beat<'a> {
-        let (now, config) = (link.clock.mono(), &link.config);
-        Beat {
+impl<'a> HeartbeatLoop<'a> {
+    pub(super) fn new(node_loop: &'a mut NodeLoop, node: Option<Node>) -> HeartbeatLoop<'a> {
+        let (now, config) = (node_loop.clock.mono(), &node_loop.config);
+        HeartbeatLoop {
             node,
             is_stale: false,
-            cadence: Cadence::new(config.lease_duration, now),
-            reporter: Reporter::new(config.status.report_frequency),
-            doubt: Doubt::default(),
-            told: Told::default(),
+            schedule: RenewalSchedule::new(config.lease_duration, now),
+            reporter: StatusReporter::new(config.status.report_frequency),
+            connection: ConnectionHealth::default(),
+            emitted: EmittedEvents::default(),
             stream: None,
             latest: None,
             compute_at: now,
             eager_until: now + EAGER_FOR,
-            patience: link.patience(),
-            link,
+            patience: node_loop.patience(),
+            node_loop,
         }
     }
 
     pub(super) async fn run(mut self) {
-        let selector = format!("metadata.name={}", self.link.settings.name);
+        let selector = format!("metadata.name={}", self.node_loop.settings.name);
         let options = WatchOptions { field_selector: selector, ..Default::default() };
-        let mut watch: Watch<Node> = self.link.client.watch(options);
-        let mut course = self.link.leave.course();
+        let mut watch: Watch<Node> = self.node_loop.client.watch(options);
+        let mut course = self.node_loop.machine_shutdown.state();
         self.show();
         loop {
             // The lease first: a status is said only by whom the store let in.
-            let was_welcome = self.link.is_welcome();
+            let was_accepted = self.node_loop.is_accepted();
             let lease_at = self.keep_lease().await;
             if self.may_report() && self.now() >= self.compute_at {
                 self.report().await;
             }
-            if self.link.is_welcome() != was_welcome {
+            if self.node_loop.is_accepted() != was_accepted {
                 self.show();
             }
             let wake_at = if self.may_report() { lease_at.min(self.compute_at) } else { lease_at };
             tokio::select! {
                 _ = course.changed() => {
-                    let is_farewell = self.latest.as_ref().is_some_and(|latest| latest.is_farewell);
-                    if course.borrow_and_update().since.is_some() != is_farewell {
+                    let says_shutdown = self.latest.as_ref().is_some_and(|latest| latest.says_shutdown);
+                    if course.borrow_and_update().since.is_some() != says_shutdown {
                         self.compute_at = self.now();
                     }
                 }
@@ -114,17 +114,17 @@ impl<'a> Beat<'a> {
     }
 
     fn now(&self) -> Mono {
-        self.link.clock.mono()
+        self.node_loop.clock.mono()
     }
 
     /// Without a node there is nothing to compute, only a lease to ask for again; nor is there for who is not let in.
     fn may_report(&self) -> bool {
-        self.node.is_some() && self.link.is_welcome()
+        self.node.is_some() && self.node_loop.is_accepted()
     }
 
     /// Shows the other loops the node, as long as it is ours to act for.
     fn show(&self) {
-        self.link.board.see_node(self.node.clone().filter(|_| self.link.is_welcome()));
+        self.node_loop.shared.see_node(self.node.clone().filter(|_| self.node_loop.is_accepted()));
     }
 
     fn see(&mut self, record: Node) {
@@ -147,58 +147,60 @@ impl<'a> Beat<'a> {
     }
 
     fn take(&mut self, record: Node) {
-        self.link.adopt(&record);
+        self.node_loop.adopt(&record);
         self.node = Some(record);
         self.show();
     }
 
     fn see_gone(&mut self) {
-        let node = &self.link.settings.name;
+        let node = &self.node_loop.settings.name;
         tracing::warn!(%node, "the node was deleted; a running agent does not create it again");
-        self.link.board.beliefs().node_uid = None;
+        self.node_loop.shared.status().node_uid = None;
         (self.node, self.stream) = (None, None);
         self.show();
     }
 
     /// Drops what led to a call that nobody answered, if that happens again and again.
-    fn judge<T>(&mut self, answer: &Result<T, ClientError>) {
-        let Err(error) = answer else { return self.doubt.observe_answer() };
-        self.link.board.beliefs().store = error.to_string();
+    fn observe_answer<T>(&mut self, answer: &Result<T, ClientError>) {
+        let Err(error) = answer else { return self.connection.observe_answer() };
+        self.node_loop.shared.status().store = error.to_string();
         match error {
-            ClientError::Unavailable(_) | ClientError::DeadlineExceeded if self.doubt.observe_silence() => {
-                self.link.client.redial();
+            ClientError::Unavailable(_) | ClientError::DeadlineExceeded
+                if self.connection.observe_timeout() =>
+            {
+                self.node_loop.client.redial();
                 self.stream = None;
             }
             ClientError::Unavailable(_) | ClientError::DeadlineExceeded => {}
-            _ => self.doubt.observe_answer(),
+            _ => self.connection.observe_answer(),
         }
     }
 }
 
 /// The lease.
-impl Beat<'_> {
-    /// Does what the cadence asks for now; returns when it asks again.
+impl HeartbeatLoop<'_> {
+    /// Does what the schedule asks for now; returns when it asks again.
     async fn keep_lease(&mut self) -> Mono {
-        match self.cadence.step(self.now()) {
-            Step::Wait { until } => return until,
-            Step::Ensure => {
+        match self.schedule.step(self.now()) {
+            LeaseStep::Wait { until } => return until,
+            LeaseStep::Ensure => {
                 let opened = self.open().await;
-                self.judge(&opened);
+                self.observe_answer(&opened);
                 match opened {
                     Ok(opened) => {
                         self.stream = Some(opened);
-                        self.cadence.observe_ensured(self.now());
+                        self.schedule.observe_ensured(self.now());
                     }
                     Err(error) => {
                         tracing::debug!(%error, "no heartbeat stream yet");
-                        self.cadence.observe_ensure_failed(draw(), self.now());
+                        self.schedule.observe_ensure_failed(draw(), self.now());
                     }
                 }
             }
-            Step::Renew => {
+            LeaseStep::Renew => {
                 let was_open = self.stream.is_some();
                 let renewed = self.renew().await;
-                self.judge(&renewed);
+                self.observe_answer(&renewed);
                 match renewed {
                     Ok(answer) => self.observe_renewed(answer),
                     Err(error) => {
@@ -207,7 +209,7 @@ impl Beat<'_> {
                         } else {
                             tracing::debug!(%error, "no heartbeat stream yet");
                         }
-                        self.cadence.observe_renew_failed(draw());
+                        self.schedule.observe_renew_failed(draw());
                     }
                 }
             }
@@ -232,24 +234,24 @@ impl Beat<'_> {
     }
 
     fn observe_renewed(&mut self, answer: pb::HeartbeatResponse) {
-        let wished = answer.next_renewal.and_then(|wished| Duration::try_from(wished).ok());
-        self.cadence.observe_renewed(wished, draw());
-        self.link.board.metrics.renewals.inc();
-        let mut beliefs = self.link.board.beliefs();
-        beliefs.renewal = answer.renew_time.map(|at| (at, answer.resource_version));
-        beliefs.store = self.link.config.stores.join(",");
+        let requested = answer.next_renewal.and_then(|requested| Duration::try_from(requested).ok());
+        self.schedule.observe_renewed(requested, draw());
+        self.node_loop.shared.metrics.renewals.inc();
+        let mut status = self.node_loop.shared.status();
+        status.renewal = answer.renew_time.map(|at| (at, answer.resource_version));
+        status.store = self.node_loop.config.stores.join(",");
     }
 
-    async fn open(&mut self) -> Result<Heartbeat, ClientError> {
-        let name = &self.link.settings.name;
+    async fn open(&mut self) -> Result<HeartbeatStream, ClientError> {
+        let name = &self.node_loop.settings.name;
         let uid = self.node.as_ref().and_then(|node| node.meta.uid);
         let uid = uid.ok_or_else(|| ClientError::NotFound(format!("Node {name} does not exist")))?;
-        self.link.greet(uid, self.patience).await
+        self.node_loop.say_hello(uid, self.patience).await
     }
 
     /// A stream to speak on, opened if there is none: another agent may have come while we had no word of the store.
     /// `None` to whom may report but not beat.
-    async fn voice(&mut self) -> Result<Option<Heartbeat>, ClientError> {
+    async fn status_stream(&mut self) -> Result<Option<HeartbeatStream>, ClientError> {
         if let Some(open) = self.stream.take() {
             return Ok(Some(open));
         }
@@ -262,10 +264,10 @@ impl Beat<'_> {
 }
 
 /// The status.
-impl Beat<'_> {
+impl HeartbeatLoop<'_> {
     /// Computes the status, and posts it if it is time to.
     async fn report(&mut self) {
-        let frequency = self.link.config.status.update_frequency;
+        let frequency = self.node_loop.config.status.update_frequency;
         self.compute_at = self.now() + renewal_schedule::jittered(frequency, draw());
         if std::mem::take(&mut self.is_stale)
             && let Err(error) = self.read_anew().await
@@ -273,7 +275,7 @@ impl Beat<'_> {
             return self.observe_failed(&error);
         }
         let Some(node) = self.node.clone() else { return };
-        let told = self.told;
+        let emitted = self.emitted;
         let latest = self.look(&node).await;
         if latest.is_ready {
             self.eager_until = Mono::ZERO;
@@ -281,8 +283,8 @@ impl Beat<'_> {
             self.compute_at = self.compute_at.min(self.now() + EAGER_EVERY);
         }
         if let Err(error) = self.post(&node, latest).await {
-            // What was not said is still to be told.
-            self.told = told;
+            // What was not said is still to be emitted.
+            self.emitted = emitted;
             self.observe_failed(&error);
         }
     }
@@ -297,65 +299,70 @@ impl Beat<'_> {
     }
 
     async fn read_anew(&mut self) -> Result<(), ClientError> {
-        let client = self.link.client.with_deadline(self.patience);
-        let read = client.get(&self.link.key()).await;
-        self.judge(&read);
+        let client = self.node_loop.client.with_deadline(self.patience);
+        let read = client.get(&self.node_loop.key()).await;
+        self.observe_answer(&read);
         self.take(read?);
         Ok(())
     }
 
-    async fn look(&mut self, node: &Node) -> Latest {
-        let is_farewell = self.link.leave.is_shutting_down();
-        let computed = self.link.compute(Some(node), &mut self.told).await;
+    async fn look(&mut self, node: &Node) -> LatestStatus {
+        let says_shutdown = self.node_loop.machine_shutdown.is_shutting_down();
+        let computed = self.node_loop.compute(Some(node), &mut self.emitted).await;
         let status = computed.status.clone();
-        self.link.board.beliefs().computed = Some((status, self.link.clock.wall()));
+        self.node_loop.shared.status().computed = Some((status, self.node_loop.clock.wall()));
         // Said when they come up, not at every turn.
         let before = self.latest.as_ref().map_or(&[][..], |latest| &latest.computed.problems);
         for problem in computed.problems.iter().filter(|problem| !before.contains(problem)) {
             tracing::warn!(problem, "the status is incomplete");
         }
         let is_ready = ready::is_ready(&computed.status);
-        Latest { digest: digest(&computed.status), computed, at: self.now(), is_ready, is_farewell }
+        LatestStatus { digest: digest(&computed.status), computed, at: self.now(), is_ready, says_shutdown }
     }
 
-    async fn post(&mut self, node: &Node, latest: Latest) -> Result<(), ClientError> {
+    async fn post(&mut self, node: &Node, latest: LatestStatus) -> Result<(), ClientError> {
         let latest = self.latest.insert(latest);
         let mut labels = node.meta.labels.clone();
-        let labels_repaired = registration::repair_labels(&mut labels, &self.link.system);
-        let view = View {
+        let labels_repaired = registration::repair_labels(&mut labels, &self.node_loop.system);
+        let comparison = StatusComparison {
             stored: &node.status,
             computed: &latest.computed.status,
             pod_cidrs: &node.spec.pod_cidrs,
             labels_repaired,
         };
-        let notices = latest.computed.notices.clone();
+        let events = latest.computed.events.clone();
         // A cordon is worth telling though nothing of it is in the status.
-        if let Decision::Post(why) = self.reporter.decide(view, self.link.clock.mono()) {
-            self.send(node, labels_repaired.then_some(labels), why).await?;
+        if let Decision::Post(reason) = self.reporter.decide(comparison, self.node_loop.clock.mono()) {
+            self.send(node, labels_repaired.then_some(labels), reason).await?;
         }
-        self.link.tell(node, notices);
+        self.node_loop.tell(node, events);
         Ok(())
     }
 
-    async fn send(&mut self, node: &Node, labels: Option<Labels>, why: Why) -> Result<(), ClientError> {
-        let Some(Latest { computed, is_farewell, .. }) = &self.latest else { return Ok(()) };
-        let (status, is_farewell) = (computed.status.clone(), *is_farewell);
+    async fn send(
+        &mut self,
+        node: &Node,
+        labels: Option<Labels>,
+        reason: PostReason,
+    ) -> Result<(), ClientError> {
+        let Some(LatestStatus { computed, says_shutdown, .. }) = &self.latest else { return Ok(()) };
+        let (status, says_shutdown) = (computed.status.clone(), *says_shutdown);
         // At the version that was looked at: what others wrote since is not undone but read.
         let mut wanted = node.clone();
         wanted.meta.labels = labels.unwrap_or(wanted.meta.labels);
         wanted.meta.annotations = computed.annotations.clone();
         wanted.status = status.clone();
         let sent = self.put(node, wanted).await;
-        self.judge(&sent);
+        self.observe_answer(&sent);
         let version = sent?;
-        self.reporter.observe_posted(why, &node.spec.pod_cidrs, draw(), self.now());
-        self.link.board.beliefs().status = Some((status, self.link.clock.wall(), version));
-        self.link.board.metrics.status_posts.inc();
-        if is_farewell {
-            self.link.leave.announce();
+        self.reporter.observe_posted(reason, &node.spec.pod_cidrs, draw(), self.now());
+        self.node_loop.shared.status().status = Some((status, self.node_loop.clock.wall(), version));
+        self.node_loop.shared.metrics.status_posts.inc();
+        if says_shutdown {
+            self.node_loop.machine_shutdown.announce();
         }
-        if why != Why::Due {
-            tracing::info!(?why, version, "status posted");
+        if reason != PostReason::Due {
+            tracing::info!(?reason, version, "status posted");
         }
         Ok(())
     }
@@ -365,7 +372,7 @@ impl Beat<'_> {
         // A repaired label or annotation needs the whole record; the rest goes over the stream.
         let is_whole =
             (&wanted.meta.labels, &wanted.meta.annotations) != (&known.meta.labels, &known.meta.annotations);
-        match self.voice().await? {
+        match self.status_stream().await? {
             Some(mut heartbeat) if !is_whole => {
                 let resource_version = wanted.meta.resource_version;
                 let message = pb::HeartbeatStatus { status: Some(wanted.status.into()), resource_version };
@@ -373,9 +380,9 @@ impl Beat<'_> {
                 self.stream = Some(heartbeat);
                 Ok(answer.resource_version)
             }
-            voice => {
-                self.stream = voice;
-                let client = self.link.client.with_deadline(self.patience);
+            status_stream => {
+                self.stream = status_stream;
+                let client = self.node_loop.client.with_deadline(self.patience);
                 Ok(client.update_status(wanted).await?.meta.resource_version)
             }
         }

@@ -10,60 +10,64 @@ use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_store_client::ClientError;
 
-use super::Link;
-use crate::heartbeat_stream::Heartbeat;
+use super::NodeLoop;
+use crate::heartbeat_stream::HeartbeatStream;
 
 /// What the store last said to this agent's Hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Greeting {
+pub enum HelloState {
     /// Nothing yet.
     #[default]
     Unanswered,
-    Welcome,
+    Accepted,
     /// Another agent beats for the node.
     Refused,
 }
 
-impl Link {
+impl NodeLoop {
     /// Whether this agent may speak for the node. One that was let in and then lost the store still may.
-    pub(super) fn is_welcome(&self) -> bool {
-        self.greeting == Greeting::Welcome
+    pub(super) fn is_accepted(&self) -> bool {
+        self.hello_state == HelloState::Accepted
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        self.greeting == Greeting::Refused
+        self.hello_state == HelloState::Refused
     }
 
     /// Opens a heartbeat stream for the node of that uid, and takes in how the store greets us.
-    pub(super) async fn greet(&mut self, uid: Uid, patience: Duration) -> Result<Heartbeat, ClientError> {
+    pub(super) async fn say_hello(
+        &mut self,
+        uid: Uid,
+        patience: Duration,
+    ) -> Result<HeartbeatStream, ClientError> {
         let hello = pb::HeartbeatHello {
             node_name: self.settings.name.to_string(),
             node_uid: uid.to_string(),
             incarnation: self.identity.incarnation.to_string(),
             lease_duration: self.config.lease_duration.try_into().ok(),
         };
-        let opened = Heartbeat::open(&self.client, hello, patience).await;
+        let opened = HeartbeatStream::open(&self.client, hello, patience).await;
         match &opened {
-            Ok(_) => self.hear_welcome(),
+            Ok(_) => self.observe_accepted(),
             // Whoever may not beat at all has no namesake to fear, and may be let report.
-            Err(ClientError::Denied(_)) if !self.is_refused() => self.hear_welcome(),
+            Err(ClientError::Denied(_)) if !self.is_refused() => self.observe_accepted(),
             Err(ClientError::Conflict(reason)) if self.is_record(uid, patience).await => {
-                self.hear_refusal(reason);
+                self.observe_refused(reason);
             }
             Err(_) => {}
         }
         opened
     }
 
-    fn hear_welcome(&mut self) {
+    fn observe_accepted(&mut self) {
         if self.is_refused() {
             let node = &self.settings.name;
             tracing::info!(%node, "the other agent is gone; this one speaks for the node now");
         }
-        self.greeting = Greeting::Welcome;
+        self.hello_state = HelloState::Accepted;
     }
 
-    fn hear_refusal(&mut self, reason: &str) {
+    fn observe_refused(&mut self, reason: &str) {
         // Said once, not each time that we ask.
         if !self.is_refused() {
             let node = &self.settings.name;
@@ -71,7 +75,7 @@ impl Link {
                 %node, reason, "refused: this agent neither reports the node nor starts pods until it is let in"
             );
         }
-        self.greeting = Greeting::Refused;
+        self.hello_state = HelloState::Refused;
     }
 
     /// Whether the node's record is still that one: a conflict about another says nothing about us.

@@ -3,58 +3,58 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_agent_core::pod_lifecycle::Ledger;
-use muster_agent_core::pressure::eviction_ranking::{Candidate, Step, Usage};
-use muster_agent_core::pressure::{Scarce, Standing};
+use muster_agent_core::pod_lifecycle::PodStates;
+use muster_agent_core::pressure::eviction_ranking::{Candidate, EvictionStep, Usage};
+use muster_agent_core::pressure::{PressureState, StarvedResource};
 use muster_proto::event::{Event, EventType};
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
-use super::Supervisor;
+use super::PodLoop;
 use crate::events as tell;
 use crate::runtime::{self, ContainerId, DiskUsage};
 
-impl Supervisor {
+impl PodLoop {
     /// One round, for one observation: what it frees shows only in the next one.
-    pub(super) async fn relieve(&mut self, standing: &Standing, ledger: &mut Ledger) {
-        let Some(scarce) = standing.most_urgent() else { return self.evictor.observe_enough() };
+    pub(super) async fn relieve_pressure(&mut self, pressure: &PressureState, pod_states: &mut PodStates) {
+        let Some(resource) = pressure.most_urgent() else { return self.evictor.observe_no_pressure() };
         // Looking at every file of every pod is for when the disk is what is short.
-        let disk = match scarce {
-            Scarce::Disk | Scarce::Inodes => self.hands.disk_usages().await,
-            Scarce::Memory | Scarce::Pids => BTreeMap::new(),
+        let disk = match resource {
+            StarvedResource::Disk | StarvedResource::Inodes => self.executor.disk_usages().await,
+            StarvedResource::Memory | StarvedResource::Pids => BTreeMap::new(),
         };
-        let usages = per_pod(self.hands.usages().await, disk);
-        let pods: Vec<Arc<Pod>> = ledger.staying().cloned().collect();
+        let usages = per_pod(self.executor.usages().await, disk);
+        let pods: Vec<Arc<Pod>> = pod_states.not_stopping().cloned().collect();
         let candidates: Vec<Candidate<'_>> = pods.iter().filter_map(|pod| candidate(pod, &usages)).collect();
         let now = self.now();
-        match self.evictor.decide(standing, &candidates, |uid| ledger.is_present(uid), now.mono) {
-            Step::Nothing => {
-                tracing::debug!(%scarce, "short, and no pod may be ended for it");
+        match self.evictor.decide(pressure, &candidates, |uid| pod_states.is_present(uid), now.mono) {
+            EvictionStep::Nothing => {
+                tracing::debug!(%resource, "short, and no pod may be ended for it");
             }
-            Step::Wait { .. } => {}
-            Step::ReclaimDisk => {
-                self.tell(self.threshold_met(scarce));
-                let count = self.hands.sweep(ledger.over().collect()).await;
-                tracing::info!(%scarce, count, "removed what ended containers had left");
+            EvictionStep::Wait { .. } => {}
+            EvictionStep::ReclaimDisk => {
+                self.tell(self.threshold_met(resource));
+                let count = self.executor.sweep(pod_states.stopped().collect()).await;
+                tracing::info!(%resource, count, "removed what ended containers had left");
                 self.evictor.observe_reclaimed();
             }
-            Step::Evict { uid, ending } => {
-                self.tell(self.threshold_met(scarce));
-                if let Some(pod) = ledger.pod(uid) {
-                    tracing::warn!(pod = %pod.meta.name, message = ending.message, "evicted");
+            EvictionStep::Evict { uid, termination } => {
+                self.tell(self.threshold_met(resource));
+                if let Some(pod) = pod_states.pod(uid) {
+                    tracing::warn!(pod = %pod.meta.name, message = termination.message, "evicted");
                     let about = tell::pod(pod);
-                    self.tell(tell::event(about, EventType::Warning, "Evicted", ending.message.clone()));
+                    self.tell(tell::event(about, EventType::Warning, "Evicted", termination.message.clone()));
                 }
-                ledger.end(uid, ending, now);
+                pod_states.terminate(uid, termination, now);
                 self.evictor.observe_evicted(uid, now.mono);
-                self.board.metrics.evictions.inc();
+                self.shared.metrics.evictions.inc();
             }
         }
     }
 
-    fn threshold_met(&self, scarce: Scarce) -> Event {
-        let uid = self.board.node().borrow().as_ref().and_then(|node| node.meta.uid);
-        let message = format!("Attempting to reclaim {scarce}");
+    fn threshold_met(&self, resource: StarvedResource) -> Event {
+        let uid = self.shared.node().borrow().as_ref().and_then(|node| node.meta.uid);
+        let message = format!("Attempting to reclaim {resource}");
         let about = tell::node(self.name.clone(), uid);
         tell::event(about, EventType::Warning, "EvictionThresholdMet", message)
     }

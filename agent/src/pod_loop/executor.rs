@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_agent_core::pod_lifecycle::{Action, Outcome};
-use muster_agent_core::resources::swap::{self, SwapSite};
-use muster_agent_core::resources::topology::grants::Grants;
+use muster_agent_core::resources::swap::{self, SwapPolicy};
+use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
 use muster_agent_core::resources::{oom_score, priority};
 use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod, requests};
@@ -23,16 +23,16 @@ use crate::runtime::{
 pub type HookEnded = (Uid, String);
 
 /// What deeds are done with.
-pub struct Hands {
+pub struct Executor {
     pub runtime: Arc<ProcessRuntime>,
-    pub swap: SwapSite,
+    pub swap: SwapPolicy,
     /// Processes and threads that each pod may have; `None` means no limit.
     pub pod_max_pids: Option<u64>,
-    pub grants: Arc<Mutex<Grants>>,
+    pub cpu_assignments: Arc<Mutex<CpuAssignments>>,
     pub hooks: mpsc::UnboundedSender<HookEnded>,
 }
 
-impl Hands {
+impl Executor {
     /// Does what an action says, but for those that take the store.
     pub async fn perform(&self, action: &Action) -> Outcome {
         match action {
@@ -57,8 +57,8 @@ impl Hands {
             Ok(env) => env,
             Err(message) => return Outcome::Failed { message },
         };
-        let claimed = lock(&self.grants).claim(pod, name);
-        let cpus = match claimed {
+        let assigned = lock(&self.cpu_assignments).assign(pod, name);
+        let cpus = match assigned {
             Ok(cpus) => cpus,
             Err(rejection) => return Outcome::Refused(rejection),
         };
@@ -75,10 +75,10 @@ impl Hands {
             oom_score_adj: oom_score::score_adj(pod, container, self.swap.memory_total),
             pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
-        let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
+        let (runtime, cpu_assignments) = (Arc::clone(&self.runtime), Arc::clone(&self.cpu_assignments));
         // Whoever runs on the container's own CPUs leaves before it comes.
         let started = spawn_blocking(move || {
-            share_rest(&*runtime, &grants);
+            share_rest(&*runtime, &cpu_assignments);
             let started = runtime.start(&spec)?;
             forget_attempts_before(&runtime, &spec.id);
             Ok::<_, RuntimeError>(started)
@@ -135,9 +135,10 @@ impl Hands {
         });
         match released.await {
             Ok(Ok(_)) => {
-                lock(&self.grants).release(pod);
-                let (runtime, grants) = (Arc::clone(&self.runtime), Arc::clone(&self.grants));
-                match spawn_blocking(move || share_rest(&*runtime, &grants)).await {
+                lock(&self.cpu_assignments).release(pod);
+                let (runtime, cpu_assignments) =
+                    (Arc::clone(&self.runtime), Arc::clone(&self.cpu_assignments));
+                match spawn_blocking(move || share_rest(&*runtime, &cpu_assignments)).await {
                     Ok(()) => Outcome::Done,
                     Err(error) => Outcome::Failed { message: error.to_string() },
                 }
@@ -148,7 +149,7 @@ impl Hands {
     }
 }
 
-impl Hands {
+impl Executor {
     /// What each running container takes of the machine; nothing if that cannot be found out.
     pub async fn usages(&self) -> BTreeMap<ContainerId, Usage> {
         let runtime = Arc::clone(&self.runtime);
@@ -173,20 +174,20 @@ impl Hands {
     }
 }
 
-fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
-    grants.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(cpu_assignments: &Mutex<CpuAssignments>) -> MutexGuard<'_, CpuAssignments> {
+    cpu_assignments.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps containers without CPUs of their own to what is left, one caller after the other: starts go on beside each
 /// other, and the last to share must be the last to have looked.
-fn share_rest(runtime: &dyn Runtime, grants: &Mutex<Grants>) {
-    share(runtime, &lock(grants));
+fn share_rest(runtime: &dyn Runtime, cpu_assignments: &Mutex<CpuAssignments>) {
+    share(runtime, &lock(cpu_assignments));
 }
 
 /// Keeps containers without CPUs of their own to what is left. One that cannot be moved runs on all the same.
-pub fn share(runtime: &dyn Runtime, grants: &Grants) {
-    if grants.is_on()
-        && let Err(error) = runtime.share(&grants.shared())
+pub fn share(runtime: &dyn Runtime, cpu_assignments: &CpuAssignments) {
+    if cpu_assignments.is_enabled()
+        && let Err(error) = runtime.share(&cpu_assignments.shared())
     {
         tracing::warn!(%error, "containers run on CPUs that others have for themselves");
     }
@@ -257,7 +258,7 @@ fn pod_limits(pod: &Pod) -> PodLimits {
     PodLimits { cpu_request_millis: u64::try_from(asked.milli()).unwrap_or(0), pids: None }
 }
 
-fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
+fn limits(pod: &Pod, container: &Container, policy: &SwapPolicy) -> Limits {
     let milli = |from: &Resources, name: &str| from.get(name).and_then(|q| u64::try_from(q.milli()).ok());
     let bytes = |from: &Resources, name: &str| from.get(name).and_then(|q| u64::try_from(q.value()).ok());
     let resources = &container.resources;
@@ -265,7 +266,7 @@ fn limits(pod: &Pod, container: &Container, site: &SwapSite) -> Limits {
         cpu_request_millis: milli(&resources.requests, "cpu"),
         cpu_millis: milli(&resources.limits, "cpu"),
         memory_bytes: bytes(&resources.limits, "memory"),
-        swap_bytes: site.is_controlled.then(|| swap::limit(pod, container, site)),
+        swap_bytes: policy.is_controlled.then(|| swap::limit(pod, container, policy)),
         cpus: Vec::new(),
     }
 }

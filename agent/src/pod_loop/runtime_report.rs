@@ -1,8 +1,8 @@
-//! What the runtime has, in the ledger's words.
+//! What the runtime has, in the pod_states's words.
 
 use std::collections::BTreeMap;
 
-use muster_agent_core::pod_lifecycle::{Exit, Found, Observed, PodReport};
+use muster_agent_core::pod_lifecycle::{ContainerReport, Exit, PodReport, ReportedState};
 use muster_proto::name::Uid;
 
 use crate::runtime::{self, State, Workload};
@@ -21,20 +21,21 @@ pub(super) fn of(listed: Vec<Workload>) -> BTreeMap<Uid, PodReport> {
             let report = reports.entry(id.pod).or_default();
             report.own_grace = report.own_grace.max(workload.own_grace);
             let is_this_boot = workload.is_this_boot;
-            let found = Found { attempt: id.attempt, is_this_boot, observed: observed(workload.state) };
+            let found =
+                ContainerReport { attempt: id.attempt, is_this_boot, observed: observed(workload.state) };
             report.containers.insert(id.container, found);
         }
     }
     reports
 }
 
-fn observed(state: State) -> Observed {
+fn observed(state: State) -> ReportedState {
     match state {
-        State::Starting => Observed::Waiting,
+        State::Starting => ReportedState::Waiting,
         State::Running(started) => {
-            Observed::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
+            ReportedState::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
         }
-        State::Exited(exit) => Observed::Exited(told(exit)),
+        State::Exited(exit) => ReportedState::Exited(told(exit)),
     }
 }
 
@@ -101,7 +102,7 @@ mod tests {
                 started_at: Some(Timestamp::UNIX_EPOCH),
                 at: Timestamp::from_second(7).ok(),
             };
-            assert_eq!(told.observed, Observed::Exited(expected));
+            assert_eq!(told.observed, ReportedState::Exited(expected));
         }
     }
 
@@ -113,7 +114,7 @@ mod tests {
         let report = &of(listed)[&uid("a")];
         assert_eq!(report.own_grace, Some(Duration::from_secs(7)));
         let told = &report.containers["main"];
-        let observed = Observed::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
-        assert_eq!(*told, Found { attempt: 2, is_this_boot: true, observed });
+        let observed = ReportedState::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
+        assert_eq!(*told, ContainerReport { attempt: 2, is_this_boot: true, observed });
     }
 }

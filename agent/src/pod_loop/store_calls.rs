@@ -9,19 +9,24 @@ use muster_proto::pod::Pod;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient};
 
 /// A call that was answered, or was not in time.
-pub(super) struct Answered {
+pub(super) struct CallResult {
     pub(super) action: Action,
     pub(super) outcome: Outcome,
-    /// The node, where that was asked for: to be shown to the ledger before the outcome.
+    /// The node, where that was asked for: to be shown to the pod_states before the outcome.
     pub(super) node: Option<Box<Node>>,
 }
 
 /// Makes the call that an action asks for. `pod` is the record it is about, as far as it is known; `node` is ours.
-pub(super) async fn call(client: StoreClient, action: Action, pod: Option<Arc<Pod>>, node: Key) -> Answered {
+pub(super) async fn call(
+    client: StoreClient,
+    action: Action,
+    pod: Option<Arc<Pod>>,
+    node: Key,
+) -> CallResult {
     if let Action::ReadNode { .. } = action {
         return match client.get(&node).await {
-            Ok(node) => Answered { action, outcome: Outcome::Done, node: Some(Box::new(node)) },
-            Err(error) => Answered { action, outcome: failed(&error), node: None },
+            Ok(node) => CallResult { action, outcome: Outcome::Done, node: Some(Box::new(node)) },
+            Err(error) => CallResult { action, outcome: failed(&error), node: None },
         };
     }
     let outcome = match (&action, pod) {
@@ -46,7 +51,7 @@ pub(super) async fn call(client: StoreClient, action: Action, pod: Option<Arc<Po
         }
         _ => Outcome::Gone,
     };
-    Answered { action, outcome, node: None }
+    CallResult { action, outcome, node: None }
 }
 
 fn refused(error: ClientError) -> Outcome {

@@ -55,24 +55,24 @@ fn hook() -> Action {
     Action::RunPreStop { pod, container: "main".to_owned(), within: Duration::from_secs(1) }
 }
 
-fn perform(stops: &mut Stops, action: &Action, outcome: &Outcome) {
-    let span = stops.begin(action);
-    stops.end(&span, action, outcome);
+fn perform(stop_traces: &mut PodStopTraces, action: &Action, outcome: &Outcome) {
+    let span = stop_traces.begin(action);
+    stop_traces.end(&span, action, outcome);
 }
 
 #[test]
 fn the_end_of_a_pod_is_told_in_the_trace_of_whoever_ended_it() {
     let cause = deletion(1, true);
-    let mut stops = Stops::default();
-    stops.observe(&applied(pod("p").build(), deletion(2, true)), at(1));
-    stops.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
-    stops.observe(&applied(pod("p").deleting(5).build(), deletion(3, true)), at(3));
-    perform(&mut stops, &hook(), &Outcome::Done);
+    let mut stop_traces = PodStopTraces::default();
+    stop_traces.observe(&applied(pod("p").build(), deletion(2, true)), at(1));
+    stop_traces.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
+    stop_traces.observe(&applied(pod("p").deleting(5).build(), deletion(3, true)), at(3));
+    perform(&mut stop_traces, &hook(), &Outcome::Done);
     assert!(recorded(cause).is_empty(), "a hook goes on beside the rest");
-    stops.hook_ended(uid("p"), "main");
-    perform(&mut stops, &term(), &Outcome::Done);
-    perform(&mut stops, &kill(), &Outcome::Failed { message: "it resists".to_owned() });
-    perform(&mut stops, &release(), &Outcome::Done);
+    stop_traces.hook_ended(uid("p"), "main");
+    perform(&mut stop_traces, &term(), &Outcome::Done);
+    perform(&mut stop_traces, &kill(), &Outcome::Failed { message: "it resists".to_owned() });
+    perform(&mut stop_traces, &release(), &Outcome::Done);
 
     let spans = recorded(cause);
     let names: Vec<&str> = spans.iter().map(|span| span.name.as_ref()).collect();
@@ -91,8 +91,8 @@ fn the_end_of_a_pod_is_told_in_the_trace_of_whoever_ended_it() {
 #[test]
 fn the_last_words_to_the_store_are_said_in_that_trace() {
     let cause = deletion(4, true);
-    let mut stops = Stops::default();
-    stops.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
+    let mut stop_traces = PodStopTraces::default();
+    stop_traces.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
     let key = Key::of(&pod("p").build());
     let report = Action::Report {
         key: key.clone(),
@@ -101,30 +101,30 @@ fn the_last_words_to_the_store_are_said_in_that_trace() {
         status: Box::<PodStatus>::default(),
     };
     for action in [report, Action::Delete { key, uid: uid("p") }] {
-        assert_eq!(stops.begin(&action).place(), Some(cause));
+        assert_eq!(stop_traces.begin(&action).place(), Some(cause));
     }
-    assert_eq!(stops.scope(Some(uid("p"))).place(), Some(cause));
-    stops.retain(|_| false);
-    assert_eq!(stops.scope(Some(uid("p"))).place(), None, "and nothing is kept when nothing is left");
-    assert!(recorded(cause).is_empty(), "a pod without processes stops none");
+    assert_eq!(stop_traces.scope(Some(uid("p"))).place(), Some(cause));
+    stop_traces.retain(|_| false);
+    assert_eq!(stop_traces.scope(Some(uid("p"))).place(), None, "and nothing is kept when nothing is left");
+    assert!(recorded(cause).is_empty(), "a pod without processes stop_traces none");
 }
 
 #[test]
 fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
     let cause = deletion(5, true);
-    let mut stops = Stops::default();
+    let mut stop_traces = PodStopTraces::default();
     let (key, traceparent) = (Key::of(&pod("p").build()), Some(cause.to_string()));
-    stops
+    stop_traces
         .observe(&WatchEvent::Gone { key, uid: Some(uid("p")), revision: 7, last: None, traceparent }, at(2));
-    perform(&mut stops, &term(), &Outcome::Done);
+    perform(&mut stop_traces, &term(), &Outcome::Done);
     assert_eq!(recorded(cause).len(), 1);
 }
 
 #[test]
 fn what_is_not_recorded_is_not_told() {
-    let mut stops = Stops::default();
-    stops.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
-    stops.observe(&WatchEvent::Applied { record: pod("q").deleting(30).build() }, at(2));
-    assert!(stops.pods.is_empty());
-    assert_eq!(stops.begin(&term()).place(), None);
+    let mut stop_traces = PodStopTraces::default();
+    stop_traces.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
+    stop_traces.observe(&WatchEvent::Applied { record: pod("q").deleting(30).build() }, at(2));
+    assert!(stop_traces.pods.is_empty());
+    assert_eq!(stop_traces.begin(&term()).place(), None);
 }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::record::{CgroupPlace, absent_is_fine};
+use super::record::{CgroupPaths, absent_is_fine};
 use super::{ContainerId, Limits, PodLimits, Usage};
 
 /// Where cgroup v2 is mounted: alone, or beside the trees of v1.
@@ -89,8 +89,8 @@ impl Tree {
     }
 
     /// Where a container belongs.
-    pub fn place(&self, id: &ContainerId) -> CgroupPlace {
-        CgroupPlace {
+    pub fn paths(&self, id: &ContainerId) -> CgroupPaths {
+        CgroupPaths {
             container: self.ours.join(id.pod.to_string()).join(&id.container),
             shims: self.ours.join(SHIMS),
         }
@@ -102,22 +102,22 @@ impl Tree {
         id: &ContainerId,
         limits: &Limits,
         pod_limits: &PodLimits,
-    ) -> io::Result<CgroupPlace> {
-        let place = self.place(id);
-        fs::create_dir_all(&place.container)?;
-        if let Some(pod) = place.container.parent() {
+    ) -> io::Result<CgroupPaths> {
+        let paths = self.paths(id);
+        fs::create_dir_all(&paths.container)?;
+        if let Some(pod) = paths.container.parent() {
             for controller in &self.controllers {
                 enable(pod, controller)?;
             }
             write_all(pod, pod_settings(pod_limits, &self.controllers))?;
         }
-        write_all(&place.container, settings(limits, &self.controllers, self.swap))?;
-        Ok(place)
+        write_all(&paths.container, settings(limits, &self.controllers, self.swap))?;
+        Ok(paths)
     }
 
     /// Removes a container's cgroup, and its pod's when that is empty.
     pub fn remove(&self, id: &ContainerId) {
-        remove(&self.place(id).container);
+        remove(&self.paths(id).container);
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use super::cgroup::{self, Tree};
 use super::processes::ProcessKey;
-use super::record::{self, CgroupPlace, Files, Run};
+use super::record::{self, CgroupPaths, Files, Run};
 use super::{
     ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
     Workload, logs, processes as procfs,
@@ -93,7 +93,7 @@ struct Entry {
     pod_namespace: Namespace,
     pod_name: Name,
     cpus: Vec<u32>,
-    cgroup: Option<CgroupPlace>,
+    cgroup: Option<CgroupPaths>,
     own_grace: Option<Duration>,
     is_this_boot: bool,
     /// Who is at its start, if that is us.
@@ -227,8 +227,8 @@ impl Runtime for ProcessRuntime {
         if let (Stage::Starting, Some(starter)) = (&entry.stage, entry.starter) {
             return self.inner.give_up(id, starter);
         }
-        if let (Stage::Running(_), Some(place)) = (&entry.stage, &entry.cgroup)
-            && let Err(error) = cgroup::kill(&place.container)
+        if let (Stage::Running(_), Some(paths)) = (&entry.stage, &entry.cgroup)
+            && let Err(error) = cgroup::kill(&paths.container)
         {
             tracing::debug!(container = %id, %error, "cgroup not killed, the group is");
         }
@@ -339,7 +339,7 @@ impl Inner {
         self.table().get(id).cloned().ok_or_else(|| RuntimeError::Unknown(id.clone()))
     }
 
-    fn running(&self) -> Vec<(ContainerId, Run, Option<CgroupPlace>)> {
+    fn running(&self) -> Vec<(ContainerId, Run, Option<CgroupPaths>)> {
         let table = self.table();
         let running = table.iter().filter_map(|(id, entry)| match &entry.stage {
             Stage::Running(run) => Some((id.clone(), run.clone(), entry.cgroup.clone())),

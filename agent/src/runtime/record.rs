@@ -34,14 +34,14 @@ const UNFINISHED: &str = ".new";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub spec: ContainerSpec,
-    pub cgroup: Option<CgroupPlace>,
+    pub cgroup: Option<CgroupPaths>,
     /// CPUs to pin the program to where no cgroup does it.
     pub affinity: Vec<u32>,
 }
 
 /// Where in the cgroup tree a container and its shim belong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CgroupPlace {
+pub struct CgroupPaths {
     pub container: PathBuf,
     /// Shims live outside their containers' cgroups, so that killing those leaves somebody to tell the tale.
     pub shims: PathBuf,
@@ -62,7 +62,7 @@ pub struct Run {
 /// Where one attempt's files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// `<folder>/<attempt>`, to which each file adds its ending.
+    /// `<folder>/<attempt>`, to which each file adds its termination.
     stem: PathBuf,
 }
 
@@ -79,10 +79,10 @@ impl Files {
 
     /// The files that this one belongs to; `None` when it is none of ours.
     fn with(path: &Path) -> Option<Files> {
-        let (attempt, ending) = path.file_name()?.to_str()?.split_once('.')?;
-        let ending = ending.strip_suffix(UNFINISHED).unwrap_or(ending);
+        let (attempt, termination) = path.file_name()?.to_str()?.split_once('.')?;
+        let termination = termination.strip_suffix(UNFINISHED).unwrap_or(termination);
         attempt.parse::<u32>().ok()?;
-        ENDINGS.contains(&ending).then(|| Files { stem: path.with_file_name(attempt) })
+        ENDINGS.contains(&termination).then(|| Files { stem: path.with_file_name(attempt) })
     }
 
     pub fn order(&self) -> PathBuf {
@@ -126,8 +126,8 @@ impl Files {
     /// The order goes first: from then on the attempt is forgotten, and [`sweep`] takes whatever a crash
     /// leaves of it.
     pub fn remove(&self) -> io::Result<()> {
-        for ending in ENDINGS {
-            absent_is_fine(fs::remove_file(self.stem.with_extension(ending)))?;
+        for termination in ENDINGS {
+            absent_is_fine(fs::remove_file(self.stem.with_extension(termination)))?;
         }
         self.remove_empty_folders();
         Ok(())

@@ -107,7 +107,7 @@ fn supervise(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps the signals that end a process by default from ending this one.
+/// Keeps the signals that end a process by default from termination this one.
 ///
 /// They are caught rather than ignored: what is ignored stays so in the container's program, what is caught does not.
 /// The handlers that the runtime of a moment installs stay after it.
@@ -165,25 +165,25 @@ fn program_of(spec: &ContainerSpec) -> Option<Command> {
     let (program, first) = spec.command.split_first()?;
     let mut command = Command::new(program);
     command.args(first).args(&spec.args);
-    dress(&mut command, spec);
+    apply_spec(&mut command, spec);
     Some(command)
 }
 
-fn dress(command: &mut Command, spec: &ContainerSpec) {
+fn apply_spec(command: &mut Command, spec: &ContainerSpec) {
     command.env_clear().env("PATH", DEFAULT_PATH);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.current_dir(place_of(spec));
+    command.current_dir(working_dir_of(spec));
 }
 
 /// The directory that the program starts in.
-fn place_of(spec: &ContainerSpec) -> &str {
+fn working_dir_of(spec: &ContainerSpec) -> &str {
     if spec.working_dir.is_empty() { "/" } else { &spec.working_dir }
 }
 
 /// Why the program was not started. The kernel says the same of a program that is missing and of a directory that is, so
 /// the directory is looked at.
 fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
-    let place = place_of(spec);
+    let place = working_dir_of(spec);
     let wrong = match fs::metadata(place) {
         Ok(found) if found.is_dir() => None,
         Ok(_) => Some(io::ErrorKind::NotADirectory.into()),
@@ -361,7 +361,7 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     expose(order.spec.oom_score_adj);
     let mut command = Command::new(program);
     command.args(args);
-    dress(&mut command, &order.spec);
+    apply_spec(&mut command, &order.spec);
     Err(command.exec())
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_agent::config::{Config, Flags};
 use muster_agent::machine::{Filesystem, Hardware, Machine, Network, Pids, System};
-use muster_agent::run::{self, Ground, RunError};
+use muster_agent::run::{self, Platform, RunError};
 use muster_agent_core::resources::topology::cpus::Layout;
 use muster_proto::condition::ConditionStatus;
 use muster_proto::event::Event;
@@ -41,13 +41,13 @@ pub(crate) struct Facts {
 }
 
 /// A machine whose facts can be changed under its agent.
-pub(crate) struct Imagined {
+pub(crate) struct FakeMachine {
     pub(crate) facts: Mutex<Facts>,
     changed: Condvar,
 }
 
-impl Imagined {
-    pub(crate) fn new() -> Arc<Imagined> {
+impl FakeMachine {
+    pub(crate) fn new() -> Arc<FakeMachine> {
         let hardware = Hardware { cores: 4, memory_bytes: 16 * GI, numa_nodes: 1, ..Hardware::default() };
         let address = IpAddr::from([10, 0, 0, 5]);
         let facts = Facts {
@@ -64,7 +64,7 @@ impl Imagined {
             is_resolver_away: false,
             disk_reads: 0,
         };
-        Arc::new(Imagined { facts: Mutex::new(facts), changed: Condvar::new() })
+        Arc::new(FakeMachine { facts: Mutex::new(facts), changed: Condvar::new() })
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Facts)) {
@@ -77,7 +77,7 @@ impl Imagined {
     }
 }
 
-impl Machine for Imagined {
+impl Machine for FakeMachine {
     fn system(&self) -> System {
         let text = str::to_owned;
         System {
@@ -119,8 +119,8 @@ impl Machine for Imagined {
 }
 
 /// A store, and an agent in this process; both end with their test.
-pub(crate) struct World {
-    pub(crate) machine: Arc<Imagined>,
+pub(crate) struct Cluster {
+    pub(crate) machine: Arc<FakeMachine>,
     pub(crate) client: StoreClient,
     pub(crate) url: String,
     pub(crate) shutdown: Shutdown,
@@ -128,8 +128,8 @@ pub(crate) struct World {
     _store: muster_store::run::Running,
 }
 
-impl World {
-    pub(crate) async fn new() -> World {
+impl Cluster {
+    pub(crate) async fn new() -> Cluster {
         let files = tempfile::tempdir().unwrap();
         let data = format!("--data-dir={}", files.path().join("store").display());
         let args = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
@@ -138,7 +138,7 @@ impl World {
         let store = muster_store::run::start((&flags).try_into().unwrap(), shutdown.clone()).await.unwrap();
         let url = format!("http://{}", store.address);
         let client = StoreClient::connect(StoreEndpoints::new([url.clone()])).unwrap();
-        World { machine: Imagined::new(), client, url, shutdown, files, _store: store }
+        Cluster { machine: FakeMachine::new(), client, url, shutdown, files, _store: store }
     }
 
     pub(crate) async fn start(&self, flags: &[&str]) -> Result<run::Running, RunError> {
@@ -148,16 +148,16 @@ impl World {
         let args = fixed.iter().chain(flags).copied().chain([state.as_str()]);
         let parsed: Flags = parse_with_config(args).unwrap();
         let shim = PathBuf::from(env!("CARGO_BIN_EXE_muster-agent"));
-        let ground = Ground { machine: self.machine.clone(), shim };
-        run::start(Config::try_from(&parsed).unwrap(), ground, self.shutdown.clone()).await
+        let platform = Platform { machine: self.machine.clone(), shim };
+        run::start(Config::try_from(&parsed).unwrap(), platform, self.shutdown.clone()).await
     }
 
     /// An agent whose node is ready.
-    pub(crate) async fn ready(flags: &[&str]) -> World {
-        let world = World::new().await;
-        world.start(flags).await.unwrap();
-        world.node_that("it is ready", |node| holds(node, "Ready")).await;
-        world
+    pub(crate) async fn ready(flags: &[&str]) -> Cluster {
+        let cluster = Cluster::new().await;
+        cluster.start(flags).await.unwrap();
+        cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
+        cluster
     }
 
     pub(crate) async fn node(&self) -> Option<Node> {
@@ -195,13 +195,13 @@ impl World {
     }
 
     /// The reasons of all events so far, and how often each was told.
-    pub(crate) async fn told(&self) -> BTreeMap<String, i32> {
+    pub(crate) async fn event_counts(&self) -> BTreeMap<String, i32> {
         let events = self.client.list::<Event>(Default::default()).await.unwrap().records;
         events.into_iter().map(|event| (event.reason, event.count)).collect()
     }
 }
 
-impl Drop for World {
+impl Drop for Cluster {
     fn drop(&mut self) {
         self.shutdown.trigger();
         // Nobody is to wait for it for ever.

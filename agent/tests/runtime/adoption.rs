@@ -13,7 +13,7 @@ use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, ExitReason, Runtim
 use muster_rpc::clock::SystemClock;
 use rustix::process::{Pid, Signal as Raw, kill_process_group};
 
-use crate::harness::{Bench, config, container, eventually, shell};
+use crate::harness::{Harness, config, container, eventually, shell};
 
 /// Ends with code 5 once there is a file `go` in its folder.
 fn waiting(folder: &Path) -> ContainerSpec {
@@ -23,39 +23,39 @@ fn waiting(folder: &Path) -> ContainerSpec {
     }
 }
 
-async fn exit_written(bench: &Bench, id: &ContainerId) -> Exit {
-    eventually("the exit to be written down", || record::read_exit(&bench.files(id)).unwrap()).await
+async fn exit_written(harness: &Harness, id: &ContainerId) -> Exit {
+    eventually("the exit to be written down", || record::read_exit(&harness.files(id)).unwrap()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_agent_finds_what_runs_and_what_ended_meanwhile() {
-    let mut bench = Bench::new();
+    let mut harness = Harness::new();
     let spec = container(&["sleep", "1000"]);
-    let started = bench.runtime().start(&spec).unwrap();
-    let short = bench.start(&waiting(bench.path()));
-    let earlier = bench.start(&shell("exit 9"));
-    let seen = bench.exit(&earlier).await;
+    let started = harness.runtime().start(&spec).unwrap();
+    let short = harness.start(&waiting(harness.path()));
+    let earlier = harness.start(&shell("exit 9"));
+    let seen = harness.exit(&earlier).await;
 
-    bench.close();
-    fs::write(bench.path().join("go"), b"").unwrap();
-    exit_written(&bench, &short).await;
-    bench.open();
+    harness.close();
+    fs::write(harness.path().join("go"), b"").unwrap();
+    exit_written(&harness, &short).await;
+    harness.open();
 
-    assert_eq!(bench.state(&spec.id), Some(State::Running(started)));
-    assert_eq!(bench.state(&earlier), Some(State::Exited(seen)));
-    assert_eq!(bench.exit(&short).await.code, 5);
+    assert_eq!(harness.state(&spec.id), Some(State::Running(started)));
+    assert_eq!(harness.state(&earlier), Some(State::Exited(seen)));
+    assert_eq!(harness.exit(&short).await.code, 5);
 
-    bench.runtime().signal(&spec.id, Signal::Term).unwrap();
-    assert_eq!(bench.exit(&spec.id).await.signal, Some(15), "it is watched like one of its own");
+    harness.runtime().signal(&spec.id, Signal::Term).unwrap();
+    assert_eq!(harness.exit(&spec.id).await.signal, Some(15), "it is watched like one of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_live_through_the_violent_end_of_their_agent() {
-    let mut bench = Bench::new();
-    bench.close();
-    let mut agent = agent_to_be_killed(bench.path());
+    let mut harness = Harness::new();
+    harness.close();
+    let mut agent = agent_to_be_killed(harness.path());
     let orders = eventually("two containers to run", || {
-        let orders = record::find_orders(&bench.pods()).ok()?;
+        let orders = record::find_orders(&harness.pods()).ok()?;
         let runs = orders.iter().filter(|order| order.with_extension("run").exists()).count();
         (runs == 2).then_some(orders)
     })
@@ -63,20 +63,20 @@ async fn containers_live_through_the_violent_end_of_their_agent() {
     // All of the agent's group, as a terminal or a supervisor may do it.
     kill_process_group(Pid::from_raw(agent.id().cast_signed()).unwrap(), Raw::KILL).unwrap();
     agent.wait().unwrap();
-    fs::write(bench.path().join("go"), b"").unwrap();
+    fs::write(harness.path().join("go"), b"").unwrap();
 
     let order_of = |command: &str| {
         let orders = orders.iter().filter_map(|path| record::read::<Order>(path).unwrap());
         orders.map(|order| order.spec).find(|spec| spec.command[0] == command).unwrap().id
     };
     let (long, short) = (order_of("sleep"), order_of("sh"));
-    exit_written(&bench, &short).await;
-    bench.open();
-    assert_eq!(bench.exit(&short).await.code, 5);
-    assert!(bench.run(&long).main.is_alive());
-    assert!(matches!(bench.state(&long), Some(State::Running(_))));
-    bench.runtime().kill(&long).unwrap();
-    assert_eq!(bench.exit(&long).await.signal, Some(9));
+    exit_written(&harness, &short).await;
+    harness.open();
+    assert_eq!(harness.exit(&short).await.code, 5);
+    assert!(harness.run(&long).main.is_alive());
+    assert!(matches!(harness.state(&long), Some(State::Running(_))));
+    harness.runtime().kill(&long).unwrap();
+    assert_eq!(harness.exit(&long).await.signal, Some(9));
 }
 
 const STATE: &str = "MUSTER_TEST_STATE";
@@ -100,9 +100,9 @@ async fn an_agent_that_waits_to_be_killed() {
 }
 
 /// Records of a container whose processes are whatever the run says.
-fn forge(bench: &Bench, run: Option<&Run>) -> ContainerId {
+fn forge(harness: &Harness, run: Option<&Run>) -> ContainerId {
     let spec = container(&["sleep", "1000"]);
-    let files = bench.files(&spec.id);
+    let files = harness.files(&spec.id);
     files.make_folder().unwrap();
     record::write(&files.order(), &Order { spec: spec.clone(), cgroup: None, affinity: Vec::new() }).unwrap();
     if let Some(run) = run {
@@ -113,8 +113,8 @@ fn forge(bench: &Bench, run: Option<&Run>) -> ContainerId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
-    let mut bench = Bench::new();
-    bench.close();
+    let mut harness = Harness::new();
+    harness.close();
     let innocent = Innocent(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
     let itself = ProcessKey::of(innocent.0.id().cast_signed()).unwrap();
     let earlier = ProcessKey { start_ticks: itself.start_ticks - 1, ..itself };
@@ -125,37 +125,37 @@ async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
         Run { boot_id: "another".to_owned(), shim: itself, main: itself, started_at },
     ];
     for run in runs {
-        let id = forge(&bench, Some(&run));
-        bench.open();
-        bench.runtime().kill(&id).unwrap();
-        bench.runtime().signal(&id, Signal::Term).unwrap();
-        let exit = bench.exit(&id).await;
+        let id = forge(&harness, Some(&run));
+        harness.open();
+        harness.runtime().kill(&id).unwrap();
+        harness.runtime().signal(&id, Signal::Term).unwrap();
+        let exit = harness.exit(&id).await;
         assert_eq!((exit.code, exit.reason, exit.started_at), (137, ExitReason::Unknown, started_at));
         assert!(itself.is_alive(), "{run:?}");
-        bench.close();
-        assert_eq!(exit_written(&bench, &id).await, exit, "the next agent is told the same");
+        harness.close();
+        assert_eq!(exit_written(&harness, &id).await, exit, "the next agent is told the same");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ran_before_a_reboot_is_told_apart_however_it_ended() {
-    let mut bench = Bench::new();
-    let own = bench.start(&container(&["true"]));
-    bench.exit(&own).await;
-    bench.close();
+    let mut harness = Harness::new();
+    let own = harness.start(&container(&["true"]));
+    harness.exit(&own).await;
+    harness.close();
     let nobody = ProcessKey { pid: i32::MAX, start_ticks: 1 };
     let run =
         Run { boot_id: "another".to_owned(), shim: nobody, main: nobody, started_at: Timestamp::UNIX_EPOCH };
-    let earlier = forge(&bench, Some(&run));
-    let is_this_boot = |bench: &Bench, id: &ContainerId| {
-        bench.runtime().list().into_iter().find(|found| found.id == *id).unwrap().is_this_boot
+    let earlier = forge(&harness, Some(&run));
+    let is_this_boot = |harness: &Harness, id: &ContainerId| {
+        harness.runtime().list().into_iter().find(|found| found.id == *id).unwrap().is_this_boot
     };
     for agent in 0..2 {
-        bench.open();
-        assert!(!is_this_boot(&bench, &earlier), "agent {agent}");
-        assert!(is_this_boot(&bench, &own), "agent {agent}");
-        bench.close();
-        exit_written(&bench, &earlier).await;
+        harness.open();
+        assert!(!is_this_boot(&harness, &earlier), "agent {agent}");
+        assert!(is_this_boot(&harness, &own), "agent {agent}");
+        harness.close();
+        exit_written(&harness, &earlier).await;
     }
 }
 
@@ -171,39 +171,40 @@ impl Drop for Innocent {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_nobody_took_up_is_closed_for_good() {
-    let mut bench = Bench::new();
-    bench.close();
-    let id = forge(&bench, None);
-    bench.open();
-    let Some(State::Exited(exit)) = bench.state(&id) else { panic!("it is not over") };
+    let mut harness = Harness::new();
+    harness.close();
+    let id = forge(&harness, None);
+    harness.open();
+    let Some(State::Exited(exit)) = harness.state(&id) else { panic!("it is not over") };
     assert_eq!((exit.code, exit.reason), (128, ExitReason::NotStarted));
 
     // The shim that was on its way comes too late.
-    let shim = Command::new(bench.config().shim).arg("shim").arg(bench.files(&id).order()).output().unwrap();
+    let shim =
+        Command::new(harness.config().shim).arg("shim").arg(harness.files(&id).order()).output().unwrap();
     assert_eq!(shim.stdout, b"failed: somebody else has dealt with this order\n");
-    assert!(!bench.files(&id).run().exists());
+    assert!(!harness.files(&id).run().exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_under_way_is_waited_for() {
-    let mut bench = Bench::new();
-    bench.close();
-    let id = forge(&bench, None);
-    let held = record::lock_if_idle(&bench.files(&id).order()).unwrap().expect("no shim yet");
-    bench.open();
-    assert_eq!(bench.state(&id), Some(State::Starting));
+    let mut harness = Harness::new();
+    harness.close();
+    let id = forge(&harness, None);
+    let held = record::lock_if_idle(&harness.files(&id).order()).unwrap().expect("no shim yet");
+    harness.open();
+    assert_eq!(harness.state(&id), Some(State::Starting));
     drop(held);
-    assert_eq!(bench.exit(&id).await.reason, ExitReason::NotStarted, "whoever held it did nothing with it");
+    assert_eq!(harness.exit(&id).await.reason, ExitReason::NotStarted, "whoever held it did nothing with it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_costs_one_container_and_not_the_others() {
-    let mut bench = Bench::new();
-    let good = bench.start(&container(&["sleep", "1000"]));
-    bench.close();
-    let bad = forge(&bench, None);
-    fs::write(bench.files(&bad).order(), b"{").unwrap();
-    bench.open();
-    assert!(bench.state(&good).is_some());
-    assert_eq!(bench.state(&bad), None);
+    let mut harness = Harness::new();
+    let good = harness.start(&container(&["sleep", "1000"]));
+    harness.close();
+    let bad = forge(&harness, None);
+    fs::write(harness.files(&bad).order(), b"{").unwrap();
+    harness.open();
+    assert!(harness.state(&good).is_some());
+    assert_eq!(harness.state(&bad), None);
 }

@@ -15,24 +15,24 @@ use tempfile::TempDir;
 /// Far longer than anything here takes on the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Bench {
+pub(crate) struct Harness {
     /// `None` while no agent runs.
     runtime: Option<ProcessRuntime>,
     config: ProcessConfig,
     dir: TempDir,
 }
 
-impl Bench {
+impl Harness {
     /// Without cgroups, which machines may or may not have.
-    pub(crate) fn new() -> Bench {
-        Bench::with_cgroups(None)
+    pub(crate) fn new() -> Harness {
+        Harness::with_cgroups(None)
     }
 
-    pub(crate) fn with_cgroups(cgroup_root: Option<PathBuf>) -> Bench {
+    pub(crate) fn with_cgroups(cgroup_root: Option<PathBuf>) -> Harness {
         let dir = tempfile::tempdir().unwrap();
-        let mut bench = Bench { runtime: None, config: config(dir.path(), cgroup_root), dir };
-        bench.open();
-        bench
+        let mut harness = Harness { runtime: None, config: config(dir.path(), cgroup_root), dir };
+        harness.open();
+        harness
     }
 
     /// Where the tests may put files of their own.
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for Harness {
     fn drop(&mut self) {
         // Also after a test that failed nothing is to stay behind.
         if self.runtime.is_none() {

@@ -7,7 +7,7 @@ use muster_agent::runtime::cgroup::Tree;
 use muster_agent::runtime::processes::ProcessKey;
 use muster_agent::runtime::{ContainerSpec, Limits, PodLimits, Runtime};
 
-use crate::harness::{Bench, container, eventually, shell};
+use crate::harness::{Harness, container, eventually, shell};
 
 /// A tree of cgroups that we may use, or `None` where the machine has none.
 fn usable_root() -> Option<PathBuf> {
@@ -23,21 +23,21 @@ fn usable_root() -> Option<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_is_that_of_all_its_processes() {
-    let bench = Bench::new();
-    let busy = bench.start(&shell("sleep 1001 & sleep 1002 & while :; do :; done"));
-    let quiet = bench.start(&container(&["sleep", "1000"]));
+    let harness = Harness::new();
+    let busy = harness.start(&shell("sleep 1001 & sleep 1002 & while :; do :; done"));
+    let quiet = harness.start(&container(&["sleep", "1000"]));
     let usage = eventually("three processes at work", || {
-        let usage = bench.runtime().usages().remove(&busy)?;
+        let usage = harness.runtime().usages().remove(&busy)?;
         (usage.pids == 3 && !usage.cpu.is_zero()).then_some(usage)
     })
     .await;
     assert!(usage.memory_bytes > 0);
-    assert_eq!(bench.runtime().usages().remove(&quiet).unwrap().pids, 1);
+    assert_eq!(harness.runtime().usages().remove(&quiet).unwrap().pids, 1);
 
-    bench.runtime().kill(&busy).unwrap();
-    bench.exit(&busy).await;
-    assert_eq!(bench.runtime().usages().remove(&busy), None, "what has ended takes nothing");
-    assert_eq!(bench.runtime().usages().len(), 1);
+    harness.runtime().kill(&busy).unwrap();
+    harness.exit(&busy).await;
+    assert_eq!(harness.runtime().usages().remove(&busy), None, "what has ended takes nothing");
+    assert_eq!(harness.runtime().usages().len(), 1);
 }
 
 /// The CPUs that a process may run on, as the kernel writes them.
@@ -53,32 +53,32 @@ fn allowed(pid: i32) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_shares_is_moved_with_all_it_started_and_who_does_not_stays() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let all = allowed(std::process::id().cast_signed());
     let (first, last) = (all[0], all[all.len() - 1]);
     let own = Limits { cpus: vec![first], ..Limits::default() };
-    let alone = bench.start(&ContainerSpec { limits: own, ..container(&["sleep", "1000"]) });
+    let alone = harness.start(&ContainerSpec { limits: own, ..container(&["sleep", "1000"]) });
     // One of its children leaves its session.
     let script =
         "sleep 1001 & echo child $!; setsid sleep 1002 & echo stray $!; echo main $$; exec sleep 1000";
-    let shares = bench.start(&shell(script));
+    let shares = harness.start(&shell(script));
     let mut pids = Vec::new();
     for word in ["main ", "child ", "stray "] {
-        pids.push(bench.process(&shares, word).await.pid);
+        pids.push(harness.process(&shares, word).await.pid);
     }
-    let alone = bench.run(&alone).main.pid;
+    let alone = harness.run(&alone).main.pid;
 
-    bench.runtime().share(&[last]).unwrap();
+    harness.runtime().share(&[last]).unwrap();
     for pid in &pids {
         assert_eq!(allowed(*pid), [last]);
     }
     assert_eq!(allowed(alone), [first]);
-    let later = bench.start(&container(&["sleep", "1000"]));
-    assert_eq!(allowed(bench.run(&later).main.pid), [last], "who comes later goes there at once");
-    assert!(bench.runtime().list().iter().any(|found| found.id == later && found.cpus.is_empty()));
+    let later = harness.start(&container(&["sleep", "1000"]));
+    assert_eq!(allowed(harness.run(&later).main.pid), [last], "who comes later goes there at once");
+    assert!(harness.runtime().list().iter().any(|found| found.id == later && found.cpus.is_empty()));
 
-    bench.runtime().share(&[]).unwrap();
-    pids.push(bench.run(&later).main.pid);
+    harness.runtime().share(&[]).unwrap();
+    pids.push(harness.run(&later).main.pid);
     for pid in &pids {
         assert_eq!(allowed(*pid), all, "anywhere again");
     }
@@ -87,32 +87,32 @@ async fn who_shares_is_moved_with_all_it_started_and_who_does_not_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_runs_where_its_container_was_moved_to() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let all = allowed(std::process::id().cast_signed());
-    let id = bench.start(&container(&["sleep", "1000"]));
-    bench.runtime().share(&all[..1]).unwrap();
-    let file = bench.path().join("where");
+    let id = harness.start(&container(&["sleep", "1000"]));
+    harness.runtime().share(&all[..1]).unwrap();
+    let file = harness.path().join("where");
     let script = format!("grep Cpus_allowed_list /proc/self/status > {}", file.display());
     let hook = ["sh", "-c", &script].map(str::to_owned);
-    bench.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
+    harness.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
     let told = fs::read_to_string(file).unwrap();
     assert_eq!(told.split_whitespace().last(), Some(all[0].to_string().as_str()), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pod_has_on_the_disk_is_counted() {
-    let bench = Bench::new();
-    let quiet = bench.start(&container(&["true"]));
-    let loud = bench.start(&shell("head -c 1000000 /dev/zero"));
+    let harness = Harness::new();
+    let quiet = harness.start(&container(&["true"]));
+    let loud = harness.start(&shell("head -c 1000000 /dev/zero"));
     for id in [&quiet, &loud] {
-        bench.exit(id).await;
+        harness.exit(id).await;
     }
-    let usages = bench.runtime().disk_usages();
+    let usages = harness.runtime().disk_usages();
     assert!(usages[&loud.pod].bytes >= usages[&quiet.pod].bytes + 900_000, "{usages:?}");
     assert_eq!(usages[&loud.pod].inodes, usages[&quiet.pod].inodes, "the same files");
     assert!(usages[&quiet.pod].inodes >= 5, "two folders, order, run and exit: {usages:?}");
-    bench.runtime().remove(&loud).unwrap();
-    assert!(!bench.runtime().disk_usages().contains_key(&loud.pod));
+    harness.runtime().remove(&loud).unwrap();
+    assert!(!harness.runtime().disk_usages().contains_key(&loud.pod));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,37 +121,37 @@ async fn a_container_goes_before_its_shim_when_memory_is_short() {
         let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
         text.trim().parse::<i32>().unwrap()
     };
-    let bench = Bench::new();
+    let harness = Harness::new();
     let own = score(std::process::id().cast_signed());
     let spec = ContainerSpec { oom_score_adj: 321, ..container(&["sleep", "1000"]) };
-    let id = bench.start(&spec);
-    let run = bench.run(&id);
+    let id = harness.start(&spec);
+    let run = harness.run(&id);
     assert_eq!((score(run.main.pid), score(run.shim.pid)), (321, own));
-    let file = bench.path().join("score");
+    let file = harness.path().join("score");
     let hook = ["sh", "-c", &format!("cat /proc/self/oom_score_adj > {}", file.display())].map(str::to_owned);
-    bench.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
+    harness.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
     assert_eq!(fs::read_to_string(file).unwrap(), "321\n", "and so does its hook");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_without_cgroups_says_so() {
-    let bench = Bench::new();
-    let said = bench.runtime().limitations();
+    let harness = Harness::new();
+    let said = harness.runtime().limitations();
     assert!(said.len() == 1 && said[0].contains("not enforced"), "{said:?}");
-    assert!(!bench.runtime().controls_swap());
+    assert!(!harness.runtime().controls_swap());
 
     let plain_folder = tempfile::tempdir().unwrap();
-    let bench = Bench::with_cgroups(Some(plain_folder.path().to_owned()));
-    let said = bench.runtime().limitations();
+    let harness = Harness::with_cgroups(Some(plain_folder.path().to_owned()));
+    let said = harness.runtime().limitations();
     assert!(said.len() == 1 && said[0].contains("no cgroup v2 tree"), "{said:?}");
-    let id = bench.start(&container(&["true"]));
-    assert_eq!(bench.exit(&id).await.code, 0, "containers run all the same");
+    let id = harness.start(&container(&["true"]));
+    assert_eq!(harness.exit(&id).await.code, 0, "containers run all the same");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_in_its_cgroup_from_the_start() {
     let Some(root) = usable_root() else { return };
-    let bench = Bench::with_cgroups(Some(root.clone()));
+    let harness = Harness::with_cgroups(Some(root.clone()));
     let limits = Limits {
         cpu_request_millis: Some(100),
         cpu_millis: Some(500),
@@ -165,36 +165,36 @@ async fn a_container_is_in_its_cgroup_from_the_start() {
         pod_limits,
         ..shell("grep ^0: /proc/self/cgroup; sleep 1001 & exec sleep 1000")
     };
-    let id = bench.start(&spec);
+    let id = harness.start(&spec);
     let place = format!("muster/{}/main", id.pod);
-    assert!(bench.line(&id, "0::").await.ends_with(&place));
-    let run = bench.run(&id);
+    assert!(harness.line(&id, "0::").await.ends_with(&place));
+    let run = harness.run(&id);
     let shim = fs::read_to_string(format!("/proc/{}/cgroup", run.shim.pid)).unwrap();
     assert!(shim.contains("muster/shims"), "a kill of the container spares the shim: {shim}");
-    eventually("two processes", || (bench.runtime().usages().remove(&id)?.pids == 2).then_some(())).await;
+    eventually("two processes", || (harness.runtime().usages().remove(&id)?.pids == 2).then_some(())).await;
 
-    bench.runtime().kill(&id).unwrap();
-    assert_eq!(bench.exit(&id).await.signal, Some(9));
+    harness.runtime().kill(&id).unwrap();
+    assert_eq!(harness.exit(&id).await.signal, Some(9));
     assert!(!root.join(place).exists(), "an ended container keeps no cgroup");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_by_cgroup_finds_those_who_left_the_group() {
     let Some(root) = usable_root() else { return };
-    let bench = Bench::with_cgroups(Some(root));
+    let harness = Harness::with_cgroups(Some(root));
     let id =
-        bench.start(&shell("trap '' TERM; (setsid sh -c 'echo daemon $$; exec sleep 1001' &); sleep 1000"));
-    let daemon: ProcessKey = bench.process(&id, "daemon ").await;
-    bench.runtime().kill(&id).unwrap();
-    bench.exit(&id).await;
+        harness.start(&shell("trap '' TERM; (setsid sh -c 'echo daemon $$; exec sleep 1001' &); sleep 1000"));
+    let daemon: ProcessKey = harness.process(&id, "daemon ").await;
+    harness.runtime().kill(&id).unwrap();
+    harness.exit(&id).await;
     assert!(!daemon.is_alive());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_weighs_next_to_nothing() {
-    let bench = Bench::new();
-    let id = bench.start(&container(&["sleep", "1000"]));
-    let status = fs::read_to_string(format!("/proc/{}/status", bench.run(&id).shim.pid)).unwrap();
+    let harness = Harness::new();
+    let id = harness.start(&container(&["sleep", "1000"]));
+    let status = fs::read_to_string(format!("/proc/{}/status", harness.run(&id).shim.pid)).unwrap();
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
     println!("the shim's own memory: {kib} KiB");

@@ -7,15 +7,15 @@ use muster_agent::runtime::process::ProcessRuntime;
 use muster_agent::runtime::{ContainerId, ContainerSpec, Limits, Runtime, RuntimeError, State};
 use muster_rpc::clock::SystemClock;
 
-use crate::harness::{Bench, container, eventually, shell};
+use crate::harness::{Harness, container, eventually, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_started_container_is_listed_with_its_process() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let spec = container(&["sleep", "1000"]);
-    let started = bench.runtime().start(&spec).unwrap();
+    let started = harness.runtime().start(&spec).unwrap();
 
-    let listed = bench.runtime().list();
+    let listed = harness.runtime().list();
     assert_eq!(listed.len(), 1);
     assert_eq!((&listed[0].id, &listed[0].state), (&spec.id, &State::Running(started)));
     assert_eq!((listed[0].pod_namespace.as_str(), listed[0].pod_name.as_str()), ("default", "pod-1"));
@@ -25,7 +25,7 @@ async fn a_started_container_is_listed_with_its_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_is_what_was_given_and_a_path() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let given = |pairs: &[(&str, &str)]| ContainerSpec {
         env: pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         ..container(&["env"])
@@ -37,9 +37,9 @@ async fn the_environment_is_what_was_given_and_a_path() {
         ),
         (&[("PATH", "/bin:/usr/bin")][..], "PATH=/bin:/usr/bin"),
     ] {
-        let id = bench.start(&given(pairs));
-        assert_eq!(bench.exit(&id).await.code, 0);
-        let log = bench.log(&id);
+        let id = harness.start(&given(pairs));
+        assert_eq!(harness.exit(&id).await.code, 0);
+        let log = harness.log(&id);
         let mut lines: Vec<&str> = log.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines.join("\n"), expected);
@@ -48,12 +48,12 @@ async fn the_environment_is_what_was_given_and_a_path() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_starts_from_a_clean_slate() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     // Reading ends at once where standard input is nothing.
     let mut spec = shell("pwd; cat; exec sleep 1000");
-    let id = bench.start(&spec);
-    bench.line(&id, "/").await;
-    let pid = bench.run(&id).main.pid;
+    let id = harness.start(&spec);
+    harness.line(&id, "/").await;
+    let pid = harness.run(&id).main.pid;
     let status = eventually("the shell to become sleep", || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         status.starts_with("Name:\tsleep").then_some(status)
@@ -74,40 +74,40 @@ async fn a_container_starts_from_a_clean_slate() {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     // What the loader had open for a moment may be gone by the time it is looked at.
     let open: Vec<PathBuf> = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
-    let kept: Vec<&PathBuf> = open.iter().filter(|path| path.starts_with(bench.path())).collect();
-    assert_eq!(kept, [&bench.files(&id).log(), &bench.files(&id).log()], "of our files its output only");
-    bench.runtime().kill(&id).unwrap();
-    bench.exit(&id).await;
+    let kept: Vec<&PathBuf> = open.iter().filter(|path| path.starts_with(harness.path())).collect();
+    assert_eq!(kept, [&harness.files(&id).log(), &harness.files(&id).log()], "of our files its output only");
+    harness.runtime().kill(&id).unwrap();
+    harness.exit(&id).await;
 
     spec.id.attempt = 1;
-    spec.working_dir = bench.path().to_str().unwrap().to_owned();
-    let id = bench.start(&spec);
-    bench.line(&id, &spec.working_dir).await;
+    spec.working_dir = harness.path().to_str().unwrap().to_owned();
+    let id = harness.start(&spec);
+    harness.line(&id, &spec.working_dir).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_and_errors_land_in_the_log() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let mut spec = shell("echo out; echo err >&2; echo \"$0\" \"$1\"");
     spec.args = vec!["zero".to_owned(), "one two".to_owned()];
-    let id = bench.start(&spec);
-    bench.exit(&id).await;
-    assert_eq!(bench.log(&id), "out\nerr\nzero one two\n");
-    assert_eq!(bench.runtime().log_tail(&id, 4).unwrap(), b"two\n");
+    let id = harness.start(&spec);
+    harness.exit(&id).await;
+    assert_eq!(harness.log(&id), "out\nerr\nzero one two\n");
+    assert_eq!(harness.runtime().log_tail(&id, 4).unwrap(), b"two\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_pinned_to_its_cpus() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let limits = Limits { cpus: vec![0], ..Limits::default() };
-    let id = bench.start(&ContainerSpec { limits, ..shell("grep Cpus_allowed_list /proc/self/status") });
-    bench.exit(&id).await;
-    assert_eq!(bench.log(&id), "Cpus_allowed_list:\t0\n");
+    let id = harness.start(&ContainerSpec { limits, ..shell("grep Cpus_allowed_list /proc/self/status") });
+    harness.exit(&id).await;
+    assert_eq!(harness.log(&id), "Cpus_allowed_list:\t0\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_is_refused_and_leaves_nothing() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let named = |name: &str| {
         let spec = container(&["true"]);
         ContainerSpec { id: ContainerId { container: name.to_owned(), ..spec.id }, ..spec }
@@ -128,31 +128,31 @@ async fn what_cannot_start_is_refused_and_leaves_nothing() {
         (named("../../escape"), "its name"),
         (named(""), "its name"),
     ] {
-        let error = bench.runtime().start(&spec).unwrap_err().to_string();
+        let error = harness.runtime().start(&spec).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
-        assert_eq!(bench.runtime().list(), [], "{reason}");
-        assert_eq!(fs::read_dir(bench.pods()).unwrap().count(), 0, "{reason}");
+        assert_eq!(harness.runtime().list(), [], "{reason}");
+        assert_eq!(fs::read_dir(harness.pods()).unwrap().count(), 0, "{reason}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_starts_once_and_not_beside_another() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let mut spec = container(&["sleep", "1000"]);
-    let first = bench.start(&spec);
-    assert!(matches!(bench.runtime().start(&spec), Err(RuntimeError::Exists(_))));
+    let first = harness.start(&spec);
+    assert!(matches!(harness.runtime().start(&spec), Err(RuntimeError::Exists(_))));
     spec.id.attempt = 1;
-    assert!(matches!(bench.runtime().start(&spec), Err(RuntimeError::Busy { running: 0, .. })));
+    assert!(matches!(harness.runtime().start(&spec), Err(RuntimeError::Busy { running: 0, .. })));
 
-    bench.runtime().kill(&first).unwrap();
-    bench.exit(&first).await;
-    bench.start(&spec);
+    harness.runtime().kill(&first).unwrap();
+    harness.exit(&first).await;
+    harness.start(&spec);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_do_not_share_a_folder() {
-    let bench = Bench::new();
-    let second = ProcessRuntime::open(bench.config(), SystemClock::shared());
+    let harness = Harness::new();
+    let second = ProcessRuntime::open(harness.config(), SystemClock::shared());
     let Err(RuntimeError::Machine { source, .. }) = second else { panic!("it was let in") };
     assert!(source.to_string().contains("another agent"));
 }

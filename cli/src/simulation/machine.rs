@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_agent::heartbeat_stream::Heartbeat;
-use muster_agent_core::renewal_schedule::Cadence;
+use muster_agent::heartbeat_stream::HeartbeatStream;
+use muster_agent_core::renewal_schedule::RenewalSchedule;
 use muster_agent_core::status_report::digest;
 use muster_proto::backoff::Backoff;
 use muster_proto::name::Uid;
@@ -84,14 +84,14 @@ impl Machine {
         self.index as f64 / self.blueprint.nodes.max(1) as f64
     }
 
-    async fn open(&self) -> Result<Heartbeat, ClientError> {
+    async fn open(&self) -> Result<HeartbeatStream, ClientError> {
         let hello = pb::HeartbeatHello {
             node_name: Blueprint::name(self.index).to_string(),
             node_uid: self.uid.to_string(),
             incarnation: INCARNATION.to_owned(),
             lease_duration: self.lease_duration.try_into().ok(),
         };
-        Heartbeat::open(&self.client, hello, self.patience()).await
+        HeartbeatStream::open(&self.client, hello, self.patience()).await
     }
 
     /// As of the real agent: less than half a lease, so that a dead connection is replaced in time. With thousands of
@@ -100,7 +100,7 @@ impl Machine {
         self.lease_duration / 2
     }
 
-    async fn beat(&mut self, mut stream: Heartbeat, must_report: bool) -> Ended {
+    async fn beat(&mut self, mut stream: HeartbeatStream, must_report: bool) -> Ended {
         let digest = digest(&self.blueprint.status(self.index, self.clock.wall()));
         let mut reports = self.orders.borrow_and_update().reports;
         let mut must_report = must_report;
@@ -136,7 +136,7 @@ impl Machine {
     }
 
     /// One sign of life; says when the store would like the next.
-    async fn renew(&self, stream: &mut Heartbeat, status_digest: u64) -> Result<Duration, ClientError> {
+    async fn renew(&self, stream: &mut HeartbeatStream, status_digest: u64) -> Result<Duration, ClientError> {
         let renewal = pb::HeartbeatRenewal { status_digest, status_age_millis: 0 };
         let answer = stream.say(Message::Renewal(renewal), self.patience()).await?;
         let next = answer.next_renewal.and_then(|next| next.try_into().ok());
@@ -145,6 +145,6 @@ impl Machine {
 
     /// Between renewals, as of the real agent.
     fn interval(&self) -> Duration {
-        Cadence::new(self.lease_duration, self.clock.mono()).interval()
+        RenewalSchedule::new(self.lease_duration, self.clock.mono()).interval()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use muster_agent::run::Ground;
+use muster_agent::run::Platform;
 use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -141,7 +141,7 @@ async fn start(flags: &Flags, place: &Place, running: &mut Crew) -> Result<Start
     if !flags.no_agent {
         let shutdown = Shutdown::new();
         let config = settings::agent(flags, place, &url)?;
-        let agent = muster_agent::run::start(config, Ground::real(), shutdown.clone()).await?;
+        let agent = muster_agent::run::start(config, Platform::real(), shutdown.clone()).await?;
         let node = agent.node.to_string();
         let addresses = Addresses { grpc: agent.address, http: agent.http_address };
         own_agent = Some(OwnAgent { addresses, node });

@@ -2,26 +2,26 @@ use muster_proto::pod::Container;
 use muster_proto::taint::Toleration;
 
 use super::*;
-use crate::testing::{ContainerWords, NODE, PodWords, amounts, container, labels, pod};
+use crate::testing::{ContainerBuilder, NODE, PodBuilder, amounts, container, labels, pod};
 
-fn site() -> Site {
-    Site {
+fn node() -> NodeFacts {
+    NodeFacts {
         name: NODE.parse().unwrap(),
         labels: labels("zone=a"),
         taints: Vec::new(),
         allocatable: amounts("cpu=4 memory=8Gi pods=3"),
-        pressure: Shortages::default(),
+        pressure: PressureConditions::default(),
         shutting_down: false,
     }
 }
 
-fn reasons(pod: PodWords, site: &Site, others: &[PodWords]) -> Vec<String> {
-    let others: Vec<Pod> = others.iter().cloned().map(PodWords::build).collect();
+fn reasons(pod: PodBuilder, node: &NodeFacts, others: &[PodBuilder]) -> Vec<String> {
+    let others: Vec<Pod> = others.iter().cloned().map(PodBuilder::build).collect();
     let others: Vec<&Pod> = others.iter().collect();
-    objections(&pod.build(), site, &others).into_iter().map(|found| found.reason).collect()
+    rejections(&pod.build(), node, &others).into_iter().map(|found| found.reason).collect()
 }
 
-fn guaranteed() -> PodWords {
+fn guaranteed() -> PodBuilder {
     let each = "cpu=1 memory=1Gi";
     pod("g").containers(vec![container("main").requests(each).limits(each)])
 }
@@ -30,9 +30,10 @@ fn guaranteed() -> PodWords {
 fn s066_under_pressure_a_node_takes_only_what_it_must() {
     let best_effort = || pod("b");
     let tolerating = || best_effort().tolerates(muster_proto::taint::memory_pressure_toleration());
-    let none = Shortages::default();
-    let (memory, disk) = (Shortages { memory: true, ..none }, Shortages { disk: true, ..none });
-    let (pid, both) = (Shortages { pid: true, ..none }, Shortages { disk: true, ..memory });
+    let none = PressureConditions::default();
+    let (memory, disk) =
+        (PressureConditions { memory: true, ..none }, PressureConditions { disk: true, ..none });
+    let (pid, both) = (PressureConditions { pid: true, ..none }, PressureConditions { disk: true, ..memory });
     for (name, pod, admitted_under) in [
         ("guaranteed", guaranteed(), [true, true, false, false, false]),
         ("burstable", pod("u").requests("cpu=1"), [true, true, false, false, false]),
@@ -43,17 +44,17 @@ fn s066_under_pressure_a_node_takes_only_what_it_must() {
     ] {
         for (pressure, admitted) in [none, memory, disk, pid, both].into_iter().zip(admitted_under) {
             let expected: &[&str] = if admitted { &[] } else { &["Evicted"] };
-            let site = Site { pressure, ..site() };
-            assert_eq!(reasons(pod.clone(), &site, &[]), expected, "{name} under {pressure:?}");
+            let node = NodeFacts { pressure, ..node() };
+            assert_eq!(reasons(pod.clone(), &node, &[]), expected, "{name} under {pressure:?}");
         }
     }
 }
 
 #[test]
 fn s072_a_node_that_shuts_down_takes_nothing_new() {
-    let site = Site { shutting_down: true, ..site() };
+    let node = NodeFacts { shutting_down: true, ..node() };
     for new in [pod("a"), pod("a").priority(priority::SYSTEM_CRITICAL), pod("a").source("file")] {
-        assert_eq!(reasons(new, &site, &[]), ["NodeShutdown"]);
+        assert_eq!(reasons(new, &node, &[]), ["NodeShutdown"]);
     }
 }
 
@@ -76,17 +77,17 @@ fn s075_a_pod_that_does_not_fit_is_out_of_what_it_lacks() {
         ("", vec!["", "", ""], vec!["OutOfpods"]),
         ("cpu=5", vec!["", "", ""], vec!["OutOfpods", "OutOfcpu"]),
     ] {
-        let others: Vec<PodWords> = others.into_iter().map(|each| pod("other").requests(each)).collect();
-        assert_eq!(reasons(pod("a").requests(wanted), &site(), &others), expected, "{wanted:?}");
+        let others: Vec<PodBuilder> = others.into_iter().map(|each| pod("other").requests(each)).collect();
+        assert_eq!(reasons(pod("a").requests(wanted), &node(), &others), expected, "{wanted:?}");
     }
-    let bare = Site { allocatable: Resources::new(), ..site() };
+    let bare = NodeFacts { allocatable: Resources::new(), ..node() };
     assert_eq!(reasons(pod("a"), &bare, &[]), ["OutOfpods"], "nothing fits on a node without capacity");
 }
 
 #[test]
 fn s075_the_message_says_what_was_asked_and_what_is_left() {
     let other = pod("other").requests("cpu=1").build();
-    let found = objections(&pod("a").requests("cpu=5").build(), &site(), &[&other]);
+    let found = rejections(&pod("a").requests("cpu=5").build(), &node(), &[&other]);
     let message = "Pod was rejected: it asks for 5 cpu, of 4 the node has given away 1";
     assert_eq!(found, [Rejection { reason: "OutOfcpu".into(), message: message.into() }]);
 }
@@ -103,8 +104,8 @@ fn s076_only_taints_that_drive_off_count_and_not_for_static_pods() {
         (tolerating(NoSchedule), NoExecute, &["TaintToleration"]),
         (pod("a").source("file"), NoExecute, &[]),
     ] {
-        let site = Site { taints: vec![Taint::new("user", "x", effect)], ..site() };
-        assert_eq!(reasons(pod, &site, &[]), expected, "{effect}");
+        let node = NodeFacts { taints: vec![Taint::new("user", "x", effect)], ..node() };
+        assert_eq!(reasons(pod, &node, &[]), expected, "{effect}");
     }
 }
 
@@ -122,11 +123,11 @@ fn host_ports_are_given_out_once() {
         (port(0, "", ""), port(0, "", ""), &[]),
     ] {
         let text = format!("{:?} beside {:?}", wanted.ports, held.ports);
-        assert_eq!(reasons(on(wanted), &site(), &[on(held)]), expected, "{text}");
+        assert_eq!(reasons(on(wanted), &node(), &[on(held)]), expected, "{text}");
     }
     let mut host = on(port(0, "", "")).build();
     host.spec.host_network = true;
-    let found = objections(&host, &site(), &[&host]);
+    let found = rejections(&host, &node(), &[&host]);
     assert_eq!(
         found.first().map(|found| found.reason.as_str()),
         Some("NodePorts"),
@@ -148,8 +149,8 @@ fn all_is_collected_and_only_labels_are_worth_a_fresh_look() {
         (elsewhere, &["NodeName"], false),
         (pod("a").build(), &[], false),
     ] {
-        let found = objections(&pod, &site(), &[]);
+        let found = rejections(&pod, &node(), &[]);
         let reasons: Vec<&str> = found.iter().map(|each| each.reason.as_str()).collect();
-        assert_eq!((reasons.as_slice(), worth_a_fresh_look(&found)), (expected, fresh));
+        assert_eq!((reasons.as_slice(), may_be_stale(&found)), (expected, fresh));
     }
 }

@@ -8,30 +8,30 @@ use muster_proto::time::Mono;
 
 use muster_proto::time::Now;
 
-/// How long a container that keeps ending waits: the first time not at all, then this.
+/// How long a container that keeps termination waits: the first time not at all, then this.
 const CRASH: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
 /// Whoever ran this long is no longer in a row of failures.
 const STEADY: Duration = Duration::from_secs(600);
 /// When to try again what the machine did not let us do.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-/// How a container ends that nobody saw ending.
+/// How a container ends that nobody saw termination.
 const LOST_CODE: i32 = 137;
 /// How a container ends that never began.
 const START_ERROR_CODE: i32 = 128;
 
 /// The newest attempt at a container that the runtime has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ContainerReport {
     /// 0 for the first start, one more for each restart.
     pub attempt: u32,
     /// Whether it is of the machine's present boot: what one of an earlier boot prepared is gone.
     pub is_this_boot: bool,
-    pub observed: Observed,
+    pub observed: ReportedState,
 }
 
 /// What the runtime says of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Observed {
+pub enum ReportedState {
     /// It was told to start and does not run yet.
     Waiting,
     Running {
@@ -73,9 +73,9 @@ pub(super) enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
-    Unused,
+    NotStarted,
     Running,
-    Over,
+    Done,
 }
 
 /// Delays between tries of one thing.
@@ -92,9 +92,9 @@ impl Retry {
     }
 }
 
-/// What the ledger keeps of one container.
+/// What the pod_states keeps of one container.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Track {
+pub(super) struct ContainerState {
     pub(super) state: State,
     /// What the runtime calls it.
     pub(super) id: String,
@@ -118,7 +118,7 @@ pub(super) struct Track {
     pub(super) is_backing_off: bool,
 }
 
-impl Track {
+impl ContainerState {
     pub(super) fn new() -> Self {
         Self {
             state: State::New,
@@ -128,7 +128,7 @@ impl Track {
             last: None,
             ran_here: false,
             begun: None,
-            hook: Hook::Unused,
+            hook: Hook::NotStarted,
             term_sent: false,
             kill_sent: None,
             retry: Retry::default(),
@@ -175,7 +175,7 @@ impl Track {
             self.last = Some(exit.clone());
         }
         self.state = State::Starting;
-        (self.hook, self.term_sent, self.kill_sent) = (Hook::Unused, false, None);
+        (self.hook, self.term_sent, self.kill_sent) = (Hook::NotStarted, false, None);
         self.is_backing_off = false;
         self.steady_from = now.mono;
     }
@@ -232,21 +232,21 @@ impl Track {
     }
 
     /// Folds in what the runtime says; `None` means that it knows of no such container.
-    pub(super) fn observed(&mut self, found: Option<&Found>, now: Now) {
+    pub(super) fn observed(&mut self, found: Option<&ContainerReport>, now: Now) {
         if self.begun.is_some() {
             return;
         }
         if let Some(found) = found {
-            self.ran_here |= found.is_this_boot && found.observed != Observed::Waiting;
+            self.ran_here |= found.is_this_boot && found.observed != ReportedState::Waiting;
             self.catch_up(found.attempt, now);
         }
         // An earlier run says nothing about the one that is known of.
         let found = found.filter(|found| found.attempt >= self.restarts);
         let is_this_boot = found.is_none_or(|found| found.is_this_boot);
         match found.map(|found| &found.observed) {
-            Some(Observed::Waiting) if !self.is_alive() => self.state = State::Starting,
-            Some(Observed::Waiting) => {}
-            Some(Observed::Running { pid, since }) => {
+            Some(ReportedState::Waiting) if !self.is_alive() => self.state = State::Starting,
+            Some(ReportedState::Waiting) => {}
+            Some(ReportedState::Running { pid, since }) => {
                 // Only a run we know of by hearsay, or not at all, begins its steady time now.
                 if self.pid != Some(*pid) || !self.is_running() {
                     self.run(*pid, *since, now);
@@ -254,8 +254,8 @@ impl Track {
                 self.state = State::Running { since: *since };
             }
             // An end that is known already is told again until the next start.
-            Some(Observed::Exited(_)) if self.exit().is_some() => {}
-            Some(Observed::Exited(exit)) => {
+            Some(ReportedState::Exited(_)) if self.exit().is_some() => {}
+            Some(ReportedState::Exited(exit)) => {
                 self.end(exit.clone(), now);
                 // That the machine went down is nobody's failure.
                 if !is_this_boot {

@@ -7,10 +7,10 @@ use muster_proto::key::Key;
 use muster_proto::pod::{Container, Pod};
 use muster_proto::time::Mono;
 
-use super::container::{Hook, Track};
+use super::container::{ContainerState, Hook};
 use super::plan::{Action, Plan};
-use super::pod_state::{Admission, Entry, Holds, Init};
-use super::pod_states::Ledger;
+use super::pod_state::{Admission, Held, Init, PodState};
+use super::pod_states::PodStates;
 use super::pod_status as status;
 use muster_proto::time::Now;
 
@@ -27,22 +27,22 @@ const BEGUN_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// Until store and runtime have been seen there is nothing to do: what is missing from half a picture has not
 /// vanished. Without a node nothing is begun and nothing said, but what must end here ends.
-pub fn decide(ledger: &Ledger, now: Now) -> Plan {
+pub fn decide(pod_states: &PodStates, now: Now) -> Plan {
     let mut plan = Plan::default();
-    if !ledger.has_seen_all() {
+    if !pod_states.has_listed_all() {
         return plan;
     }
-    for entry in ledger.entries.values() {
-        match entry.admission {
-            _ if ledger.node.is_none() && !entry.is_stopping() => {}
-            Admission::NodeWanted if !entry.is_stopping() => {
-                if !entry.is_calling && due(entry.node_retry.not_before, now.mono, &mut plan) {
-                    plan.push(Action::ReadNode { uid: entry.uid });
+    for pod_state in pod_states.entries.values() {
+        match pod_state.admission {
+            _ if pod_states.node.is_none() && !pod_state.is_stopping() => {}
+            Admission::NodeWanted if !pod_state.is_stopping() => {
+                if !pod_state.is_calling && due(pod_state.node_retry.not_before, now.mono, &mut plan) {
+                    plan.push(Action::ReadNode { uid: pod_state.uid });
                 }
             }
-            _ if entry.is_stopping() => stop(entry, ledger, now, &mut plan),
-            Admission::Admitted => run(entry, ledger, now, &mut plan),
-            _ => report(entry, ledger, now, &mut plan),
+            _ if pod_state.is_stopping() => stop(pod_state, pod_states, now, &mut plan),
+            Admission::Admitted => run(pod_state, pod_states, now, &mut plan),
+            _ => report(pod_state, pod_states, now, &mut plan),
         }
     }
     // A pod that starts is turned away for good if it lacks the processors that another is about to give back.
@@ -50,13 +50,13 @@ pub fn decide(ledger: &Ledger, now: Now) -> Plan {
     plan
 }
 
-fn run(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
-    let Some(pod) = &entry.pod else {
+fn run(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) {
+    let Some(pod) = &pod_state.pod else {
         return;
     };
     let before = plan.actions.len();
     let inits = &pod.spec.init_containers;
-    let reached = match entry.init() {
+    let reached = match pod_state.init() {
         Init::At(i) => i,
         Init::Failed => return,
         Init::Done => inits.len(),
@@ -64,109 +64,116 @@ fn run(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
     // Sidecars on the way here stay up; the one init container whose turn it is runs.
     for (i, init) in inits.iter().enumerate().take(reached + 1) {
         if init.sidecar || i == reached {
-            start(entry, pod, init, now.mono, plan);
+            start(pod_state, pod, init, now.mono, plan);
         }
     }
     if reached == inits.len() {
         for container in &pod.spec.containers {
-            if entry.track(&container.name).is_none_or(|track| entry.main_restarts(track)) {
-                start(entry, pod, container, now.mono, plan);
+            if pod_state
+                .container_state(&container.name)
+                .is_none_or(|container_state| pod_state.main_restarts(container_state))
+            {
+                start(pod_state, pod, container, now.mono, plan);
             }
         }
     }
     // What comes of a start is the next thing to tell: two posts for one step would say no more.
-    if plan.actions.len() == before && !is_beginning(entry, now.mono, plan) {
-        report(entry, ledger, now, plan);
+    if plan.actions.len() == before && !is_beginning(pod_state, now.mono, plan) {
+        report(pod_state, pod_states, now, plan);
     }
 }
 
 /// Whether a start was begun only now.
-fn is_beginning(entry: &Entry, now: Mono, plan: &mut Plan) -> bool {
-    let begun = entry.containers.values().filter_map(|track| track.begun).max();
+fn is_beginning(pod_state: &PodState, now: Mono, plan: &mut Plan) -> bool {
+    let begun = pod_state.containers.values().filter_map(|container_state| container_state.begun).max();
     begun.is_some_and(|begun| !due(begun + BEGUN_WITHIN, now, plan))
 }
 
-fn start(entry: &Entry, pod: &Arc<Pod>, container: &Container, now: Mono, plan: &mut Plan) {
-    let track = entry.track(&container.name);
-    if track.is_some_and(Track::is_alive) {
+fn start(pod_state: &PodState, pod: &Arc<Pod>, container: &Container, now: Mono, plan: &mut Plan) {
+    let container_state = pod_state.container_state(&container.name);
+    if container_state.is_some_and(ContainerState::is_alive) {
         return;
     }
-    let not_before = track.map_or(Mono::ZERO, |track| track.not_before);
+    let not_before = container_state.map_or(Mono::ZERO, |container_state| container_state.not_before);
     if now < not_before {
         plan.wake_by(not_before);
         return;
     }
-    let attempt = track.map_or(0, Track::next_attempt);
+    let attempt = container_state.map_or(0, ContainerState::next_attempt);
     plan.push(Action::Start { pod: pod.clone(), container: container.name.clone(), attempt });
 }
 
 /// The end of a pod, step by step; each step waits for what came of the one before.
-fn stop(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
-    if entry.is_alive() {
-        end_stray_hooks(entry, now.mono, plan);
-        let deadline = entry.deadline().unwrap_or(now.mono);
+fn stop(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) {
+    if pod_state.is_alive() {
+        kill_stray_hooks(pod_state, now.mono, plan);
+        let deadline = pod_state.deadline().unwrap_or(now.mono);
         if now.mono >= deadline {
-            kill(entry, now.mono, plan);
+            kill(pod_state, now.mono, plan);
         } else {
             plan.wake_by(deadline);
-            if let Some(until) = announcing(entry, deadline).filter(|until| now.mono < *until) {
+            if let Some(until) = unready_deadline(pod_state, deadline).filter(|until| now.mono < *until) {
                 plan.wake_by(until);
-                return report(entry, ledger, now, plan);
+                return report(pod_state, pod_states, now, plan);
             }
-            wind_down(entry, deadline, now.mono, plan);
+            stop_containers(pod_state, deadline, now.mono, plan);
         }
-        return report(entry, ledger, now, plan);
+        return report(pod_state, pod_states, now, plan);
     }
-    if entry.holds > entry.may_hold() {
-        let keeps_files = entry.may_hold() == Holds::Files;
-        match due(entry.release_retry.not_before, now.mono, plan) {
-            true => plan.push(Action::Release { uid: entry.uid, keeps_files }),
-            false => report(entry, ledger, now, plan),
+    if pod_state.held > pod_state.may_keep() {
+        let keeps_files = pod_state.may_keep() == Held::Files;
+        match due(pod_state.release_retry.not_before, now.mono, plan) {
+            true => plan.push(Action::Release { uid: pod_state.uid, keeps_files }),
+            false => report(pod_state, pod_states, now, plan),
         }
         return;
     }
-    if status::wanted(entry, ledger, now).is_some() {
-        return report(entry, ledger, now, plan);
+    if status::wanted(pod_state, pod_states, now).is_some() {
+        return report(pod_state, pod_states, now, plan);
     }
-    if ledger.node.is_some() {
-        delete(entry, now.mono, plan);
+    if pod_states.node.is_some() {
+        delete(pod_state, now.mono, plan);
     }
 }
 
-/// Whoever is told to go by its record first stops being sent work; that takes a post. Until when it is waited for.
-fn announcing(entry: &Entry, deadline: Mono) -> Option<Mono> {
-    let is_ready = entry.pod.as_ref().is_some_and(|pod| pod.is_ready());
-    let since = entry.stops.deleted.filter(|_| entry.stops.vanished.is_none())?;
+/// Whoever is told to go by its record first stop_causes being sent work; that takes a post. Until when it is waited for.
+fn unready_deadline(pod_state: &PodState, deadline: Mono) -> Option<Mono> {
+    let is_ready = pod_state.pod.as_ref().is_some_and(|pod| pod.is_ready());
+    let since = pod_state.stop_causes.deleted.filter(|_| pod_state.stop_causes.vanished.is_none())?;
     let grace = deadline - since;
-    (is_ready && !entry.is_announced).then(|| since + ANNOUNCE_WITHIN.min(grace / 2))
+    (is_ready && !pod_state.is_unready_posted).then(|| since + ANNOUNCE_WITHIN.min(grace / 2))
 }
 
-fn kill(entry: &Entry, now: Mono, plan: &mut Plan) {
-    for (name, track) in entry.containers.iter().filter(|(_, track)| track.is_alive()) {
-        kill_one(entry, name, track, now, plan);
+fn kill(pod_state: &PodState, now: Mono, plan: &mut Plan) {
+    for (name, container_state) in
+        pod_state.containers.iter().filter(|(_, container_state)| container_state.is_alive())
+    {
+        kill_one(pod_state, name, container_state, now, plan);
     }
 }
 
-fn kill_one(entry: &Entry, name: &str, track: &Track, now: Mono, plan: &mut Plan) {
-    let again = track.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
-    if due(again.max(track.retry.not_before), now, plan) {
-        plan.push(Action::Kill { uid: entry.uid, container: name.to_owned() });
+fn kill_one(pod_state: &PodState, name: &str, container_state: &ContainerState, now: Mono, plan: &mut Plan) {
+    let again = container_state.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
+    if due(again.max(container_state.retry.not_before), now, plan) {
+        plan.push(Action::Kill { uid: pod_state.uid, container: name.to_owned() });
     }
 }
 
 /// A hook ends with its container: there is nothing left to prepare for the end.
-fn end_stray_hooks(entry: &Entry, now: Mono, plan: &mut Plan) {
-    for (name, track) in entry.containers.iter().filter(|(_, track)| track.has_stray_hook()) {
-        kill_one(entry, name, track, now, plan);
+fn kill_stray_hooks(pod_state: &PodState, now: Mono, plan: &mut Plan) {
+    for (name, container_state) in
+        pod_state.containers.iter().filter(|(_, container_state)| container_state.has_stray_hook())
+    {
+        kill_one(pod_state, name, container_state, now, plan);
     }
 }
 
 /// Hooks and TERM: the pod's own work at once, then its sidecars from the last to the first.
-fn wind_down(entry: &Entry, deadline: Mono, now: Mono, plan: &mut Plan) {
-    let inits = entry.pod.iter().flat_map(|pod| &pod.spec.init_containers);
+fn stop_containers(pod_state: &PodState, deadline: Mono, now: Mono, plan: &mut Plan) {
+    let inits = pod_state.pod.iter().flat_map(|pod| &pod.spec.init_containers);
     let sidecars: Vec<&str> = inits.filter(|init| init.sidecar).map(|init| init.name.as_str()).collect();
-    let is_alive = |name: &str| entry.track(name).is_some_and(Track::is_alive);
-    let work: Vec<&str> = entry
+    let is_alive = |name: &str| pod_state.container_state(name).is_some_and(ContainerState::is_alive);
+    let work: Vec<&str> = pod_state
         .containers
         .keys()
         .map(String::as_str)
@@ -178,25 +185,28 @@ fn wind_down(entry: &Entry, deadline: Mono, now: Mono, plan: &mut Plan) {
         work
     };
     for name in next {
-        ask_to_stop(entry, name, deadline, now, plan);
+        request_stop(pod_state, name, deadline, now, plan);
     }
 }
 
-fn ask_to_stop(entry: &Entry, name: &str, deadline: Mono, now: Mono, plan: &mut Plan) {
+fn request_stop(pod_state: &PodState, name: &str, deadline: Mono, now: Mono, plan: &mut Plan) {
     // What has not begun yet cannot be asked; it can be killed.
-    let Some(track) = entry.track(name).filter(|track| !track.term_sent && track.begun.is_none()) else {
+    let Some(container_state) = pod_state
+        .container_state(name)
+        .filter(|container_state| !container_state.term_sent && container_state.begun.is_none())
+    else {
         return;
     };
-    let hooked = entry.pod.as_ref().filter(|pod| track.is_running() && has_hook(pod, name));
-    match (hooked, track.hook) {
-        (Some(pod), Hook::Unused) => {
+    let hooked = pod_state.pod.as_ref().filter(|pod| container_state.is_running() && has_hook(pod, name));
+    match (hooked, container_state.hook) {
+        (Some(pod), Hook::NotStarted) => {
             let (pod, container) = (pod.clone(), name.to_owned());
             plan.push(Action::RunPreStop { pod, container, within: deadline - now });
         }
         (Some(_), Hook::Running) => {}
         _ => {
-            if due(track.retry.not_before, now, plan) {
-                plan.push(Action::Term { uid: entry.uid, container: name.to_owned() });
+            if due(container_state.retry.not_before, now, plan) {
+                plan.push(Action::Term { uid: pod_state.uid, container: name.to_owned() });
             }
         }
     }
@@ -209,34 +219,34 @@ fn has_hook(pod: &Pod, name: &str) -> bool {
 }
 
 /// Posts what the store does not know yet, if there is a record to post it to.
-fn report(entry: &Entry, ledger: &Ledger, now: Now, plan: &mut Plan) {
-    if ledger.node.is_none() {
+fn report(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) {
+    if pod_states.node.is_none() {
         return; // Another agent may speak for the node.
     }
-    if entry.is_calling {
+    if pod_state.is_calling {
         return; // What comes of that is the next thing to know.
     }
-    let (Some(pod), Some(status)) = (&entry.pod, status::wanted(entry, ledger, now)) else {
+    let (Some(pod), Some(status)) = (&pod_state.pod, status::wanted(pod_state, pod_states, now)) else {
         return;
     };
     let version = pod.meta.resource_version;
     // After a conflict the next version is worth a try at once; without one, only time is.
-    let is_newer = entry.conflict_at.is_some_and(|refused| version > refused);
-    if is_newer || due(entry.report_retry.not_before, now.mono, plan) {
+    let is_newer = pod_state.conflict_at.is_some_and(|refused| version > refused);
+    if is_newer || due(pod_state.report_retry.not_before, now.mono, plan) {
         let (key, status) = (Key::of(pod.as_ref()), Box::new(status));
-        plan.push(Action::Report { key, uid: entry.uid, if_version: version, status });
+        plan.push(Action::Report { key, uid: pod_state.uid, if_version: version, status });
     }
 }
 
 /// The last step: the record goes, now that it says how the pod ended.
-fn delete(entry: &Entry, now: Mono, plan: &mut Plan) {
-    let Some(pod) = &entry.pod else {
+fn delete(pod_state: &PodState, now: Mono, plan: &mut Plan) {
+    let Some(pod) = &pod_state.pod else {
         return;
     };
-    let is_asked = entry.stops.deleted.is_some() && entry.stops.vanished.is_none();
-    let is_ours = pod.is_finished() && !pod.is_mirror() && !entry.is_delete_sent && !entry.is_calling;
-    if is_asked && is_ours && due(entry.delete_retry.not_before, now, plan) {
-        plan.push(Action::Delete { key: Key::of(pod.as_ref()), uid: entry.uid });
+    let is_asked = pod_state.stop_causes.deleted.is_some() && pod_state.stop_causes.vanished.is_none();
+    let is_ours = pod.is_finished() && !pod.is_mirror() && !pod_state.is_delete_sent && !pod_state.is_calling;
+    if is_asked && is_ours && due(pod_state.delete_retry.not_before, now, plan) {
+        plan.push(Action::Delete { key: Key::of(pod.as_ref()), uid: pod_state.uid });
     }
 }
 

@@ -1,31 +1,31 @@
-//! How one pod's entry takes in what is seen of it and what came of an action.
+//! How one pod's pod_state takes in what is seen of it and what came of an action.
 
 use std::sync::Arc;
 
 use muster_proto::pod::{Pod, PodStatus};
 
-use super::container::{Hook, Retry, Track};
-use super::plan::{Action, Ending, Outcome};
-use super::pod_state::{Admission, Entry, Holds};
+use super::container::{ContainerState, Hook, Retry};
+use super::plan::{Action, Outcome, PodTermination};
+use super::pod_state::{Admission, Held, PodState};
 use super::pod_states::PodReport;
 use super::pod_status as status;
 use crate::admission::Rejection;
 use muster_proto::time::Now;
 
-impl Entry {
-    pub(super) fn see(&mut self, pod: &Pod) {
+impl PodState {
+    pub(super) fn observe_pod(&mut self, pod: &Pod) {
         // The answer to our own write may be newer than the watch is.
         let newest = self.pod.as_ref().map_or(0, |held| held.meta.resource_version);
         if self.pod.is_none() || pod.meta.resource_version > newest {
             self.pod = Some(Arc::new(pod.clone()));
         }
-        self.stops.vanished = None;
+        self.stop_causes.vanished = None;
     }
 
     /// Finds out whether an earlier life of this agent already took the pod on, and what it knew.
-    pub(super) fn recognise(&mut self, report: Option<&PodReport>, now: Now) {
+    pub(super) fn restore(&mut self, report: Option<&PodReport>, now: Now) {
         let Some(pod) = self.pod.clone() else {
-            self.stops.vanished.get_or_insert(now.mono);
+            self.stop_causes.vanished.get_or_insert(now.mono);
             return;
         };
         let was_taken_on = report.is_some() || pod.status.start_time.is_some() || pod.is_finished();
@@ -34,51 +34,54 @@ impl Entry {
         }
         self.admission = Admission::Admitted;
         let is_gone = report.is_none() && pod.is_finished();
-        self.holds = if is_gone { Holds::Nothing } else { Holds::All };
-        self.remember(&pod.status, report.is_some_and(PodReport::is_this_boot) || pod.is_finished());
-        self.see_containers(report, now);
+        self.held = if is_gone { Held::Nothing } else { Held::All };
+        self.restore_containers(
+            &pod.status,
+            report.is_some_and(PodReport::is_this_boot) || pod.is_finished(),
+        );
+        self.observe_containers(report, now);
     }
 
     /// `is_same_boot`: what the init containers did still stands.
-    fn remember(&mut self, status: &PodStatus, is_same_boot: bool) {
+    fn restore_containers(&mut self, status: &PodStatus, is_same_boot: bool) {
         let inits = status.init_container_statuses.iter().filter(|_| is_same_boot);
         for said in inits.chain(&status.container_statuses) {
-            self.containers.insert(said.name.clone(), Track::remembered(said));
+            self.containers.insert(said.name.clone(), ContainerState::from_status(said));
         }
     }
 
-    pub(super) fn see_containers(&mut self, report: Option<&PodReport>, now: Now) {
+    pub(super) fn observe_containers(&mut self, report: Option<&PodReport>, now: Now) {
         let seen = |name: &str| report.and_then(|report| report.containers.get(name));
-        for (name, track) in &mut self.containers {
-            track.observed(seen(name), now);
+        for (name, container_state) in &mut self.containers {
+            container_state.observed(seen(name), now);
         }
         for (name, found) in report.iter().flat_map(|report| &report.containers) {
             if !self.containers.contains_key(name) {
-                let mut track = Track::new();
-                track.observed(Some(found), now);
-                self.containers.insert(name.clone(), track);
+                let mut container_state = ContainerState::new();
+                container_state.observed(Some(found), now);
+                self.containers.insert(name.clone(), container_state);
             }
         }
     }
 
     /// Notes what ends the pod, from the moment it is known.
-    pub(super) fn conclude(&mut self, now: Now) {
+    pub(super) fn update_stop_causes(&mut self, now: Now) {
         let Some(pod) = &self.pod else {
             return;
         };
         if pod.meta.is_deleting() {
-            self.stops.deleted.get_or_insert(now.mono);
+            self.stop_causes.deleted.get_or_insert(now.mono);
         }
         let is_finished = pod.is_finished() || self.result().is_some();
         if self.admission == Admission::Admitted && is_finished {
-            self.stops.finished.get_or_insert(now.mono);
+            self.stop_causes.finished.get_or_insert(now.mono);
         }
     }
 
-    pub(super) fn end(&mut self, ending: Ending, now: Now) {
-        if self.ending.is_none() && !self.is_over() {
-            self.ending = Some(ending);
-            self.stops.ended = Some(now.mono);
+    pub(super) fn terminate(&mut self, termination: PodTermination, now: Now) {
+        if self.termination.is_none() && !self.is_stopped() {
+            self.termination = Some(termination);
+            self.stop_causes.ended = Some(now.mono);
         }
     }
 
@@ -86,7 +89,7 @@ impl Entry {
     pub(super) fn begin(&mut self, action: &Action, now: Now) {
         self.is_calling |= action.is_call();
         if let Action::Start { container, .. } = action {
-            self.containers.entry(container.clone()).or_insert_with(Track::new).begin(now);
+            self.containers.entry(container.clone()).or_insert_with(ContainerState::new).begin(now);
         }
     }
 
@@ -99,62 +102,67 @@ impl Entry {
             },
             Action::Start { container, .. } => self.observe_start(container, outcome, now),
             Action::RunPreStop { container, .. } => {
-                let begun = if outcome == Outcome::Done { Hook::Running } else { Hook::Over };
-                self.with(container, |track| track.hook = begun);
+                let begun = if outcome == Outcome::Done { Hook::Running } else { Hook::Done };
+                self.with(container, |container_state| container_state.hook = begun);
             }
-            Action::Term { container, .. } => self.with(container, |track| match outcome {
-                Outcome::Failed { .. } => track.retry.fail(now.mono),
-                _ => track.term_sent = true,
+            Action::Term { container, .. } => self.with(container, |container_state| match outcome {
+                Outcome::Failed { .. } => container_state.retry.fail(now.mono),
+                _ => container_state.term_sent = true,
             }),
-            Action::Kill { container, .. } => self.with(container, |track| match outcome {
-                Outcome::Failed { .. } => track.retry.fail(now.mono),
-                _ => track.kill_sent = Some(now.mono),
+            Action::Kill { container, .. } => self.with(container, |container_state| match outcome {
+                Outcome::Failed { .. } => container_state.retry.fail(now.mono),
+                _ => container_state.kill_sent = Some(now.mono),
             }),
             Action::Release { keeps_files, .. } => match outcome {
                 Outcome::Failed { .. } => self.release_retry.fail(now.mono),
-                _ => self.holds = if *keeps_files { Holds::Files } else { Holds::Nothing },
+                _ => self.held = if *keeps_files { Held::Files } else { Held::Nothing },
             },
             Action::Report { if_version, status, .. } => {
                 self.observe_report(*if_version, status, outcome, now);
             }
             Action::Delete { .. } => match outcome {
-                Outcome::Gone => self.stops.vanished = Some(now.mono),
+                Outcome::Gone => self.stop_causes.vanished = Some(now.mono),
                 Outcome::Failed { .. } | Outcome::Conflict => self.delete_retry.fail(now.mono),
                 _ => self.is_delete_sent = true,
             },
         }
     }
 
-    fn with(&mut self, container: &str, change: impl FnOnce(&mut Track)) {
-        if let Some(track) = self.containers.get_mut(container) {
-            change(track);
+    fn with(&mut self, container: &str, change: impl FnOnce(&mut ContainerState)) {
+        if let Some(container_state) = self.containers.get_mut(container) {
+            change(container_state);
         }
     }
 
     fn observe_start(&mut self, container: &str, outcome: Outcome, now: Now) {
         let own_grace = self.own_grace();
-        let track = self.containers.entry(container.to_owned()).or_insert_with(Track::new);
+        let container_state = self.containers.entry(container.to_owned()).or_insert_with(ContainerState::new);
         match outcome {
-            Outcome::Started { pid, at } => track.started(pid, at, now),
-            Outcome::Failed { message } => track.could_not_start(message, now),
+            Outcome::Started { pid, at } => container_state.started(pid, at, now),
+            Outcome::Failed { message } => container_state.could_not_start(message, now),
             Outcome::Refused(rejection) => {
-                track.refused();
+                container_state.refused();
                 let Rejection { reason, message } = rejection;
-                self.end(Ending { reason, message, grace: own_grace, is_disruption: false }, now);
+                self.terminate(
+                    PodTermination { reason, message, grace: own_grace, is_disruption: false },
+                    now,
+                );
             }
-            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => track.accept(now),
+            Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => {
+                container_state.accept(now)
+            }
         }
     }
 
     fn observe_report(&mut self, if_version: u64, posted: &PodStatus, outcome: Outcome, now: Now) {
         if self.is_stopping() && !status::is_ready(posted) && outcome != Outcome::Conflict {
             // Said, or impossible to say: neither may hold up the end of the pod.
-            self.is_announced = true;
+            self.is_unready_posted = true;
         }
         match outcome {
             Outcome::Stored(pod) => {
                 self.posted = Some((pod.meta.resource_version, posted.clone()));
-                self.see(&pod);
+                self.observe_pod(&pod);
                 self.report_retry = Retry::default();
                 self.conflict_at = None;
             }
@@ -163,7 +171,7 @@ impl Entry {
                 self.report_retry.fail(now.mono);
             }
             Outcome::Gone => {
-                self.stops.vanished.get_or_insert(now.mono);
+                self.stop_causes.vanished.get_or_insert(now.mono);
             }
             _ => {
                 self.conflict_at = None;

@@ -13,22 +13,22 @@ use muster_proto::time::Mono;
 use crate::admission::Rejection;
 
 /// One thing to do. Actions of a plan are performed in their order; those that may take long go on beside the rest once
-/// [`Ledger::begin`](super::Ledger::begin) knows of them.
+/// [`PodStates::begin`](super::PodStates::begin) knows of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Read the node's record again and show it to the ledger before the outcome: its labels may be newer
+    /// Read the node's record again and show it to the pod_states before the outcome: its labels may be newer
     /// than ours.
     ReadNode { uid: Uid },
     /// Start a container; `attempt` counts from 0.
     Start { pod: Arc<Pod>, container: String, attempt: u32 },
-    /// Begin the container's stop hook and leave it running; [`Ledger::hook_ended`](super::Ledger::hook_ended)
+    /// Begin the container's stop hook and leave it running; [`PodStates::hook_ended`](super::PodStates::hook_ended)
     /// tells of its end.
     RunPreStop { pod: Arc<Pod>, container: String, within: Duration },
     /// Ask the container to stop.
     Term { uid: Uid, container: String },
     /// Stop the container.
     Kill { uid: Uid, container: String },
-    /// Give back what the pod holds besides processes: groups, processors, files. Without its files its containers are
+    /// Give back what the pod held besides processes: groups, processors, files. Without its files its containers are
     /// not listed any more.
     Release { uid: Uid, keeps_files: bool },
     /// Post a status, if the record is still at that version.
@@ -59,7 +59,7 @@ pub enum Outcome {
 
 /// The node's own decision to end a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct PodTermination {
     pub reason: String,
     pub message: String,
     /// The longest it may take; the pod's own grace is not consulted any more.
@@ -123,7 +123,7 @@ impl fmt::Display for Action {
             }
             Self::Term { uid, container } => write!(f, "send TERM to {uid}/{container}"),
             Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
-            Self::Release { uid, .. } => write!(f, "release what pod {uid} holds"),
+            Self::Release { uid, .. } => write!(f, "release what pod {uid} held"),
             Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
             Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }

@@ -8,8 +8,8 @@ use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod, PodStatus, RestartPolicy};
 use muster_proto::time::Mono;
 
-use super::container::{Exit, Retry, State, Track};
-use super::plan::Ending;
+use super::container::{ContainerState, Exit, Retry, State};
+use super::plan::PodTermination;
 use crate::admission::Rejection;
 use crate::resources::priority;
 
@@ -20,7 +20,7 @@ pub(super) enum Admission {
     Open,
     /// Only labels speak against it: the node is read again first.
     NodeWanted,
-    /// The node was read again; what is found now holds.
+    /// The node was read again; what is found now held.
     NodeRead,
     Admitted,
     Rejected(Rejection),
@@ -28,7 +28,7 @@ pub(super) enum Admission {
 
 /// Since when each of the things that end a pod has been known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Stops {
+pub(super) struct StopCauses {
     /// Its record says so.
     pub(super) deleted: Option<Mono>,
     /// Its record is no more.
@@ -41,7 +41,7 @@ pub(super) struct Stops {
 
 /// What a pod has on the machine besides processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holds {
+pub(super) enum Held {
     Nothing,
     /// Its logs, and the records of how it ended.
     Files,
@@ -60,19 +60,19 @@ pub(super) enum Init {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct PodState {
     pub(super) uid: Uid,
     /// `None` for something the runtime has that no record was ever seen of.
     pub(super) pod: Option<Arc<Pod>>,
     /// For that case: what its own grace was.
     pub(super) kept_grace: Option<Duration>,
     pub(super) admission: Admission,
-    pub(super) containers: BTreeMap<String, Track>,
-    pub(super) stops: Stops,
-    pub(super) ending: Option<Ending>,
+    pub(super) containers: BTreeMap<String, ContainerState>,
+    pub(super) stop_causes: StopCauses,
+    pub(super) termination: Option<PodTermination>,
     /// Whether "not ready" was said, or could not be.
-    pub(super) is_announced: bool,
-    pub(super) holds: Holds,
+    pub(super) is_unready_posted: bool,
+    pub(super) held: Held,
     pub(super) is_delete_sent: bool,
     /// Whether the store was called and has not answered yet. It is asked one thing at a time.
     pub(super) is_calling: bool,
@@ -86,7 +86,7 @@ pub(super) struct Entry {
     pub(super) delete_retry: Retry,
 }
 
-impl Entry {
+impl PodState {
     pub(super) fn new(uid: Uid) -> Self {
         Self {
             uid,
@@ -94,10 +94,10 @@ impl Entry {
             kept_grace: None,
             admission: Admission::Open,
             containers: BTreeMap::new(),
-            stops: Stops::default(),
-            ending: None,
-            is_announced: false,
-            holds: Holds::Nothing,
+            stop_causes: StopCauses::default(),
+            termination: None,
+            is_unready_posted: false,
+            held: Held::Nothing,
             is_delete_sent: false,
             is_calling: false,
             posted: None,
@@ -111,7 +111,7 @@ impl Entry {
 
     /// Something the runtime has, of which no record has been seen: it may hold anything.
     pub(super) fn found(uid: Uid) -> Self {
-        Self { holds: Holds::All, ..Self::new(uid) }
+        Self { held: Held::All, ..Self::new(uid) }
     }
 
     pub(super) fn own_grace(&self) -> Duration {
@@ -130,32 +130,34 @@ impl Entry {
         let meta = self.pod.as_ref().map(|pod| &pod.meta);
         let deletion =
             meta.and_then(|meta| meta.deletion_grace_period_seconds).map_or(own, priority::seconds);
-        let ending = self.ending.as_ref().map_or(own, |ending| ending.grace);
-        let Stops { deleted, vanished, ended, finished } = self.stops;
-        [(deleted, deletion), (vanished, own), (ended, ending), (finished, own)]
+        let termination = self.termination.as_ref().map_or(own, |termination| termination.grace);
+        let StopCauses { deleted, vanished, ended, finished } = self.stop_causes;
+        [(deleted, deletion), (vanished, own), (ended, termination), (finished, own)]
             .into_iter()
             .filter_map(|(since, grace)| Some(since? + grace))
             .min()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stops != Stops::default()
+        self.stop_causes != StopCauses::default()
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.containers.values().any(|track| track.is_alive() || track.has_stray_hook())
+        self.containers
+            .values()
+            .any(|container_state| container_state.is_alive() || container_state.has_stray_hook())
     }
 
     /// Whether nothing of the pod but files is left on the machine, and nothing will be again.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         let is_closed = self.is_stopping() || matches!(self.admission, Admission::Rejected(_));
-        is_closed && !self.is_alive() && self.holds != Holds::All
+        is_closed && !self.is_alive() && self.held != Held::All
     }
 
     /// What a pod that ends may keep: as long as its record stays, somebody may want to know how it ended.
-    pub(super) fn may_hold(&self) -> Holds {
-        let Stops { deleted, vanished, .. } = self.stops;
-        if deleted.or(vanished).is_some() { Holds::Nothing } else { Holds::Files }
+    pub(super) fn may_keep(&self) -> Held {
+        let StopCauses { deleted, vanished, .. } = self.stop_causes;
+        if deleted.or(vanished).is_some() { Held::Nothing } else { Held::Files }
     }
 
     /// Whether the pod takes room on the node: admitted, in the store, and not over.
@@ -164,8 +166,8 @@ impl Entry {
     /// agent that starts anew finds its files, and must not turn others away for them.
     pub(super) fn is_active(&self) -> bool {
         let has_ended = self.is_finished() && !self.is_alive();
-        let is_held = self.admission == Admission::Admitted && self.stops.vanished.is_none();
-        is_held && !has_ended && !self.is_over()
+        let is_held = self.admission == Admission::Admitted && self.stop_causes.vanished.is_none();
+        is_held && !has_ended && !self.is_stopped()
     }
 
     /// Whether the store has the pod's end on record.
@@ -173,7 +175,7 @@ impl Entry {
         self.pod.as_ref().is_some_and(|pod| pod.is_finished())
     }
 
-    pub(super) fn track(&self, name: &str) -> Option<&Track> {
+    pub(super) fn container_state(&self, name: &str) -> Option<&ContainerState> {
         self.containers.get(name)
     }
 
@@ -182,8 +184,8 @@ impl Entry {
     }
 
     /// Whether a container of the pod's own work starts again after it ended like this.
-    pub(super) fn main_restarts(&self, track: &Track) -> bool {
-        match (self.policy(), track.exit()) {
+    pub(super) fn main_restarts(&self, container_state: &ContainerState) -> bool {
+        match (self.policy(), container_state.exit()) {
             (_, None) => true,
             (RestartPolicy::Always, Some(_)) => true,
             (RestartPolicy::OnFailure, Some(exit)) => !exit.is_success(),
@@ -191,31 +193,33 @@ impl Entry {
         }
     }
 
-    fn init_restarts(&self, track: &Track) -> bool {
+    fn init_restarts(&self, container_state: &ContainerState) -> bool {
         // One of an earlier boot has not run yet, as far as this one is concerned.
-        self.policy() != RestartPolicy::Never || track.exit().is_none() || !track.ran_here
+        self.policy() != RestartPolicy::Never || container_state.exit().is_none() || !container_state.ran_here
     }
 
     pub(super) fn init(&self) -> Init {
         let Some(pod) = &self.pod else {
             return Init::Done;
         };
-        let ran = |container: &Container| self.track(&container.name).is_some_and(|track| track.ran_here);
+        let ran = |container: &Container| {
+            self.container_state(&container.name).is_some_and(|container_state| container_state.ran_here)
+        };
         // Where the work has begun, what prepares it is done, whatever is still known of it.
         if pod.spec.containers.iter().any(ran) {
             return Init::Done;
         }
         for (i, init) in pod.spec.init_containers.iter().enumerate() {
-            let Some(track) = self.track(&init.name) else {
+            let Some(container_state) = self.container_state(&init.name) else {
                 return Init::At(i);
             };
-            let is_done = track.ran_here
+            let is_done = container_state.ran_here
                 && if init.sidecar {
-                    track.state != State::Starting
+                    container_state.state != State::Starting
                 } else {
-                    track.exit().is_some_and(Exit::is_success)
+                    container_state.exit().is_some_and(Exit::is_success)
                 };
-            match (is_done, self.init_restarts(track) || init.sidecar) {
+            match (is_done, self.init_restarts(container_state) || init.sidecar) {
                 (true, _) => {}
                 (false, true) => return Init::At(i),
                 (false, false) => return Init::Failed,
@@ -232,18 +236,19 @@ impl Entry {
         }
         let mut is_success = true;
         for container in &pod.spec.containers {
-            let track = self.track(&container.name)?;
-            if self.main_restarts(track) {
+            let container_state = self.container_state(&container.name)?;
+            if self.main_restarts(container_state) {
                 return None;
             }
-            is_success &= track.exit().is_some_and(Exit::is_success);
+            is_success &= container_state.exit().is_some_and(Exit::is_success);
         }
         Some(is_success)
     }
 
     /// Whether every container of the pod's own work ended well the last time.
     pub(super) fn ended_well(&self) -> bool {
-        let exit = |container: &Container| self.track(&container.name).and_then(Track::exit);
+        let exit =
+            |container: &Container| self.container_state(&container.name).and_then(ContainerState::exit);
         let went_well = |container| exit(container).is_some_and(Exit::is_success);
         self.pod.as_ref().is_some_and(|pod| pod.spec.containers.iter().all(went_well))
     }

@@ -8,16 +8,16 @@ use std::time::Duration;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
-use super::container::{Found, Hook};
-use super::plan::{Action, Ending, Outcome};
-use super::pod_state::{Admission, Entry, Holds};
-use crate::admission::{self, Site};
+use super::container::{ContainerReport, Hook};
+use super::plan::{Action, Outcome, PodTermination};
+use super::pod_state::{Admission, Held, PodState};
+use crate::admission::{self, NodeFacts};
 use muster_proto::time::Now;
 
 /// What the node is like at the moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeState {
-    pub site: Site,
+    pub facts: NodeFacts,
     /// The address that pods on the node's network have.
     pub host_ip: Option<IpAddr>,
 }
@@ -27,7 +27,7 @@ pub struct NodeState {
 pub struct PodReport {
     /// The pod's own grace, if the runtime kept it: a pod may be gone from the store before we start.
     pub own_grace: Option<Duration>,
-    pub containers: BTreeMap<String, Found>,
+    pub containers: BTreeMap<String, ContainerReport>,
 }
 
 impl PodReport {
@@ -39,8 +39,8 @@ impl PodReport {
 
 /// All that is known of the pods on this node.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    pub(super) entries: BTreeMap<Uid, Entry>,
+pub struct PodStates {
+    pub(super) entries: BTreeMap<Uid, PodState>,
     pub(super) node: Option<NodeState>,
     reports: BTreeMap<Uid, PodReport>,
     has_pods: bool,
@@ -49,85 +49,86 @@ pub struct Ledger {
     gone: BTreeSet<Uid>,
 }
 
-impl Ledger {
+impl PodStates {
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Whether store and runtime have been seen: before that, nothing can be concluded from what is missing.
-    pub fn has_seen_all(&self) -> bool {
+    pub fn has_listed_all(&self) -> bool {
         self.has_pods && self.has_containers
     }
 
     /// Whether there also is a node, so that its pods can be begun and spoken of.
     pub fn is_complete(&self) -> bool {
-        self.has_seen_all() && self.node.is_some()
+        self.has_listed_all() && self.node.is_some()
     }
 
     /// Takes in what the node is like now; `None` when there is none, or it is not ours to act for.
-    pub fn see_node(&mut self, node: Option<NodeState>, now: Now) {
+    pub fn observe_node(&mut self, node: Option<NodeState>, now: Now) {
         self.node = node;
         self.settle(now);
     }
 
     /// Takes in all pods that the store binds to this node. What is not among them has vanished, so this is
     /// for complete lists only: cut off from the store, show nothing.
-    pub fn see_pods<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, now: Now) {
+    pub fn observe_pods<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, now: Now) {
         self.has_pods = true;
         let mut listed = BTreeSet::new();
         for pod in pods {
             let Some(uid) = pod.meta.uid else {
-                continue; // The store names every record it holds.
+                continue; // The store names every record it held.
             };
             listed.insert(uid);
             if !self.gone.contains(&uid) {
-                self.entries.entry(uid).or_insert_with(|| Entry::new(uid)).see(pod);
+                self.entries.entry(uid).or_insert_with(|| PodState::new(uid)).observe_pod(pod);
             }
         }
         self.gone.retain(|uid| listed.contains(uid));
-        for (uid, entry) in &mut self.entries {
+        for (uid, pod_state) in &mut self.entries {
             if !listed.contains(uid) {
-                entry.stops.vanished.get_or_insert(now.mono);
+                pod_state.stop_causes.vanished.get_or_insert(now.mono);
             }
         }
         self.settle(now);
     }
 
     /// Takes in all that the runtime has, as it is after every outcome observed so far.
-    pub fn see_containers(&mut self, reports: BTreeMap<Uid, PodReport>, now: Now) {
+    pub fn observe_containers(&mut self, reports: BTreeMap<Uid, PodReport>, now: Now) {
         self.has_containers = true;
         self.reports = reports;
         for (uid, report) in &self.reports {
-            let entry = self.entries.entry(*uid).or_insert_with(|| Entry::found(*uid));
-            entry.kept_grace = report.own_grace.or(entry.kept_grace);
+            let pod_state = self.entries.entry(*uid).or_insert_with(|| PodState::found(*uid));
+            pod_state.kept_grace = report.own_grace.or(pod_state.kept_grace);
         }
-        for entry in self.entries.values_mut() {
-            entry.see_containers(self.reports.get(&entry.uid), now);
+        for pod_state in self.entries.values_mut() {
+            pod_state.observe_containers(self.reports.get(&pod_state.uid), now);
         }
         self.settle(now);
     }
 
-    /// Takes in that the node itself ends a pod. A second ending changes nothing.
-    pub fn end(&mut self, uid: Uid, ending: Ending, now: Now) {
-        if let Some(entry) = self.entries.get_mut(&uid) {
-            entry.end(ending, now);
+    /// Takes in that the node itself ends a pod. A second termination changes nothing.
+    pub fn terminate(&mut self, uid: Uid, termination: PodTermination, now: Now) {
+        if let Some(pod_state) = self.entries.get_mut(&uid) {
+            pod_state.terminate(termination, now);
         }
         self.settle(now);
     }
 
     /// Takes in that a stop hook is over, however it went.
     pub fn hook_ended(&mut self, uid: Uid, container: &str) {
-        let entry = self.entries.get_mut(&uid);
-        if let Some(track) = entry.and_then(|entry| entry.containers.get_mut(container)) {
-            track.hook = Hook::Over;
+        let pod_state = self.entries.get_mut(&uid);
+        if let Some(container_state) = pod_state.and_then(|pod_state| pod_state.containers.get_mut(container))
+        {
+            container_state.hook = Hook::Done;
         }
     }
 
     /// Takes in that something is under way. Until its outcome is observed, the store is asked nothing else about the
     /// pod, and the container is neither started again nor asked to stop.
     pub fn begin(&mut self, action: &Action, now: Now) {
-        if let Some(entry) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
-            entry.begin(action, now);
+        if let Some(pod_state) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
+            pod_state.begin(action, now);
         }
     }
 
@@ -142,24 +143,24 @@ impl Ledger {
         if matches!((action, &outcome), (Action::Release { keeps_files: false, .. }, Outcome::Done)) {
             self.reports.remove(&uid); // Or the pod would be recognised by it, should it come back.
         }
-        if let Some(entry) = self.entries.get_mut(&uid) {
-            entry.observe(action, outcome, now);
+        if let Some(pod_state) = self.entries.get_mut(&uid) {
+            pod_state.observe(action, outcome, now);
         }
         self.settle(now);
     }
 
     /// Draws the conclusions that need nobody's help.
     fn settle(&mut self, now: Now) {
-        if !self.has_seen_all() {
+        if !self.has_listed_all() {
             return;
         }
-        for entry in self.entries.values_mut() {
-            entry.recognise(self.reports.get(&entry.uid), now);
-            entry.conclude(now);
+        for pod_state in self.entries.values_mut() {
+            pod_state.restore(self.reports.get(&pod_state.uid), now);
+            pod_state.update_stop_causes(now);
         }
         self.admit(now);
-        let is_left = |entry: &Entry| !entry.is_over() || entry.holds > Holds::Nothing;
-        self.entries.retain(|_, entry| entry.stops.vanished.is_none() || is_left(entry));
+        let is_left = |pod_state: &PodState| !pod_state.is_stopped() || pod_state.held > Held::Nothing;
+        self.entries.retain(|_, pod_state| pod_state.stop_causes.vanished.is_none() || is_left(pod_state));
     }
 
     /// Looks at the pods that nobody looked at, the oldest first: it was promised the room before the rest.
@@ -167,13 +168,14 @@ impl Ledger {
         let Some(node) = &self.node else {
             return;
         };
-        let is_open = |entry: &&Entry| matches!(entry.admission, Admission::Open | Admission::NodeRead);
+        let is_open =
+            |pod_state: &&PodState| matches!(pod_state.admission, Admission::Open | Admission::NodeRead);
         let mut open: Vec<(Arc<Pod>, Uid)> = self
             .entries
             .values()
             .filter(is_open)
-            .filter(|entry| !entry.is_stopping())
-            .filter_map(|entry| Some((entry.pod.clone()?, entry.uid)))
+            .filter(|pod_state| !pod_state.is_stopping())
+            .filter_map(|pod_state| Some((pod_state.pod.clone()?, pod_state.uid)))
             .collect();
         open.sort_by(|(a, _), (b, _)| {
             let order =
@@ -184,31 +186,29 @@ impl Ledger {
             let others: Vec<Arc<Pod>> = self
                 .entries
                 .values()
-                .filter(|entry| entry.is_active())
-                .filter_map(|entry| entry.pod.clone())
+                .filter(|pod_state| pod_state.is_active())
+                .filter_map(|pod_state| pod_state.pod.clone())
                 .collect();
             let others: Vec<&Pod> = others.iter().map(AsRef::as_ref).collect();
-            let objections = admission::objections(&pod, &node.site, &others);
-            let Some(entry) = self.entries.get_mut(&uid) else {
+            let rejections = admission::rejections(&pod, &node.facts, &others);
+            let Some(pod_state) = self.entries.get_mut(&uid) else {
                 continue;
             };
-            let is_first_look = entry.admission == Admission::Open;
-            entry.admission = match objections.first() {
+            let is_first_look = pod_state.admission == Admission::Open;
+            pod_state.admission = match rejections.first() {
                 None => {
-                    entry.holds = Holds::All;
+                    pod_state.held = Held::All;
                     Admission::Admitted
                 }
-                Some(_) if is_first_look && admission::worth_a_fresh_look(&objections) => {
-                    Admission::NodeWanted
-                }
+                Some(_) if is_first_look && admission::may_be_stale(&rejections) => Admission::NodeWanted,
                 Some(first) => Admission::Rejected(first.clone()),
             };
-            entry.conclude(now);
+            pod_state.update_stop_causes(now);
         }
     }
 }
 
-impl Ledger {
+impl PodStates {
     /// The record of a pod, as new as it is known.
     pub fn pod(&self, uid: Uid) -> Option<&Arc<Pod>> {
         self.entries.get(&uid)?.pod.as_ref()
@@ -216,22 +216,25 @@ impl Ledger {
 
     /// The pods that take room on this node: admitted and not yet stopped.
     pub fn active(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.entries.values().filter(|entry| entry.is_active()).filter_map(|entry| entry.pod.as_ref())
+        self.entries
+            .values()
+            .filter(|pod_state| pod_state.is_active())
+            .filter_map(|pod_state| pod_state.pod.as_ref())
     }
 
     /// Those of them that nothing ends so far.
-    pub fn staying(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        let stays = |entry: &&Entry| entry.is_active() && !entry.is_stopping();
-        self.entries.values().filter(stays).filter_map(|entry| entry.pod.as_ref())
+    pub fn not_stopping(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let stays = |pod_state: &&PodState| pod_state.is_active() && !pod_state.is_stopping();
+        self.entries.values().filter(stays).filter_map(|pod_state| pod_state.pod.as_ref())
     }
 
     /// The pods that have ended, of which the machine may still have files.
-    pub fn over(&self) -> impl Iterator<Item = Uid> {
-        self.entries.values().filter(|entry| entry.is_over()).map(|entry| entry.uid)
+    pub fn stopped(&self) -> impl Iterator<Item = Uid> {
+        self.entries.values().filter(|pod_state| pod_state.is_stopped()).map(|pod_state| pod_state.uid)
     }
 
     /// Whether anything of the pod but files is still on the machine.
     pub fn is_present(&self, uid: Uid) -> bool {
-        self.entries.get(&uid).is_some_and(|entry| !entry.is_over())
+        self.entries.get(&uid).is_some_and(|pod_state| !pod_state.is_stopped())
     }
 }

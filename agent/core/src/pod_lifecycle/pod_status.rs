@@ -5,9 +5,9 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::pb;
 use muster_proto::pod::{Container, Pod, PodCondition, PodPhase, PodStatus};
 
-use super::container::{Exit, State, Track};
-use super::pod_state::{Admission, Entry, Init};
-use super::pod_states::Ledger;
+use super::container::{ContainerState, Exit, State};
+use super::pod_state::{Admission, Init, PodState};
+use super::pod_states::PodStates;
 use muster_proto::time::Now;
 
 const INITIALIZED: &str = "Initialized";
@@ -22,10 +22,10 @@ pub(super) fn is_ready(status: &PodStatus) -> bool {
 ///
 /// One that was stored and came back different is not posted again until the record changes: the store may
 /// have its own mind about a field.
-pub(super) fn wanted(entry: &Entry, ledger: &Ledger, now: Now) -> Option<PodStatus> {
-    let pod = entry.pod.as_ref().filter(|_| entry.stops.vanished.is_none())?;
-    let status = of(entry, pod, ledger, now);
-    let was_posted = entry
+pub(super) fn wanted(pod_state: &PodState, pod_states: &PodStates, now: Now) -> Option<PodStatus> {
+    let pod = pod_state.pod.as_ref().filter(|_| pod_state.stop_causes.vanished.is_none())?;
+    let status = of(pod_state, pod, pod_states, now);
+    let was_posted = pod_state
         .posted
         .as_ref()
         .is_some_and(|(version, posted)| *version == pod.meta.resource_version && *posted == status);
@@ -33,43 +33,44 @@ pub(super) fn wanted(entry: &Entry, ledger: &Ledger, now: Now) -> Option<PodStat
 }
 
 /// The status that what is known of the pod amounts to.
-pub(super) fn of(entry: &Entry, pod: &Pod, ledger: &Ledger, now: Now) -> PodStatus {
+pub(super) fn of(pod_state: &PodState, pod: &Pod, pod_states: &PodStates, now: Now) -> PodStatus {
     let mut status = pod.status.clone();
     status.observed_generation = pod.meta.generation;
-    status.phase = phase(entry, pod);
+    status.phase = phase(pod_state, pod);
     // Of a pod that had ended before this agent began, the record knows more than we do.
     let is_known =
-        entry.admission == Admission::Admitted && !(pod.is_finished() && entry.containers.is_empty());
+        pod_state.admission == Admission::Admitted && !(pod.is_finished() && pod_state.containers.is_empty());
     if is_known {
         status.start_time.get_or_insert(now.wall);
-        addresses(&mut status, pod, ledger);
+        addresses(&mut status, pod, pod_states);
     }
-    if entry.is_over() && !pod.is_finished() {
-        let rejected = match &entry.admission {
+    if pod_state.is_stopped() && !pod.is_finished() {
+        let rejected = match &pod_state.admission {
             Admission::Rejected(rejection) => Some((&rejection.reason, &rejection.message)),
             _ => None,
         };
-        let ended = entry.ending.as_ref().map(|ending| (&ending.reason, &ending.message));
+        let ended =
+            pod_state.termination.as_ref().map(|termination| (&termination.reason, &termination.message));
         if let Some((reason, message)) = ended.or(rejected) {
             status.reason.clone_from(reason);
             status.message.clone_from(message);
         }
     }
-    let is_initialized = entry.init() == Init::Done;
+    let is_initialized = pod_state.init() == Init::Done;
     let describe = |containers: &[Container], wait| {
-        containers.iter().map(|container| container_status(entry, container, wait)).collect()
+        containers.iter().map(|container| container_status(pod_state, container, wait)).collect()
     };
     if is_known {
         let wait = if is_initialized { "ContainerCreating" } else { "PodInitializing" };
         status.container_statuses = describe(&pod.spec.containers, wait);
         status.init_container_statuses = describe(&pod.spec.init_containers, "PodInitializing");
     }
-    conditions(&mut status, entry, pod, now.wall);
+    conditions(&mut status, pod_state, pod, now.wall);
     status
 }
 
-fn addresses(status: &mut PodStatus, pod: &Pod, ledger: &Ledger) {
-    let Some(host) = ledger.node.as_ref().and_then(|node| node.host_ip) else {
+fn addresses(status: &mut PodStatus, pod: &Pod, pod_states: &PodStates) {
+    let Some(host) = pod_states.node.as_ref().and_then(|node| node.host_ip) else {
         return;
     };
     status.host_ip = Some(host);
@@ -78,17 +79,20 @@ fn addresses(status: &mut PodStatus, pod: &Pod, ledger: &Ledger) {
     }
 }
 
-fn phase(entry: &Entry, pod: &Pod) -> PodPhase {
+fn phase(pod_state: &PodState, pod: &Pod) -> PodPhase {
     if pod.is_finished() {
         return pod.status.phase; // The end of a pod is never taken back.
     }
-    if entry.is_over() {
-        let went_well =
-            entry.admission == Admission::Admitted && entry.ending.is_none() && entry.ended_well();
+    if pod_state.is_stopped() {
+        let went_well = pod_state.admission == Admission::Admitted
+            && pod_state.termination.is_none()
+            && pod_state.ended_well();
         return if went_well { PodPhase::Succeeded } else { PodPhase::Failed };
     }
     let has_run = |container: &Container| {
-        entry.track(&container.name).is_some_and(|track| !matches!(track.state, State::New | State::Starting))
+        pod_state
+            .container_state(&container.name)
+            .is_some_and(|container_state| !matches!(container_state.state, State::New | State::Starting))
     };
     if pod.status.phase == PodPhase::Running || pod.spec.containers.iter().all(has_run) {
         PodPhase::Running
@@ -97,9 +101,11 @@ fn phase(entry: &Entry, pod: &Pod) -> PodPhase {
     }
 }
 
-fn conditions(status: &mut PodStatus, entry: &Entry, pod: &Pod, now: Timestamp) {
+fn conditions(status: &mut PodStatus, pod_state: &PodState, pod: &Pod, now: Timestamp) {
     let sidecars = pod.spec.init_containers.iter().filter(|init| init.sidecar);
-    let is_unready = |container: &&Container| !entry.track(&container.name).is_some_and(Track::is_running);
+    let is_unready = |container: &&Container| {
+        !pod_state.container_state(&container.name).is_some_and(ContainerState::is_running)
+    };
     let unready: Vec<&str> = sidecars
         .chain(&pod.spec.containers)
         .filter(is_unready)
@@ -112,13 +118,13 @@ fn conditions(status: &mut PodStatus, entry: &Entry, pod: &Pod, now: Timestamp) 
         _ => no("ContainersNotReady", &format!("containers not running: {}", unready.join(", "))),
     };
     let ready = match &containers {
-        Said { status: ConditionStatus::True, .. } if entry.is_stopping() => {
+        Said { status: ConditionStatus::True, .. } if pod_state.is_stopping() => {
             no("Terminating", "the pod is being stopped")
         }
         _ => containers.clone(),
     };
-    let initialized = match entry.init() {
-        Init::Done if entry.admission == Admission::Admitted => yes(),
+    let initialized = match pod_state.init() {
+        Init::Done if pod_state.admission == Admission::Admitted => yes(),
         _ => no("ContainersNotInitialized", ""),
     };
     // What was true of a pod that has ended stays: an agent that starts anew cannot know better.
@@ -127,9 +133,10 @@ fn conditions(status: &mut PodStatus, entry: &Entry, pod: &Pod, now: Timestamp) 
     }
     set(status, CONTAINERS_READY, containers, now);
     set(status, types::READY, ready, now);
-    if let Some(ending) = entry.ending.as_ref().filter(|ending| ending.is_disruption) {
+    if let Some(termination) = pod_state.termination.as_ref().filter(|termination| termination.is_disruption)
+    {
         let said =
-            Said { reason: "TerminationByKubelet".to_owned(), message: ending.message.clone(), ..yes() };
+            Said { reason: "TerminationByKubelet".to_owned(), message: termination.message.clone(), ..yes() };
         set(status, types::DISRUPTION_TARGET, said, now);
     }
 }
@@ -151,17 +158,17 @@ fn no(reason: &str, message: &str) -> Said {
 
 /// Sets a condition in its place; the time moves only with the status.
 fn set(status: &mut PodStatus, kind: &str, said: Said, now: Timestamp) {
-    let Said { status: holds, reason, message } = said;
+    let Said { status: wanted, reason, message } = said;
     match status.conditions.iter_mut().find(|condition| condition.kind == kind) {
         Some(held) => {
-            if held.status != holds {
+            if held.status != wanted {
                 held.last_transition_time = Some(now);
             }
-            (held.status, held.reason, held.message) = (holds, reason, message);
+            (held.status, held.reason, held.message) = (wanted, reason, message);
         }
         None => status.conditions.push(PodCondition {
             kind: kind.to_owned(),
-            status: holds,
+            status: wanted,
             reason,
             message,
             last_probe_time: None,
@@ -170,7 +177,7 @@ fn set(status: &mut PodStatus, kind: &str, said: Said, now: Timestamp) {
     }
 }
 
-fn container_status(entry: &Entry, container: &Container, wait: &str) -> pb::ContainerStatus {
+fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> pb::ContainerStatus {
     use pb::container_state::State as Said;
     let waiting = |reason: &str| {
         Some(Said::Waiting(pb::ContainerStateWaiting { reason: reason.to_owned(), message: String::new() }))
@@ -182,17 +189,17 @@ fn container_status(entry: &Entry, container: &Container, wait: &str) -> pb::Con
     };
     let mut last = None;
     let mut state = waiting(wait);
-    if let Some(track) = entry.track(&container.name) {
-        said.ready = track.is_running() && !entry.is_stopping();
-        said.restart_count = i32::try_from(track.restarts).unwrap_or(i32::MAX);
-        said.container_id.clone_from(&track.id);
-        last = track.last.as_ref();
-        match &track.state {
+    if let Some(container_state) = pod_state.container_state(&container.name) {
+        said.ready = container_state.is_running() && !pod_state.is_stopping();
+        said.restart_count = i32::try_from(container_state.restarts).unwrap_or(i32::MAX);
+        said.container_id.clone_from(&container_state.id);
+        last = container_state.last.as_ref();
+        match &container_state.state {
             State::New | State::Starting => {}
             State::Running { since } => {
                 state = Some(Said::Running(pb::ContainerStateRunning { started_at: Some(time(*since)) }));
             }
-            State::Exited(exit) if track.is_backing_off && !entry.is_stopping() => {
+            State::Exited(exit) if container_state.is_backing_off && !pod_state.is_stopping() => {
                 state = waiting("CrashLoopBackOff");
                 last = Some(exit);
             }

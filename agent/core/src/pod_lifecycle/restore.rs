@@ -3,29 +3,29 @@
 use jiff::Timestamp;
 use muster_proto::pb;
 
-use super::container::{Exit, State, Track};
+use super::container::{ContainerState, Exit, State};
 
-impl Track {
+impl ContainerState {
     /// What a record says of a container that an earlier life of this agent ran.
-    pub(super) fn remembered(status: &pb::ContainerStatus) -> Self {
+    pub(super) fn from_status(status: &pb::ContainerStatus) -> Self {
         use pb::container_state::State as Said;
         let state = |of: &Option<pb::ContainerState>| of.as_ref().and_then(|of| of.state.clone());
-        let mut track = Self::new();
-        track.restarts = u32::try_from(status.restart_count).unwrap_or(0);
-        track.id.clone_from(&status.container_id);
-        track.last = match state(&status.last_state) {
+        let mut container_state = Self::new();
+        container_state.restarts = u32::try_from(status.restart_count).unwrap_or(0);
+        container_state.id.clone_from(&status.container_id);
+        container_state.last = match state(&status.last_state) {
             Some(Said::Terminated(ended)) => Some(exit_of(ended)),
             _ => None,
         };
-        track.state = match state(&status.state) {
+        container_state.state = match state(&status.state) {
             Some(Said::Running(running)) => {
                 State::Running { since: running.started_at.as_ref().and_then(time_of).unwrap_or_default() }
             }
             Some(Said::Terminated(ended)) => State::Exited(exit_of(ended)),
             // It waited for its next run.
-            _ => track.last.take().map_or(State::New, State::Exited),
+            _ => container_state.last.take().map_or(State::New, State::Exited),
         };
-        track
+        container_state
     }
 }
 

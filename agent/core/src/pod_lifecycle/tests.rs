@@ -1,4 +1,4 @@
-//! A bench with a store and a runtime made of maps, and the journeys of pods told as what was done.
+//! A harness with a store and a runtime made of maps, and the journeys of pods told as what was done.
 
 mod restart;
 mod settle;

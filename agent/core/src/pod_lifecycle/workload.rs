@@ -3,7 +3,7 @@
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
 
-use super::pod_states::Ledger;
+use super::pod_states::PodStates;
 use super::pod_status as status;
 use muster_proto::time::Now;
 
@@ -20,18 +20,21 @@ pub struct Workload<'a> {
     pub pids: Vec<(&'a str, u32)>,
 }
 
-impl Ledger {
+impl PodStates {
     /// Every pod that the node knows of.
     pub fn workloads(&self, now: Now) -> impl Iterator<Item = Workload<'_>> {
-        self.entries.values().map(move |entry| {
-            let pod = entry.pod.as_deref();
-            let running = entry.containers.iter().filter(|(_, track)| track.is_alive());
+        self.entries.values().map(move |pod_state| {
+            let pod = pod_state.pod.as_deref();
+            let running =
+                pod_state.containers.iter().filter(|(_, container_state)| container_state.is_alive());
             Workload {
-                uid: entry.uid,
+                uid: pod_state.uid,
                 pod,
-                status: pod.map(|pod| status::of(entry, pod, self, now)).unwrap_or_default(),
-                is_stopping: entry.is_stopping(),
-                pids: running.filter_map(|(name, track)| Some((name.as_str(), track.pid?))).collect(),
+                status: pod.map(|pod| status::of(pod_state, pod, self, now)).unwrap_or_default(),
+                is_stopping: pod_state.is_stopping(),
+                pids: running
+                    .filter_map(|(name, container_state)| Some((name.as_str(), container_state.pid?)))
+                    .collect(),
             }
         })
     }

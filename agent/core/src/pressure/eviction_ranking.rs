@@ -11,8 +11,8 @@ use muster_proto::pod::{Pod, requests};
 use muster_proto::quantity::Quantity;
 use muster_proto::time::Mono;
 
-use crate::pod_lifecycle::Ending;
-use crate::pressure::{Scarce, Standing, Threshold};
+use crate::pod_lifecycle::PodTermination;
+use crate::pressure::{PressureState, StarvedResource, Threshold};
 use crate::resources::priority;
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests;
 /// What is left to a pod that a hard threshold ends.
 const HARD_GRACE: Duration = Duration::from_secs(1);
 /// How long a round waits for its pod to be gone.
-const CLEAN_UP: Duration = Duration::from_secs(30);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a pod uses, in bytes or pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Candidate<'a> {
 
 /// What a round comes to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum EvictionStep {
     /// There is enough of everything, or nobody who may be ended.
     Nothing,
     /// The last round is not over; look again by then.
@@ -49,50 +49,53 @@ pub enum Step {
     /// Throw away what no pod needs, then observe again: that may do.
     ReclaimDisk,
     /// End this pod.
-    Evict { uid: Uid, ending: Ending },
+    Evict { uid: Uid, termination: PodTermination },
 }
 
 /// Remembers how far the current round is.
 #[derive(Clone, Debug)]
 pub struct Evictor {
     max_grace: Duration,
-    awaited: Option<(Uid, Mono)>,
+    evicting: Option<(Uid, Mono)>,
     is_reclaimed: bool,
 }
 
 impl Evictor {
     /// `max_grace` is the longest a soft threshold leaves to a pod (`--eviction-max-pod-grace-period`).
     pub fn new(max_grace: Duration) -> Self {
-        Self { max_grace, awaited: None, is_reclaimed: false }
+        Self { max_grace, evicting: None, is_reclaimed: false }
     }
 
     /// Decides what this round does. `is_present` says whether anything of a pod is still on the machine.
     pub fn decide(
         &self,
-        standing: &Standing,
+        state: &PressureState,
         candidates: &[Candidate<'_>],
         is_present: impl Fn(Uid) -> bool,
         now: Mono,
-    ) -> Step {
-        if let Some((uid, until)) = self.awaited
+    ) -> EvictionStep {
+        if let Some((uid, until)) = self.evicting
             && now < until
             && is_present(uid)
         {
-            return Step::Wait { until };
+            return EvictionStep::Wait { until };
         }
-        let Some((threshold, is_hard)) = standing.first_met() else {
-            return Step::Nothing;
+        let Some((threshold, is_hard)) = state.first_met() else {
+            return EvictionStep::Nothing;
         };
-        let scarce = threshold.signal.scarce();
-        if matches!(scarce, Scarce::Disk | Scarce::Inodes) && !self.is_reclaimed {
-            return Step::ReclaimDisk;
+        let resource = threshold.signal.resource();
+        if matches!(resource, StarvedResource::Disk | StarvedResource::Inodes) && !self.is_reclaimed {
+            return EvictionStep::ReclaimDisk;
         }
-        match rank(scarce, candidates).first() {
+        match rank(resource, candidates).first() {
             Some(Candidate { pod, usage }) => match pod.meta.uid {
-                Some(uid) => Step::Evict { uid, ending: self.ending(threshold, is_hard, pod, *usage) },
-                None => Step::Nothing,
+                Some(uid) => EvictionStep::Evict {
+                    uid,
+                    termination: self.termination(threshold, is_hard, pod, *usage),
+                },
+                None => EvictionStep::Nothing,
             },
-            None => Step::Nothing,
+            None => EvictionStep::Nothing,
         }
     }
 
@@ -102,23 +105,23 @@ impl Evictor {
     }
 
     /// There is enough of everything: should that end, what no pod needs is thrown away anew first.
-    pub fn observe_enough(&mut self) {
+    pub fn observe_no_pressure(&mut self) {
         self.is_reclaimed = false;
     }
 
     /// The pod was told to go.
     pub fn observe_evicted(&mut self, uid: Uid, now: Mono) {
-        self.awaited = Some((uid, now + CLEAN_UP));
+        self.evicting = Some((uid, now + CLEANUP_TIMEOUT));
         self.is_reclaimed = false;
     }
 
-    fn ending(&self, threshold: &Threshold, is_hard: bool, pod: &Pod, usage: Usage) -> Ending {
-        let scarce = threshold.signal.scarce();
-        let (used, asked) = (usage.of(scarce), request(pod, scarce));
-        Ending {
+    fn termination(&self, threshold: &Threshold, is_hard: bool, pod: &Pod, usage: Usage) -> PodTermination {
+        let resource = threshold.signal.resource();
+        let (used, asked) = (usage.of(resource), request(pod, resource));
+        PodTermination {
             reason: "Evicted".to_owned(),
             message: format!(
-                "The node ran low on {scarce} ({threshold}); the pod used {used} and had asked for {asked}."
+                "The node ran low on {resource} ({threshold}); the pod used {used} and had asked for {asked}."
             ),
             grace: if is_hard { HARD_GRACE } else { self.max_grace.min(priority::own_grace(pod)) },
             is_disruption: true,
@@ -128,12 +131,12 @@ impl Evictor {
 
 /// The pods that may go, the first to go first: whoever takes more than it asked for, then the lower
 /// priority, then the larger excess. Static, mirror and critical pods are not among them.
-pub fn rank<'a>(scarce: Scarce, candidates: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
+pub fn rank<'a>(resource: StarvedResource, candidates: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
     let mut ranked: Vec<Candidate<'a>> =
         candidates.iter().filter(|each| !priority::is_critical(each.pod)).copied().collect();
     ranked.sort_by_key(|Candidate { pod, usage }| {
-        let asked = i128::from(request(pod, scarce).value());
-        let excess = i128::from(usage.of(scarce)) - asked;
+        let asked = i128::from(request(pod, resource).value());
+        let excess = i128::from(usage.of(resource)) - asked;
         // Names make the order complete: same machine, same choice.
         let name = (pod.meta.namespace.clone(), pod.meta.name.clone());
         (excess <= 0, priority::of(pod), Reverse(excess), name)
@@ -142,22 +145,22 @@ pub fn rank<'a>(scarce: Scarce, candidates: &[Candidate<'a>]) -> Vec<Candidate<'
 }
 
 /// What the pod asked for; of inodes and processes nobody can ask for any.
-fn request(pod: &Pod, scarce: Scarce) -> Quantity {
-    let name = match scarce {
-        Scarce::Memory => "memory",
-        Scarce::Disk => "ephemeral-storage",
-        Scarce::Inodes | Scarce::Pids => return Quantity::ZERO,
+fn request(pod: &Pod, resource: StarvedResource) -> Quantity {
+    let name = match resource {
+        StarvedResource::Memory => "memory",
+        StarvedResource::Disk => "ephemeral-storage",
+        StarvedResource::Inodes | StarvedResource::Pids => return Quantity::ZERO,
     };
     requests::amount(&requests::of(&pod.spec), name)
 }
 
 impl Usage {
-    fn of(&self, scarce: Scarce) -> u64 {
-        match scarce {
-            Scarce::Memory => self.memory,
-            Scarce::Disk => self.disk,
-            Scarce::Inodes => self.inodes,
-            Scarce::Pids => self.pids,
+    fn of(&self, resource: StarvedResource) -> u64 {
+        match resource {
+            StarvedResource::Memory => self.memory,
+            StarvedResource::Disk => self.disk,
+            StarvedResource::Inodes => self.inodes,
+            StarvedResource::Pids => self.pids,
         }
     }
 }

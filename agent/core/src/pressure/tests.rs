@@ -6,8 +6,8 @@ fn at(seconds: u64) -> Mono {
     Mono::since_origin(Duration::from_secs(seconds))
 }
 
-fn pressure(flags: &Flags<'_>) -> Pressure {
-    Pressure::new(thresholds(flags).unwrap(), Duration::from_secs(300))
+fn pressure(flags: &Flags<'_>) -> PressureTracker {
+    PressureTracker::new(thresholds(flags).unwrap(), Duration::from_secs(300))
 }
 
 /// So much memory of 1Gi.
@@ -27,31 +27,31 @@ fn s062_a_threshold_is_met_only_below_it() {
     for (available, expected) in [(101, false), (100, false), (99, true), (0, true)] {
         let mut pressure = pressure(&hard("memory.available<100Mi"));
         pressure.observe(&memory(available), at(0));
-        let standing = pressure.standing(at(0));
-        assert_eq!(standing.shortages.memory, expected, "{available}Mi");
-        assert_eq!(standing.hard.len(), usize::from(expected), "{available}Mi");
+        let state = pressure.state(at(0));
+        assert_eq!(state.conditions.memory, expected, "{available}Mi");
+        assert_eq!(state.hard.len(), usize::from(expected), "{available}Mi");
     }
 }
 
 #[test]
 fn shares_are_of_the_capacity_and_each_signal_has_its_condition() {
-    let none = Shortages::default();
-    let disk = Shortages { disk: true, ..none };
+    let none = PressureConditions::default();
+    let disk = PressureConditions { disk: true, ..none };
     for (signal, expected) in [
-        (Signal::MemoryAvailable, Shortages { memory: true, ..none }),
-        (Signal::AllocatableMemoryAvailable, Shortages { memory: true, ..none }),
+        (Signal::MemoryAvailable, PressureConditions { memory: true, ..none }),
+        (Signal::AllocatableMemoryAvailable, PressureConditions { memory: true, ..none }),
         (Signal::NodefsAvailable, disk),
         (Signal::NodefsInodesFree, disk),
         (Signal::ImagefsAvailable, disk),
         (Signal::ImagefsInodesFree, disk),
         (Signal::ContainerfsAvailable, disk),
         (Signal::ContainerfsInodesFree, disk),
-        (Signal::PidAvailable, Shortages { pid: true, ..none }),
+        (Signal::PidAvailable, PressureConditions { pid: true, ..none }),
     ] {
         for (available, expected) in [(100, none), (99, expected)] {
             let mut pressure = pressure(&hard(&format!("{signal}<10%")));
             pressure.observe(&Observation::from([(signal, Level { available, capacity: 1000 })]), at(0));
-            assert_eq!(pressure.standing(at(0)).shortages, expected, "{signal} at {available}");
+            assert_eq!(pressure.state(at(0)).conditions, expected, "{signal} at {available}");
         }
     }
 }
@@ -62,15 +62,15 @@ fn s063_a_condition_holds_on_for_the_transition_period() {
     pressure.observe(&memory(50), at(0));
     pressure.observe(&memory(500), at(10));
     for (seconds, expected) in [(10, true), (299, true), (300, false), (330, false)] {
-        let standing = pressure.standing(at(seconds));
-        assert_eq!(standing.shortages.memory, expected, "{seconds} s after it was last seen");
-        assert!(standing.hard.is_empty(), "the condition holds on, the threshold does not");
+        let state = pressure.state(at(seconds));
+        assert_eq!(state.conditions.memory, expected, "{seconds} s after it was last seen");
+        assert!(state.hard.is_empty(), "the condition holds on, the threshold does not");
     }
-    assert_eq!(pressure.standing(at(10)).wake_at, Some(at(300)));
+    assert_eq!(pressure.state(at(10)).wake_at, Some(at(300)));
     pressure.observe(&memory(50), at(200));
     pressure.observe(&memory(500), at(210));
-    assert!(pressure.standing(at(499)).shortages.memory, "seen again, it starts again");
-    assert!(!pressure.standing(at(500)).shortages.memory);
+    assert!(pressure.state(at(499)).conditions.memory, "seen again, it starts again");
+    assert!(!pressure.state(at(500)).conditions.memory);
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn s064_a_soft_threshold_sets_the_condition_at_once_and_acts_after_its_grace() {
     pressure.observe(&memory(150), at(0));
     for (seconds, acts) in [(0, false), (30, false), (59, false), (60, true)] {
         pressure.observe(&memory(150), at(seconds));
-        let standing = pressure.standing(at(seconds));
-        assert!(standing.shortages.memory && standing.hard.is_empty());
-        assert_eq!(standing.soft.len(), usize::from(acts), "{seconds} s");
+        let state = pressure.state(at(seconds));
+        assert!(state.conditions.memory && state.hard.is_empty());
+        assert_eq!(state.soft.len(), usize::from(acts), "{seconds} s");
     }
     pressure.observe(&memory(200), at(70));
     pressure.observe(&memory(150), at(80));
-    assert!(pressure.standing(at(139)).soft.is_empty(), "a break starts the grace again");
-    assert_eq!(pressure.standing(at(80)).wake_at, Some(at(140)));
-    assert_eq!(pressure.standing(at(140)).soft.len(), 1);
+    assert!(pressure.state(at(139)).soft.is_empty(), "a break starts the grace again");
+    assert_eq!(pressure.state(at(80)).wake_at, Some(at(140)));
+    assert_eq!(pressure.state(at(140)).soft.len(), 1);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn s065_what_was_met_stays_so_until_the_minimum_is_reclaimed() {
     let mut pressure = pressure(&flags);
     for (available, expected) in [(120, 0), (99, 1), (120, 1), (149, 1), (150, 0), (120, 0)] {
         pressure.observe(&memory(available), at(0));
-        assert_eq!(pressure.standing(at(0)).hard.len(), expected, "{available}Mi");
+        assert_eq!(pressure.state(at(0)).hard.len(), expected, "{available}Mi");
     }
 }
 
@@ -115,8 +115,8 @@ fn what_cannot_be_read_ends_nobody() {
     let mut pressure = pressure(&hard("memory.available<100Mi"));
     pressure.observe(&memory(50), at(0));
     pressure.observe(&Observation::new(), at(10));
-    let standing = pressure.standing(at(10));
-    assert!(standing.hard.is_empty() && standing.shortages.memory);
+    let state = pressure.state(at(10));
+    assert!(state.hard.is_empty() && state.conditions.memory);
 }
 
 #[test]

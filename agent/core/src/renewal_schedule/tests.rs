@@ -8,14 +8,14 @@ fn millis(count: u64) -> Mono {
     Mono::since_origin(Duration::from_millis(count))
 }
 
-/// A cadence that knows its lease, with its first round renewed at 0.
-fn running() -> Cadence {
-    let mut cadence = Cadence::new(LEASE, millis(0));
-    assert_eq!(cadence.step(millis(0)), Step::Ensure);
-    cadence.observe_ensured(millis(0));
-    assert_eq!(cadence.step(millis(0)), Step::Renew);
-    cadence.observe_renewed(None, 0.0);
-    cadence
+/// A schedule that knows its lease, with its first round renewed at 0.
+fn running() -> RenewalSchedule {
+    let mut schedule = RenewalSchedule::new(LEASE, millis(0));
+    assert_eq!(schedule.step(millis(0)), LeaseStep::Ensure);
+    schedule.observe_ensured(millis(0));
+    assert_eq!(schedule.step(millis(0)), LeaseStep::Renew);
+    schedule.observe_renewed(None, 0.0);
+    schedule
 }
 
 #[test]
@@ -34,76 +34,76 @@ fn s042_a_node_tries_to_register_at_a_tenth_of_a_second_then_ever_less_often() {
 #[test]
 fn s044_a_lease_is_renewed_at_a_quarter_of_its_duration_and_up_to_four_percent() {
     for (draw, expected) in [(0.0, 10_000), (0.5, 10_200), (1.0, 10_400), (7.0, 10_400), (f64::NAN, 10_000)] {
-        let mut cadence = running();
-        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
+        let mut schedule = running();
+        assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
         // The answer took a while; the next round is counted from the start of this one.
-        cadence.observe_renewed(None, draw);
+        schedule.observe_renewed(None, draw);
         let until = millis(10_000 + expected);
-        assert_eq!(cadence.step(millis(10_300)), Step::Wait { until }, "draw {draw}");
-        assert_eq!(cadence.step(until), Step::Renew);
+        assert_eq!(schedule.step(millis(10_300)), LeaseStep::Wait { until }, "draw {draw}");
+        assert_eq!(schedule.step(until), LeaseStep::Renew);
     }
 }
 
 #[test]
 fn the_stores_wish_is_followed_within_reason() {
-    for (wished, expected) in [(9_500, 9_500), (12_000, 12_000), (3_600_000, 20_000), (0, 1_000)] {
-        let mut cadence = running();
-        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
-        cadence.observe_renewed(Some(Duration::from_millis(wished)), 1.0);
+    for (requested, expected) in [(9_500, 9_500), (12_000, 12_000), (3_600_000, 20_000), (0, 1_000)] {
+        let mut schedule = running();
+        assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
+        schedule.observe_renewed(Some(Duration::from_millis(requested)), 1.0);
         let until = millis(10_000 + expected);
-        assert_eq!(cadence.step(millis(10_000)), Step::Wait { until }, "wished {wished}");
+        assert_eq!(schedule.step(millis(10_000)), LeaseStep::Wait { until }, "requested {requested}");
     }
 }
 
 #[test]
 fn s052_four_failures_stay_in_the_round_and_the_fifth_ends_it() {
-    let mut cadence = running();
+    let mut schedule = running();
     for _ in 0..4 {
-        assert_eq!(cadence.step(millis(10_000)), Step::Renew);
-        cadence.observe_renew_failed(0.0);
+        assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
+        schedule.observe_renew_failed(0.0);
     }
-    let mut lucky = cadence.clone();
-    assert_eq!(lucky.step(millis(10_000)), Step::Renew);
+    let mut lucky = schedule.clone();
+    assert_eq!(lucky.step(millis(10_000)), LeaseStep::Renew);
     lucky.observe_renewed(None, 0.0);
-    assert_eq!(lucky.step(millis(10_100)), Step::Wait { until: millis(20_000) });
-    assert_eq!(lucky.step(millis(20_000)), Step::Renew);
+    assert_eq!(lucky.step(millis(10_100)), LeaseStep::Wait { until: millis(20_000) });
+    assert_eq!(lucky.step(millis(20_000)), LeaseStep::Renew);
 
-    assert_eq!(cadence.step(millis(10_000)), Step::Renew);
-    cadence.observe_renew_failed(0.0);
-    assert_eq!(cadence.step(millis(10_000)), Step::Wait { until: millis(20_000) });
-    assert_eq!(cadence.step(millis(20_000)), Step::Ensure, "the lease is no longer taken for granted");
-    cadence.observe_ensured(millis(20_000));
-    assert_eq!(cadence.step(millis(20_000)), Step::Renew);
+    assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
+    schedule.observe_renew_failed(0.0);
+    assert_eq!(schedule.step(millis(10_000)), LeaseStep::Wait { until: millis(20_000) });
+    assert_eq!(schedule.step(millis(20_000)), LeaseStep::Ensure, "the lease is no longer taken for granted");
+    schedule.observe_ensured(millis(20_000));
+    assert_eq!(schedule.step(millis(20_000)), LeaseStep::Renew);
 }
 
 #[test]
 fn ensuring_backs_off_to_seven_seconds_and_never_gives_up() {
-    let mut cadence = Cadence::new(LEASE, millis(0));
+    let mut schedule = RenewalSchedule::new(LEASE, millis(0));
     let (mut now, mut waits) = (millis(0), Vec::new());
     for _ in 0..8 {
-        assert_eq!(cadence.step(now), Step::Ensure);
-        cadence.observe_ensure_failed(0.0, now);
-        let Step::Wait { until } = cadence.step(now) else { panic!("no wait after a failure") };
+        assert_eq!(schedule.step(now), LeaseStep::Ensure);
+        schedule.observe_ensure_failed(0.0, now);
+        let LeaseStep::Wait { until } = schedule.step(now) else { panic!("no wait after a failure") };
         waits.push((until - now).as_millis());
         now = until;
     }
     assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000]);
-    assert_eq!(cadence.step(now), Step::Ensure);
-    cadence.observe_ensured(now);
-    assert_eq!(cadence.step(now), Step::Renew, "what was behind is made good at once");
-    cadence.observe_renewed(None, 0.0);
+    assert_eq!(schedule.step(now), LeaseStep::Ensure);
+    schedule.observe_ensured(now);
+    assert_eq!(schedule.step(now), LeaseStep::Renew, "what was behind is made good at once");
+    schedule.observe_renewed(None, 0.0);
     let until = now + Duration::from_secs(10);
-    assert_eq!(cadence.step(now), Step::Wait { until }, "and once");
+    assert_eq!(schedule.step(now), LeaseStep::Wait { until }, "and once");
 }
 
 #[test]
 fn the_second_silence_in_a_row_drops_the_connection() {
-    let mut doubt = Doubt::default();
-    assert!(!doubt.observe_silence());
-    assert!(doubt.observe_silence());
-    assert!(doubt.observe_silence(), "and each one after it");
-    doubt.observe_answer();
-    assert!(!doubt.observe_silence());
+    let mut connection = ConnectionHealth::default();
+    assert!(!connection.observe_timeout());
+    assert!(connection.observe_timeout());
+    assert!(connection.observe_timeout(), "and each one after it");
+    connection.observe_answer();
+    assert!(!connection.observe_timeout());
 }
 
 #[test]
@@ -134,21 +134,21 @@ proptest::proptest! {
     ) {
         let lease = Duration::from_secs(lease);
         let mut now = millis(0);
-        let mut cadence = Cadence::new(lease, now);
-        for (outcome, draw, wished) in outcomes {
-            match (cadence.step(now), outcome) {
-                (Step::Wait { until }, _) => {
+        let mut schedule = RenewalSchedule::new(lease, now);
+        for (outcome, draw, requested) in outcomes {
+            match (schedule.step(now), outcome) {
+                (LeaseStep::Wait { until }, _) => {
                     proptest::prop_assert!(until > now);
                     proptest::prop_assert!(until - now <= (lease / 2).max(ENSURE.cap));
                     now = until;
                 }
-                (Step::Ensure, 0..=2) => cadence.observe_ensured(now),
-                (Step::Ensure, _) => cadence.observe_ensure_failed(draw, now),
-                (Step::Renew, 0..=2) => {
-                    let wished = (outcome > 0).then(|| Duration::from_millis(wished));
-                    cadence.observe_renewed(wished, draw);
+                (LeaseStep::Ensure, 0..=2) => schedule.observe_ensured(now),
+                (LeaseStep::Ensure, _) => schedule.observe_ensure_failed(draw, now),
+                (LeaseStep::Renew, 0..=2) => {
+                    let requested = (outcome > 0).then(|| Duration::from_millis(requested));
+                    schedule.observe_renewed(requested, draw);
                 }
-                (Step::Renew, _) => cadence.observe_renew_failed(draw),
+                (LeaseStep::Renew, _) => schedule.observe_renew_failed(draw),
             }
         }
     }

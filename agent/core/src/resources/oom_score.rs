@@ -35,7 +35,7 @@ pub fn score_adj(pod: &Pod, container: &Container, memory_total: u64) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{ContainerWords, container, pod};
+    use crate::testing::{ContainerBuilder, container, pod};
 
     const GI: u64 = 1 << 30;
 

@@ -1,4 +1,4 @@
-//! Standing: how much a pod matters, and how long it may take to go.
+//! PressureState: how much a pod matters, and how long it may take to go.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ impl std::str::FromStr for SwapBehavior {
 
 /// The machine as swap limits see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwapSite {
+pub struct SwapPolicy {
     pub behavior: SwapBehavior,
     /// Whether control groups are version 2 and limit swap.
     pub is_controlled: bool,
@@ -41,8 +41,8 @@ pub struct SwapSite {
 }
 
 /// The swap a container may use, in bytes.
-pub fn limit(pod: &Pod, container: &Container, site: &SwapSite) -> u64 {
-    if site.behavior == SwapBehavior::NoSwap || !site.is_controlled {
+pub fn limit(pod: &Pod, container: &Container, policy: &SwapPolicy) -> u64 {
+    if policy.behavior == SwapBehavior::NoSwap || !policy.is_controlled {
         return 0;
     }
     if pod.qos() != QosClass::Burstable || priority::is_critical(pod) {
@@ -53,40 +53,40 @@ pub fn limit(pod: &Pod, container: &Container, site: &SwapSite) -> u64 {
     // Who only says how much it may have asks for that much.
     let request = amount(&container.resources.requests).or(limit);
     match request {
-        Some(request) if Some(request) != limit => share(request, site),
+        Some(request) if Some(request) != limit => share(request, policy),
         _ => 0,
     }
 }
 
 /// As much of the swap as the request is of the memory.
-fn share(request: Quantity, site: &SwapSite) -> u64 {
+fn share(request: Quantity, policy: &SwapPolicy) -> u64 {
     let request = u64::try_from(request.value()).unwrap_or(0);
-    if request > site.memory_total || site.memory_total == 0 {
+    if request > policy.memory_total || policy.memory_total == 0 {
         return 0;
     }
     // In floating point and cut off, as Kubernetes does: the figures must agree to the byte.
-    (request as f64 / site.memory_total as f64 * site.swap_total as f64) as u64
+    (request as f64 / policy.memory_total as f64 * policy.swap_total as f64) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{ContainerWords, container, pod};
+    use crate::testing::{ContainerBuilder, container, pod};
 
     const GI: u64 = 1 << 30;
-    const SITE: SwapSite = SwapSite {
+    const POLICY: SwapPolicy = SwapPolicy {
         behavior: SwapBehavior::LimitedSwap,
         is_controlled: true,
         memory_total: 16 * GI,
         swap_total: 8 * GI,
     };
 
-    fn limit_of(requests: &str, limits: &str, site: &SwapSite) -> u64 {
+    fn limit_of(requests: &str, limits: &str, policy: &SwapPolicy) -> u64 {
         let container = container("main").requests(requests).limits(limits);
         // The other one keeps the pod Burstable whatever this one asks for.
         let other = crate::testing::container("other").requests("cpu=1");
         let pod = pod("a").containers(vec![container.clone(), other]).build();
-        limit(&pod, &container, site)
+        limit(&pod, &container, policy)
     }
 
     #[test]
@@ -102,20 +102,20 @@ mod tests {
             ("memory=1", "memory=2", 0),
             ("memory=3", "", 1),
         ] {
-            assert_eq!(limit_of(requests, limits, &SITE), expected, "{requests:?} | {limits:?}");
+            assert_eq!(limit_of(requests, limits, &POLICY), expected, "{requests:?} | {limits:?}");
         }
     }
 
     #[test]
     fn s078_only_where_all_allows_it() {
         let off = [
-            SwapSite { behavior: SwapBehavior::NoSwap, ..SITE },
-            SwapSite { is_controlled: false, ..SITE },
-            SwapSite { memory_total: 0, ..SITE },
-            SwapSite { swap_total: 0, ..SITE },
+            SwapPolicy { behavior: SwapBehavior::NoSwap, ..POLICY },
+            SwapPolicy { is_controlled: false, ..POLICY },
+            SwapPolicy { memory_total: 0, ..POLICY },
+            SwapPolicy { swap_total: 0, ..POLICY },
         ];
-        for site in off {
-            assert_eq!(limit_of("memory=1Gi", "memory=2Gi", &site), 0, "{site:?}");
+        for policy in off {
+            assert_eq!(limit_of("memory=1Gi", "memory=2Gi", &policy), 0, "{policy:?}");
         }
         let burstable = || pod("a").containers(vec![container("main").requests("memory=1Gi")]);
         let full = "cpu=1 memory=1Gi";
@@ -129,7 +129,7 @@ mod tests {
             ("mirror", burstable().mirror(), 0),
         ] {
             let pod = pod.build();
-            assert_eq!(limit(&pod, &pod.spec.containers[0], &SITE), expected, "{name}");
+            assert_eq!(limit(&pod, &pod.spec.containers[0], &POLICY), expected, "{name}");
         }
     }
 

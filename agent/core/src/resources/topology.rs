@@ -2,14 +2,14 @@
 //!
 //! Everyone who hands something out (processors, devices) hints from which NUMA nodes it could; the hints
 //! are merged into the best common answer, and the policy says whether that is good enough. [`cpus`] gives
-//! the hints of the processors and picks them; [`grants`] remembers who has which.
+//! the hints of the processors and picks them; [`cpu_assignments`] remembers who has which.
 
 use std::str::FromStr;
 
 use crate::admission::Rejection;
 
+pub mod cpu_assignments;
 pub mod cpus;
-pub mod grants;
 #[cfg(test)]
 mod tests;
 
@@ -152,8 +152,8 @@ fn spelled_out(hints: &[Hints]) -> Vec<Vec<Hint>> {
 /// The best of all combinations; without any, everywhere and not preferred.
 fn best(all: Mask, lists: &[Vec<Hint>]) -> Hint {
     let aim = aim(lists);
-    let mut best: Option<Candidate> = None;
-    combine(lists, Candidate { mask: all, is_preferred: true, first: None }, &mut |candidate| {
+    let mut best: Option<MergedHint> = None;
+    combine(lists, MergedHint { mask: all, is_preferred: true, first: None }, &mut |candidate| {
         if candidate.mask.count() > 0 && best.is_none_or(|held| candidate.beats(&held, aim)) {
             best = Some(candidate);
         }
@@ -171,14 +171,14 @@ fn aim(lists: &[Vec<Hint>]) -> u32 {
 }
 
 #[derive(Clone, Copy)]
-struct Candidate {
+struct MergedHint {
     mask: Mask,
     is_preferred: bool,
     /// The first mask named: all others must equal it to be preferred.
     first: Option<Mask>,
 }
 
-impl Candidate {
+impl MergedHint {
     fn with(self, hint: Hint) -> Self {
         let is_same = hint.mask.is_none() || self.first.is_none() || hint.mask == self.first;
         Self {
@@ -188,7 +188,7 @@ impl Candidate {
         }
     }
 
-    fn beats(&self, held: &Candidate, aim: u32) -> bool {
+    fn beats(&self, held: &MergedHint, aim: u32) -> bool {
         if self.is_preferred != held.is_preferred {
             return self.is_preferred;
         }
@@ -208,7 +208,7 @@ impl Candidate {
 }
 
 /// Shows every choice of one hint from each list.
-fn combine(lists: &[Vec<Hint>], so_far: Candidate, show: &mut impl FnMut(Candidate)) {
+fn combine(lists: &[Vec<Hint>], so_far: MergedHint, show: &mut impl FnMut(MergedHint)) {
     match lists.split_first() {
         None => show(so_far),
         Some((list, rest)) => list.iter().for_each(|hint| combine(rest, so_far.with(*hint), show)),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{PodWords, pod, uid};
+use crate::testing::{PodBuilder, pod, uid};
 
 const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -19,15 +19,17 @@ fn by_priority(groups: &[(i32, u64)]) -> Schedule {
     Schedule::new(Duration::ZERO, Duration::ZERO, &groups)
 }
 
-fn shutdown(schedule: &Schedule, pods: Vec<PodWords>) -> Shutdown {
-    let pods: Vec<Pod> = pods.into_iter().map(PodWords::build).collect();
-    Shutdown::new(schedule, &pods)
+fn shutdown(schedule: &Schedule, pods: Vec<PodBuilder>) -> GroupShutdown {
+    let pods: Vec<Pod> = pods.into_iter().map(PodBuilder::build).collect();
+    GroupShutdown::new(schedule, &pods)
 }
 
 /// Who is to stop now, with how many seconds.
-fn stopped(shutdown: &Shutdown) -> Vec<(Uid, u64)> {
+fn stopped(shutdown: &GroupShutdown) -> Vec<(Uid, u64)> {
     match shutdown.decide() {
-        Turn::Stop(all) => all.into_iter().map(|(uid, ending)| (uid, ending.grace.as_secs())).collect(),
+        GroupStep::Stop(all) => {
+            all.into_iter().map(|(uid, termination)| (uid, termination.grace.as_secs())).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -43,25 +45,25 @@ fn s069_each_pod_gets_the_lesser_of_its_own_grace_and_its_groups() {
     let mut shutdown = shutdown(&two(30, 10), pods);
     assert_eq!(stopped(&shutdown), [(uid("normal"), 20), (uid("short"), 2), (uid("long"), 20)]);
     shutdown.begun(at(0));
-    assert_eq!(shutdown.decide(), Turn::Wait { until: at(20) });
+    assert_eq!(shutdown.decide(), GroupStep::Wait { until: at(20) });
     shutdown.observe(|each| each == uid("long"), at(19));
-    assert_eq!(shutdown.decide(), Turn::Wait { until: at(20) }, "one is still there");
+    assert_eq!(shutdown.decide(), GroupStep::Wait { until: at(20) }, "one is still there");
     shutdown.observe(|_| true, at(20));
     assert_eq!(stopped(&shutdown), [(uid("critical"), 10)], "its time is over");
     shutdown.begun(at(20));
     shutdown.observe(|_| false, at(21));
-    assert_eq!(shutdown.decide(), Turn::Over, "all are gone");
+    assert_eq!(shutdown.decide(), GroupStep::Done, "all are gone");
 }
 
 #[test]
 fn s069_a_pod_that_is_shut_down_says_so() {
-    let Turn::Stop(all) = shutdown(&two(30, 10), vec![pod("a")]).decide() else {
+    let GroupStep::Stop(all) = shutdown(&two(30, 10), vec![pod("a")]).decide() else {
         panic!("it has to stop");
     };
-    let ending = &all[0].1;
-    assert_eq!(ending.reason, "Terminated");
-    assert_eq!(ending.message, "Pod was terminated in response to imminent node shutdown.");
-    assert!(ending.is_disruption);
+    let termination = &all[0].1;
+    assert_eq!(termination.reason, "Terminated");
+    assert_eq!(termination.message, "Pod was terminated in response to imminent node shutdown.");
+    assert!(termination.is_disruption);
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn s070_two_numbers_make_two_groups_or_none() {
         let schedule = two(total, critical);
         assert_eq!((&schedule.groups[..], schedule.is_on()), (&expected[..], is_on), "{total} {critical}");
     }
-    assert_eq!(shutdown(&two(0, 0), vec![pod("a")]).decide(), Turn::Over, "pods are left alone");
+    assert_eq!(shutdown(&two(0, 0), vec![pod("a")]).decide(), GroupStep::Done, "pods are left alone");
 }
 
 #[test]

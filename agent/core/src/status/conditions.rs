@@ -5,18 +5,18 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
 use muster_proto::node::NodeCondition;
 
-use super::Notice;
+use super::NodeEvent;
 
 /// What the machine runs short of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressures {
+pub struct PressureConditions {
     pub memory: bool,
     pub disk: bool,
     pub pid: bool,
 }
 
 /// What a condition says in one of its two states.
-struct Saying {
+struct ConditionText {
     reason: &'static str,
     message: &'static str,
     event: &'static str,
@@ -25,18 +25,18 @@ struct Saying {
 /// One kind of pressure, and its words with and without it.
 struct Pressure {
     kind: &'static str,
-    present: Saying,
-    absent: Saying,
+    present: ConditionText,
+    absent: ConditionText,
 }
 
 const MEMORY: Pressure = Pressure {
     kind: types::MEMORY_PRESSURE,
-    present: Saying {
+    present: ConditionText {
         reason: "KubeletHasInsufficientMemory",
         message: "kubelet has insufficient memory available",
         event: "NodeHasInsufficientMemory",
     },
-    absent: Saying {
+    absent: ConditionText {
         reason: "KubeletHasSufficientMemory",
         message: "kubelet has sufficient memory available",
         event: "NodeHasSufficientMemory",
@@ -45,12 +45,12 @@ const MEMORY: Pressure = Pressure {
 
 const DISK: Pressure = Pressure {
     kind: types::DISK_PRESSURE,
-    present: Saying {
+    present: ConditionText {
         reason: "KubeletHasDiskPressure",
         message: "kubelet has disk pressure",
         event: "NodeHasDiskPressure",
     },
-    absent: Saying {
+    absent: ConditionText {
         reason: "KubeletHasNoDiskPressure",
         message: "kubelet has no disk pressure",
         event: "NodeHasNoDiskPressure",
@@ -59,12 +59,12 @@ const DISK: Pressure = Pressure {
 
 const PID: Pressure = Pressure {
     kind: types::PID_PRESSURE,
-    present: Saying {
+    present: ConditionText {
         reason: "KubeletHasInsufficientPID",
         message: "kubelet has insufficient PID available",
         event: "NodeHasInsufficientPID",
     },
-    absent: Saying {
+    absent: ConditionText {
         reason: "KubeletHasSufficientPID",
         message: "kubelet has sufficient PID available",
         event: "NodeHasSufficientPID",
@@ -75,21 +75,21 @@ const PID: Pressure = Pressure {
 pub fn set_pressures(
     conditions: &mut Vec<NodeCondition>,
     name: &Name,
-    pressures: Pressures,
+    pressures: PressureConditions,
     now: Timestamp,
-) -> Vec<Notice> {
-    let mut notices = Vec::new();
+) -> Vec<NodeEvent> {
+    let mut events = Vec::new();
     for (pressure, observed) in [(MEMORY, pressures.memory), (DISK, pressures.disk), (PID, pressures.pid)] {
         let status = if observed { ConditionStatus::True } else { ConditionStatus::False };
-        let saying = if observed { pressure.present } else { pressure.absent };
+        let text = if observed { pressure.present } else { pressure.absent };
         let condition = entry(conditions, pressure.kind);
         if stamp(condition, status, now) {
-            condition.reason = saying.reason.to_owned();
-            condition.message = saying.message.to_owned();
-            notices.push(Notice::node_status(name, saying.event));
+            condition.reason = text.reason.to_owned();
+            condition.message = text.message.to_owned();
+            events.push(NodeEvent::node_status(name, text.event));
         }
     }
-    notices
+    events
 }
 
 /// The first condition of that type; a new one, last in the list and Unknown, if there is none.

@@ -6,7 +6,7 @@ use muster_proto::event::EventType;
 use muster_proto::name::Name;
 use muster_proto::pb;
 
-use super::{Notice, Observed, Settings, Told};
+use super::{EmittedEvents, NodeEvent, Observed, Settings};
 use crate::machine::System;
 
 /// Names listed for one image; some have hundreds.
@@ -58,23 +58,23 @@ pub fn rebooted(
     name: &Name,
     previous: &pb::NodeSystemInfo,
     system: &System,
-    told: &mut Told,
-) -> Option<Notice> {
+    emitted: &mut EmittedEvents,
+) -> Option<NodeEvent> {
     let changed =
         !previous.boot_id.is_empty() && !system.boot_id.is_empty() && previous.boot_id != system.boot_id;
-    if !changed || told.rebooted {
+    if !changed || emitted.rebooted {
         return None;
     }
-    told.rebooted = true;
+    emitted.rebooted = true;
     let message = format!("Node {name} has been rebooted, boot id: {}", system.boot_id);
-    Some(Notice { kind: EventType::Warning, reason: "Rebooted", message })
+    Some(NodeEvent { kind: EventType::Warning, reason: "Rebooted", message })
 }
 
 /// Tells that the node was cordoned or uncordoned. A process starts out believing that it was not.
-pub fn schedulable(name: &Name, unschedulable: bool, told: &mut Told) -> Option<Notice> {
-    if told.unschedulable == unschedulable {
+pub fn schedulable(name: &Name, unschedulable: bool, emitted: &mut EmittedEvents) -> Option<NodeEvent> {
+    if emitted.unschedulable == unschedulable {
         return None;
     }
-    told.unschedulable = unschedulable;
-    Some(Notice::node_status(name, if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" }))
+    emitted.unschedulable = unschedulable;
+    Some(NodeEvent::node_status(name, if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" }))
 }

@@ -9,7 +9,7 @@ use muster_proto::node::{NodeCondition, NodeStatus};
 use muster_proto::quantity::Resources;
 use muster_proto::time::Mono;
 
-use super::Notice;
+use super::NodeEvent;
 use super::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use super::conditions::{entry, stamp};
 
@@ -30,24 +30,24 @@ pub struct Health {
 
 /// Whether the node is ready, and in what words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ReadyState {
     pub ready: bool,
     pub reason: &'static str,
     pub message: String,
 }
 
 /// What is wrong with the runtime: it was never heard, not for a while, or it says so itself.
-pub fn runtime_errors(last_heard: Option<Mono>, complaints: &[String], now: Mono) -> Vec<String> {
-    let silence = match last_heard {
+pub fn runtime_errors(last_answer: Option<Mono>, errors: &[String], now: Mono) -> Vec<String> {
+    let silence = match last_answer {
         None => Some("container runtime status check may not have completed yet"),
         Some(heard) if now - heard > RUNTIME_PATIENCE => Some("container runtime is down"),
         Some(_) => None,
     };
-    silence.map(str::to_owned).into_iter().chain(complaints.iter().cloned()).collect()
+    silence.map(str::to_owned).into_iter().chain(errors.iter().cloned()).collect()
 }
 
 /// Weighs what the parts say.
-pub fn judge(health: &Health, capacity: &Resources, storage_isolation: bool) -> Verdict {
+pub fn ready_state(health: &Health, capacity: &Resources, storage_isolation: bool) -> ReadyState {
     let shutdown = health.shutting_down.then(|| "node is shutting down".to_owned());
     let mut errors: Vec<&String> = Vec::new();
     let missing = missing(capacity, storage_isolation);
@@ -70,24 +70,24 @@ pub fn judge(health: &Health, capacity: &Resources, storage_isolation: bool) -> 
     for warning in &health.warnings {
         message = format!("{message}. WARNING: {warning}");
     }
-    Verdict { ready: errors.is_empty(), reason, message }
+    ReadyState { ready: errors.is_empty(), reason, message }
 }
 
-/// Puts the verdict down as the Ready condition. Words may change without a transition.
+/// Puts the state down as the Ready condition. Words may change without a transition.
 pub fn set_ready(
     conditions: &mut Vec<NodeCondition>,
     name: &Name,
-    verdict: Verdict,
+    state: ReadyState,
     now: Timestamp,
-) -> Option<Notice> {
+) -> Option<NodeEvent> {
     let is_new = !conditions.iter().any(|condition| condition.kind == types::READY);
     let condition = entry(conditions, types::READY);
-    let status = if verdict.ready { ConditionStatus::True } else { ConditionStatus::False };
+    let status = if state.ready { ConditionStatus::True } else { ConditionStatus::False };
     let changed = stamp(condition, status, now);
-    condition.reason = verdict.reason.to_owned();
-    condition.message = verdict.message;
-    let event = if verdict.ready { "NodeReady" } else { "NodeNotReady" };
-    (changed && !is_new).then(|| Notice::node_status(name, event))
+    condition.reason = state.reason.to_owned();
+    condition.message = state.message;
+    let event = if state.ready { "NodeReady" } else { "NodeNotReady" };
+    (changed && !is_new).then(|| NodeEvent::node_status(name, event))
 }
 
 /// Whether a status says that the node is ready.

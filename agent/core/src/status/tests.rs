@@ -5,7 +5,7 @@ use muster_proto::node::{AddressType, NodeAddress, NodeCondition};
 use muster_proto::quantity::Quantity;
 
 use super::capacity::{Overreserved, Share, check_reservations};
-use super::ready::{Verdict, judge, runtime_errors};
+use super::ready::{ReadyState, ready_state, runtime_errors};
 use super::*;
 use crate::config::{Cloud, NodeIps};
 use crate::machine::HugePages;
@@ -23,7 +23,7 @@ fn condition<'a>(status: &'a NodeStatus, kind: &str) -> &'a NodeCondition {
 }
 
 fn reasons(computed: &Computed) -> Vec<&str> {
-    computed.notices.iter().map(|notice| notice.reason).collect()
+    computed.events.iter().map(|event| event.reason).collect()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn s035_a_first_status_is_whole_and_has_ready_last() {
 fn a_second_status_differs_in_heartbeats_alone() {
     let first = after(&NodeStatus::default(), &observed(), 100);
     let second = after(&first.status, &observed(), 110);
-    assert!(second.notices.is_empty());
+    assert!(second.events.is_empty());
     let mut expected = first.status;
     for condition in &mut expected.conditions {
         condition.last_heartbeat_time = Some(at(110));
@@ -123,12 +123,12 @@ fn s060_everything_that_stands_in_the_way_is_said_in_one_message() {
         ),
     ] {
         let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
-        let expected = Verdict { ready, reason, message: text(message) };
-        assert_eq!(judge(&health, capacity, true), expected);
+        let expected = ReadyState { ready, reason, message: text(message) };
+        assert_eq!(ready_state(&health, capacity, true), expected);
     }
     let mut no_disk = full.clone();
     no_disk.remove("ephemeral-storage");
-    assert!(!judge(&healthy, &no_disk, true).ready && judge(&healthy, &no_disk, false).ready);
+    assert!(!ready_state(&healthy, &no_disk, true).ready && ready_state(&healthy, &no_disk, false).ready);
 }
 
 #[test]
@@ -149,20 +149,20 @@ fn s060_a_runtime_is_down_when_it_was_not_heard_for_more_than_thirty_seconds() {
 
 #[test]
 fn s061_another_message_is_no_transition() {
-    let saying = |message: &str| {
+    let text = |message: &str| {
         let health = Health { network: Some(message.to_owned()), ..Health::default() };
         Observed { health, ..observed() }
     };
-    let first = after(&NodeStatus::default(), &saying("a"), 100);
-    let second = after(&first.status, &saying("b"), 110);
+    let first = after(&NodeStatus::default(), &text("a"), 100);
+    let second = after(&first.status, &text("b"), 110);
     let ready = condition(&second.status, types::READY);
     assert_eq!((ready.message.as_str(), ready.last_transition_time), ("b", Some(at(100))));
-    assert!(second.notices.is_empty());
+    assert!(second.events.is_empty());
     let third = after(&second.status, &observed(), 120);
     let ready = condition(&third.status, types::READY);
     assert_eq!((ready.status, ready.last_transition_time), (ConditionStatus::True, Some(at(120))));
     assert_eq!(reasons(&third), ["NodeReady"]);
-    assert_eq!(reasons(&after(&third.status, &saying("a"), 130)), ["NodeNotReady"]);
+    assert_eq!(reasons(&after(&third.status, &text("a"), 130)), ["NodeNotReady"]);
 }
 
 #[test]
@@ -171,19 +171,19 @@ fn pressures_are_told_when_they_come_and_go() {
     let calm = after(&NodeStatus::default(), &observed(), 100).status;
     for (pressures, kind, reason, event) in [
         (
-            Pressures { memory: true, ..Pressures::default() },
+            PressureConditions { memory: true, ..PressureConditions::default() },
             types::MEMORY_PRESSURE,
             "KubeletHasInsufficientMemory",
             "NodeHasInsufficientMemory",
         ),
         (
-            Pressures { disk: true, ..Pressures::default() },
+            PressureConditions { disk: true, ..PressureConditions::default() },
             types::DISK_PRESSURE,
             "KubeletHasDiskPressure",
             "NodeHasDiskPressure",
         ),
         (
-            Pressures { pid: true, ..Pressures::default() },
+            PressureConditions { pid: true, ..PressureConditions::default() },
             types::PID_PRESSURE,
             "KubeletHasInsufficientPID",
             "NodeHasInsufficientPID",
@@ -220,16 +220,16 @@ fn s081_a_reboot_is_told_once_in_a_process() {
     let mut stored = NodeStatus::default();
     let spec = NodeSpec::default();
     let annotations = Annotations::new();
-    let mut told = Told::default();
+    let mut emitted = EmittedEvents::default();
     let mut rebooted = |stored: &NodeStatus| {
         let previous = Previous { status: stored, spec: &spec, annotations: &annotations };
-        let computed = compute(previous, &settings(), &observed(), &mut told, at(0));
-        computed.notices.iter().filter(|notice| notice.reason == "Rebooted").count()
+        let computed = compute(previous, &settings(), &observed(), &mut emitted, at(0));
+        computed.events.iter().filter(|event| event.reason == "Rebooted").count()
     };
     assert_eq!(rebooted(&stored), 0, "a new node was not rebooted");
     stored.node_info.boot_id = "boot-0".to_owned();
     assert_eq!(rebooted(&stored), 1);
-    assert_eq!(rebooted(&stored), 0, "the post may have failed, but the event was told");
+    assert_eq!(rebooted(&stored), 0, "the post may have failed, but the event was emitted");
 }
 
 #[test]
@@ -250,8 +250,8 @@ fn s082_the_largest_images_are_listed_with_five_names_each() {
 #[test]
 fn s083_cordon_and_uncordon_are_told_when_they_happen() {
     let name = settings().name;
-    let mut told = Told::default();
-    let mut tell = |cordoned| info::schedulable(&name, cordoned, &mut told).map(|notice| notice.reason);
+    let mut emitted = EmittedEvents::default();
+    let mut tell = |cordoned| info::schedulable(&name, cordoned, &mut emitted).map(|event| event.reason);
     assert_eq!(
         [tell(false), tell(true), tell(true), tell(false)],
         [None, Some("NodeNotSchedulable"), None, Some("NodeSchedulable")]

@@ -18,67 +18,71 @@ fn later() -> NodeStatus {
     after(&status(), &observed(), 110).status
 }
 
-fn unchanged<'a>(stored: &'a NodeStatus, computed: &'a NodeStatus) -> View<'a> {
-    View { stored, computed, pod_cidrs: &[], labels_repaired: false }
+fn unchanged<'a>(stored: &'a NodeStatus, computed: &'a NodeStatus) -> StatusComparison<'a> {
+    StatusComparison { stored, computed, pod_cidrs: &[], labels_repaired: false }
 }
 
 /// A reporter that posted at second 0 with that draw.
-fn posted(why: Why, draw: f64) -> Reporter {
-    let mut reporter = Reporter::new(REPORT);
-    reporter.observe_posted(why, &[], draw, mono(0));
+fn posted(reason: PostReason, draw: f64) -> StatusReporter {
+    let mut reporter = StatusReporter::new(REPORT);
+    reporter.observe_posted(reason, &[], draw, mono(0));
     reporter
 }
 
 #[test]
 fn s044_a_node_on_which_nothing_changes_posts_once() {
     let (stored, computed) = (status(), later());
-    let mut reporter = Reporter::new(Duration::from_secs(300));
+    let mut reporter = StatusReporter::new(Duration::from_secs(300));
     let mut posts = Vec::new();
     for second in (0..=60).step_by(10) {
-        if let Decision::Post(why) = reporter.decide(unchanged(&stored, &computed), mono(second)) {
-            posts.push((second, why));
-            reporter.observe_posted(why, &[], 0.0, mono(second));
+        if let Decision::Post(reason) = reporter.decide(unchanged(&stored, &computed), mono(second)) {
+            posts.push((second, reason));
+            reporter.observe_posted(reason, &[], 0.0, mono(second));
         }
     }
-    assert_eq!(posts, [(0, Why::First)]);
+    assert_eq!(posts, [(0, PostReason::First)]);
 }
 
 #[test]
 fn s045_a_routine_post_comes_after_half_to_one_and_a_half_times_the_frequency_then_each_time() {
     let (stored, computed) = (status(), later());
-    let view = unchanged(&stored, &computed);
-    for (why, draw, due) in [
-        (Why::Changed, 0.0, 30),
-        (Why::Changed, 0.5, 60),
-        (Why::Changed, 0.999_999, 90),
-        (Why::First, 0.25, 45),
-        (Why::PodCidr, 0.25, 45),
-        (Why::Labels, 0.25, 45),
-        (Why::Due, 0.0, 60),
-        (Why::Due, 0.9, 60),
-        (Why::Changed, f64::NAN, 30),
+    let comparison = unchanged(&stored, &computed);
+    for (reason, draw, due) in [
+        (PostReason::Changed, 0.0, 30),
+        (PostReason::Changed, 0.5, 60),
+        (PostReason::Changed, 0.999_999, 90),
+        (PostReason::First, 0.25, 45),
+        (PostReason::PodCidr, 0.25, 45),
+        (PostReason::Labels, 0.25, 45),
+        (PostReason::Due, 0.0, 60),
+        (PostReason::Due, 0.9, 60),
+        (PostReason::Changed, f64::NAN, 30),
     ] {
-        let reporter = posted(why, draw);
-        let before = reporter.decide(view, mono(due - 1));
+        let reporter = posted(reason, draw);
+        let before = reporter.decide(comparison, mono(due - 1));
         assert!(
             matches!(before, Decision::Keep { until } if until <= mono(due)),
-            "{why:?} {draw}: {before:?}"
+            "{reason:?} {draw}: {before:?}"
         );
-        assert_eq!(reporter.decide(view, mono(due)), Decision::Post(Why::Due), "{why:?} {draw}");
+        assert_eq!(
+            reporter.decide(comparison, mono(due)),
+            Decision::Post(PostReason::Due),
+            "{reason:?} {draw}"
+        );
     }
 }
 
 #[test]
 fn s045_the_looks_of_a_minute_give_posts_thirty_to_a_hundred_seconds_apart() {
     let (stored, computed) = (status(), later());
-    let view = unchanged(&stored, &computed);
+    let comparison = unchanged(&stored, &computed);
     for draw in [0.0, 0.3, 0.7, 0.999] {
-        let mut reporter = posted(Why::Changed, draw);
+        let mut reporter = posted(PostReason::Changed, draw);
         let mut posts = Vec::new();
         for second in (10..400).step_by(10) {
-            if reporter.decide(view, mono(second)) == Decision::Post(Why::Due) {
+            if reporter.decide(comparison, mono(second)) == Decision::Post(PostReason::Due) {
                 posts.push(second);
-                reporter.observe_posted(Why::Due, &[], draw, mono(second));
+                reporter.observe_posted(PostReason::Due, &[], draw, mono(second));
             }
         }
         assert!((30..=100).contains(&posts[0]), "{posts:?}");
@@ -96,8 +100,8 @@ fn s046_s048_a_status_that_differs_from_the_stores_is_posted_at_once() {
     let mut fewer = status();
     fewer.conditions.pop();
     for stored in [&other_memory, &overwritten, &fewer] {
-        let decision = posted(Why::Due, 0.5).decide(unchanged(stored, &computed), mono(1));
-        assert_eq!(decision, Decision::Post(Why::Changed));
+        let decision = posted(PostReason::Due, 0.5).decide(unchanged(stored, &computed), mono(1));
+        assert_eq!(decision, Decision::Post(PostReason::Changed));
     }
 }
 
@@ -105,36 +109,43 @@ fn s046_s048_a_status_that_differs_from_the_stores_is_posted_at_once() {
 fn s047_a_new_address_block_is_posted_once() {
     let (stored, computed) = (status(), later());
     let blocks: Vec<Cidr> = vec!["10.10.0.0/24".parse().unwrap()];
-    let view = View { pod_cidrs: &blocks, ..unchanged(&stored, &computed) };
-    let mut reporter = posted(Why::First, 0.5);
-    assert_eq!(reporter.decide(view, mono(10)), Decision::Post(Why::PodCidr));
-    assert_eq!(reporter.decide(view, mono(20)), Decision::Post(Why::PodCidr), "the post at 10 s failed");
-    reporter.observe_posted(Why::PodCidr, &blocks, 0.5, mono(20));
-    assert_eq!(reporter.decide(view, mono(30)), Decision::Keep { until: mono(80) });
+    let comparison = StatusComparison { pod_cidrs: &blocks, ..unchanged(&stored, &computed) };
+    let mut reporter = posted(PostReason::First, 0.5);
+    assert_eq!(reporter.decide(comparison, mono(10)), Decision::Post(PostReason::PodCidr));
+    assert_eq!(
+        reporter.decide(comparison, mono(20)),
+        Decision::Post(PostReason::PodCidr),
+        "the post at 10 s failed"
+    );
+    reporter.observe_posted(PostReason::PodCidr, &blocks, 0.5, mono(20));
+    assert_eq!(reporter.decide(comparison, mono(30)), Decision::Keep { until: mono(80) });
 }
 
 #[test]
 fn s037_a_label_put_back_is_posted() {
     let (stored, computed) = (status(), later());
-    let view = View { labels_repaired: true, ..unchanged(&stored, &computed) };
-    assert_eq!(posted(Why::First, 0.5).decide(view, mono(10)), Decision::Post(Why::Labels));
+    let comparison = StatusComparison { labels_repaired: true, ..unchanged(&stored, &computed) };
+    assert_eq!(
+        posted(PostReason::First, 0.5).decide(comparison, mono(10)),
+        Decision::Post(PostReason::Labels)
+    );
 }
 
 #[test]
 fn s049_a_report_frequency_of_five_seconds_posts_at_every_look() {
     let (stored, computed) = (status(), later());
-    let mut reporter = Reporter::new(Duration::from_secs(5));
-    reporter.observe_posted(Why::Due, &[], 0.5, mono(0));
-    assert_eq!(reporter.decide(unchanged(&stored, &computed), mono(5)), Decision::Post(Why::Due));
+    let mut reporter = StatusReporter::new(Duration::from_secs(5));
+    reporter.observe_posted(PostReason::Due, &[], 0.5, mono(0));
+    assert_eq!(reporter.decide(unchanged(&stored, &computed), mono(5)), Decision::Post(PostReason::Due));
 }
 
 #[test]
 fn a_post_that_failed_is_decided_on_again() {
     let (stored, computed) = (status(), later());
-    let reporter = Reporter::new(REPORT);
+    let reporter = StatusReporter::new(REPORT);
     for second in [0, 10, 20] {
         let decision = reporter.decide(unchanged(&stored, &computed), mono(second));
-        assert_eq!(decision, Decision::Post(Why::First));
+        assert_eq!(decision, Decision::Post(PostReason::First));
     }
     assert_eq!(at(110), computed.conditions[0].last_heartbeat_time.unwrap());
 }

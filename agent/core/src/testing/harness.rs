@@ -1,4 +1,4 @@
-//! The bench: performs plans against a store and a runtime made of maps, and writes down what was done.
+//! The harness: performs plans against a store and a runtime made of maps, and writes down what was done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
 use muster_proto::time::Mono;
 
-use crate::admission::Site;
+use crate::admission::NodeFacts;
 use crate::pod_lifecycle::{
-    Action, Exit, Found, Ledger, NodeState, Observed, Outcome, Plan, PodReport, decide,
+    Action, ContainerReport, Exit, NodeState, Outcome, Plan, PodReport, PodStates, ReportedState, decide,
 };
-use crate::pressure::Shortages;
-use crate::testing::{NODE, PodWords, amounts, labels, uid};
+use crate::pressure::PressureConditions;
+use crate::testing::{NODE, PodBuilder, amounts, labels, uid};
 use muster_proto::time::Now;
 
-pub struct Bench {
-    pub ledger: Ledger,
+pub struct Harness {
+    pub pod_states: PodStates,
     pub node: NodeState,
     /// Whether the node is this agent's to act for.
     pub is_welcome: bool,
@@ -26,10 +26,10 @@ pub struct Bench {
     pub runtime: BTreeMap<Uid, PodReport>,
     /// Whether calls of the store come through.
     pub is_connected: bool,
-    /// Whether calls of the store are answered only when [`answer`](Bench::answer) says so.
+    /// Whether calls of the store are answered only when [`answer`](Harness::answer) says so.
     pub is_frozen: bool,
     unanswered: Vec<Action>,
-    /// Containers whose start is not over until [`answer`](Bench::answer) says so, by name.
+    /// Containers whose start is not over until [`answer`](Harness::answer) says so, by name.
     pub hung: Vec<String>,
     /// Containers whose start fails, by name.
     pub unstartable: Vec<String>,
@@ -47,30 +47,30 @@ pub fn now_at(ms: u64) -> Now {
 }
 
 pub fn node() -> NodeState {
-    let site = Site {
+    let facts = NodeFacts {
         name: NODE.parse().unwrap(),
         labels: labels("zone=a"),
         taints: Vec::new(),
         allocatable: amounts("cpu=4 memory=8Gi pods=10"),
-        pressure: Shortages::default(),
+        pressure: PressureConditions::default(),
         shutting_down: false,
     };
-    NodeState { site, host_ip: Some("10.0.0.1".parse().unwrap()) }
+    NodeState { facts, host_ip: Some("10.0.0.1".parse().unwrap()) }
 }
 
-impl Bench {
+impl Harness {
     /// A node that has the pods bound to it and knows of them.
-    pub fn with(pods: impl IntoIterator<Item = PodWords>) -> Bench {
-        let mut bench = Bench::bare(pods);
-        bench.look();
-        bench
+    pub fn with(pods: impl IntoIterator<Item = PodBuilder>) -> Harness {
+        let mut harness = Harness::bare(pods);
+        harness.look();
+        harness
     }
 
     /// The same, before anything was seen.
-    pub fn bare(pods: impl IntoIterator<Item = PodWords>) -> Bench {
-        let store = pods.into_iter().map(PodWords::build).map(|pod| (pod.meta.uid.unwrap(), pod)).collect();
-        Bench {
-            ledger: Ledger::new(),
+    pub fn bare(pods: impl IntoIterator<Item = PodBuilder>) -> Harness {
+        let store = pods.into_iter().map(PodBuilder::build).map(|pod| (pod.meta.uid.unwrap(), pod)).collect();
+        Harness {
+            pod_states: PodStates::new(),
             node: node(),
             is_welcome: true,
             store,
@@ -93,16 +93,16 @@ impl Bench {
 
     /// The agent sees everything there is to see.
     pub fn look(&mut self) {
-        self.ledger.see_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
-        self.ledger.see_containers(self.runtime.clone(), self.now);
+        self.pod_states.observe_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
+        self.pod_states.observe_containers(self.runtime.clone(), self.now);
         if self.is_connected && !self.is_frozen {
-            self.ledger.see_pods(self.store.values(), self.now);
+            self.pod_states.observe_pods(self.store.values(), self.now);
         }
     }
 
     /// The agent starts anew and remembers nothing.
     pub fn restart_agent(&mut self) {
-        self.ledger = Ledger::new();
+        self.pod_states = PodStates::new();
         self.unanswered.clear();
         self.look();
     }
@@ -113,7 +113,7 @@ impl Bench {
         self.hung.clear();
         for action in std::mem::take(&mut self.unanswered) {
             let outcome = self.perform(&action);
-            self.ledger.observe(&action, outcome, self.now);
+            self.pod_states.observe(&action, outcome, self.now);
         }
         self.look();
     }
@@ -127,7 +127,7 @@ impl Bench {
     pub fn settle(&mut self) -> Plan {
         let mut done: Vec<Action> = Vec::new();
         for _ in 0..200 {
-            let plan = decide(&self.ledger, self.now);
+            let plan = decide(&self.pod_states, self.now);
             if plan.actions.is_empty() {
                 if let Some(wake_at) = plan.wake_at {
                     assert!(wake_at > self.now.mono, "a plan with nothing to do wakes later");
@@ -143,13 +143,13 @@ impl Bench {
                         other.uid() == action.uid() && other.is_call() == action.is_call() && !hangs
                     };
                     assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
-                    self.ledger.begin(&action, self.now);
+                    self.pod_states.begin(&action, self.now);
                     self.unanswered.push(action.clone());
                     done.push(action);
                     continue;
                 }
                 let outcome = self.perform(&action);
-                self.ledger.observe(&action, outcome, self.now);
+                self.pod_states.observe(&action, outcome, self.now);
                 done.push(action);
             }
             self.look();
@@ -168,7 +168,7 @@ impl Bench {
         match action {
             Action::ReadNode { .. } => {
                 self.log.push(format!("read node for {name}"));
-                self.ledger.see_node(Some(self.node.clone()), self.now);
+                self.pod_states.observe_node(Some(self.node.clone()), self.now);
                 Outcome::Done
             }
             Action::Start { pod, container, attempt } => {
@@ -179,8 +179,8 @@ impl Bench {
                 self.pid += 1;
                 let (pid, at) = (self.pid, self.now.wall);
                 let report = self.runtime.entry(pod.meta.uid.unwrap()).or_default();
-                let observed = Observed::Running { pid, since: at };
-                let found = Found { attempt: *attempt, is_this_boot: true, observed };
+                let observed = ReportedState::Running { pid, since: at };
+                let found = ContainerReport { attempt: *attempt, is_this_boot: true, observed };
                 let before = report.containers.insert(container.clone(), found);
                 assert!(before.is_none_or(|before| before.attempt < *attempt), "{action} exists already");
                 Outcome::Started { pid, at }
@@ -200,14 +200,14 @@ impl Bench {
                 match hung.map(|hung| self.unanswered.remove(hung)) {
                     Some(start) => {
                         let failed = Outcome::Failed { message: "its shim died".to_owned() };
-                        self.ledger.observe(&start, failed, self.now);
+                        self.pod_states.observe(&start, failed, self.now);
                     }
                     None if is_alive(&self.runtime[uid].containers[container]) => {
                         self.ends(*uid, container, 0, 9);
                     }
                     None => {}
                 }
-                self.ledger.hook_ended(*uid, container);
+                self.pod_states.hook_ended(*uid, container);
                 Outcome::Done
             }
             Action::Release { uid, keeps_files } => {
@@ -257,7 +257,7 @@ impl Bench {
 
     fn name(&self, action: &Action) -> String {
         let uid = action.uid().unwrap();
-        self.ledger.pod(uid).map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
+        self.pod_states.pod(uid).map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
     }
 
     /// A container ends on its own, or because it was told to.
@@ -270,14 +270,14 @@ impl Bench {
         let report = self.runtime.get_mut(&uid).unwrap();
         let found = report.containers.get_mut(container).unwrap();
         let started_at = match found.observed {
-            Observed::Running { since, .. } => Some(since),
+            ReportedState::Running { since, .. } => Some(since),
             _ => None,
         };
         // As shells say it.
         let code = if signal == 0 { code } else { 128 + signal };
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
-        found.observed = Observed::Exited(exit);
+        found.observed = ReportedState::Exited(exit);
     }
 
     /// The machine goes down without a word and comes up again; what it remembers is on its disk.
@@ -289,7 +289,7 @@ impl Bench {
                 let reason = "ContainerStatusUnknown".to_owned();
                 let message = "The machine was restarted while the container ran.".to_owned();
                 let exit = Exit { code: 137, signal: 0, reason, message, started_at: None, at };
-                found.observed = Observed::Exited(exit);
+                found.observed = ReportedState::Exited(exit);
             }
         }
         self.restart_agent();
@@ -322,6 +322,6 @@ impl Bench {
     }
 }
 
-pub fn is_alive(found: &Found) -> bool {
-    !matches!(found.observed, Observed::Exited(_))
+pub fn is_alive(found: &ContainerReport) -> bool {
+    !matches!(found.observed, ReportedState::Exited(_))
 }

@@ -8,7 +8,7 @@ use muster_proto::quantity::Resources;
 use crate::config::{CapacityConfig, NodeConfig};
 use crate::machine::{Hardware, Network, System};
 use crate::status::capacity::EvictionReserve;
-use crate::status::{Computed, Observed, Previous, Settings, Told, compute};
+use crate::status::{Computed, EmittedEvents, Observed, Previous, Settings, compute};
 
 const GIB: u64 = 1 << 30;
 
@@ -58,5 +58,5 @@ pub fn at(second: i64) -> Timestamp {
 pub fn after(previous: &NodeStatus, observed: &Observed, second: i64) -> Computed {
     let (spec, annotations) = (NodeSpec::default(), Annotations::new());
     let previous = Previous { status: previous, spec: &spec, annotations: &annotations };
-    compute(previous, &settings(), observed, &mut Told::default(), at(second))
+    compute(previous, &settings(), observed, &mut EmittedEvents::default(), at(second))
 }

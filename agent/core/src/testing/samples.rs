@@ -38,7 +38,7 @@ pub fn container(name: &str) -> Container {
     Container { name: name.to_owned(), image: "image".to_owned(), ..Container::default() }
 }
 
-pub trait ContainerWords: Sized {
+pub trait ContainerBuilder: Sized {
     fn requests(self, text: &str) -> Self;
     fn limits(self, text: &str) -> Self;
     fn sidecar(self) -> Self;
@@ -46,7 +46,7 @@ pub trait ContainerWords: Sized {
     fn port(self, host_port: i32, host_ip: &str, protocol: &str) -> Self;
 }
 
-impl ContainerWords for Container {
+impl ContainerBuilder for Container {
     fn requests(mut self, text: &str) -> Self {
         self.resources.requests = amounts(text);
         self
@@ -79,10 +79,10 @@ impl ContainerWords for Container {
 }
 
 #[derive(Clone)]
-pub struct PodWords(Pod);
+pub struct PodBuilder(Pod);
 
 /// A bound pod with one container, `main`, that is Pending.
-pub fn pod(name: &str) -> PodWords {
+pub fn pod(name: &str) -> PodBuilder {
     let meta = Metadata {
         uid: Some(uid(name)),
         resource_version: 1,
@@ -95,10 +95,10 @@ pub fn pod(name: &str) -> PodWords {
         containers: vec![container("main")],
         ..PodSpec::default()
     };
-    PodWords(Pod { meta, spec, status: PodStatus::default() })
+    PodBuilder(Pod { meta, spec, status: PodStatus::default() })
 }
 
-impl PodWords {
+impl PodBuilder {
     pub fn build(self) -> Pod {
         self.0
     }

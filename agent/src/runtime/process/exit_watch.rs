@@ -68,9 +68,9 @@ impl Inner {
 
     /// Notes the end of a container that nobody saw.
     pub(super) fn note_vanished(&self, id: &ContainerId, run: &Run, message: &str) {
-        if let Ok(Some(place)) = self.entry(id).map(|entry| entry.cgroup) {
+        if let Ok(Some(paths)) = self.entry(id).map(|entry| entry.cgroup) {
             // No shim was there to end what the container left behind.
-            let _ = cgroup::kill(&place.container);
+            let _ = cgroup::kill(&paths.container);
         }
         let exit = Exit {
             code: VANISHED,

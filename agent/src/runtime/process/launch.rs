@@ -1,4 +1,4 @@
-//! The start of a container: its place in the table, its order, and a shim that takes it up.
+//! The start of a container: its paths in the table, its order, and a shim that takes it up.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, log
 use super::{Entry, Inner, Stage};
 
 impl Inner {
-    /// Takes a place in the table, so that nobody else starts the same.
+    /// Takes a paths in the table, so that nobody else starts the same.
     pub(super) fn reserve(&self, spec: &ContainerSpec) -> Result<(), RuntimeError> {
         let id = &spec.id;
         let mut table = self.table();
@@ -32,7 +32,7 @@ impl Inner {
             pod_namespace: spec.pod_namespace.clone(),
             pod_name: spec.pod_name.clone(),
             cpus: spec.limits.cpus.clone(),
-            cgroup: self.tree.as_ref().map(|tree| tree.place(id)),
+            cgroup: self.tree.as_ref().map(|tree| tree.paths(id)),
             own_grace: spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: true,
             starter: None,
@@ -83,16 +83,16 @@ impl Inner {
         }
         // Otherwise it speaks as its last act: what it started, if anything, is gone by then.
         shim.wait().map_err(doing())?;
-        if let Some(place) = &order.cgroup {
-            let _ = cgroup::kill(&place.container);
+        if let Some(paths) = &order.cgroup {
+            let _ = cgroup::kill(&paths.container);
         }
         Err(refused(failure.unwrap_or("its shim died").to_owned()))
     }
 
     /// Ends a start that has not come to anything: whoever waits for it is told that the shim died.
     pub(super) fn give_up(&self, id: &ContainerId, starter: ProcessKey) -> Result<(), RuntimeError> {
-        if let Ok(Some(place)) = self.entry(id).map(|entry| entry.cgroup) {
-            let _ = cgroup::kill(&place.container);
+        if let Ok(Some(paths)) = self.entry(id).map(|entry| entry.cgroup) {
+            let _ = cgroup::kill(&paths.container);
         }
         let doing = || RuntimeError::machine(format!("end the start of {id}"));
         let below = procfs::below(&[starter.pid].into()).map_err(doing())?;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::PoisonError;
 
 use super::super::{ContainerSpec, Limits, affinity, cgroup};
-use super::{CgroupPlace, Inner, Run, Stage, Tree};
+use super::{CgroupPaths, Inner, Run, Stage, Tree};
 
 impl Inner {
     /// Moves what runs without CPUs of its own to these, unless it is there already; none means any.
@@ -20,11 +20,11 @@ impl Inner {
         Ok(())
     }
 
-    fn move_to(&self, sharers: Vec<(Run, Option<CgroupPlace>)>, cpus: &[u32]) -> io::Result<()> {
+    fn move_to(&self, sharers: Vec<(Run, Option<CgroupPaths>)>, cpus: &[u32]) -> io::Result<()> {
         let mut shims = BTreeSet::new();
-        for (run, place) in sharers {
-            match place.filter(|_| self.controls_cpus()) {
-                Some(place) => cgroup::keep_to(&place.container, cpus)?,
+        for (run, paths) in sharers {
+            match paths.filter(|_| self.controls_cpus()) {
+                Some(paths) => cgroup::keep_to(&paths.container, cpus)?,
                 None => drop(shims.insert(run.shim.pid)),
             }
         }
@@ -39,9 +39,9 @@ impl Inner {
     /// Moves a container that came to run just now after the others, if they were moved while it started.
     pub(super) fn follow_sharers(&self, spec: &ContainerSpec, run: &Run, started_on: &[u32]) {
         let cpus = self.cpus_of(&spec.limits);
-        let place = self.tree.as_ref().map(|tree| tree.place(&spec.id));
+        let paths = self.tree.as_ref().map(|tree| tree.paths(&spec.id));
         if cpus != started_on
-            && let Err(error) = self.move_to(vec![(run.clone(), place)], &cpus)
+            && let Err(error) = self.move_to(vec![(run.clone(), paths)], &cpus)
         {
             tracing::warn!(container = %spec.id, %error, "it runs on CPUs that others have for themselves");
         }
@@ -61,7 +61,7 @@ impl Inner {
         self.tree.as_ref().is_some_and(Tree::controls_cpus)
     }
 
-    fn sharers(&self) -> Vec<(Run, Option<CgroupPlace>)> {
+    fn sharers(&self) -> Vec<(Run, Option<CgroupPaths>)> {
         let table = self.table();
         let sharing = table.values().filter(|entry| entry.cpus.is_empty());
         let running = sharing.filter_map(|entry| match &entry.stage {

@@ -18,10 +18,10 @@ impl Inner {
         let running = self.running();
         let mut usages = BTreeMap::new();
         let mut uncounted = BTreeMap::new();
-        for (id, run, place) in running {
-            match place.and_then(|place| cgroup::usage(&place.container)) {
+        for (id, run, paths) in running {
+            match paths.and_then(|paths| cgroup::usage(&paths.container)) {
                 Some(usage) => drop(usages.insert(id, usage)),
-                // All of a container is in its shim's session, unless it took pains to leave.
+                // All of a container is in its shim's session, unless it took pains to machine_shutdown.
                 None => drop(uncounted.insert(run.shim.pid, (run.shim.pid, id))),
             }
         }

@@ -3,8 +3,8 @@
 use muster_proto::pb::container_state::State;
 use muster_proto::pod::{PodPhase, RestartPolicy};
 
-use crate::testing::harness::Bench;
-use crate::testing::{ContainerWords, amounts, container, pod, uid};
+use crate::testing::harness::Harness;
+use crate::testing::{ContainerBuilder, amounts, container, pod, uid};
 
 #[test]
 fn the_restart_policy_decides_what_an_end_means() {
@@ -17,11 +17,11 @@ fn the_restart_policy_decides_what_an_end_means() {
         (Never, 0, &["release a but files", "report a Succeeded"]),
         (Never, 1, &["release a but files", "report a Failed"]),
     ] {
-        let mut bench = Bench::with([pod("a").restart(policy)]);
-        bench.settle();
-        bench.log.clear();
-        bench.exits("a", "main", code);
-        assert_eq!(bench.steps(), expected, "{policy} {code}");
+        let mut harness = Harness::with([pod("a").restart(policy)]);
+        harness.settle();
+        harness.log.clear();
+        harness.exits("a", "main", code);
+        assert_eq!(harness.steps(), expected, "{policy} {code}");
     }
 }
 
@@ -29,48 +29,48 @@ fn the_restart_policy_decides_what_an_end_means() {
 fn a_pod_is_over_when_all_its_work_is_and_sidecars_go_last() {
     let inits = vec![container("s1").sidecar(), container("s2").sidecar()];
     let mains = vec![container("x"), container("y")];
-    let mut bench = Bench::with([pod("a").inits(inits).containers(mains).restart(RestartPolicy::Never)]);
-    bench.settle();
-    bench.exits("a", "x", 0);
-    bench.log.clear();
-    assert_eq!(bench.steps(), ["report a Running"]);
-    bench.exits("a", "y", 2);
-    assert_eq!(bench.steps(), ["term a/s2", "report a Running"]);
-    bench.exits("a", "s2", 0);
-    assert_eq!(bench.steps(), ["term a/s1", "report a Running"]);
-    bench.advance(30);
-    assert_eq!(bench.steps(), ["kill a/s1", "release a but files", "report a Failed"]);
+    let mut harness = Harness::with([pod("a").inits(inits).containers(mains).restart(RestartPolicy::Never)]);
+    harness.settle();
+    harness.exits("a", "x", 0);
+    harness.log.clear();
+    assert_eq!(harness.steps(), ["report a Running"]);
+    harness.exits("a", "y", 2);
+    assert_eq!(harness.steps(), ["term a/s2", "report a Running"]);
+    harness.exits("a", "s2", 0);
+    assert_eq!(harness.steps(), ["term a/s1", "report a Running"]);
+    harness.advance(30);
+    assert_eq!(harness.steps(), ["kill a/s1", "release a but files", "report a Failed"]);
 }
 
 #[test]
 fn a_container_that_keeps_ending_waits_longer_each_time() {
-    let mut bench = Bench::with([pod("a")]);
-    bench.settle();
+    let mut harness = Harness::with([pod("a")]);
+    harness.settle();
     for delay in [0, 10, 20, 40, 80, 160, 300, 300] {
-        bench.exits("a", "main", 1);
+        harness.exits("a", "main", 1);
         if delay > 0 {
-            bench.log.clear();
-            let plan = bench.settle();
-            assert_eq!(bench.log, ["report a Running"], "before {delay}");
-            assert_eq!(plan.wake_at, Some(bench.now().mono + std::time::Duration::from_secs(delay)));
-            let status = &bench.stored("a").status.container_statuses[0];
+            harness.log.clear();
+            let plan = harness.settle();
+            assert_eq!(harness.log, ["report a Running"], "before {delay}");
+            assert_eq!(plan.wake_at, Some(harness.now().mono + std::time::Duration::from_secs(delay)));
+            let status = &harness.stored("a").status.container_statuses[0];
             let Some(State::Waiting(waiting)) = status.state.as_ref().and_then(|state| state.state.as_ref())
             else {
                 panic!("{status:?}");
             };
             assert_eq!(waiting.reason, "CrashLoopBackOff");
-            bench.advance(delay);
+            harness.advance(delay);
         }
-        bench.log.clear();
-        bench.settle();
-        assert!(bench.log[0].starts_with("start a/main#"), "after {delay}: {:?}", bench.log);
+        harness.log.clear();
+        harness.settle();
+        assert!(harness.log[0].starts_with("start a/main#"), "after {delay}: {:?}", harness.log);
     }
-    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 8);
-    bench.advance(600);
-    bench.exits("a", "main", 1);
-    bench.log.clear();
+    assert_eq!(harness.stored("a").status.container_statuses[0].restart_count, 8);
+    harness.advance(600);
+    harness.exits("a", "main", 1);
+    harness.log.clear();
     assert_eq!(
-        bench.steps(),
+        harness.steps(),
         ["start a/main#9", "report a Running ready"],
         "ten quiet minutes clear the name"
     );
@@ -78,32 +78,32 @@ fn a_container_that_keeps_ending_waits_longer_each_time() {
 
 #[test]
 fn a_start_that_fails_is_an_end_that_waits() {
-    let mut bench = Bench::with([pod("a"), pod("b").restart(RestartPolicy::Never)]);
-    bench.unstartable.push("main".to_owned());
-    let mut steps = bench.steps();
+    let mut harness = Harness::with([pod("a"), pod("b").restart(RestartPolicy::Never)]);
+    harness.unstartable.push("main".to_owned());
+    let mut steps = harness.steps();
     steps.sort();
     let expected =
         ["release b but files", "report a Running", "report b Failed", "start a/main#0", "start b/main#0"];
     assert_eq!(steps, expected);
-    bench.advance(10);
-    assert_eq!(bench.steps()[0], "start a/main#1");
+    harness.advance(10);
+    assert_eq!(harness.steps()[0], "start a/main#1");
 }
 
 #[test]
 fn the_next_agent_takes_over_what_runs() {
-    let mut bench =
-        Bench::with([pod("a").inits(vec![container("i")]), pod("done").restart(RestartPolicy::Never)]);
-    bench.settle();
-    bench.exits("a", "i", 0);
-    bench.exits("done", "main", 0);
-    bench.settle();
-    bench.exits("a", "main", 1);
-    bench.settle();
-    bench.log.clear();
-    bench.restart_agent();
-    assert_eq!(bench.steps(), ["release done but files"], "not even a word is said");
-    bench.exits("a", "main", 1);
-    assert_eq!(bench.steps()[0], "start a/main#2", "runs are counted on");
+    let mut harness =
+        Harness::with([pod("a").inits(vec![container("i")]), pod("done").restart(RestartPolicy::Never)]);
+    harness.settle();
+    harness.exits("a", "i", 0);
+    harness.exits("done", "main", 0);
+    harness.settle();
+    harness.exits("a", "main", 1);
+    harness.settle();
+    harness.log.clear();
+    harness.restart_agent();
+    assert_eq!(harness.steps(), ["release done but files"], "not even a word is said");
+    harness.exits("a", "main", 1);
+    assert_eq!(harness.steps()[0], "start a/main#2", "runs are counted on");
 }
 
 #[test]
@@ -111,135 +111,135 @@ fn a_pod_that_ended_long_ago_takes_no_room_from_a_new_one_when_the_agent_starts_
     let wide = |name: &str| pod(name).containers(vec![container("main").requests("cpu=3")]);
     // Whichever of them is looked at first.
     for (done, new) in [("a", "b"), ("b", "a")] {
-        let mut bench = Bench::bare([wide(done).restart(RestartPolicy::Never)]);
-        bench.node.site.allocatable = amounts("cpu=4 memory=8Gi pods=1");
-        bench.look();
-        bench.settle();
-        bench.exits(done, "main", 0);
-        bench.settle();
-        assert_eq!(bench.stored(done).status.phase, PodPhase::Succeeded);
-        bench.log.clear();
+        let mut harness = Harness::bare([wide(done).restart(RestartPolicy::Never)]);
+        harness.node.facts.allocatable = amounts("cpu=4 memory=8Gi pods=1");
+        harness.look();
+        harness.settle();
+        harness.exits(done, "main", 0);
+        harness.settle();
+        assert_eq!(harness.stored(done).status.phase, PodPhase::Succeeded);
+        harness.log.clear();
 
         // It comes while no agent is there; the next one sees the node and the files before it sees the pods.
-        bench.store.insert(uid(new), wide(new).build());
-        bench.restart_agent();
+        harness.store.insert(uid(new), wide(new).build());
+        harness.restart_agent();
         let expected = [
             format!("release {done} but files"),
             format!("start {new}/main#0"),
             format!("report {new} Running ready"),
         ];
-        assert_eq!(bench.steps(), expected, "what is given back is there for the start");
+        assert_eq!(harness.steps(), expected, "what is given back is there for the start");
     }
 }
 
 #[test]
 fn a_pod_on_record_as_ended_takes_room_for_as_long_as_it_runs() {
-    let mut bench = Bench::with([pod("ghost")]);
-    bench.settle();
-    bench.node.site.allocatable = amounts("cpu=4 memory=8Gi pods=1");
-    bench.write_unseen("ghost", |pod| pod.status.phase = PodPhase::Failed);
-    bench.store.insert(uid("new"), pod("new").build());
-    bench.log.clear();
-    bench.restart_agent();
-    bench.settle();
-    assert_eq!(bench.stored("new").status.reason, "OutOfpods");
+    let mut harness = Harness::with([pod("ghost")]);
+    harness.settle();
+    harness.node.facts.allocatable = amounts("cpu=4 memory=8Gi pods=1");
+    harness.write_unseen("ghost", |pod| pod.status.phase = PodPhase::Failed);
+    harness.store.insert(uid("new"), pod("new").build());
+    harness.log.clear();
+    harness.restart_agent();
+    harness.settle();
+    assert_eq!(harness.stored("new").status.reason, "OutOfpods");
 }
 
 #[test]
 fn what_ended_while_no_agent_looked_is_dealt_with() {
-    let mut bench = Bench::with([pod("a"), pod("once").restart(RestartPolicy::Never)]);
-    bench.settle();
-    bench.exits("once", "main", 0);
-    bench.restart_agent();
-    bench.settle();
-    assert_eq!(bench.stored("once").status.phase, PodPhase::Succeeded);
+    let mut harness = Harness::with([pod("a"), pod("once").restart(RestartPolicy::Never)]);
+    harness.settle();
+    harness.exits("once", "main", 0);
+    harness.restart_agent();
+    harness.settle();
+    assert_eq!(harness.stored("once").status.phase, PodPhase::Succeeded);
 }
 
 #[test]
 fn after_a_reboot_pods_begin_from_the_beginning() {
     let inits = vec![container("i"), container("s").sidecar()];
-    let mut bench = Bench::with([pod("a").inits(inits), pod("once").restart(RestartPolicy::Never)]);
-    bench.settle();
-    bench.exits("a", "i", 0);
-    bench.settle();
-    bench.log.clear();
-    bench.reboot();
-    let steps = bench.steps();
+    let mut harness = Harness::with([pod("a").inits(inits), pod("once").restart(RestartPolicy::Never)]);
+    harness.settle();
+    harness.exits("a", "i", 0);
+    harness.settle();
+    harness.log.clear();
+    harness.reboot();
+    let steps = harness.steps();
     assert!(steps.contains(&"start a/i#1".to_owned()), "{steps:?}");
     assert!(steps.contains(&"report once Failed".to_owned()), "it must not run twice: {steps:?}");
-    bench.exits("a", "i", 0);
-    let steps = bench.steps();
+    harness.exits("a", "i", 0);
+    let steps = harness.steps();
     assert_eq!(steps, ["start a/s#1", "start a/main#1", "report a Running ready"]);
-    bench.restart_agent();
-    assert_eq!(bench.steps(), ["release once but files"], "another agent of the same boot finds it done");
+    harness.restart_agent();
+    assert_eq!(harness.steps(), ["release once but files"], "another agent of the same boot finds it done");
 }
 
 #[test]
 fn a_machine_that_comes_up_without_its_records_begins_from_the_beginning_too() {
     let inits = vec![container("i"), container("s").sidecar()];
-    let mut bench = Bench::with([pod("a").inits(inits)]);
-    bench.settle();
-    bench.exits("a", "i", 0);
-    bench.settle();
-    bench.runtime.clear();
-    bench.log.clear();
-    bench.restart_agent();
-    let steps = bench.steps();
+    let mut harness = Harness::with([pod("a").inits(inits)]);
+    harness.settle();
+    harness.exits("a", "i", 0);
+    harness.settle();
+    harness.runtime.clear();
+    harness.log.clear();
+    harness.restart_agent();
+    let steps = harness.steps();
     assert!(steps.contains(&"start a/i#0".to_owned()), "{steps:?}");
-    bench.exits("a", "i", 0);
-    assert_eq!(bench.steps(), ["start a/s#0", "start a/main#1", "report a Running ready"]);
+    harness.exits("a", "i", 0);
+    assert_eq!(harness.steps(), ["start a/s#0", "start a/main#1", "report a Running ready"]);
 }
 
 #[test]
 fn a_run_that_nobody_told_of_counts() {
-    let mut bench = Bench::with([pod("a")]);
-    bench.settle();
-    bench.exits("a", "main", 1);
-    bench.is_connected = false;
-    bench.settle();
-    bench.write_unseen("a", |pod| {
+    let mut harness = Harness::with([pod("a")]);
+    harness.settle();
+    harness.exits("a", "main", 1);
+    harness.is_connected = false;
+    harness.settle();
+    harness.write_unseen("a", |pod| {
         let said = &mut pod.status.container_statuses[0];
         let ended = muster_proto::pb::ContainerStateTerminated { exit_code: 1, ..Default::default() };
         said.state = Some(muster_proto::pb::ContainerState { state: Some(State::Terminated(ended)) });
     });
-    bench.is_connected = true;
-    bench.restart_agent();
-    bench.settle();
-    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 1);
+    harness.is_connected = true;
+    harness.restart_agent();
+    harness.settle();
+    assert_eq!(harness.stored("a").status.container_statuses[0].restart_count, 1);
 }
 
 #[test]
 fn runs_while_the_store_was_away_count_for_the_next_agent() {
-    let mut bench = Bench::with([pod("a")]);
-    bench.settle();
-    bench.is_connected = false;
+    let mut harness = Harness::with([pod("a")]);
+    harness.settle();
+    harness.is_connected = false;
     for delay in [0, 10, 20] {
-        bench.exits("a", "main", 1);
-        bench.advance(delay);
-        bench.settle();
+        harness.exits("a", "main", 1);
+        harness.advance(delay);
+        harness.settle();
     }
-    bench.is_connected = true;
-    let said = &bench.stored("a").status.container_statuses[0];
+    harness.is_connected = true;
+    let said = &harness.stored("a").status.container_statuses[0];
     assert_eq!(said.restart_count, 0, "nobody heard of them");
-    bench.restart_agent();
-    bench.settle();
-    assert_eq!(bench.stored("a").status.container_statuses[0].restart_count, 3);
-    bench.exits("a", "main", 1);
-    bench.log.clear();
-    assert_eq!(bench.steps()[0], "start a/main#4", "a number that was not used yet");
+    harness.restart_agent();
+    harness.settle();
+    assert_eq!(harness.stored("a").status.container_statuses[0].restart_count, 3);
+    harness.exits("a", "main", 1);
+    harness.log.clear();
+    assert_eq!(harness.steps()[0], "start a/main#4", "a number that was not used yet");
 }
 
 #[test]
 fn an_end_that_came_after_runs_nobody_told_of_is_told() {
-    let mut bench = Bench::with([pod("a").restart(RestartPolicy::OnFailure)]);
-    bench.settle();
-    bench.is_connected = false;
-    bench.exits("a", "main", 1);
-    bench.settle();
-    bench.exits("a", "main", 0);
-    bench.is_connected = true;
-    bench.restart_agent();
-    bench.settle();
-    let status = &bench.stored("a").status;
+    let mut harness = Harness::with([pod("a").restart(RestartPolicy::OnFailure)]);
+    harness.settle();
+    harness.is_connected = false;
+    harness.exits("a", "main", 1);
+    harness.settle();
+    harness.exits("a", "main", 0);
+    harness.is_connected = true;
+    harness.restart_agent();
+    harness.settle();
+    let status = &harness.stored("a").status;
     assert_eq!((status.phase, status.container_statuses[0].restart_count), (PodPhase::Succeeded, 1));
 }

@@ -1,11 +1,11 @@
-//! Whatever happens, the node comes to rest, and the order of a pod's end holds.
+//! Whatever happens, the node comes to rest, and the order of a pod's end held.
 
 use muster_proto::pod::RestartPolicy;
 use proptest::prelude::*;
 
-use crate::pod_lifecycle::Ending;
-use crate::testing::harness::{Bench, is_alive};
-use crate::testing::{ContainerWords, PodWords, container, pod, uid};
+use crate::pod_lifecycle::PodTermination;
+use crate::testing::harness::{Harness, is_alive};
+use crate::testing::{ContainerBuilder, PodBuilder, container, pod, uid};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -46,18 +46,18 @@ fn shape() -> impl Strategy<Value = (usize, usize, bool)> {
     (0..3usize, 0..3usize, any::<bool>())
 }
 
-fn build(name: &str, (policy, inits, hook): (usize, usize, bool)) -> PodWords {
+fn build(name: &str, (policy, inits, hook): (usize, usize, bool)) -> PodBuilder {
     let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
     let main = if hook { container("main").hook() } else { container("main") };
     let all_inits = [container("i0").sidecar(), container("i1")];
     pod(name).restart(policies[policy]).inits(all_inits[..inits].to_vec()).containers(vec![main])
 }
 
-fn apply(bench: &mut Bench, event: &Event) {
+fn apply(harness: &mut Harness, event: &Event) {
     let named = |index: &usize| NAMES[*index];
     match event {
         Event::Exit(index, container, code) => {
-            let alive: Vec<String> = bench
+            let alive: Vec<String> = harness
                 .runtime
                 .get(&uid(named(index)))
                 .iter()
@@ -66,66 +66,66 @@ fn apply(bench: &mut Bench, event: &Event) {
                 .map(|(name, _)| name.clone())
                 .collect();
             if let Some(name) = alive.get(container % alive.len().max(1)) {
-                bench.exits(named(index), name, *code);
+                harness.exits(named(index), name, *code);
             }
         }
-        Event::Delete(index, grace) if bench.store.contains_key(&uid(named(index))) => {
-            bench.delete(named(index), *grace);
+        Event::Delete(index, grace) if harness.store.contains_key(&uid(named(index))) => {
+            harness.delete(named(index), *grace);
         }
-        Event::Touch(index) if bench.store.contains_key(&uid(named(index))) => {
-            bench.write(named(index), |_| {});
+        Event::Touch(index) if harness.store.contains_key(&uid(named(index))) => {
+            harness.write(named(index), |_| {});
         }
         Event::Delete(..) | Event::Touch(_) => {}
         Event::Vanish(index) => {
-            bench.store.remove(&uid(named(index)));
+            harness.store.remove(&uid(named(index)));
         }
         Event::End(index) => {
-            let ending = Ending {
+            let termination = PodTermination {
                 reason: "Evicted".to_owned(),
                 message: String::new(),
                 grace: std::time::Duration::from_secs(1),
                 is_disruption: true,
             };
-            bench.ledger.end(uid(named(index)), ending, bench.now());
+            harness.pod_states.terminate(uid(named(index)), termination, harness.now());
         }
-        Event::HookEnds(index) => bench.ledger.hook_ended(uid(named(index)), "main"),
-        Event::Connect(is_connected) => bench.is_connected = *is_connected,
-        Event::Freeze => bench.is_frozen = true,
-        Event::Thaw => bench.answer(),
-        Event::RestartAgent => bench.restart_agent(),
-        Event::Advance(seconds) => bench.advance(*seconds),
+        Event::HookEnds(index) => harness.pod_states.hook_ended(uid(named(index)), "main"),
+        Event::Connect(is_connected) => harness.is_connected = *is_connected,
+        Event::Freeze => harness.is_frozen = true,
+        Event::Thaw => harness.answer(),
+        Event::RestartAgent => harness.restart_agent(),
+        Event::Advance(seconds) => harness.advance(*seconds),
     }
 }
 
 proptest! {
-    /// The bench itself asserts that no action comes twice at one instant, that the store is asked one thing at a
+    /// The harness itself asserts that no action comes twice at one instant, that the store is asked one thing at a
     /// time about each pod, and that no record is deleted before its pod has stopped and said so.
     #[test]
     fn whatever_happens_the_node_comes_to_rest(
         shapes in proptest::collection::vec(shape(), NAMES.len()),
         events in proptest::collection::vec(event(), 0..40),
     ) {
-        let mut bench = Bench::with(NAMES.iter().zip(shapes).map(|(name, shape)| build(name, shape)));
+        let mut harness = Harness::with(NAMES.iter().zip(shapes).map(|(name, shape)| build(name, shape)));
         for event in &events {
-            apply(&mut bench, event);
-            bench.look();
-            bench.settle();
+            apply(&mut harness, event);
+            harness.look();
+            harness.settle();
         }
-        bench.is_connected = true;
-        bench.answer();
+        harness.is_connected = true;
+        harness.answer();
         for _ in 0..60 {
-            bench.settle();
-            bench.advance(30);
+            harness.settle();
+            harness.advance(30);
         }
-        for pod in bench.store.values() {
-            prop_assert!(!pod.meta.is_deleting(), "{} never goes: {:?}", pod.meta.name, bench.log);
-            let alive = bench.runtime.get(&pod.meta.uid.unwrap()).is_some_and(|report| {
+        for pod in harness.store.values() {
+            prop_assert!(!pod.meta.is_deleting(), "{} never goes: {:?}", pod.meta.name, harness.log);
+            let alive = harness.runtime.get(&pod.meta.uid.unwrap()).is_some_and(|report| {
                 report.containers.values().any(is_alive)
             });
             prop_assert!(!(alive && pod.is_finished()), "{} ended and still runs", pod.meta.name);
         }
-        for uid in bench.runtime.keys() {
-            prop_assert!(bench.store.contains_key(uid), "something runs that nobody wants");
+        for uid in harness.runtime.keys() {
+            prop_assert!(harness.store.contains_key(uid), "something runs that nobody wants");
         }
     }
 }

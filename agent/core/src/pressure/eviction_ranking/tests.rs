@@ -1,6 +1,6 @@
 use super::*;
 use crate::pressure::{Flags, thresholds};
-use crate::testing::{PodWords, pod, uid};
+use crate::testing::{PodBuilder, pod, uid};
 
 const MI: u64 = 1 << 20;
 
@@ -12,19 +12,19 @@ fn uses_memory(pod: &Pod, mi: u64) -> Candidate<'_> {
     Candidate { pod, usage: Usage { memory: mi * MI, ..Usage::default() } }
 }
 
-fn met(text: &str, is_hard: bool) -> Standing {
+fn met(text: &str, is_hard: bool) -> PressureState {
     let mut all = thresholds(&Flags { hard: Some(text), ..Flags::default() }).unwrap();
     for threshold in &mut all {
         threshold.grace = (!is_hard).then_some(Duration::from_secs(60));
     }
     let (hard, soft) = if is_hard { (all, vec![]) } else { (vec![], all) };
-    Standing { hard, soft, ..Standing::default() }
+    PressureState { hard, soft, ..PressureState::default() }
 }
 
 /// What a round comes to, in short.
-fn evicted(step: &Step) -> Option<Uid> {
+fn evicted(step: &EvictionStep) -> Option<Uid> {
     match step {
-        Step::Evict { uid, .. } => Some(*uid),
+        EvictionStep::Evict { uid, .. } => Some(*uid),
         _ => None,
     }
 }
@@ -43,41 +43,47 @@ fn s067_whoever_takes_too_much_goes_first_then_the_lesser_then_the_larger() {
     let pods: Vec<(Pod, u64)> =
         cases.into_iter().map(|(name, high, used)| (asks(name, high), used)).collect();
     let candidates: Vec<Candidate<'_>> = pods.iter().map(|(pod, used)| uses_memory(pod, *used)).collect();
-    let order: Vec<String> =
-        rank(Scarce::Memory, &candidates).iter().map(|each| each.pod.meta.name.to_string()).collect();
+    let order: Vec<String> = rank(StarvedResource::Memory, &candidates)
+        .iter()
+        .map(|each| each.pod.meta.name.to_string())
+        .collect();
     assert_eq!(order, ["a-over-more", "a-over", "b-over-high", "c-exact", "c-under", "d-under-high"]);
 }
 
 #[test]
 fn s067_what_the_node_cannot_do_without_is_never_chosen() {
-    let spared: [PodWords; 3] =
+    let spared: [PodBuilder; 3] =
         [pod("s").source("file"), pod("m").mirror(), pod("c").priority(priority::SYSTEM_CRITICAL)];
-    let pods: Vec<Pod> = spared.into_iter().map(PodWords::build).collect();
+    let pods: Vec<Pod> = spared.into_iter().map(PodBuilder::build).collect();
     let candidates: Vec<Candidate<'_>> = pods.iter().map(|pod| uses_memory(pod, 500)).collect();
-    assert!(rank(Scarce::Memory, &candidates).is_empty());
+    assert!(rank(StarvedResource::Memory, &candidates).is_empty());
     let step =
         Evictor::new(Duration::ZERO).decide(&met("memory.available<1Mi", true), &candidates, |_| true, at(0));
-    assert_eq!(step, Step::Nothing);
+    assert_eq!(step, EvictionStep::Nothing);
 }
 
 #[test]
 fn s067_one_pod_goes_per_round() {
     let (a, b) = (pod("a").build(), pod("b").priority(100).build());
     let all = [uses_memory(&a, 200), uses_memory(&b, 200)];
-    let standing = met("memory.available<100Mi", true);
+    let state = met("memory.available<100Mi", true);
     let mut evictor = Evictor::new(Duration::ZERO);
-    let step = evictor.decide(&standing, &all, |_| true, at(0));
+    let step = evictor.decide(&state, &all, |_| true, at(0));
     assert_eq!(evicted(&step), Some(uid("a")));
     evictor.observe_evicted(uid("a"), at(0));
     for (seconds, is_present, expected) in
-        [(10, true, Step::Wait { until: at(30) }), (29, true, Step::Wait { until: at(30) })]
+        [(10, true, EvictionStep::Wait { until: at(30) }), (29, true, EvictionStep::Wait { until: at(30) })]
     {
-        assert_eq!(evictor.decide(&standing, &all, |_| is_present, at(seconds)), expected);
+        assert_eq!(evictor.decide(&state, &all, |_| is_present, at(seconds)), expected);
     }
     let rest = &all[1..];
-    assert_eq!(evicted(&evictor.decide(&standing, rest, |_| false, at(10))), Some(uid("b")), "it is gone");
-    assert_eq!(evicted(&evictor.decide(&standing, rest, |_| true, at(30))), Some(uid("b")), "long enough");
-    assert_eq!(evictor.decide(&Standing::default(), rest, |_| false, at(10)), Step::Nothing, "it was enough");
+    assert_eq!(evicted(&evictor.decide(&state, rest, |_| false, at(10))), Some(uid("b")), "it is gone");
+    assert_eq!(evicted(&evictor.decide(&state, rest, |_| true, at(30))), Some(uid("b")), "long enough");
+    assert_eq!(
+        evictor.decide(&PressureState::default(), rest, |_| false, at(10)),
+        EvictionStep::Nothing,
+        "it was enough"
+    );
 }
 
 #[test]
@@ -87,14 +93,19 @@ fn s064_a_soft_threshold_leaves_the_lesser_of_two_graces() {
     {
         let pod = pod("a").grace(own).build();
         let evictor = Evictor::new(Duration::from_secs(max));
-        let standing = met("memory.available<200Mi", is_hard);
-        let Step::Evict { ending, .. } = evictor.decide(&standing, &[uses_memory(&pod, 9)], |_| true, at(0))
+        let state = met("memory.available<200Mi", is_hard);
+        let EvictionStep::Evict { termination, .. } =
+            evictor.decide(&state, &[uses_memory(&pod, 9)], |_| true, at(0))
         else {
             panic!("one has to go");
         };
-        assert_eq!(ending.grace, Duration::from_secs(expected), "hard {is_hard}, at most {max}, own {own}");
-        assert_eq!((ending.reason.as_str(), ending.is_disruption), ("Evicted", true));
-        assert!(ending.message.contains("memory.available<200Mi"), "{}", ending.message);
+        assert_eq!(
+            termination.grace,
+            Duration::from_secs(expected),
+            "hard {is_hard}, at most {max}, own {own}"
+        );
+        assert_eq!((termination.reason.as_str(), termination.is_disruption), ("Evicted", true));
+        assert!(termination.message.contains("memory.available<200Mi"), "{}", termination.message);
     }
 }
 
@@ -102,13 +113,17 @@ fn s064_a_soft_threshold_leaves_the_lesser_of_two_graces() {
 fn of_disk_what_nobody_needs_goes_before_pods_do() {
     let pod = pod("a").build();
     let all = [Candidate { pod: &pod, usage: Usage { disk: 5, ..Usage::default() } }];
-    let standing = met("nodefs.available<10%", true);
+    let state = met("nodefs.available<10%", true);
     let mut evictor = Evictor::new(Duration::ZERO);
-    assert_eq!(evictor.decide(&standing, &all, |_| true, at(0)), Step::ReclaimDisk);
+    assert_eq!(evictor.decide(&state, &all, |_| true, at(0)), EvictionStep::ReclaimDisk);
     evictor.observe_reclaimed();
-    assert_eq!(evicted(&evictor.decide(&standing, &all, |_| true, at(0))), Some(uid("a")));
+    assert_eq!(evicted(&evictor.decide(&state, &all, |_| true, at(0))), Some(uid("a")));
     evictor.observe_evicted(uid("a"), at(0));
-    assert_eq!(evictor.decide(&standing, &all, |_| true, at(30)), Step::ReclaimDisk, "and so the next time");
+    assert_eq!(
+        evictor.decide(&state, &all, |_| true, at(30)),
+        EvictionStep::ReclaimDisk,
+        "and so the next time"
+    );
 }
 
 #[test]
@@ -125,9 +140,9 @@ fn what_no_pod_needs_is_thrown_away_first_every_time_the_disk_fills() {
     let (full, pod) = (met("nodefs.available<10%", true), pod("a").build());
     let candidates = [Candidate { pod: &pod, usage: Usage::default() }];
     let decide = |evictor: &Evictor| evictor.decide(&full, &candidates, |_| false, at(0));
-    assert_eq!(decide(&evictor), Step::ReclaimDisk);
+    assert_eq!(decide(&evictor), EvictionStep::ReclaimDisk);
     evictor.observe_reclaimed();
     assert_eq!(evicted(&decide(&evictor)), Some(uid("a")));
-    evictor.observe_enough();
-    assert_eq!(decide(&evictor), Step::ReclaimDisk);
+    evictor.observe_no_pressure();
+    assert_eq!(decide(&evictor), EvictionStep::ReclaimDisk);
 }

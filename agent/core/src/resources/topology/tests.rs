@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::cpus::{Layout, exclusive, hints, pick, wanted};
 use super::*;
-use crate::testing::{ContainerWords, container, pod};
+use crate::testing::{ContainerBuilder, container, pod};
 
 /// Hints such as `01 10! 11`; `!` is preferred, `*` anywhere. Nodes count from the right.
 fn from(text: &str) -> Hints {

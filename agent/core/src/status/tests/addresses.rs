@@ -124,7 +124,7 @@ fn the_annotation_for_the_cloud_goes_when_it_no_longer_applies() {
     let previous = Previous { status: &status, spec: &spec, annotations: &stale };
     for (cloud, expected) in [(Cloud::None, None), (Cloud::External, Some("10.0.0.5"))] {
         let settings = with("10.0.0.5", cloud, "n1");
-        let computed = compute(previous, &settings, &observed(), &mut Told::default(), at(0));
+        let computed = compute(previous, &settings, &observed(), &mut EmittedEvents::default(), at(0));
         assert_eq!(computed.annotations.get(PROVIDED_NODE_IP).map(String::as_str), expected);
         assert_eq!(computed.annotations.get("other"), Some(&others.1));
     }

@@ -1,7 +1,7 @@
 //! Who has which processors for itself.
 //!
 //! A pod is looked at once, when the first of its containers starts: all of them get what they need then, or
-//! the pod is turned away. What was given stays with the pod until it is released.
+//! the pod is turned away. What was assigned stays with the pod until it is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,44 +14,44 @@ use crate::admission::Rejection;
 
 type OfPod = BTreeMap<String, BTreeSet<u32>>;
 
-/// The processors of the machine, and to whom they were given.
+/// The processors of the machine, and to whom they were assigned.
 #[derive(Clone, Debug)]
-pub struct Grants {
+pub struct CpuAssignments {
     layout: Layout,
     policy: Policy,
     scope: Scope,
-    given: BTreeMap<Uid, OfPod>,
+    assigned: BTreeMap<Uid, OfPod>,
 }
 
-impl Grants {
-    /// Nothing is given yet.
-    pub fn new(layout: Layout, policy: Policy, scope: Scope) -> Grants {
-        Grants { layout, policy, scope, given: BTreeMap::new() }
+impl CpuAssignments {
+    /// Nothing is assigned yet.
+    pub fn new(layout: Layout, policy: Policy, scope: Scope) -> CpuAssignments {
+        CpuAssignments { layout, policy, scope, assigned: BTreeMap::new() }
     }
 
     /// Takes in that an earlier life of this agent gave these to a container.
-    pub fn learn(&mut self, pod: Uid, container: &str, cpus: impl IntoIterator<Item = u32>) {
-        self.given.entry(pod).or_default().entry(container.to_owned()).or_default().extend(cpus);
+    pub fn restore(&mut self, pod: Uid, container: &str, cpus: impl IntoIterator<Item = u32>) {
+        self.assigned.entry(pod).or_default().entry(container.to_owned()).or_default().extend(cpus);
     }
 
     /// The processors of a container that is about to start; none means that it shares.
     ///
     /// # Errors
     /// When the pod cannot have what the policy asks for.
-    pub fn claim(&mut self, pod: &Pod, container: &str) -> Result<Vec<u32>, Rejection> {
+    pub fn assign(&mut self, pod: &Pod, container: &str) -> Result<Vec<u32>, Rejection> {
         let Some(uid) = pod.meta.uid.filter(|_| self.policy != Policy::None) else { return Ok(Vec::new()) };
-        let held = self.given.get(&uid).cloned().unwrap_or_default();
+        let held = self.assigned.get(&uid).cloned().unwrap_or_default();
         if !held.contains_key(container) {
             let of_pod = self.admit(pod, held)?;
-            self.given.insert(uid, of_pod);
+            self.assigned.insert(uid, of_pod);
         }
-        let mine = self.given.get(&uid).and_then(|of_pod| of_pod.get(container));
+        let mine = self.assigned.get(&uid).and_then(|of_pod| of_pod.get(container));
         Ok(mine.into_iter().flatten().copied().collect())
     }
 
-    /// Takes back all that a pod was given.
+    /// Takes back all that a pod was assigned.
     pub fn release(&mut self, pod: Uid) {
-        self.given.remove(&pod);
+        self.assigned.remove(&pod);
     }
 
     /// The processors of those who have none of their own; none means any. They are all that nobody has for itself.
@@ -63,13 +63,13 @@ impl Grants {
         if taken.is_empty() { Vec::new() } else { free.into_iter().collect() }
     }
 
-    /// Whether anybody is given processors at all. Where nobody is, no container is moved: it may have chosen its own.
-    pub fn is_on(&self) -> bool {
+    /// Whether anybody is assigned processors at all. Where nobody is, no container is moved: it may have chosen its own.
+    pub fn is_enabled(&self) -> bool {
         self.policy != Policy::None
     }
 
     fn taken(&self) -> BTreeSet<u32> {
-        self.given.values().flat_map(BTreeMap::values).flatten().copied().collect()
+        self.assigned.values().flat_map(BTreeMap::values).flatten().copied().collect()
     }
 
     /// Fills in what the containers of a pod lack.
@@ -119,11 +119,11 @@ fn shortage() -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{ContainerWords, PodWords, container, pod, uid};
+    use crate::testing::{ContainerBuilder, PodBuilder, container, pod, uid};
     use muster_proto::pod::Container;
 
-    fn grants(policy: Policy, scope: Scope) -> Grants {
-        Grants::new(Layout::from([(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])]), policy, scope)
+    fn cpu_assignments(policy: Policy, scope: Scope) -> CpuAssignments {
+        CpuAssignments::new(Layout::from([(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])]), policy, scope)
     }
 
     fn whole(name: &str, count: u32) -> Container {
@@ -131,31 +131,31 @@ mod tests {
         container(name).requests(&text).limits(&text)
     }
 
-    fn asks(name: &str, count: u32) -> PodWords {
+    fn asks(name: &str, count: u32) -> PodBuilder {
         pod(name).containers(vec![whole("main", count)])
     }
 
     #[test]
     fn s077_processors_are_given_once_and_come_back() {
-        let mut grants = grants(Policy::SingleNumaNode, Scope::Container);
+        let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
         let (a, b, c) = (asks("a", 3).build(), asks("b", 2).build(), asks("c", 3).build());
-        assert_eq!(grants.claim(&a, "main"), Ok(vec![0, 1, 2]));
-        assert_eq!(grants.claim(&a, "main"), Ok(vec![0, 1, 2]), "a restart keeps them");
-        assert_eq!(grants.claim(&b, "main"), Ok(vec![4, 5]));
-        let refused = grants.claim(&c, "main").unwrap_err();
+        assert_eq!(cpu_assignments.assign(&a, "main"), Ok(vec![0, 1, 2]));
+        assert_eq!(cpu_assignments.assign(&a, "main"), Ok(vec![0, 1, 2]), "a restart keeps them");
+        assert_eq!(cpu_assignments.assign(&b, "main"), Ok(vec![4, 5]));
+        let refused = cpu_assignments.assign(&c, "main").unwrap_err();
         assert_eq!(refused.reason, "TopologyAffinityError", "three are free, but on no single node");
-        grants.release(uid("a"));
-        assert_eq!(grants.claim(&c, "main"), Ok(vec![0, 1, 2]));
-        assert_eq!(grants.claim(&pod("shares").build(), "main"), Ok(vec![]));
+        cpu_assignments.release(uid("a"));
+        assert_eq!(cpu_assignments.assign(&c, "main"), Ok(vec![0, 1, 2]));
+        assert_eq!(cpu_assignments.assign(&pod("shares").build(), "main"), Ok(vec![]));
     }
 
     #[test]
     fn s077_a_pod_is_kept_together_only_in_its_own_scope() {
         let pair = pod("pair").containers(vec![whole("x", 3), whole("y", 3)]).build();
-        let mut apart = grants(Policy::SingleNumaNode, Scope::Container);
-        assert_eq!(apart.claim(&pair, "x"), Ok(vec![0, 1, 2]));
-        assert_eq!(apart.claim(&pair, "y"), Ok(vec![4, 5, 6]));
-        let together = grants(Policy::SingleNumaNode, Scope::Pod).claim(&pair, "x");
+        let mut apart = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
+        assert_eq!(apart.assign(&pair, "x"), Ok(vec![0, 1, 2]));
+        assert_eq!(apart.assign(&pair, "y"), Ok(vec![4, 5, 6]));
+        let together = cpu_assignments(Policy::SingleNumaNode, Scope::Pod).assign(&pair, "x");
         assert_eq!(together.unwrap_err().reason, "TopologyAffinityError");
     }
 
@@ -163,39 +163,45 @@ mod tests {
     fn what_prepares_a_pod_leaves_its_processors_to_it() {
         let inits = vec![whole("side", 1).sidecar(), whole("init", 3)];
         let pod = pod("a").inits(inits).containers(vec![whole("main", 3)]).build();
-        let mut grants = grants(Policy::SingleNumaNode, Scope::Pod);
-        assert_eq!(grants.claim(&pod, "side"), Ok(vec![0]));
-        assert_eq!(grants.claim(&pod, "init"), Ok(vec![1, 2, 3]));
-        assert_eq!(grants.claim(&pod, "main"), Ok(vec![1, 2, 3]));
+        let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Pod);
+        assert_eq!(cpu_assignments.assign(&pod, "side"), Ok(vec![0]));
+        assert_eq!(cpu_assignments.assign(&pod, "init"), Ok(vec![1, 2, 3]));
+        assert_eq!(cpu_assignments.assign(&pod, "main"), Ok(vec![1, 2, 3]));
     }
 
     #[test]
     fn who_has_no_processors_of_its_own_keeps_off_those_of_others() {
-        let mut grants = grants(Policy::SingleNumaNode, Scope::Container);
-        assert_eq!(grants.shared(), [0; 0], "nobody has any: share all");
-        grants.claim(&asks("a", 3).build(), "main").unwrap();
-        assert_eq!(grants.shared(), [3, 4, 5, 6, 7]);
-        grants.claim(&asks("b", 4).build(), "main").unwrap();
-        assert_eq!(grants.shared(), [3]);
-        grants.release(uid("a"));
-        assert_eq!(grants.shared(), [0, 1, 2, 3]);
-        grants.claim(&asks("c", 4).build(), "main").unwrap();
-        assert_eq!(grants.shared(), [0; 0], "there is nowhere else to run");
+        let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
+        assert_eq!(cpu_assignments.shared(), [0; 0], "nobody has any: share all");
+        cpu_assignments.assign(&asks("a", 3).build(), "main").unwrap();
+        assert_eq!(cpu_assignments.shared(), [3, 4, 5, 6, 7]);
+        cpu_assignments.assign(&asks("b", 4).build(), "main").unwrap();
+        assert_eq!(cpu_assignments.shared(), [3]);
+        cpu_assignments.release(uid("a"));
+        assert_eq!(cpu_assignments.shared(), [0, 1, 2, 3]);
+        cpu_assignments.assign(&asks("c", 4).build(), "main").unwrap();
+        assert_eq!(cpu_assignments.shared(), [0; 0], "there is nowhere else to run");
     }
 
     #[test]
     fn what_an_earlier_agent_gave_stays_given() {
-        let mut grants = grants(Policy::Restricted, Scope::Container);
-        grants.learn(uid("a"), "main", [0, 4]);
-        assert_eq!(grants.claim(&asks("a", 2).build(), "main"), Ok(vec![0, 4]));
-        assert_eq!(grants.claim(&asks("b", 3).build(), "main"), Ok(vec![1, 2, 3]));
-        assert_eq!(grants.claim(&asks("c", 4).build(), "main").unwrap_err().reason, "TopologyAffinityError");
+        let mut cpu_assignments = cpu_assignments(Policy::Restricted, Scope::Container);
+        cpu_assignments.restore(uid("a"), "main", [0, 4]);
+        assert_eq!(cpu_assignments.assign(&asks("a", 2).build(), "main"), Ok(vec![0, 4]));
+        assert_eq!(cpu_assignments.assign(&asks("b", 3).build(), "main"), Ok(vec![1, 2, 3]));
+        assert_eq!(
+            cpu_assignments.assign(&asks("c", 4).build(), "main").unwrap_err().reason,
+            "TopologyAffinityError"
+        );
     }
 
     #[test]
     fn without_a_policy_everybody_shares() {
-        assert_eq!(grants(Policy::None, Scope::Pod).claim(&asks("a", 9).build(), "main"), Ok(vec![]));
-        let short = grants(Policy::BestEffort, Scope::Pod).claim(&asks("a", 9).build(), "main");
+        assert_eq!(
+            cpu_assignments(Policy::None, Scope::Pod).assign(&asks("a", 9).build(), "main"),
+            Ok(vec![])
+        );
+        let short = cpu_assignments(Policy::BestEffort, Scope::Pod).assign(&asks("a", 9).build(), "main");
         assert_eq!(short.unwrap_err().reason, "UnexpectedAdmissionError");
     }
 }
