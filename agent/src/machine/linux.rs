@@ -1,18 +1,23 @@
 //! The machine the agent runs on.
+//!
+//! The `procfs` crate parses what lies in /proc. What lies in /sys and /etc, single numbers and IPv6 routes are parsed
+//! here: the crate has no parsers for them, or reads them from `/` only.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use muster_agent_core::resources::topology::cpus::Layout;
+use procfs::net::RouteEntries;
+use procfs::{CpuInfo, FromRead, LoadAverage, Meminfo};
 
 use super::{Filesystem, Hardware, HugePages, Machine, Network, Pids, System, architecture, parse, routes};
 
-/// A Linux machine, seen through its files.
+/// A Linux machine, read through its files.
 #[derive(Clone, Debug)]
 pub struct LinuxMachine {
-    /// Where the root of the files is: `/`, or where a container sees the machine's.
+    /// The root of the files: `/`, or the path at which a container sees the machine's root.
     root: PathBuf,
 }
 
@@ -22,7 +27,7 @@ impl LinuxMachine {
         LinuxMachine::at("/")
     }
 
-    /// The machine whose files lie under `root`. Filesystems and interfaces are those of the caller all the same.
+    /// The machine whose files lie under `root`. Filesystems and interfaces are still those of the caller.
     pub fn at(root: impl Into<PathBuf>) -> LinuxMachine {
         LinuxMachine { root: root.into() }
     }
@@ -33,10 +38,18 @@ impl LinuxMachine {
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// The first of the files that says anything.
+    /// Parses a file of /proc.
+    fn proc<T: FromRead>(&self, path: &str) -> io::Result<T> {
+        let file = self.root.join(path);
+        let open = File::open(&file)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
+        T::from_read(open).map_err(|_| self.not_understood(path))
+    }
+
+    /// The content of the first of the files that exists and is not empty.
     fn first_of(&self, paths: &[&str]) -> Option<String> {
-        let said = paths.iter().filter_map(|path| self.read(path).ok());
-        said.map(|text| text.trim().to_owned()).find(|text| !text.is_empty())
+        let found = paths.iter().filter_map(|path| self.read(path).ok());
+        found.map(|text| text.trim().to_owned()).find(|text| !text.is_empty())
     }
 
     fn number<T>(&self, path: &str, parse: impl Fn(&str) -> Option<T>) -> io::Result<T> {
@@ -44,17 +57,18 @@ impl LinuxMachine {
     }
 
     fn not_understood(&self, path: &str) -> io::Error {
-        let text = format!("{} does not say what it used to say", self.root.join(path).display());
+        let text = format!("{} does not have the expected format", self.root.join(path).display());
         io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
     /// Cores the kernel uses. A control group may allow the agent itself fewer; pods are not in that group.
     fn cores(&self) -> io::Result<u32> {
         self.number("sys/devices/system/cpu/online", parse::list_length).or_else(|_| {
-            self.number("proc/cpuinfo", |text| {
-                let cores = text.lines().filter(|line| line.starts_with("processor")).count();
-                u32::try_from(cores).ok().filter(|&cores| cores > 0)
-            })
+            let cores = self.proc::<CpuInfo>("proc/cpuinfo")?.num_cores();
+            u32::try_from(cores)
+                .ok()
+                .filter(|&cores| cores > 0)
+                .ok_or_else(|| self.not_understood("proc/cpuinfo"))
         })
     }
 
@@ -74,12 +88,14 @@ impl LinuxMachine {
         sizes
     }
 
-    /// The interfaces that default routes lead through, IPv4's first.
+    /// The interfaces of the default routes, IPv4 first; `true` is IPv4.
     fn default_interfaces(&self) -> Vec<(bool, String)> {
-        let name = |file, find: fn(&str) -> Option<&str>| find(&self.read(file).ok()?).map(str::to_owned);
-        let ipv4 = name("proc/net/route", routes::default_ipv4).map(|interface| (true, interface));
-        let ipv6 = name("proc/net/ipv6_route", routes::default_ipv6).map(|interface| (false, interface));
-        ipv4.into_iter().chain(ipv6).collect()
+        let ipv4 = self.proc::<RouteEntries>("proc/net/route").ok();
+        let ipv4 = ipv4.and_then(|RouteEntries(routes)| routes::default_ipv4(routes));
+        let ipv6 = self.read("proc/net/ipv6_route").ok();
+        let ipv6 = ipv6.and_then(|text| routes::default_ipv6(&text).map(str::to_owned));
+        let ipv4 = ipv4.map(|interface| (true, interface));
+        ipv4.into_iter().chain(ipv6.map(|interface| (false, interface))).collect()
     }
 }
 
@@ -110,13 +126,11 @@ impl Machine for LinuxMachine {
     }
 
     fn hardware(&self) -> io::Result<Hardware> {
-        const MEMINFO: &str = "proc/meminfo";
-        let meminfo = self.read(MEMINFO)?;
-        let memory = parse::meminfo(&meminfo, "MemTotal").ok_or_else(|| self.not_understood(MEMINFO))?;
+        let memory: Meminfo = self.proc("proc/meminfo")?;
         Ok(Hardware {
             cores: self.cores()?,
-            memory_bytes: memory,
-            swap_bytes: parse::meminfo(&meminfo, "SwapTotal").unwrap_or(0),
+            memory_bytes: memory.mem_total,
+            swap_bytes: memory.swap_total,
             huge_pages: self.huge_pages(),
             numa_nodes: self.number("sys/devices/system/node/online", parse::list_length).unwrap_or(1),
         })
@@ -125,7 +139,7 @@ impl Machine for LinuxMachine {
     fn processors(&self) -> io::Result<Layout> {
         const NODES: &str = "sys/devices/system/node";
         let cpus = |path: &str| self.number(path, parse::list);
-        // Kernels without NUMA do not have that file, and all is one node.
+        // Kernels without NUMA do not have that file: the whole machine is one node.
         let nodes = cpus(&format!("{NODES}/online")).unwrap_or_default();
         if nodes.is_empty() {
             return Ok(Layout::from([(0, cpus("sys/devices/system/cpu/online")?)]));
@@ -134,7 +148,8 @@ impl Machine for LinuxMachine {
     }
 
     fn memory_available(&self) -> io::Result<u64> {
-        self.number("proc/meminfo", |text| parse::meminfo(text, "MemAvailable"))
+        const MEMINFO: &str = "proc/meminfo";
+        self.proc::<Meminfo>(MEMINFO)?.mem_available.ok_or_else(|| self.not_understood(MEMINFO))
     }
 
     fn filesystem(&self, path: &Path) -> io::Result<Filesystem> {
@@ -149,27 +164,28 @@ impl Machine for LinuxMachine {
 
     fn pids(&self) -> io::Result<Pids> {
         let pid_max = self.number("proc/sys/kernel/pid_max", plain_number)?;
-        // Whichever is reached first ends the making of threads.
+        // No more threads can be created once the lower of the two limits is reached.
         let max =
             self.number("proc/sys/kernel/threads-max", plain_number).map_or(pid_max, |max| max.min(pid_max));
-        Ok(Pids { max, used: self.number("proc/loadavg", parse::threads)? })
+        let load: LoadAverage = self.proc("proc/loadavg")?;
+        Ok(Pids { max, used: load.max.into() })
     }
 
     fn network(&self) -> io::Result<Network> {
         let interfaces = if_addrs::get_if_addrs()?;
         let local = interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
-        let through = self.default_interfaces();
+        let default_interfaces = self.default_interfaces();
         let of_family = |(is_ipv4, name): &(bool, String)| {
             let named =
                 interfaces.iter().filter(|interface| interface.name == *name).map(if_addrs::Interface::ip);
             named.filter(|address| address.is_ipv4() == *is_ipv4).collect::<Vec<IpAddr>>()
         };
-        Ok(Network { local, default_route: through.iter().flat_map(of_family).collect() })
+        Ok(Network { local, default_route: default_interfaces.iter().flat_map(of_family).collect() })
     }
 
     fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let mut addresses: Vec<IpAddr> = Vec::new();
-        // The port is of no interest; the resolver's interface wants one.
+        // The resolver's interface takes a port, which does not matter here.
         for found in (name, 0).to_socket_addrs()? {
             let address = found.ip().to_canonical();
             if !addresses.contains(&address) {
@@ -192,7 +208,7 @@ fn plain_number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A machine made of files.
+    /// A machine whose files have these contents.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, LinuxMachine) {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -204,8 +220,33 @@ mod tests {
         (root, machine)
     }
 
+    /// What the kernel always has in /proc/meminfo, with these amounts in KiB.
+    fn meminfo(total: u64, available: u64, swap: u64) -> String {
+        let mut text = format!("MemTotal: {total} kB\nMemAvailable: {available} kB\nSwapTotal: {swap} kB\n");
+        for name in [
+            "MemFree",
+            "Buffers",
+            "Cached",
+            "SwapCached",
+            "Active",
+            "Inactive",
+            "SwapFree",
+            "Dirty",
+            "Writeback",
+            "Mapped",
+            "Slab",
+            "Committed_AS",
+            "VmallocTotal",
+            "VmallocUsed",
+            "VmallocChunk",
+        ] {
+            text.push_str(&format!("{name}: 0 kB\n"));
+        }
+        text
+    }
+
     #[test]
-    fn processors_lie_on_numa_nodes_or_on_one() {
+    fn processors_are_listed_by_numa_node_and_a_machine_without_numa_has_one() {
         const ONLINE: (&str, &str) = ("sys/devices/system/cpu/online", "0-3\n");
         let (_root, flat) = machine(&[ONLINE]);
         assert_eq!(flat.processors().unwrap(), Layout::from([(0, vec![0, 1, 2, 3])]));
@@ -221,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_off_the_kernels_files() {
+    fn facts_are_read_from_the_kernels_files() {
         let (_root, machine) = machine(&[
-            ("proc/meminfo", "MemTotal: 16384 kB\nMemAvailable: 8192 kB\nSwapTotal: 4096 kB\n"),
+            ("proc/meminfo", &meminfo(16_384, 8_192, 4_096)),
             ("sys/devices/system/cpu/online", "0-3\n"),
             ("sys/devices/system/node/online", "0-1\n"),
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "1\n"),
@@ -258,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_or_empty_but_never_a_guess() {
+    fn a_fact_that_cannot_be_read_is_an_error_or_empty_but_never_a_guess() {
         let (_root, machine) = machine(&[("proc/loadavg", "nonsense"), ("proc/sys/kernel/pid_max", "9\n")]);
         assert!(machine.hardware().unwrap_err().to_string().contains("proc/meminfo"));
-        assert!(machine.pids().unwrap_err().to_string().ends_with("does not say what it used to say"));
+        assert!(machine.pids().unwrap_err().to_string().ends_with("does not have the expected format"));
         let expected = System {
             os_image: "Linux".to_owned(),
             operating_system: std::env::consts::OS.to_owned(),
@@ -272,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_counted_one_by_one_where_the_kernel_gives_no_list() {
+    fn cores_are_counted_in_cpuinfo_where_the_kernel_gives_no_list() {
         let (_root, machine) = machine(&[
-            ("proc/meminfo", "MemTotal: 1 kB\n"),
-            ("proc/cpuinfo", "processor\t: 0\nx\nprocessor\t: 1\n"),
+            ("proc/meminfo", &meminfo(1, 0, 0)),
+            ("proc/cpuinfo", "processor\t: 0\ncpu MHz\t: 1\n\nprocessor\t: 1\ncpu MHz\t: 1\n"),
         ]);
         let hardware = machine.hardware().unwrap();
         assert_eq!((hardware.cores, hardware.numa_nodes, hardware.swap_bytes), (2, 1, 0));

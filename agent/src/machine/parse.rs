@@ -1,13 +1,6 @@
-//! The kernel's file formats, as far as facts are read off them.
+//! Formats of files in /sys and /etc that facts are read from.
 
-/// The number of kibibytes behind a key of /proc/meminfo, in bytes.
-pub(super) fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// How many numbers a list such as `0-3,5` names.
+/// How many numbers a list such as `0-3,5` has.
 pub(super) fn list_length(text: &str) -> Option<u32> {
     let mut length: u32 = 0;
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
@@ -18,9 +11,9 @@ pub(super) fn list_length(text: &str) -> Option<u32> {
     (length > 0).then_some(length)
 }
 
-/// The numbers that a list such as `0-3,5` names; none for an empty one.
+/// The numbers of a list such as `0-3,5`; none for an empty list.
 pub(super) fn list(text: &str) -> Option<Vec<u32>> {
-    /// More than any machine has: a longer list was misread.
+    /// More numbers than any machine has: a longer list is not a list of processors.
     const LONGEST: u32 = 1 << 16;
     if text.trim().is_empty() {
         return Some(Vec::new());
@@ -40,11 +33,6 @@ pub(super) fn huge_page_size(directory: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// How many threads there are: the second number of the fourth field of /proc/loadavg.
-pub(super) fn threads(loadavg: &str) -> Option<u64> {
-    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
-}
-
 /// The value of a key of /etc/os-release, without its quotes.
 pub(super) fn os_release(text: &str, key: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='))?;
@@ -52,7 +40,7 @@ pub(super) fn os_release(text: &str, key: &str) -> Option<String> {
     let Some(inner) = quoted('"') else {
         return Some(quoted('\'').unwrap_or(value).to_owned());
     };
-    // Inside double quotes a backslash makes the next character plain, as in a shell.
+    // Inside double quotes a backslash escapes the next character, as in a shell.
     let (mut plain, mut characters) = (String::new(), inner.chars());
     while let Some(character) = characters.next() {
         plain.extend(if character == '\\' { characters.next() } else { Some(character) });
@@ -63,20 +51,6 @@ pub(super) fn os_release(text: &str, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_read_in_bytes() {
-        let text = "MemTotal:       16384 kB\nMemAvailable:    8192 kB\nSwapTotal:             0 kB\n";
-        for (key, expected) in [
-            ("MemTotal", Some(16 << 20)),
-            ("MemAvailable", Some(8 << 20)),
-            ("SwapTotal", Some(0)),
-            ("Mem", None),
-            ("Huge", None),
-        ] {
-            assert_eq!(meminfo(text, key), expected, "{key}");
-        }
-    }
 
     #[test]
     fn a_list_of_ranges_is_counted() {
@@ -108,12 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn the_other_formats_are_read_or_refused() {
+    fn the_size_of_huge_pages_is_in_the_name_of_their_directory() {
         assert_eq!(huge_page_size("hugepages-2048kB"), Some(2 << 20));
         assert_eq!(huge_page_size("hugepages-1048576kB"), Some(1 << 30));
         assert_eq!(huge_page_size("hugepages-x"), None);
-        assert_eq!(threads("3.88 4.59 3.77 6/114 20438\n"), Some(114));
-        assert_eq!(threads("3.88"), None);
     }
 
     #[test]

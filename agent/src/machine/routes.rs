@@ -1,31 +1,29 @@
-//! Which interfaces the default routes lead through, from /proc/net.
+//! The interfaces of the default routes, from /proc/net.
 
-/// Routes that are there and usable.
+use procfs::net::RouteEntry;
+
+/// RTF_UP: the route is usable.
 const UP: u32 = 0x1;
-/// Routes that say "no way".
+/// RTF_REJECT: the route refuses what it matches.
 const REJECT: u32 = 0x200;
 
-/// The interface of the IPv4 default route of the lowest metric, from /proc/net/route.
-pub(super) fn default_ipv4(text: &str) -> Option<&str> {
-    let routes = text.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [interface, destination, _, flags, _, _, metric, mask, ..] = fields[..] else { return None };
-        let flags = u32::from_str_radix(flags, 16).ok()?;
-        // Metrics are decimal here and hexadecimal in the file for IPv6.
-        let metric: u32 = metric.parse().ok()?;
-        let is_default = destination == "00000000" && mask == "00000000" && usable(flags);
-        is_default.then_some((metric, interface))
-    });
-    // Of equals the first, as the kernel takes it.
-    routes.min_by_key(|(metric, _)| *metric).map(|(_, interface)| interface)
+/// The interface of the IPv4 default route with the lowest metric; of equal ones the first, as the kernel chooses.
+pub(super) fn default_ipv4(routes: Vec<RouteEntry>) -> Option<String> {
+    let is_default = |route: &RouteEntry| {
+        route.destination.is_unspecified() && route.mask.is_unspecified() && usable(route.flags.into())
+    };
+    let defaults = routes.into_iter().filter(is_default);
+    defaults.min_by_key(|route| route.metrics).map(|route| route.iface)
 }
 
-/// The interface of the IPv6 default route of the lowest metric, from /proc/net/ipv6_route.
+/// The interface of the IPv6 default route with the lowest metric, from /proc/net/ipv6_route, for which `procfs` has
+/// no parser.
 pub(super) fn default_ipv6(text: &str) -> Option<&str> {
     let routes = text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [destination, prefix, _, _, _, metric, _, _, flags, interface] = fields[..] else { return None };
         let flags = u32::from_str_radix(flags, 16).ok()?;
+        // Hexadecimal, unlike the metrics of IPv4 routes.
         let metric = u32::from_str_radix(metric, 16).ok()?;
         let anything = prefix == "00" && destination.bytes().all(|digit| digit == b'0');
         (anything && usable(flags) && interface != "lo").then_some((metric, interface))
@@ -39,13 +37,20 @@ fn usable(flags: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use procfs::FromRead;
+    use procfs::net::RouteEntries;
+
     use super::*;
+
+    fn interface(text: &str) -> Option<String> {
+        RouteEntries::from_read(text.as_bytes()).ok().and_then(|RouteEntries(routes)| default_ipv4(routes))
+    }
 
     const HEADER: &str =
         "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
 
     #[test]
-    fn the_ipv4_default_route_of_the_lowest_metric_is_taken() {
+    fn the_ipv4_default_route_with_the_lowest_metric_is_chosen() {
         let line = |interface: &str, destination: &str, flags: &str, metric: u32, mask: &str| {
             format!("{interface}\t{destination}\t010200C0\t{flags}\t0\t0\t{metric}\t{mask}\t0\t0\t0\n")
         };
@@ -57,19 +62,19 @@ mod tests {
             (vec![any("eth0", "0003", 100), any("eth1", "0003", 100)], Some("eth0")),
             (vec![any("eth0", "0200", 0), any("eth1", "0003", 100)], Some("eth1")),
             (vec![line("eth0", "000200C0", "0001", 0, "00FFFFFF")], None),
-            // Half of everything, as some tunnels have it, is not the default.
+            // A route to half of all addresses, as some tunnels set up, is not the default route.
             (vec![line("tun0", "00000000", "0001", 0, "00000080")], None),
             (vec!["nonsense\n".to_owned()], None),
             (vec![], None),
         ] {
             let text = format!("{HEADER}{}", lines.concat());
-            assert_eq!(default_ipv4(&text), expected, "{text}");
+            assert_eq!(interface(&text).as_deref(), expected, "{text}");
         }
-        assert_eq!(default_ipv4(""), None);
+        assert_eq!(interface(""), None);
     }
 
     #[test]
-    fn the_ipv6_default_route_never_leads_through_the_loopback() {
+    fn the_ipv6_default_route_is_never_on_the_loopback_interface() {
         let zero = "0".repeat(32);
         let line = |destination: &str, prefix: &str, metric: &str, flags: &str, interface: &str| {
             format!(

@@ -1,13 +1,12 @@
 //! Which CPUs threads run on, where no cgroup sees to it.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::processes as procfs;
+use super::processes;
 
 /// What is moved may have children meanwhile; they start where their parent was. After so many looks only something
 /// that moves itself back is left.
@@ -55,7 +54,7 @@ pub fn restore(before: &CpuSet) -> io::Result<()> {
 pub fn move_all_below(parents: &BTreeSet<i32>, cpus: &CpuSet) -> io::Result<()> {
     for _ in 0..LOOKS {
         let mut is_moved = false;
-        for thread in procfs::below(parents)?.into_iter().flat_map(threads) {
+        for thread in processes::descendants(parents)?.into_iter().flat_map(processes::threads) {
             // One that has ended meanwhile is nowhere, which is fine.
             let is_there = sched_getaffinity(Some(thread)).is_ok_and(|now| now == *cpus);
             is_moved |= !is_there && sched_setaffinity(Some(thread), cpus).is_ok();
@@ -65,9 +64,4 @@ pub fn move_all_below(parents: &BTreeSet<i32>, cpus: &CpuSet) -> io::Result<()> 
         }
     }
     Ok(())
-}
-
-fn threads(pid: i32) -> Vec<Pid> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }

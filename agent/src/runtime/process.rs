@@ -29,7 +29,7 @@ use super::processes::ProcessKey;
 use super::record::{self, CgroupPaths, Files, Run};
 use super::{
     ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
-    Workload, logs, processes as procfs,
+    Workload, logs, processes,
 };
 
 /// How large a container's log grows before it is cut; the kubelet's default.
@@ -120,7 +120,7 @@ impl ProcessRuntime {
         let at = pods.display();
         record::make_private_dir(&pods).map_err(RuntimeError::machine(format!("make the folder {at}")))?;
         let lock = sole_lock(&pods)?;
-        let boot_id = procfs::boot_id().map_err(RuntimeError::machine("read the machine's boot id"))?;
+        let boot_id = processes::boot_id().map_err(RuntimeError::machine("read the machine's boot id"))?;
         let (tree, limitations) = open_tree(config.cgroup_root.as_deref());
 
         let inner = Arc::new(Inner {

@@ -25,7 +25,7 @@ use rustix::process::{
 use rustix::thread::CpuSet;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::processes::{self as procfs, ProcessKey};
+use super::processes::{self, ProcessKey};
 use super::record::{self, Files, Order, Run};
 use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs};
 
@@ -142,7 +142,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
     };
     let log = logs::open(&files.log()).map_err(because("the log cannot be opened"))?;
     let errors = log.try_clone().map_err(because("the log cannot be opened"))?;
-    let boot_id = procfs::boot_id().map_err(because("the boot has no name"))?;
+    let boot_id = processes::boot_id().map_err(because("the boot has no name"))?;
     let pid = getpid().as_raw_nonzero().get();
     let shim = ProcessKey::of(pid).map_err(because("the shim does not find itself"))?;
     let mut command = program_of(&order.spec).ok_or("it has no command")?;
@@ -280,7 +280,7 @@ fn wait_until_over(main: Pid) -> io::Result<()> {
         if retry(|| waitid(WaitId::Pid(main), look))?.is_some() {
             return Ok(());
         }
-        for child in procfs::own_children()?.into_iter().filter_map(Pid::from_raw) {
+        for child in processes::own_children()? {
             if child != main {
                 // Those that still run stay.
                 let _ = retry(|| waitpid(Some(child), WaitOptions::NOHANG));
@@ -303,7 +303,7 @@ fn end_orphans(order: &Order) -> io::Result<()> {
         let _ = cgroup::kill(&place.container);
     }
     loop {
-        let children: Vec<Pid> = procfs::own_children()?.into_iter().filter_map(Pid::from_raw).collect();
+        let children = processes::own_children()?;
         for &child in &children {
             // Ours until we reap it, so its number is nobody else's.
             let _ = kill_process(child, Signal::KILL);

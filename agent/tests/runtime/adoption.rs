@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use jiff::Timestamp;
 use muster_agent::runtime::process::ProcessRuntime;
-use muster_agent::runtime::processes::{self as procfs, ProcessKey};
+use muster_agent::runtime::processes::{self, ProcessKey};
 use muster_agent::runtime::record::{self, Order, Run};
 use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, ExitReason, Runtime, Signal, State};
 use muster_rpc::clock::SystemClock;
@@ -118,7 +118,7 @@ async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
     let innocent = Innocent(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
     let itself = ProcessKey::of(innocent.0.id().cast_signed()).unwrap();
     let earlier = ProcessKey { start_ticks: itself.start_ticks - 1, ..itself };
-    let boot_id = procfs::boot_id().unwrap();
+    let boot_id = processes::boot_id().unwrap();
     let started_at = Timestamp::UNIX_EPOCH;
     let runs = [
         Run { boot_id: boot_id.clone(), shim: earlier, main: earlier, started_at },

@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_proto::name::check_dns_label;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::processes::{self as procfs, ProcessKey};
+use super::super::processes::{self, ProcessKey};
 use super::super::record::{self, Files, Order, Run};
 use super::super::shim::{FAILED, SUBCOMMAND};
 use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, logs};
@@ -95,7 +95,7 @@ impl Inner {
             let _ = cgroup::kill(&paths.container);
         }
         let doing = || RuntimeError::machine(format!("end the start of {id}"));
-        let below = procfs::below(&[starter.pid].into()).map_err(doing())?;
+        let below = processes::descendants(&[starter.pid].into()).map_err(doing())?;
         for pid in below.into_iter().filter_map(Pid::from_raw).filter(|_| starter.is_alive()) {
             let _ = kill_process(pid, Signal::KILL);
         }

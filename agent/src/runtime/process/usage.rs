@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_proto::name::Uid;
 
-use super::super::{ContainerId, DiskUsage, Usage, cgroup, processes as procfs};
+use super::super::{ContainerId, DiskUsage, Usage, cgroup, processes};
 use super::Inner;
 
 /// What the kernel counts the size of files in, whatever the filesystem does.
@@ -29,12 +29,12 @@ impl Inner {
             return usages;
         }
         // One look at all processes, however many containers ask.
-        for (pid, stat) in procfs::all().unwrap_or_default() {
+        for stat in processes::all().unwrap_or_default() {
             let Some((shim, id)) = uncounted.get(&stat.session) else { continue };
-            if pid != *shim && !stat.is_over() {
+            if stat.pid != *shim && !processes::is_zombie(&stat) {
                 let usage: &mut Usage = usages.entry(id.clone()).or_default();
-                usage.memory_bytes = usage.memory_bytes.saturating_add(stat.resident_bytes());
-                usage.cpu = usage.cpu.saturating_add(stat.cpu());
+                usage.memory_bytes = usage.memory_bytes.saturating_add(processes::resident_bytes(&stat));
+                usage.cpu = usage.cpu.saturating_add(processes::cpu_time(&stat));
                 usage.pids += 1;
             }
         }
