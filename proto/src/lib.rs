@@ -10,6 +10,7 @@ pub mod cidr;
 pub mod condition;
 mod convert;
 pub mod drain;
+pub mod duration;
 pub mod event;
 pub mod fence;
 pub mod identity;

@@ -12,7 +12,6 @@ use std::time::Duration;
 use muster_proto::quantity::Quantity;
 use muster_proto::time::Mono;
 
-pub mod duration;
 pub mod eviction_ranking;
 #[cfg(test)]
 mod tests;

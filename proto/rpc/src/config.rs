@@ -137,12 +137,7 @@ fn in_one_line(error: &clap::Error) -> String {
 /// # Errors
 /// When the text is no duration, or a negative one.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("`{text}` is no duration such as 40s or 1m30s"))?;
-    Duration::try_from(parsed).map_err(|_| format!("`{text}` is negative"))
+    muster_proto::duration::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Amount, Signal, Threshold, duration};
+use muster_proto::duration;
+
+use super::{Amount, Signal, Threshold};
 
 /// What is watched when nobody says.
 pub const DEFAULT_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,\
