@@ -1,4 +1,4 @@
-//! One heartbeat stream: at most one message of it is under way.
+//! One heartbeat stream to the store, with at most one message in flight.
 
 use std::time::Duration;
 
@@ -11,48 +11,48 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-/// An open stream on which the store has let us in.
+/// An open stream whose Hello the store accepted.
 pub struct HeartbeatStream {
-    says: mpsc::Sender<pb::HeartbeatRequest>,
+    requests: mpsc::Sender<pb::HeartbeatRequest>,
     answers: Streaming<pb::HeartbeatResponse>,
     sequence: u64,
 }
 
 impl HeartbeatStream {
-    /// Opens a stream and introduces this agent; all of it within `patience`.
+    /// Opens a stream and sends the Hello, within `deadline`.
     pub async fn open(
         client: &StoreClient,
         hello: pb::HeartbeatHello,
-        patience: Duration,
+        deadline: Duration,
     ) -> Result<HeartbeatStream, ClientError> {
         let opening = async {
-            let (says, outbound) = mpsc::channel(1);
+            let (requests, outbound) = mpsc::channel(1);
             let hello = pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) };
-            says.try_send(hello).map_err(|_| ClientError::DeadlineExceeded)?;
+            requests.try_send(hello).map_err(|_| ClientError::DeadlineExceeded)?;
             let answers = client.heartbeat(ReceiverStream::new(outbound)).await?;
-            let mut heartbeat = HeartbeatStream { says, answers, sequence: 0 };
-            heartbeat.answer().await?;
-            Ok(heartbeat)
+            let mut stream = HeartbeatStream { requests, answers, sequence: 0 };
+            stream.answer().await?;
+            Ok(stream)
         };
-        timeout(patience, opening).await.unwrap_or(Err(ClientError::DeadlineExceeded))
+        timeout(deadline, opening).await.unwrap_or(Err(ClientError::DeadlineExceeded))
     }
 
-    /// Says something and returns when it is durable, or fails within `patience`.
+    /// Sends a message and returns when the store has made it durable, or fails after `deadline`.
     ///
-    /// A connection that swallows everything without an error is found out here.
-    pub async fn say(
+    /// The deadline also finds a connection that drops everything without an error.
+    pub async fn send(
         &mut self,
         message: Message,
-        patience: Duration,
+        deadline: Duration,
     ) -> Result<pb::HeartbeatResponse, ClientError> {
         self.sequence += 1;
         let request = pb::HeartbeatRequest { sequence: self.sequence, message: Some(message) };
-        let saying = async {
+        let exchange = async {
             let gone = |_| ClientError::Unavailable("the stream has ended".to_owned());
-            self.says.send(request).await.map_err(gone)?;
+            self.requests.send(request).await.map_err(gone)?;
             self.answer().await
         };
-        timeout(patience, saying).await.unwrap_or(Err(ClientError::DeadlineExceeded))
+        timeout(deadline, exchange).await.unwrap_or(Err(ClientError::DeadlineExceeded))
     }
 
     async fn answer(&mut self) -> Result<pb::HeartbeatResponse, ClientError> {

@@ -1,11 +1,10 @@
-//! HANDS: keeps one machine's promises.
+//! The agent: registers one machine as a node, renews its lease, posts its status, and runs its pods.
 //!
-//! Three loops, each a shell around pure judgement: [`node_loop`] keeps the node on the
-//! roll (registration, cadence, status, report), [`pod_loop`] its pods
-//! (lifecycle, admission, eviction), [`pressure_monitor`] an eye on what the machine has
-//! left (pressure). They meet on the [`shared_state`]. [`runtime`] runs processes that
-//! outlive the agent.
+//! Three loops, each a shell around decisions of `muster-agent-core`: [`node_loop`] (registration, lease, status),
+//! [`pod_loop`] (admission, lifecycle, eviction) and [`pressure_monitor`] (memory, disk, process ids). They share
+//! [`shared_state`]. [`runtime`] runs containers as processes that outlive the agent.
 
+mod blocking_probe;
 pub mod config;
 pub mod events;
 pub mod heartbeat_stream;

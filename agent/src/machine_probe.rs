@@ -1,40 +1,34 @@
-//! One look at the machine, for one status.
+//! Reads the machine's facts for one node status.
 //!
-//! A look blocks on the kernel, and on the resolver where the node's address depends on it. Neither is waited for
-//! long: whoever reports the machine also renews its lease, and a resolver that is away says nothing about the machine.
+//! The facts come from the kernel, and from the resolver where the node's address depends on it. Neither may delay the
+//! node's lease: a late answer is replaced by the last one, and reported as a problem.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use muster_agent_core::status::{Observed, Settings, addresses};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
+use crate::blocking_probe::{Answer, BlockingProbe};
 use crate::machine::{Machine, System};
 
-/// How long a status waits for the machine, or for the resolver. One that is late is asked no second time before it
-/// answers.
-const WAIT: Duration = Duration::from_secs(1);
-
-/// What one look gave.
+/// The facts that one reading gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineReading {
-    /// The machine's part of what is observed; the rest is empty.
+    /// The machine's part of the observation; the rest is empty.
     pub observed: Observed,
     /// What could not be read, for the log.
     pub problems: Vec<String>,
 }
 
-/// Looks at the machine again and again, and knows the last answer of what is late.
+/// Reads the machine for each status.
 pub struct MachineProbe {
     machine: Arc<dyn Machine>,
     settings: Settings,
     system: System,
     storage: PathBuf,
-    kernel: Question<MachineReading>,
-    resolver: Question<Vec<IpAddr>>,
+    kernel: BlockingProbe<MachineReading>,
+    resolver: BlockingProbe<Vec<IpAddr>>,
 }
 
 impl MachineProbe {
@@ -45,86 +39,46 @@ impl MachineProbe {
         system: System,
         storage: PathBuf,
     ) -> MachineProbe {
-        let (kernel, resolver) = (Question::default(), Question::default());
+        let (kernel, resolver) = (BlockingProbe::default(), BlockingProbe::default());
         MachineProbe { machine, settings, system, storage, kernel, resolver }
     }
 
-    pub async fn look(&self) -> MachineReading {
+    pub async fn read(&self) -> MachineReading {
         let (machine, system, storage) =
             (Arc::clone(&self.machine), self.system.clone(), self.storage.clone());
-        let looking = self.kernel.ask(move || survey(&*machine, &system, &storage));
-        let (looked, named) = tokio::join!(looking, self.look_up());
-        let mut survey = looked.answer.unwrap_or_default();
-        if looked.is_late {
-            survey.problems.push("the machine does not answer; what it last said still counts".to_owned());
+        let facts = self.kernel.ask(move || read(&*machine, &system, &storage));
+        let (facts, lookup) = tokio::join!(facts, self.look_up());
+        let mut reading = facts.last.unwrap_or_default();
+        if facts.is_late {
+            reading
+                .problems
+                .push("the machine's facts cannot be read in time; the last ones are used".to_owned());
         }
-        if named.is_late {
-            survey.problems.push("no resolver answers; the addresses it last gave still count".to_owned());
+        if lookup.is_late {
+            let problem = "the resolver does not answer in time; the addresses it last gave are used";
+            reading.problems.push(problem.to_owned());
         }
-        survey.observed.lookup = named.answer.unwrap_or_default();
-        survey
+        reading.observed.lookup = lookup.last.unwrap_or_default();
+        reading
     }
 
     async fn look_up(&self) -> Answer<Vec<IpAddr>> {
         if !addresses::needs_lookup(&self.settings) {
-            return Answer { answer: None, is_late: false };
+            return Answer { last: None, is_late: false };
         }
         let (machine, name) = (Arc::clone(&self.machine), self.settings.name.clone());
-        // A name that no resolver knows is common and no problem: the default route serves.
+        // Many node names cannot be resolved. That is not a problem: the address of the default route is used.
         self.resolver.ask(move || machine.lookup(name.as_str()).unwrap_or_default()).await
     }
 }
 
-/// Something that is asked off the async threads, and may be late.
-struct Question<T> {
-    state: Arc<Mutex<Asked<T>>>,
-}
-
-struct Asked<T> {
-    last: Option<T>,
-    is_open: bool,
-}
-
-struct Answer<T> {
-    /// The newest there is.
-    answer: Option<T>,
-    is_late: bool,
-}
-
-impl<T> Default for Question<T> {
-    fn default() -> Self {
-        Question { state: Arc::new(Mutex::new(Asked { last: None, is_open: false })) }
-    }
-}
-
-impl<T: Clone + Send + 'static> Question<T> {
-    async fn ask(&self, look: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
-        let was_open = std::mem::replace(&mut lock(&self.state).is_open, true);
-        if !was_open {
-            let state = Arc::clone(&self.state);
-            let asking = spawn_blocking(move || {
-                let last = Some(look());
-                *lock(&state) = Asked { last, is_open: false };
-            });
-            // Too late is told by the question being open still.
-            let _ = timeout(WAIT, asking).await;
-        }
-        let asked = lock(&self.state);
-        Answer { answer: asked.last.clone(), is_late: asked.is_open }
-    }
-}
-
-fn lock<T>(state: &Mutex<Asked<T>>) -> std::sync::MutexGuard<'_, Asked<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Looks at the machine, but for its name's addresses.
-fn survey(machine: &dyn Machine, system: &System, storage: &Path) -> MachineReading {
+/// Reads everything but the addresses that the node's name resolves to.
+fn read(machine: &dyn Machine, system: &System, storage: &Path) -> MachineReading {
     let mut problems = Vec::new();
-    let mut noted = |what: &str, error: &dyn std::error::Error| problems.push(format!("{what}: {error}"));
-    let hardware = machine.hardware().map_err(|error| noted("the machine's hardware", &error)).ok();
-    let storage = machine.filesystem(storage).map_err(|error| noted("the filesystem of pods", &error)).ok();
-    let network = machine.network().map_err(|error| noted("the machine's interfaces", &error)).ok();
+    let mut note = |what: &str, error: &dyn std::error::Error| problems.push(format!("{what}: {error}"));
+    let hardware = machine.hardware().map_err(|error| note("the machine's hardware", &error)).ok();
+    let storage = machine.filesystem(storage).map_err(|error| note("the filesystem of pods", &error)).ok();
+    let network = machine.network().map_err(|error| note("the machine's interfaces", &error)).ok();
     let observed = Observed {
         system: system.clone(),
         hardware,

@@ -1,7 +1,6 @@
-//! The node's own loop: registers it, keeps its lease, reports its status.
+//! The node loop: registers the node, renews its lease and posts its status.
 //!
-//! The waiting is here and in `beat`, the thinking in `registration`, `schedule`,
-//! `status` and `report`.
+//! The loop waits and calls; `registration`, `renewal_schedule`, `status` and `status_report` of the core decide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use muster_store_client::{ClientError, StoreClient};
 use tokio::time::sleep;
 
 use crate::config::Config;
-use crate::events as tell;
+use crate::events::EventRecorder;
 use crate::identity::{Identity, StateDir};
 use crate::machine::System;
 use crate::machine_probe::{MachineProbe, MachineReading};
@@ -27,6 +26,8 @@ use crate::shutdown::MachineShutdown;
 
 mod heartbeat;
 mod hello;
+mod lease;
+mod status_post;
 
 use heartbeat::HeartbeatLoop;
 pub use hello::HelloState;
@@ -44,22 +45,23 @@ pub struct NodeLoop {
     pub state: Arc<StateDir>,
     pub identity: Identity,
     pub shared: Arc<SharedState>,
+    pub events: EventRecorder,
     pub clock: SharedClock,
     pub machine_shutdown: MachineShutdown,
     pub hello_state: HelloState,
 }
 
 impl NodeLoop {
-    /// Runs until the agent's time is over.
+    /// Runs until the agent stops.
     pub async fn run(mut self) {
-        let over = self.machine_shutdown.stop_signal();
+        let stop = self.machine_shutdown.stop_signal();
         tokio::select! {
-            () = over.requested() => {}
-            () = self.live() => {}
+            () = stop.requested() => {}
+            () = self.register_and_heartbeat() => {}
         }
     }
 
-    async fn live(&mut self) {
+    async fn register_and_heartbeat(&mut self) {
         let mut node = None;
         if self.config.node.register {
             let registered = self.register().await;
@@ -70,7 +72,7 @@ impl NodeLoop {
         HeartbeatLoop::new(self, node).run().await;
     }
 
-    /// Puts the node on the roll, however long it takes.
+    /// Registers the node, however long it takes.
     async fn register(&mut self) -> Node {
         let mut emitted = EmittedEvents::default();
         let mut attempt = 0;
@@ -83,7 +85,7 @@ impl NodeLoop {
             match self.try_register(&initial).await {
                 Ok(Some(node)) => {
                     tracing::info!(node = %self.settings.name, "registered");
-                    self.tell(&node, events);
+                    self.record_events(&node, events);
                     return node;
                 }
                 Ok(None) => {}
@@ -110,15 +112,15 @@ impl NodeLoop {
             Next::Retry => Err(answer),
             Next::Read => {
                 let existing: Node = self.client.get(&self.key()).await.map_err(|_| answer)?;
-                // Whoever has the name keeps it: nothing is put right for a machine that is not let in.
+                // The name may belong to another agent: a node is corrected only by the agent that the store accepts.
                 if let Some(uid) = existing.meta.uid
-                    && let Err(error) = self.say_hello(uid, self.patience()).await
+                    && let Err(error) = self.say_hello(uid, self.answer_deadline()).await
                     && self.is_refused()
                 {
                     return Err(error);
                 }
                 match registration::reconcile(&existing, initial, self.identity.node_uid) {
-                    Some(mended) => self.client.update_status(mended).await.map(Some),
+                    Some(corrected) => self.client.update_status(corrected).await.map(Some),
                     None => Ok(Some(existing)),
                 }
             }
@@ -129,35 +131,30 @@ impl NodeLoop {
         Key::node(self.settings.name.clone())
     }
 
-    /// How long an answer may take.
-    fn patience(&self) -> Duration {
+    /// How long the store may take to answer a call.
+    fn answer_deadline(&self) -> Duration {
         renewal_schedule::answer_deadline(self.config.status.update_frequency, self.config.lease_duration)
     }
 
-    /// Remembers which record is ours.
+    /// Keeps the uid of the node's record.
     fn adopt(&mut self, node: &Node) {
         self.shared.status().node_uid = node.meta.uid;
         if self.identity.node_uid != node.meta.uid {
             self.identity.node_uid = node.meta.uid;
             if let Err(error) = self.state.save(&self.identity) {
-                tracing::warn!(%error, "the node's uid could not be kept");
+                tracing::warn!(%error, "the node's uid could not be written to the state directory");
             }
         }
     }
 
-    /// Looks at the machine and computes what to say of it.
+    /// Reads the machine and computes the node's status.
     async fn compute(&self, node: Option<&Node>, emitted: &mut EmittedEvents) -> Computed {
-        let MachineReading { mut observed, problems } = self.machine_probe.look().await;
-        let conditions = self.shared.pressure().borrow().conditions;
+        let MachineReading { mut observed, problems } = self.machine_probe.read().await;
         observed.runtime_version = self.runtime_version.clone();
-        observed.pressures = status::conditions::PressureConditions {
-            memory: conditions.memory,
-            disk: conditions.disk,
-            pid: conditions.pid,
-        };
+        observed.pressures = self.shared.pressure().borrow().conditions;
         observed.health.runtime = self.runtime_probe.errors().await;
         observed.health.shutting_down = self.machine_shutdown.is_shutting_down();
-        // The message joins them with full stops of its own.
+        // The Ready message joins them with full stops.
         let warnings = self.limitations.iter().map(|text| text.trim_end_matches('.').to_owned());
         observed.health.warnings = warnings.collect();
         let nothing = (Default::default(), Default::default(), Default::default());
@@ -170,27 +167,19 @@ impl NodeLoop {
         computed
     }
 
-    /// Records what happened to the node, beside everything else: telling must neither fail nor delay the deed.
-    fn tell(&self, node: &Node, events: Vec<NodeEvent>) {
-        if events.is_empty() {
-            return;
+    fn record_events(&self, node: &Node, events: Vec<NodeEvent>) {
+        for event in events {
+            self.events.record_node(&self.settings.name, node.meta.uid, event);
         }
-        let (client, name, uid) = (self.client.clone(), self.settings.name.clone(), node.meta.uid);
-        tokio::spawn(async move {
-            for NodeEvent { kind, reason, message } in events {
-                let about = tell::node(name.clone(), uid);
-                tell::record(&client, tell::event(about, kind, reason, message)).await;
-            }
-        });
     }
 }
 
-/// A fresh uid.
+/// A random uid.
 pub fn fresh_uid() -> Uid {
     Uid::new(uuid::Uuid::new_v4())
 }
 
-/// A number in 0..1, to spread a fleet's turns.
+/// A random number in 0..1, which spreads the renewals and posts of many nodes over time.
 fn draw() -> f64 {
     f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }

@@ -1,5 +1,7 @@
-//! The pods' loop: decide, perform, observe, wait. What takes the store, and every start, is only begun here and goes on
-//! beside the loop: no pod's end waits for a store or a disk that does not answer.
+//! The pod loop: decides, performs, observes, waits.
+//!
+//! Calls of the store and starts of containers run beside the loop, so that no pod's stop waits for a store or a disk
+//! that does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +12,13 @@ use muster_agent_core::admission::NodeFacts;
 use muster_agent_core::pod_lifecycle::{Action, NodeState, Outcome, PodReport, PodStates, decide};
 use muster_agent_core::pressure::PressureConditions;
 use muster_agent_core::pressure::eviction_ranking::Evictor;
+use muster_agent_core::shutdown_order::{NodeShutdown, ShutdownStep};
 use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::time::Now;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::trace::Span;
@@ -23,22 +27,23 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::events::EventRecorder;
 use crate::metrics::Metrics;
 use crate::pod_stop_traces::PodStopTraces;
 use crate::runtime::Runtime;
 use crate::shared_state::SharedState;
-use crate::shutdown::{Departure, MachineShutdown, Next};
-use executor::{Executor, HookEnded};
-use muster_proto::time::Now;
-use store_calls::{CallResult, call};
+use crate::shutdown::MachineShutdown;
 
 mod eviction;
 pub mod executor;
 mod runtime_report;
 mod store_calls;
 
-/// The loop wakes at least this often, in case a signal was missed.
-const SAFETY_NET: Duration = Duration::from_secs(30);
+use executor::{Executor, HookEnded};
+use store_calls::{CallResult, call};
+
+/// The loop wakes at least this often, in case a change was not signalled.
+const MAX_SLEEP: Duration = Duration::from_secs(30);
 
 /// What the loop works with.
 pub struct PodLoop {
@@ -48,21 +53,22 @@ pub struct PodLoop {
     pub hooks: mpsc::UnboundedReceiver<HookEnded>,
     pub evictor: Evictor,
     pub shared: Arc<SharedState>,
+    pub events: EventRecorder,
     pub clock: SharedClock,
     pub machine_shutdown: MachineShutdown,
 }
 
 impl PodLoop {
-    /// Runs until the agent's time is over. What runs then goes on running.
+    /// Runs until the agent stops. Containers keep running after that.
     pub async fn run(mut self) {
-        let over = self.machine_shutdown.stop_signal();
+        let stop = self.machine_shutdown.stop_signal();
         tokio::select! {
-            () = over.requested() => {}
-            () = self.live() => {}
+            () = stop.requested() => {}
+            () = self.run_pods() => {}
         }
     }
 
-    async fn live(&mut self) {
+    async fn run_pods(&mut self) {
         let selector = format!("spec.nodeName={}", self.name);
         let mut pods: Watch<Pod> =
             self.client.watch(WatchOptions { field_selector: selector, ..Default::default() });
@@ -71,56 +77,57 @@ impl PodLoop {
         let mut containers = self.executor.runtime.changes();
         let (mut node, mut pressure) = (self.shared.node(), self.shared.pressure());
         let mut calls = JoinSet::new();
-        let mut is_fresh_look = false;
-        let mut course = self.machine_shutdown.state();
-        let mut departure: Option<Departure> = None;
+        let mut has_new_pressure = false;
+        let mut shutdown_changes = self.machine_shutdown.state();
+        let mut node_shutdown: Option<NodeShutdown> = None;
         pod_states.observe_containers(self.reports(), self.now());
         loop {
-            let heading = *course.borrow_and_update();
-            // Before the node is seen to shut down: whoever is not among these is rejected from then on. Should the
-            // machine stay up after all, those whose turn had come end all the same.
-            departure = departure
-                .filter(|_| heading.since.is_some())
-                .or_else(|| self.machine_shutdown.departure(&pod_states));
-            let looked = pressure.borrow_and_update().clone();
-            self.observe_node(&mut pod_states, node.borrow_and_update().as_deref(), looked.conditions);
-            // A machine that goes down ends its pods anyway.
-            if std::mem::take(&mut is_fresh_look) && departure.is_none() && pod_states.is_complete() {
-                self.relieve_pressure(&looked, &mut pod_states).await;
+            let shutdown = *shutdown_changes.borrow_and_update();
+            // Before the node's state says that it shuts down: from then on every other pod is rejected. If the shutdown
+            // is cancelled, pods that were told to terminate still do.
+            node_shutdown = node_shutdown
+                .filter(|_| shutdown.since.is_some())
+                .or_else(|| self.machine_shutdown.node_shutdown(&pod_states));
+            let observed = pressure.borrow_and_update().clone();
+            self.observe_node(&mut pod_states, node.borrow_and_update().as_deref(), observed.conditions);
+            // No evictions during a shutdown, which stops all pods anyway.
+            let may_evict = node_shutdown.is_none() && pod_states.is_complete();
+            if std::mem::take(&mut has_new_pressure) && may_evict {
+                self.relieve_pressure(&observed, &mut pod_states).await;
             }
             let mut wake_in = self.act(&mut pod_states, &mut calls, &mut stop_traces).await;
-            // Pods of a list are not in the pod_states before all of it is there.
+            // Not before the list is complete: until then the pod states lack pods that the traces have.
             if cache.is_synced() {
                 stop_traces.retain(|uid| pod_states.pod(uid).is_some());
             }
-            let shown = workloads(&pod_states, self.now());
-            let running = shown.iter().filter(|workload| !workload.pids.is_empty()).count();
-            self.shared.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
-            self.shared.status().workloads = shown;
-            if let Some(departure) = &mut departure {
-                match departure.step(&mut pod_states, heading.is_posted, self.now()) {
-                    Next::Act => continue,
-                    Next::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
-                    Next::Over if heading.ends_agent => return self.machine_shutdown.finish().await,
-                    // The rest is the platform's: it takes the power, or thinks better of it.
-                    Next::Over => {}
+            self.publish_workloads(&pod_states);
+            if let Some(node_shutdown) = &mut node_shutdown {
+                match node_shutdown.step(&mut pod_states, shutdown.is_posted, self.now()) {
+                    ShutdownStep::Act { pods } => {
+                        tracing::info!(pods, "the machine shuts down; a group of pods is stopped");
+                        continue;
+                    }
+                    ShutdownStep::Wait { until } => wake_in = wake_in.min(until - self.clock.mono()),
+                    ShutdownStep::Done if shutdown.ends_agent => return self.machine_shutdown.finish().await,
+                    // The platform switches the machine off, or cancels the shutdown.
+                    ShutdownStep::Done => {}
                 }
             }
             tokio::select! {
-                _ = course.changed() => {}
+                _ = shutdown_changes.changed() => {}
                 event = pods.next() => {
                     let Some(event) = event else { return };
-                    // While cut off from the store what is missing says nothing.
-                    let complete = !matches!(event, WatchEvent::Lost(_));
+                    // While the watch is lost, a pod that is missing has not vanished.
+                    let is_connected = !matches!(event, WatchEvent::Lost(_));
                     stop_traces.observe(&event, self.clock.wall());
                     cache.observe(event);
-                    if complete && cache.is_synced() {
+                    if is_connected && cache.is_synced() {
                         pod_states.observe_pods(cache.iter(), self.now());
                     }
                 }
-                Some(answered) = calls.join_next() => {
-                    // A call that panicked takes the loop along: what is known of its pod would be wrong for ever.
-                    self.observe_result(answered.expect("a call does not panic"), &mut pod_states, &stop_traces);
+                Some(result) = calls.join_next() => {
+                    // A call that panicked ends the loop: the state of its pod would be wrong from then on.
+                    self.observe_result(result.expect("a call does not panic"), &mut pod_states, &stop_traces);
                 }
                 _ = containers.changed() => pod_states.observe_containers(self.reports(), self.now()),
                 Some((uid, container)) = self.hooks.recv() => {
@@ -128,7 +135,7 @@ impl PodLoop {
                     pod_states.hook_ended(uid, &container);
                 }
                 _ = node.changed() => {}
-                _ = pressure.changed() => is_fresh_look = true,
+                _ = pressure.changed() => has_new_pressure = true,
                 () = sleep(wake_in) => pod_states.observe_containers(self.reports(), self.now()),
             }
         }
@@ -138,7 +145,7 @@ impl PodLoop {
         self.clock.now()
     }
 
-    /// Performs plans until there is nothing to do but to wait for answers; returns how long that will be so.
+    /// Performs plans until there is nothing to do but to wait; returns for how long.
     async fn act(
         &self,
         pod_states: &mut PodStates,
@@ -148,8 +155,8 @@ impl PodLoop {
         loop {
             let plan = decide(pod_states, self.now());
             if plan.actions.is_empty() {
-                let wake_at = plan.wake_at.map_or(SAFETY_NET, |at| at - self.clock.mono());
-                return wake_at.min(SAFETY_NET);
+                let wake_in = plan.wake_at.map_or(MAX_SLEEP, |at| at - self.clock.mono());
+                return wake_in.min(MAX_SLEEP);
             }
             for action in plan.actions {
                 let span = stop_traces.begin(&action);
@@ -159,7 +166,7 @@ impl PodLoop {
                     continue;
                 }
                 let outcome = span.around(self.executor.perform(&action)).await;
-                self.record_outcome(&action, &outcome, &span);
+                self.log_outcome(&action, &outcome, &span);
                 stop_traces.end(&span, &action, &outcome);
                 pod_states.observe(&action, outcome, self.now());
             }
@@ -167,7 +174,7 @@ impl PodLoop {
         }
     }
 
-    /// Begins what may take long.
+    /// Begins an action that may take long, beside the loop.
     fn begin(&self, action: Action, span: &Span, pod_states: &PodStates, calls: &mut JoinSet<CallResult>) {
         if action.is_call() {
             let pod = action.uid().and_then(|uid| pod_states.pod(uid).cloned());
@@ -192,22 +199,22 @@ impl PodLoop {
             let conditions = self.shared.pressure().borrow().conditions;
             self.observe_node(pod_states, Some(&node), conditions);
         }
-        self.record_outcome(&action, &outcome, &stop_traces.scope(action.uid()));
+        self.log_outcome(&action, &outcome, &stop_traces.scope(action.uid()));
         pod_states.observe(&action, outcome, self.now());
-        // What became of the container meanwhile was not looked at.
+        // Reports of a container are ignored while its start is under way, so they are observed now.
         if !action.is_call() {
             pod_states.observe_containers(self.reports(), self.now());
         }
     }
 
-    /// Logs and counts a action_span, within its span.
-    fn record_outcome(&self, action: &Action, outcome: &Outcome, span: &Span) {
+    /// Logs and counts the outcome of an action, within the action's span.
+    fn log_outcome(&self, action: &Action, outcome: &Outcome, span: &Span) {
         let _in_span = span.enter();
-        record_outcome(action, outcome, &self.shared.metrics);
+        log_outcome(action, outcome, &self.shared.metrics);
     }
 
     fn observe_node(&self, pod_states: &mut PodStates, node: Option<&Node>, pressure: PressureConditions) {
-        // Without a record there is nothing to admit by, and what runs keeps running.
+        // Without a record no pod can be admitted; containers keep running.
         let Some(node) = node else { return pod_states.observe_node(None, self.now()) };
         let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
         let facts = NodeFacts {
@@ -225,10 +232,17 @@ impl PodLoop {
     fn reports(&self) -> BTreeMap<Uid, PodReport> {
         runtime_report::of(self.executor.runtime.list())
     }
+
+    fn publish_workloads(&self, pod_states: &PodStates) {
+        let workloads = workloads(pod_states, self.now());
+        let running = workloads.iter().filter(|workload| !workload.pids.is_empty()).count();
+        self.shared.metrics.pods.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.shared.status().workloads = workloads;
+    }
 }
 
-/// A action_span is logged and counted once, here.
-fn record_outcome(action: &Action, outcome: &Outcome, metrics: &Metrics) {
+/// Every action is logged and counted once, here.
+fn log_outcome(action: &Action, outcome: &Outcome, metrics: &Metrics) {
     match (action, outcome) {
         (_, Outcome::Failed { message }) => tracing::warn!(%action, message, "could not be done yet"),
         (Action::Start { pod, container, attempt }, Outcome::Started { pid, .. }) => {
@@ -238,18 +252,18 @@ fn record_outcome(action: &Action, outcome: &Outcome, metrics: &Metrics) {
         (Action::Term { uid, container } | Action::Kill { uid, container }, _) => {
             let is_kill = matches!(action, Action::Kill { .. });
             metrics.killed.inc_by(u64::from(is_kill));
-            let how = if is_kill { "KILL" } else { "TERM" };
-            tracing::info!(pod = %uid, container, how, "stopping");
+            let signal = if is_kill { "KILL" } else { "TERM" };
+            tracing::info!(pod = %uid, container, signal, "stopping");
         }
-        (Action::Delete { key, .. }, Outcome::Gone) => tracing::info!(pod = %key, "ended and removed"),
+        (Action::Delete { key, .. }, Outcome::Gone) => tracing::info!(pod = %key, "stopped and deleted"),
         _ => tracing::debug!(%action, "done"),
     }
 }
 
 fn workloads(pod_states: &PodStates, now: Now) -> Vec<pb::Workload> {
-    let shown = pod_states.workloads(now).map(|workload| {
+    let workloads = pod_states.workloads(now).map(|workload| {
         let meta = workload.pod.map(|pod| &pod.meta);
-        let wire: pb::PodStatus = workload.status.clone().into();
+        let status: pb::PodStatus = workload.status.clone().into();
         pb::Workload {
             namespace: meta
                 .and_then(|meta| meta.namespace.as_ref())
@@ -257,12 +271,12 @@ fn workloads(pod_states: &PodStates, now: Now) -> Vec<pb::Workload> {
                 .unwrap_or_default(),
             name: meta.map(|meta| meta.name.to_string()).unwrap_or_default(),
             uid: workload.uid.to_string(),
-            phase: wire.phase,
-            reason: wire.reason,
+            phase: status.phase,
+            reason: status.reason,
             stopping: workload.is_stopping,
-            containers: wire.container_statuses,
+            containers: status.container_statuses,
             pids: workload.pids.into_iter().map(|(name, pid)| (name.to_owned(), i64::from(pid))).collect(),
         }
     });
-    shown.collect()
+    workloads.collect()
 }

@@ -1,4 +1,4 @@
-//! The pressure loop: looks at what the machine has left and tells the shared.
+//! The pressure monitor: observes how much memory, disk and process ids are left, and shares the pressure state.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::machine::Machine;
 use crate::runtime::Runtime;
 use crate::shared_state::SharedState;
 
-/// How often the machine is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often the machine is observed; the kubelet's interval.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the loop works with.
 pub struct PressureMonitor {
     pub machine: Arc<dyn Machine>,
     pub runtime: Arc<dyn Runtime>,
-    /// Bytes of memory that are not for pods.
+    /// Bytes of memory that are reserved, and not for pods.
     pub reserved_memory: u64,
     pub storage: PathBuf,
     pub thresholds: Vec<Threshold>,
@@ -31,45 +31,44 @@ pub struct PressureMonitor {
 }
 
 impl PressureMonitor {
-    /// Runs until the shutdown is asked for.
+    /// Runs until the agent stops.
     pub async fn run(self) {
         let mut pressure = PressureTracker::new(self.thresholds.clone(), self.transition);
-        // Counting what all pods use is for who asked for it.
-        let counts_pods =
+        // The usage of all pods is summed only if a threshold needs it.
+        let sums_pods =
             self.thresholds.iter().any(|threshold| threshold.signal == Signal::AllocatableMemoryAvailable);
         loop {
             let (machine, storage) = (Arc::clone(&self.machine), self.storage.clone());
             let (runtime, reserved) = (Arc::clone(&self.runtime), self.reserved_memory);
-            let looking = tokio::task::spawn_blocking(move || {
-                let mut observation = look(&*machine, &storage);
-                if counts_pods && let Some(memory) = observation.get(&Signal::MemoryAvailable) {
+            let observing = tokio::task::spawn_blocking(move || {
+                let mut observation = observe(&*machine, &storage);
+                if sums_pods && let Some(memory) = observation.get(&Signal::MemoryAvailable) {
                     let of_pods = memory_of_pods(&*runtime, memory.capacity.saturating_sub(reserved));
                     observation.insert(Signal::AllocatableMemoryAvailable, of_pods);
                 }
                 observation
             });
-            if let Ok(observation) = looking.await {
+            if let Ok(observation) = observing.await {
                 let now = self.clock.mono();
                 pressure.observe(&observation, now);
                 self.shared.set_pressure(pressure.state(now));
             }
             tokio::select! {
                 () = self.shutdown.requested() => return,
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(INTERVAL) => {}
             }
         }
     }
 }
 
-/// What pods have left of the memory that is for them.
+/// How much is left of the memory that is allocatable to pods.
 fn memory_of_pods(runtime: &dyn Runtime, capacity: u64) -> Level {
     let used = runtime.usages().values().fold(0, |sum: u64, usage| sum.saturating_add(usage.memory_bytes));
     Level { available: capacity.saturating_sub(used), capacity }
 }
 
-/// What is left of each thing that can be read; pods and images share one filesystem
-/// with everything else here.
-fn look(machine: &dyn Machine, storage: &std::path::Path) -> Observation {
+/// The level of every signal that can be read. Pods, images and containers share one filesystem here.
+fn observe(machine: &dyn Machine, storage: &std::path::Path) -> Observation {
     let mut observation = Observation::new();
     if let (Ok(hardware), Ok(available)) = (machine.hardware(), machine.memory_available()) {
         observation.insert(Signal::MemoryAvailable, Level { available, capacity: hardware.memory_bytes });

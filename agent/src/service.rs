@@ -11,7 +11,7 @@ use tonic::{Extensions, Request, Response, Status};
 
 use crate::identity::Identity;
 use crate::shared_state::SharedState;
-use crate::shutdown::{MachineShutdown, Refused};
+use crate::shutdown::{MachineShutdown, ShutdownError};
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.AgentService"];
@@ -40,9 +40,9 @@ impl Service {
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Status {
-        Status::failed_precondition(refused.to_string())
+impl From<ShutdownError> for Status {
+    fn from(error: ShutdownError) -> Status {
+        Status::failed_precondition(error.to_string())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The shared: what the agent's loops tell each other, and what `AgentService` reads.
+//! The state that the agent's loops share, and that `AgentService` shows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
-/// What the store has acknowledged, and what was last found out.
+/// What the store has acknowledged, and what the agent last computed. `GetAgent` shows it.
 #[derive(Clone, Debug, Default)]
 pub struct AgentStatus {
     pub registered: bool,
-    /// The node's record, whether or not it is ours to act for.
+    /// The uid of the node's record, whether or not the store accepts this agent for it.
     pub node_uid: Option<Uid>,
-    /// The store spoken to, or why there is none.
+    /// The stores in use, or the last error of a call.
     pub store: String,
     pub computed: Option<(NodeStatus, Timestamp)>,
-    /// With the version the node got.
+    /// The last acknowledged status, with the version that the node got.
     pub status: Option<(NodeStatus, Timestamp, u64)>,
-    /// By the store's clock, with the lease's version.
+    /// The last acknowledged renewal by the store's clock, with the lease's version.
     pub renewal: Option<(prost_types::Timestamp, u64)>,
     pub workloads: Vec<pb::Workload>,
 }
 
-/// Shared by the agent's loops.
+/// State that the agent's loops share.
 pub struct SharedState {
     pub metrics: Metrics,
     status: Mutex<AgentStatus>,
@@ -51,21 +51,22 @@ impl SharedState {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node as the store last told of it; `None` while there is none, or another agent has it.
+    /// The node's record; `None` while there is none, or the store accepts another agent for it.
     pub fn node(&self) -> watch::Receiver<Option<Arc<Node>>> {
         self.node.subscribe()
     }
 
-    pub fn see_node(&self, node: Option<Node>) {
+    pub fn set_node(&self, node: Option<Node>) {
         self.node.send_replace(node.map(Arc::new));
     }
 
-    /// How short the machine is of what.
+    /// Which resources of the machine are short.
     pub fn pressure(&self) -> watch::Receiver<PressureState> {
         self.pressure.subscribe()
     }
 
-    /// While a threshold is met every look counts, even one that finds the same: it is another round's.
+    /// Wakes the readers when the state changed, and after every observation while a threshold is met: each observation
+    /// is one round of eviction.
     pub fn set_pressure(&self, pressure: PressureState) {
         self.pressure.send_if_modified(|known| {
             let is_news = *known != pressure || pressure.most_urgent().is_some();

@@ -5,6 +5,9 @@
 //! the facts that these depend on. The crate has no runtime, no network, no log and no clock; `muster-agent` is the
 //! shell around it.
 
+/// The source component of the events that the agent records.
+pub const EVENT_SOURCE: &str = "agent";
+
 pub mod admission;
 pub mod config;
 pub mod machine;

@@ -12,8 +12,11 @@ use muster_proto::time::Mono;
 use crate::pod_lifecycle::PodTermination;
 use crate::resources::priority::{self, SYSTEM_CRITICAL};
 
+mod node_shutdown;
 #[cfg(test)]
 mod tests;
+
+pub use node_shutdown::{LAST_STATUS_WITHIN, NodeShutdown, ShutdownStep};
 
 /// Pods of this priority and up, to the next group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

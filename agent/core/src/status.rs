@@ -15,6 +15,7 @@ use muster_proto::wellknown::annotation::PROVIDED_NODE_IP;
 
 use crate::config::{CapacityConfig, NodeConfig};
 use crate::machine::{Hardware, Network, System};
+use crate::pressure::PressureConditions;
 
 pub mod addresses;
 pub mod capacity;
@@ -26,7 +27,6 @@ mod tests;
 
 use addresses::Lookup;
 use capacity::EvictionReserve;
-use conditions::PressureConditions;
 use ready::Health;
 
 /// What stays the same from one status to the next.

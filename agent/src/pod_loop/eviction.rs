@@ -1,24 +1,25 @@
-//! When the machine runs short: throws away what no pod needs, else ends one pod.
+//! Relieves pressure on the machine: reclaims disk space that no pod needs, or evicts one pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_agent_core::EVENT_SOURCE;
 use muster_agent_core::pod_lifecycle::PodStates;
 use muster_agent_core::pressure::eviction_ranking::{Candidate, EvictionStep, Usage};
 use muster_agent_core::pressure::{PressureState, StarvedResource};
-use muster_proto::event::{Event, EventType};
+use muster_agent_core::status::NodeEvent;
+use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::PodLoop;
-use crate::events as tell;
 use crate::runtime::{self, ContainerId, DiskUsage};
 
 impl PodLoop {
-    /// One round, for one observation: what it frees shows only in the next one.
+    /// One round for one observation: what a round frees shows only in the next observation.
     pub(super) async fn relieve_pressure(&mut self, pressure: &PressureState, pod_states: &mut PodStates) {
         let Some(resource) = pressure.most_urgent() else { return self.evictor.observe_no_pressure() };
-        // Looking at every file of every pod is for when the disk is what is short.
+        // Every file of every pod is counted only if disk space or inodes are short.
         let disk = match resource {
             StarvedResource::Disk | StarvedResource::Inodes => self.executor.disk_usages().await,
             StarvedResource::Memory | StarvedResource::Pids => BTreeMap::new(),
@@ -29,21 +30,22 @@ impl PodLoop {
         let now = self.now();
         match self.evictor.decide(pressure, &candidates, |uid| pod_states.is_present(uid), now.mono) {
             EvictionStep::Nothing => {
-                tracing::debug!(%resource, "short, and no pod may be ended for it");
+                tracing::debug!(%resource, "short, and no pod may be evicted");
             }
             EvictionStep::Wait { .. } => {}
             EvictionStep::ReclaimDisk => {
-                self.tell(self.threshold_met(resource));
+                self.record_threshold_met(resource);
                 let count = self.executor.sweep(pod_states.stopped().collect()).await;
-                tracing::info!(%resource, count, "removed what ended containers had left");
+                tracing::info!(%resource, count, "removed the files of terminated containers");
                 self.evictor.observe_reclaimed();
             }
             EvictionStep::Evict { uid, termination } => {
-                self.tell(self.threshold_met(resource));
+                self.record_threshold_met(resource);
                 if let Some(pod) = pod_states.pod(uid) {
                     tracing::warn!(pod = %pod.meta.name, message = termination.message, "evicted");
-                    let about = tell::pod(pod);
-                    self.tell(tell::event(about, EventType::Warning, "Evicted", termination.message.clone()));
+                    let (about, message) = (ObjectReference::to(pod.as_ref()), termination.message.clone());
+                    let event = Event::about(about, EventType::Warning, "Evicted", message, EVENT_SOURCE);
+                    self.events.record(event);
                 }
                 pod_states.terminate(uid, termination, now);
                 self.evictor.observe_evicted(uid, now.mono);
@@ -52,17 +54,11 @@ impl PodLoop {
         }
     }
 
-    fn threshold_met(&self, resource: StarvedResource) -> Event {
+    fn record_threshold_met(&self, resource: StarvedResource) {
         let uid = self.shared.node().borrow().as_ref().and_then(|node| node.meta.uid);
         let message = format!("Attempting to reclaim {resource}");
-        let about = tell::node(self.name.clone(), uid);
-        tell::event(about, EventType::Warning, "EvictionThresholdMet", message)
-    }
-
-    /// Beside everything else: telling must neither fail nor delay the deed.
-    fn tell(&self, event: Event) {
-        let client = self.client.clone();
-        tokio::spawn(async move { tell::record(&client, event).await });
+        let event = NodeEvent { kind: EventType::Warning, reason: "EvictionThresholdMet", message };
+        self.events.record_node(&self.name, uid, event);
     }
 }
 
@@ -71,7 +67,8 @@ fn candidate<'a>(pod: &'a Pod, usages: &BTreeMap<Uid, Usage>) -> Option<Candidat
     Some(Candidate { pod, usage })
 }
 
-/// What each pod uses in all. Of the disk that is its own folder: what its processes write elsewhere is nobody's.
+/// What each pod uses in all. On the disk only its own directory counts: files that its processes write elsewhere cannot
+/// be attributed to it.
 fn per_pod(
     usages: BTreeMap<ContainerId, runtime::Usage>,
     disk: BTreeMap<Uid, DiskUsage>,

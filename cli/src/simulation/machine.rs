@@ -110,7 +110,7 @@ impl Machine {
                 let status = self.blueprint.status(self.index, self.clock.wall());
                 let status = pb::HeartbeatStatus { status: Some(status.into()), resource_version: 0 };
                 let message = Message::Status(status);
-                if let Err(error) = stream.say(message, self.patience()).await {
+                if let Err(error) = stream.send(message, self.patience()).await {
                     return Ended::Failed(error);
                 }
                 must_report = false;
@@ -138,7 +138,7 @@ impl Machine {
     /// One sign of life; says when the store would like the next.
     async fn renew(&self, stream: &mut HeartbeatStream, status_digest: u64) -> Result<Duration, ClientError> {
         let renewal = pb::HeartbeatRenewal { status_digest, status_age_millis: 0 };
-        let answer = stream.say(Message::Renewal(renewal), self.patience()).await?;
+        let answer = stream.send(Message::Renewal(renewal), self.patience()).await?;
         let next = answer.next_renewal.and_then(|next| next.try_into().ok());
         Ok(next.unwrap_or_else(|| self.interval()))
     }

@@ -6,14 +6,7 @@ use muster_proto::name::Name;
 use muster_proto::node::NodeCondition;
 
 use super::NodeEvent;
-
-/// What the machine runs short of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PressureConditions {
-    pub memory: bool,
-    pub disk: bool,
-    pub pid: bool,
-}
+use crate::pressure::PressureConditions;
 
 /// What a condition says in one of its two states.
 struct ConditionText {

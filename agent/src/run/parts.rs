@@ -1,0 +1,218 @@
+//! The parts of an agent, built from one set of settings: its loops, its service and its server.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use muster_agent_core::pressure::Threshold;
+use muster_agent_core::pressure::eviction_ranking::Evictor;
+use muster_agent_core::renewal_schedule;
+use muster_agent_core::resources::swap::SwapPolicy;
+use muster_agent_core::resources::topology::Policy;
+use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
+use muster_agent_core::resources::topology::cpus::Layout;
+use muster_agent_core::status::Settings;
+use muster_agent_core::status::capacity::EvictionReserve;
+use muster_grpc::agent_service_server::AgentServiceServer;
+use muster_proto::name::Name;
+use muster_rpc::clock::SharedClock;
+use muster_rpc::http::{Readiness, serve_http};
+use muster_rpc::server::{Health, Listener, ServeError, Server, Stopped};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::service::Routes;
+
+use super::{RunError, checks};
+use crate::config::{Config, TopologyConfig};
+use crate::events::{self, EventRecorder};
+use crate::identity::{Identity, StateDir};
+use crate::machine::{Hardware, Machine};
+use crate::machine_probe::MachineProbe;
+use crate::node_loop::{HelloState, NodeLoop};
+use crate::pod_loop::PodLoop;
+use crate::pod_loop::executor::{Executor, share};
+use crate::pressure_monitor::PressureMonitor;
+use crate::runtime::process::{ProcessConfig, ProcessRuntime};
+use crate::runtime::{Runtime, RuntimeError};
+use crate::runtime_probe::RuntimeProbe;
+use crate::service::{NAMES, Service};
+use crate::shared_state::SharedState;
+use crate::shutdown::MachineShutdown;
+
+/// What every part of the agent is built from.
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) identity: Identity,
+    pub(super) state: Arc<StateDir>,
+    pub(super) machine: Arc<dyn Machine>,
+    pub(super) hardware: Hardware,
+    pub(super) runtime: Arc<ProcessRuntime>,
+    pub(super) cpu_assignments: Arc<Mutex<CpuAssignments>>,
+    pub(super) limitations: Vec<String>,
+    pub(super) client: StoreClient,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) machine_shutdown: MachineShutdown,
+    pub(super) clock: SharedClock,
+}
+
+/// Opens the runtime and adopts the containers of an earlier agent.
+pub(super) fn open_runtime(
+    config: &Config,
+    shim: PathBuf,
+    clock: SharedClock,
+) -> Result<Arc<ProcessRuntime>, RuntimeError> {
+    let config = ProcessConfig::new(config.state_dir.join("runtime"), shim);
+    Ok(Arc::new(ProcessRuntime::open(config, clock)?))
+}
+
+pub(super) fn connect(config: &Config) -> Result<StoreClient, EndpointError> {
+    let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
+        .with_tls(config.client_tls.clone())
+        .with_keepalive(renewal_schedule::keepalive(config.lease_duration));
+    StoreClient::connect(endpoints)
+}
+
+/// The processors that containers of an earlier agent still have for themselves. All others are kept off them.
+pub(super) fn cpu_assignments(
+    config: &Config,
+    machine: &dyn Machine,
+    runtime: &dyn Runtime,
+) -> Result<CpuAssignments, RunError> {
+    let TopologyConfig { policy, scope } = config.topology;
+    // Without a policy the layout is not needed, and a machine that does not show it must not stop the agent.
+    let layout = if policy == Policy::None { Layout::default() } else { machine.processors()? };
+    let mut assignments = CpuAssignments::new(layout, policy, scope);
+    for workload in runtime.list().into_iter().filter(|workload| !workload.cpus.is_empty()) {
+        assignments.restore(workload.id.pod, &workload.id.container, workload.cpus);
+    }
+    share(runtime, &assignments);
+    Ok(assignments)
+}
+
+/// The settings of a node with that name whose agent listens on that port.
+pub(super) fn settings(
+    config: &Config,
+    name: Name,
+    eviction_reserve: EvictionReserve,
+    agent_port: u16,
+) -> Settings {
+    Settings {
+        name,
+        node: config.node.clone(),
+        capacity: config.capacity.clone(),
+        eviction_reserve,
+        agent_port,
+        max_images: config.status.max_images,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        storage_isolation: true,
+    }
+}
+
+impl Parts {
+    /// Serves gRPC and HTTP until the agent stops.
+    pub(super) async fn serve(
+        &self,
+        grpc: Listener,
+        http: Listener,
+    ) -> JoinHandle<Result<Stopped, ServeError>> {
+        let mut registry = Registry::default();
+        self.shared.metrics.register(&mut registry);
+        let stop = self.machine_shutdown.stop_signal();
+        let (server, security) = (self.config.server.clone(), self.config.security.clone());
+        let server = Server::new(server, security, stop.clone()).metered(&mut registry);
+        let routes = Routes::new(AgentServiceServer::new(self.service())).prepare();
+        let health = Health::serving(NAMES).await;
+        tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), stop));
+        tokio::spawn(server.serve(grpc, routes, muster_proto::DESCRIPTORS, health))
+    }
+
+    /// Starts the agent's loops.
+    pub(super) fn start_loops(self, thresholds: Vec<Threshold>) -> Vec<JoinHandle<()>> {
+        let (recorder, writer) = events::recorder(&self.client);
+        let pod_loop = self.pod_loop(recorder.clone());
+        let pressure_monitor = self.pressure_monitor(thresholds);
+        let (machine_shutdown, clock) = (self.machine_shutdown.clone(), Arc::clone(&self.clock));
+        vec![
+            tokio::spawn(pressure_monitor.run()),
+            tokio::spawn(pod_loop.run()),
+            tokio::spawn(self.node_loop(recorder).run()),
+            tokio::spawn(writer.run(machine_shutdown.stop_signal())),
+            tokio::spawn(machine_shutdown.run(clock)),
+        ]
+    }
+
+    fn service(&self) -> Service {
+        Service {
+            shared: Arc::clone(&self.shared),
+            identity: self.identity.clone(),
+            limitations: self.limitations.clone(),
+            machine_shutdown: self.machine_shutdown.clone(),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    fn pressure_monitor(&self, thresholds: Vec<Threshold>) -> PressureMonitor {
+        PressureMonitor {
+            machine: Arc::clone(&self.machine),
+            runtime: Arc::clone(&self.runtime) as Arc<dyn Runtime>,
+            reserved_memory: checks::reserved_memory(&self.config.capacity),
+            storage: self.config.state_dir.clone(),
+            thresholds,
+            transition: self.config.eviction.pressure_transition_period,
+            shared: Arc::clone(&self.shared),
+            clock: Arc::clone(&self.clock),
+            shutdown: self.machine_shutdown.stop_signal(),
+        }
+    }
+
+    fn pod_loop(&self, events: EventRecorder) -> PodLoop {
+        let (hook_ended, hooks) = mpsc::unbounded_channel();
+        let executor = Executor {
+            runtime: Arc::clone(&self.runtime),
+            swap: SwapPolicy {
+                behavior: self.config.swap.behavior,
+                is_controlled: self.runtime.controls_swap(),
+                memory_total: self.hardware.memory_bytes,
+                swap_total: self.hardware.swap_bytes,
+            },
+            pod_max_pids: self.config.pod_max_pids,
+            cpu_assignments: Arc::clone(&self.cpu_assignments),
+            hooks: hook_ended,
+        };
+        PodLoop {
+            client: self.client.clone(),
+            name: self.identity.name.clone(),
+            executor: Arc::new(executor),
+            hooks,
+            evictor: Evictor::new(self.config.eviction.max_pod_grace_period),
+            shared: Arc::clone(&self.shared),
+            events,
+            clock: Arc::clone(&self.clock),
+            machine_shutdown: self.machine_shutdown.clone(),
+        }
+    }
+
+    fn node_loop(self, events: EventRecorder) -> NodeLoop {
+        let system = self.machine.system();
+        let storage = self.config.state_dir.clone();
+        NodeLoop {
+            client: self.client,
+            machine_probe: MachineProbe::new(self.machine, self.settings.clone(), system.clone(), storage),
+            runtime_probe: RuntimeProbe::new(self.runtime, Arc::clone(&self.clock)),
+            runtime_version: concat!("process://", env!("CARGO_PKG_VERSION")).to_owned(),
+            config: self.config,
+            settings: self.settings,
+            system,
+            limitations: self.limitations,
+            state: self.state,
+            identity: self.identity,
+            shared: self.shared,
+            events,
+            clock: self.clock,
+            machine_shutdown: self.machine_shutdown,
+            hello_state: HelloState::default(),
+        }
+    }
+}
