@@ -100,6 +100,7 @@ impl PodLoop {
             if cache.is_synced() {
                 stop_traces.retain(|uid| pod_states.pod(uid).is_some());
             }
+            pod_states.take_events().into_iter().for_each(|event| self.events.record(event));
             self.publish_workloads(&pod_states);
             if let Some(node_shutdown) = &mut node_shutdown {
                 match node_shutdown.step(&mut pod_states, shutdown.is_posted, self.now()) {

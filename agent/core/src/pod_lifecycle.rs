@@ -10,6 +10,7 @@
 
 mod container;
 mod decide;
+mod events;
 mod observe;
 mod plan;
 mod pod_state;

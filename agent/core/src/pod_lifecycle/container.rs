@@ -116,6 +116,10 @@ pub(super) struct ContainerState {
     /// When it may start again.
     pub(super) not_before: Mono,
     pub(super) is_backing_off: bool,
+    /// Whether this run's stop has its event.
+    pub(super) is_stop_recorded: bool,
+    /// Whether the current back-off has its event.
+    pub(super) is_back_off_recorded: bool,
 }
 
 impl ContainerState {
@@ -136,6 +140,8 @@ impl ContainerState {
             steady_from: Mono::ZERO,
             not_before: Mono::ZERO,
             is_backing_off: false,
+            is_stop_recorded: false,
+            is_back_off_recorded: false,
         }
     }
 
@@ -177,6 +183,7 @@ impl ContainerState {
         self.state = State::Starting;
         (self.hook, self.term_sent, self.kill_sent) = (Hook::NotStarted, false, None);
         self.is_backing_off = false;
+        (self.is_stop_recorded, self.is_back_off_recorded) = (false, false);
         self.steady_from = now.mono;
     }
 

@@ -102,17 +102,24 @@ impl PodState {
             },
             Action::Start { container, .. } => self.observe_start(container, outcome, now),
             Action::RunPreStop { container, .. } => {
+                self.record_killing(container);
                 let begun = if outcome == Outcome::Done { Hook::Running } else { Hook::Done };
                 self.with(container, |container_state| container_state.hook = begun);
             }
-            Action::Term { container, .. } => self.with(container, |container_state| match outcome {
-                Outcome::Failed { .. } => container_state.retry.fail(now.mono),
-                _ => container_state.term_sent = true,
-            }),
-            Action::Kill { container, .. } => self.with(container, |container_state| match outcome {
-                Outcome::Failed { .. } => container_state.retry.fail(now.mono),
-                _ => container_state.kill_sent = Some(now.mono),
-            }),
+            Action::Term { container, .. } => {
+                self.record_killing(container);
+                self.with(container, |container_state| match outcome {
+                    Outcome::Failed { .. } => container_state.retry.fail(now.mono),
+                    _ => container_state.term_sent = true,
+                });
+            }
+            Action::Kill { container, .. } => {
+                self.record_killing(container);
+                self.with(container, |container_state| match outcome {
+                    Outcome::Failed { .. } => container_state.retry.fail(now.mono),
+                    _ => container_state.kill_sent = Some(now.mono),
+                });
+            }
             Action::Release { keeps_files, .. } => match outcome {
                 Outcome::Failed { .. } => self.release_retry.fail(now.mono),
                 _ => self.held = if *keeps_files { Held::Files } else { Held::Nothing },
@@ -135,21 +142,25 @@ impl PodState {
     }
 
     fn observe_start(&mut self, container: &str, outcome: Outcome, now: Now) {
+        match &outcome {
+            Outcome::Started { .. } => self.record_started(container),
+            // The start of a pod that is being stopped was killed: that is not a failure.
+            Outcome::Failed { message } if !self.is_stopping() => self.record_start_failed(message),
+            Outcome::Refused(rejection) => self.record_rejected(rejection),
+            _ => {}
+        }
         let own_grace = self.own_grace();
         let container_state = self.containers.entry(container.to_owned()).or_insert_with(ContainerState::new);
         match outcome {
             Outcome::Started { pid, at } => container_state.started(pid, at, now),
             Outcome::Failed { message } => container_state.could_not_start(message, now),
-            Outcome::Refused(rejection) => {
+            Outcome::Refused(Rejection { reason, message }) => {
                 container_state.refused();
-                let Rejection { reason, message } = rejection;
-                self.terminate(
-                    PodTermination { reason, message, grace: own_grace, is_disruption: false },
-                    now,
-                );
+                let termination = PodTermination { reason, message, grace: own_grace, is_disruption: false };
+                self.terminate(termination, now);
             }
             Outcome::Done | Outcome::Stored(_) | Outcome::Conflict | Outcome::Gone => {
-                container_state.accept(now)
+                container_state.accept(now);
             }
         }
     }

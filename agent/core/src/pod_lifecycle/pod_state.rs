@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::event::Event;
 use muster_proto::name::Uid;
 use muster_proto::pod::{Container, Pod, PodStatus, RestartPolicy};
 use muster_proto::time::Mono;
@@ -84,6 +85,8 @@ pub(super) struct PodState {
     pub(super) report_retry: Retry,
     pub(super) release_retry: Retry,
     pub(super) delete_retry: Retry,
+    /// Events that have not been taken yet.
+    pub(super) events: Vec<Event>,
 }
 
 impl PodState {
@@ -106,6 +109,7 @@ impl PodState {
             report_retry: Retry::default(),
             release_retry: Retry::default(),
             delete_retry: Retry::default(),
+            events: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::event::Event;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
@@ -45,6 +46,8 @@ pub struct PodStates {
     reports: BTreeMap<Uid, PodReport>,
     has_pods: bool,
     has_containers: bool,
+    /// Events that have not been taken yet.
+    events: Vec<Event>,
     /// Pods the store said are gone, until a listing agrees.
     gone: BTreeSet<Uid>,
 }
@@ -157,8 +160,10 @@ impl PodStates {
         for pod_state in self.entries.values_mut() {
             pod_state.restore(self.reports.get(&pod_state.uid), now);
             pod_state.update_stop_causes(now);
+            pod_state.record_back_offs();
         }
         self.admit(now);
+        self.collect_events();
         let is_left = |pod_state: &PodState| !pod_state.is_stopped() || pod_state.held > Held::Nothing;
         self.entries.retain(|_, pod_state| pod_state.stop_causes.vanished.is_none() || is_left(pod_state));
     }
@@ -201,7 +206,10 @@ impl PodStates {
                     Admission::Admitted
                 }
                 Some(_) if is_first_look && admission::may_be_stale(&rejections) => Admission::NodeWanted,
-                Some(first) => Admission::Rejected(first.clone()),
+                Some(first) => {
+                    pod_state.record_rejected(first);
+                    Admission::Rejected(first.clone())
+                }
             };
             pod_state.update_stop_causes(now);
         }
@@ -209,6 +217,21 @@ impl PodStates {
 }
 
 impl PodStates {
+    /// The events since the last call, to be recorded.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// An agent that does not act for the node records nothing: another agent may.
+    fn collect_events(&mut self) {
+        let events = self.entries.values_mut().flat_map(|pod_state| std::mem::take(&mut pod_state.events));
+        if self.node.is_some() {
+            self.events.extend(events);
+        } else {
+            events.for_each(drop);
+        }
+    }
+
     /// The record of a pod, as new as it is known.
     pub fn pod(&self, uid: Uid) -> Option<&Arc<Pod>> {
         self.entries.get(&uid)?.pod.as_ref()

@@ -163,6 +163,12 @@ impl Harness {
         std::mem::take(&mut self.log)
     }
 
+    /// The events since the last call, as `<reason>: <message>`.
+    pub fn events(&mut self) -> Vec<String> {
+        let events = self.pod_states.take_events().into_iter();
+        events.map(|event| format!("{}: {}", event.reason, event.message)).collect()
+    }
+
     fn perform(&mut self, action: &Action) -> Outcome {
         let name = self.name(action);
         match action {
