@@ -16,6 +16,7 @@ pub mod node_loop;
 pub mod pod_loop;
 pub mod pod_stop_traces;
 pub mod pressure_monitor;
+pub mod readiness;
 pub mod run;
 pub mod runtime;
 pub mod runtime_probe;

@@ -122,7 +122,7 @@ pub async fn start(config: Config, platform: Platform, shutdown: Shutdown) -> Re
         cpu_assignments: Arc::new(Mutex::new(cpu_assignments)),
         limitations,
     };
-    let serving = parts.serve(grpc, http).await;
+    let serving = parts.serve(grpc, http);
     let loops = parts.start_loops(thresholds);
     tracing::info!("muster-agent is ready");
     Ok(Running { node, address, http_address, serving, loops })

@@ -10,6 +10,7 @@ use muster_proto::pb;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
+use crate::readiness::Acknowledged;
 
 /// What the store has acknowledged, and what the agent last computed. `GetAgent` shows it.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,7 @@ pub struct SharedState {
     status: Mutex<AgentStatus>,
     node: watch::Sender<Option<Arc<Node>>>,
     pressure: watch::Sender<PressureState>,
+    acknowledged: watch::Sender<Acknowledged>,
 }
 
 impl Default for SharedState {
@@ -42,6 +44,7 @@ impl Default for SharedState {
             status: Mutex::default(),
             node: watch::Sender::new(None),
             pressure: watch::Sender::new(PressureState::default()),
+            acknowledged: watch::Sender::default(),
         }
     }
 }
@@ -58,6 +61,15 @@ impl SharedState {
 
     pub fn set_node(&self, node: Option<Node>) {
         self.node.send_replace(node.map(Arc::new));
+    }
+
+    /// What the store answered to the last heartbeat.
+    pub fn acknowledged(&self) -> watch::Receiver<Acknowledged> {
+        self.acknowledged.subscribe()
+    }
+
+    pub fn set_acknowledged(&self, acknowledged: Acknowledged) {
+        self.acknowledged.send_replace(acknowledged);
     }
 
     /// Which resources of the machine are short.

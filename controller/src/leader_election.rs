@@ -29,6 +29,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Leader {
     leadership: watch::Receiver<Leadership>,
+    has_leader: watch::Receiver<bool>,
     refusals: Refusals,
     task: JoinHandle<()>,
 }
@@ -47,17 +48,24 @@ impl Leader {
     ) -> Result<Leader, SettingsError> {
         let election = Election::new(settings)?;
         let (told, leadership) = watch::channel(election.leadership());
+        let (tell_has_leader, has_leader) = watch::channel(false);
         let (tell_refused, refused) = watch::channel(None);
         // The lease itself is written by its version, whoever holds it.
         let client = client.with_fence(None);
-        let race = Race { client, clock, election, cache: Cache::new(), told, refused };
+        let race =
+            Race { client, clock, election, cache: Cache::new(), told, has_leader: tell_has_leader, refused };
         let task = tokio::spawn(race.run(shutdown));
-        Ok(Leader { leadership, refusals: Refusals(tell_refused), task })
+        Ok(Leader { leadership, has_leader, refusals: Refusals(tell_refused), task })
     }
 
     /// Who leads, now and whenever that changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    /// Whether any controller holds a live lease, now and whenever that changes.
+    pub fn has_leader(&self) -> watch::Receiver<bool> {
+        self.has_leader.clone()
     }
 
     /// Where to tell of refused writes.
@@ -93,6 +101,7 @@ struct Race {
     /// The lease, as the watch and our own writes have shown it.
     cache: Cache<Lease>,
     told: watch::Sender<Leadership>,
+    has_leader: watch::Sender<bool>,
     refused: watch::Receiver<Option<Fence>>,
 }
 
@@ -152,6 +161,8 @@ impl Race {
     }
 
     fn tell(&self) {
+        let has_leader = self.election.has_leader(self.clock.mono());
+        self.has_leader.send_if_modified(|known| std::mem::replace(known, has_leader) != has_leader);
         let leadership = self.election.leadership();
         self.told.send_if_modified(|told| {
             let changed = *told != leadership;

@@ -12,6 +12,8 @@ pub struct Office {
     /// Who we are to the other controllers.
     pub identity: String,
     pub leadership: watch::Receiver<Leadership>,
+    /// Whether any controller leads, this one or another.
+    pub has_leader: watch::Receiver<bool>,
     /// Whom to tell that the store refused us; `None` without an election.
     pub refusals: Option<Refusals>,
     race: Race,
@@ -25,6 +27,7 @@ enum Race {
     /// Kept, so that who listens does not take its end for a change.
     Unopposed {
         _leads: watch::Sender<Leadership>,
+        _has_leader: watch::Sender<bool>,
     },
 }
 
@@ -42,13 +45,15 @@ impl Office {
             let identity = "the only controller".to_owned();
             let unopposed = Leadership { leading: true, holder: identity.clone(), fence: None };
             let (leads, leadership) = watch::channel(unopposed);
-            let race = Race::Unopposed { _leads: leads };
-            return Ok(Office { identity, leadership, refusals: None, race });
+            let (keeps, has_leader) = watch::channel(true);
+            let race = Race::Unopposed { _leads: leads, _has_leader: keeps };
+            return Ok(Office { identity, leadership, has_leader, refusals: None, race });
         };
         let (identity, end) = (settings.identity.clone(), Shutdown::new());
         let leader = Leader::start(client, settings, clock.clone(), end.clone())?;
         let (leadership, refusals) = (leader.leadership(), Some(leader.refusals()));
-        Ok(Office { identity, leadership, refusals, race: Race::Run { leader, end } })
+        let has_leader = leader.has_leader();
+        Ok(Office { identity, leadership, has_leader, refusals, race: Race::Run { leader, end } })
     }
 
     /// Gives the right back, so that another need not wait for it to run out. Nothing may act on it any more.

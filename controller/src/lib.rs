@@ -11,5 +11,6 @@ pub mod leader_election;
 pub mod leadership;
 pub mod metrics;
 pub mod node_trace;
+pub mod readiness;
 pub mod run;
 pub mod service;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_rpc::clock::SystemClock;
-use muster_rpc::http::{Readiness, serve_http};
-use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
+use muster_rpc::http::serve_http;
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{BindError, ServeError, Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
@@ -20,6 +21,7 @@ use crate::event_loop::{Drive, Shared};
 use crate::leader_election::SettingsError;
 use crate::leadership::Office;
 use crate::node_trace::NodeTraces;
+use crate::readiness::Conditions;
 use crate::service::{Intents, NAMES, Service};
 use crate::{cloud, metrics};
 use muster_controller_core::reconciler::Reconciler;
@@ -102,10 +104,12 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         shutdown: shutdown.clone(),
     };
     let routes = Routes::new(muster_grpc::fleet_service_server::FleetServiceServer::new(service)).prepare();
-    let health = Health::serving(NAMES).await;
+    let readiness = Readiness::new(NAMES);
+    let conditions = Conditions::declare(&readiness);
+    tokio::spawn(conditions.follow(shared.clone(), office.has_leader.clone(), shutdown.clone()));
     let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
-    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
-    tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
+    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness.clone()));
+    tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let drive = Drive {
         shared,
         client,

@@ -116,6 +116,15 @@ impl Ledger {
         self.engine.check()
     }
 
+    /// Makes a commit that changes nothing, to find out whether the disk takes one.
+    pub fn probe(&self, head: Revision) -> Result<(), EngineError> {
+        let mut transaction = Transaction::default();
+        let was = (head > 0).then(|| number(head));
+        transaction.compare.push(Compare { key: HEAD.to_vec(), expected: was });
+        transaction.puts.push((COMPACTED.to_vec(), number(self.compacted()?)));
+        self.engine.transact(&transaction)
+    }
+
     /// Gets back to work after a failure, with history ending at `head`.
     ///
     /// What a failed commit may have left beyond it was neither acknowledged nor

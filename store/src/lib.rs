@@ -6,6 +6,7 @@
 
 pub mod backup;
 pub mod change_log;
+pub mod commit_health;
 mod commit_span;
 pub mod config;
 pub mod engine;

@@ -4,19 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use muster_rpc::clock::SystemClock;
-use muster_rpc::http::{Readiness, serve_http};
-use muster_rpc::server::{BindError, Health, ServeError, Server, Stopped, bind};
+use muster_rpc::http::serve_http;
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{BindError, ServeError, Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::commit_health;
 use crate::config::{Config, ConfigError, Flags};
 use crate::engine::sled::{OpenError, SledEngine};
 use crate::error::StoreError;
 use crate::metrics::Metrics;
-use crate::service::{NAMES, Services};
+use crate::service::{HEARTBEAT, NAMES, Services};
 use crate::store::Store;
 
 /// Why the store could not start or had to end.
@@ -75,10 +77,16 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     };
     let (store, writer) = opening.await.map_err(std::io::Error::other)??;
     let services = Services::new(Arc::clone(&store), shutdown.clone());
-    let health = Health::serving(NAMES).await;
+    // Only the heartbeat service consists of writes. The others go on reading and watching, and a client that leaves
+    // them because of their health would have no other store to go to.
+    let readiness = Readiness::new(NAMES);
+    let disk = readiness.condition("disk", "not checked yet", &[HEARTBEAT]);
+    let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
+    tokio::spawn(commit_health::follow(commits, clock, disk, shutdown.clone()));
     let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
-    let serving = tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, health));
-    tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), shutdown.clone()));
+    let serving =
+        tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, readiness.clone()));
+    tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let writer = watch_over(writer, shutdown)?;
     tracing::info!(revision = store.log().head(), "muster-store is ready");
     Ok(Running { address, http_address, store, serving, writer })

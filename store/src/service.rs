@@ -54,8 +54,11 @@ pub const NAMES: [&str; 6] = [
     "muster.v1.PodService",
     "muster.v1.DisruptionBudgetService",
     "muster.v1.EventService",
-    "muster.v1.HeartbeatService",
+    HEARTBEAT,
 ];
+
+/// The service that only writes.
+pub const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 
 /// All services of the store.
 #[derive(Clone)]

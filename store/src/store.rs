@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::change_log::ChangeLog;
+use crate::commit_health::CommitHealth;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::ledger::Ledger;
@@ -36,6 +37,7 @@ pub struct Store {
     renewals: RenewalLog,
     queue: Queue,
     metrics: Metrics,
+    commit_health: Arc<CommitHealth>,
     clock: SharedClock,
 }
 
@@ -62,6 +64,7 @@ impl Store {
             renewals: RenewalLog::new(head),
             queue: Queue::default(),
             metrics,
+            commit_health: Arc::default(),
             clock,
         });
         let writer = Writer::new(Arc::clone(&store), policy);
@@ -101,6 +104,10 @@ impl Store {
 
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    pub fn commit_health(&self) -> &Arc<CommitHealth> {
+        &self.commit_health
     }
 
     pub fn clock(&self) -> &SharedClock {

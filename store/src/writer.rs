@@ -61,9 +61,15 @@ impl Writer {
 
     /// Writes until the store stops and the queue is empty.
     pub fn run(mut self) {
+        match self.store.ledger().check() {
+            Ok(()) => self.store.commit_health().observe(Ok(())),
+            Err(error) => self.report(&error),
+        }
         while let Some(jobs) = self.store.queue().take(self.patience()) {
             self.store.metrics().queued.dec_by(jobs.len() as i64);
+            self.store.commit_health().batch_began(self.store.clock().mono());
             self.write(jobs);
+            self.store.commit_health().batch_ended();
         }
     }
 
@@ -87,8 +93,10 @@ impl Writer {
     }
 
     fn write(&mut self, jobs: Vec<Job>) {
-        // While the disk is known to refuse, nothing is drafted in vain.
-        let checked = if self.failing { self.store.ledger().check() } else { Ok(()) };
+        // While the disk is known to refuse, nothing is drafted in vain. An idle store checks too, or it would call
+        // itself ready until the first write is refused.
+        let is_idle = jobs.is_empty();
+        let checked = if self.failing || is_idle { self.store.ledger().check() } else { Ok(()) };
         if let Err(error) = checked.and_then(|()| self.make_certain()) {
             self.report(&error);
             return refuse(jobs, &error.into());
@@ -121,6 +129,9 @@ impl Writer {
         if draft.is_empty() {
             drop(memory);
             waiting.drain(..).for_each(|request| request.settle(Ok(())));
+            if self.failing {
+                self.probe();
+            }
             return;
         }
         let batch = draft.finish();
@@ -136,18 +147,14 @@ impl Writer {
                 metrics.flush.observe((store.clock().mono() - started).as_secs_f64(), trace, None);
                 metrics.batch.observe(requests as f64);
                 self.publish(batch);
-                if std::mem::take(&mut self.failing) {
-                    tracing::info!("the disk takes writes again");
-                    metrics.writable.set(1);
-                }
+                self.observe_committed();
                 waiting.drain(..).for_each(|request| request.settle(Ok(())));
             }
             Err(error) => {
                 // The draft moved the indexes along; they must match memory again.
                 self.indexes = Indexes::rebuild(&store.read(), self.policy.event_ttl_millis);
                 self.orphans = self.indexes.orphans(&store.read());
-                self.uncertain = !matches!(error, EngineError::Full { .. });
-                self.report(&error);
+                self.observe_failed(&error);
                 let error = StoreError::from(error);
                 waiting.drain(..).for_each(|request| request.settle(Err(error.clone())));
             }
@@ -165,8 +172,32 @@ impl Writer {
         Ok(())
     }
 
+    /// Tries a commit of our own. Clients may have gone away because the store is not ready; without their writes it
+    /// would never find out that the disk works again.
+    fn probe(&mut self) {
+        let head = self.store.read().head();
+        match self.store.ledger().probe(head) {
+            Ok(()) => self.observe_committed(),
+            Err(error) => self.observe_failed(&error),
+        }
+    }
+
+    fn observe_committed(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            tracing::info!("the disk takes writes again");
+            self.store.metrics().writable.set(1);
+            self.store.commit_health().observe(Ok(()));
+        }
+    }
+
+    fn observe_failed(&mut self, error: &EngineError) {
+        self.uncertain = !matches!(error, EngineError::Full { .. });
+        self.report(error);
+    }
+
     fn report(&mut self, error: &EngineError) {
         self.store.metrics().failed_commits.inc();
+        self.store.commit_health().observe(Err(error.to_string()));
         if !std::mem::replace(&mut self.failing, true) {
             self.store.metrics().writable.set(0);
             tracing::error!(%error, "writes are refused until the disk takes them; reads go on");

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::NodeLoop;
 use crate::heartbeat_stream::HeartbeatStream;
+use crate::readiness::Acknowledged;
 
 /// A status that another writer replaced is posted again at most this often.
 const REPOST_INTERVAL: Duration = Duration::from_secs(1);
@@ -153,6 +154,7 @@ impl<'a> HeartbeatLoop<'a> {
         let node = &self.node_loop.settings.name;
         tracing::warn!(%node, "the node was deleted; a running agent does not create it again");
         self.node_loop.shared.status().node_uid = None;
+        self.node_loop.shared.set_acknowledged(Acknowledged::Never);
         (self.node, self.stream) = (None, None);
         self.publish_node();
     }

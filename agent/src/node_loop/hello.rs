@@ -12,6 +12,7 @@ use muster_store_client::ClientError;
 
 use super::NodeLoop;
 use crate::heartbeat_stream::HeartbeatStream;
+use crate::readiness::Acknowledged;
 
 /// The store's last answer to this agent's Hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +80,7 @@ impl NodeLoop {
             );
         }
         self.hello_state = HelloState::Refused;
+        self.shared.set_acknowledged(Acknowledged::Refused(reason.to_owned()));
     }
 
     /// Whether the node's record still has that uid: a conflict about an earlier record says nothing about this agent.

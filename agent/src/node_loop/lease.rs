@@ -11,6 +11,7 @@ use muster_store_client::ClientError;
 use super::draw;
 use super::heartbeat::HeartbeatLoop;
 use crate::heartbeat_stream::HeartbeatStream;
+use crate::readiness::Acknowledged;
 
 impl HeartbeatLoop<'_> {
     /// Does what the schedule says now; returns when it has to be asked again.
@@ -71,6 +72,7 @@ impl HeartbeatLoop<'_> {
         let requested = answer.next_renewal.and_then(|requested| Duration::try_from(requested).ok());
         self.schedule.observe_renewed(requested, draw());
         self.node_loop.shared.metrics.renewals.inc();
+        self.node_loop.shared.set_acknowledged(Acknowledged::At(self.now()));
         let mut status = self.node_loop.shared.status();
         status.renewal = answer.renew_time.map(|at| (at, answer.resource_version));
         status.store = self.node_loop.config.stores.join(",");

@@ -15,8 +15,9 @@ use muster_agent_core::status::capacity::EvictionReserve;
 use muster_grpc::agent_service_server::AgentServiceServer;
 use muster_proto::name::Name;
 use muster_rpc::clock::SharedClock;
-use muster_rpc::http::{Readiness, serve_http};
-use muster_rpc::server::{Health, Listener, ServeError, Server, Stopped};
+use muster_rpc::http::serve_http;
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{Listener, ServeError, Server, Stopped};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
@@ -33,6 +34,7 @@ use crate::node_loop::{HelloState, NodeLoop};
 use crate::pod_loop::PodLoop;
 use crate::pod_loop::executor::{Executor, share};
 use crate::pressure_monitor::PressureMonitor;
+use crate::readiness;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
 use crate::runtime::{Runtime, RuntimeError};
 use crate::runtime_probe::RuntimeProbe;
@@ -112,20 +114,16 @@ pub(super) fn settings(
 
 impl Parts {
     /// Serves gRPC and HTTP until the agent stops.
-    pub(super) async fn serve(
-        &self,
-        grpc: Listener,
-        http: Listener,
-    ) -> JoinHandle<Result<Stopped, ServeError>> {
+    pub(super) fn serve(&self, grpc: Listener, http: Listener) -> JoinHandle<Result<Stopped, ServeError>> {
         let mut registry = Registry::default();
         self.shared.metrics.register(&mut registry);
         let stop = self.machine_shutdown.stop_signal();
         let (server, security) = (self.config.server.clone(), self.config.security.clone());
         let server = Server::new(server, security, stop.clone()).metered(&mut registry);
         let routes = Routes::new(AgentServiceServer::new(self.service())).prepare();
-        let health = Health::serving(NAMES).await;
-        tokio::spawn(serve_http(http, Arc::new(registry), Readiness::new(), stop));
-        tokio::spawn(server.serve(grpc, routes, muster_proto::DESCRIPTORS, health))
+        let readiness = self.readiness();
+        tokio::spawn(serve_http(http, Arc::new(registry), readiness.clone(), stop));
+        tokio::spawn(server.serve(grpc, routes, muster_proto::DESCRIPTORS, readiness))
     }
 
     /// Starts the agent's loops.
@@ -141,6 +139,16 @@ impl Parts {
             tokio::spawn(writer.run(machine_shutdown.stop_signal())),
             tokio::spawn(machine_shutdown.run(clock)),
         ]
+    }
+
+    /// The agent's readiness, which follows the store's answers to its heartbeats.
+    fn readiness(&self) -> Readiness {
+        let readiness = Readiness::new(NAMES);
+        let heartbeat = readiness.condition("heartbeat", "the node is not registered yet", &[]);
+        let (shared, clock) = (Arc::clone(&self.shared), Arc::clone(&self.clock));
+        let stop = self.machine_shutdown.stop_signal();
+        tokio::spawn(readiness::follow(shared, self.config.lease_duration, clock, heartbeat, stop));
+        readiness
     }
 
     fn service(&self) -> Service {

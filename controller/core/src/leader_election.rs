@@ -325,6 +325,15 @@ impl Election {
         }
     }
 
+    /// Whether the lease has a live holder, us or another, as far as we can see.
+    pub fn has_leader(&self, now: Mono) -> bool {
+        if let Role::Leading(term) = &self.role {
+            return term.lost.is_none();
+        }
+        let Some(Seen { lease: Some(lease), changed_at }) = &self.seen else { return false };
+        self.is_anothers(lease) && now < *changed_at + self.lasts(lease)
+    }
+
     pub fn leadership(&self) -> Leadership {
         let held = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
         let holder = held.map(|lease| lease.spec.holder_identity.clone()).unwrap_or_default();

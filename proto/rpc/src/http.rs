@@ -1,12 +1,11 @@
 //! The HTTP port of a process: is it alive, is it ready, what does it count.
 //!
-//! `/healthz` answers while the process does; `/readyz` answers 503 and lists what is being waited for; `/metrics` is
-//! OpenMetrics text. A service may add pages of its own to [`routes`].
+//! `/healthz` answers 200 while the process runs; `/readyz` answers 503 and lists the conditions that do not hold while
+//! the process is not ready; `/metrics` is OpenMetrics text. A service may add pages of its own to [`routes`].
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +17,7 @@ use http::header::CONTENT_TYPE;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use crate::readiness::Readiness;
 use crate::server::Listener;
 use crate::shutdown::Shutdown;
 
@@ -25,42 +25,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Requests here are small reads: whoever has not finished by then is not waited for.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// What keeps a process from being ready: one reason per part that is not. Clones share the reasons.
-#[derive(Clone, Debug, Default)]
-pub struct Readiness {
-    waiting: Arc<Mutex<BTreeMap<&'static str, String>>>,
-}
-
-impl Readiness {
-    /// Ready, since no part says otherwise.
-    pub fn new() -> Readiness {
-        Readiness::default()
-    }
-
-    /// This part is not ready, and why; replaces what it said before.
-    pub fn not_ready(&self, part: &'static str, reason: impl Into<String>) {
-        self.waiting().insert(part, reason.into());
-    }
-
-    /// This part is ready.
-    pub fn ready(&self, part: &'static str) {
-        self.waiting().remove(part);
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.waiting().is_empty()
-    }
-
-    /// Every part that is not ready with its reason, in a fixed order: `watch: not in step with the store yet`.
-    pub fn reasons(&self) -> Vec<String> {
-        self.waiting().iter().map(|(part, reason)| format!("{part}: {reason}")).collect()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The pages every process has.
 pub fn routes(registry: Arc<Registry>, readiness: Readiness) -> Router {
@@ -96,14 +60,14 @@ pub async fn serve_routes(listener: Listener, routes: Router, shutdown: Shutdown
 }
 
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
-    let reasons = readiness.reasons();
-    if reasons.is_empty() {
+    let problems = readiness.problems();
+    if problems.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());
     }
     let mut text = String::new();
-    for reason in reasons {
+    for problem in problems {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{reason}");
+        let _ = writeln!(text, "{problem}");
     }
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
@@ -140,8 +104,8 @@ mod tests {
         let renewals = Counter::<u64>::default();
         registry.register("renewals", "Renewals accepted", renewals.clone());
         renewals.inc_by(3);
-        let readiness = Readiness::new();
-        readiness.not_ready("watch", "not in step with the store yet");
+        let readiness = Readiness::new([]);
+        let watches = readiness.condition("watches", "not synced with the store yet", &[]);
         let shutdown = Shutdown::new();
         let listener = bind("--http-listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
@@ -151,8 +115,8 @@ mod tests {
         assert!(get_page(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let waiting = get_page(address, "/readyz").await;
         assert!(waiting.starts_with("HTTP/1.1 503"), "{waiting}");
-        assert!(waiting.ends_with("watch: not in step with the store yet\n"), "{waiting}");
-        readiness.ready("watch");
+        assert!(waiting.ends_with("watches: not synced with the store yet\n"), "{waiting}");
+        watches.set(Ok(()));
         assert!(get_page(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         let metrics = get_page(address, "/metrics").await;
         assert!(metrics.contains("content-type: application/openmetrics-text"), "{metrics}");

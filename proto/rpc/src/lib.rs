@@ -16,6 +16,7 @@ pub mod http;
 pub mod identity;
 pub mod layers;
 pub mod probe;
+pub mod readiness;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;

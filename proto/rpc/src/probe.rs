@@ -109,7 +109,8 @@ fn get(address: SocketAddr, path: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Readiness, serve_http};
+    use crate::http::serve_http;
+    use crate::readiness::Readiness;
     use crate::server::bind;
     use crate::shutdown::Shutdown;
     use clap::Parser;
@@ -135,18 +136,18 @@ mod tests {
 
     #[tokio::test]
     async fn the_probe_tells_ready_from_not_ready_and_says_why() {
-        let readiness = Readiness::new();
-        readiness.not_ready("watch", "not in step with the store yet");
-        readiness.not_ready("lease", "held by another");
+        let readiness = Readiness::new([]);
+        let watches = readiness.condition("watches", "not synced with the store yet", &[]);
+        let leader = readiness.condition("leader", "no controller leads", &[]);
         let listener = bind("--http-listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
         let registry = Arc::new(Registry::default());
         tokio::spawn(serve_http(listener, registry, readiness.clone(), Shutdown::new()));
 
         let why = asked_off_thread(address).await.unwrap_err();
-        assert_eq!(why, "not ready: lease: held by another; watch: not in step with the store yet");
-        readiness.ready("watch");
-        readiness.ready("lease");
+        assert_eq!(why, "not ready: leader: no controller leads; watches: not synced with the store yet");
+        watches.set(Ok(()));
+        leader.set(Ok(()));
         assert_eq!(asked_off_thread(address).await, Ok(()));
         // One that listens everywhere is asked on this machine.
         let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());

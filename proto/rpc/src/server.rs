@@ -24,7 +24,6 @@ use tower::layer::util::{Identity, Stack};
 use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 
-pub use self::health::Health;
 pub use self::listener::{BindError, Listener, bind};
 
 use self::connection::Cuttable;
@@ -34,6 +33,7 @@ use crate::layers::load::LoadLayer;
 use crate::layers::meter::{CallMetrics, MeterLayer};
 use crate::layers::size::answer_too_large;
 use crate::layers::trace::TraceLayer;
+use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
 use crate::tls::Security;
 use muster_proto::ERROR_DOMAIN;
@@ -138,11 +138,11 @@ impl Server {
         listener: Listener,
         routes: Routes,
         descriptors: &[u8],
-        health: Health,
+        readiness: Readiness,
     ) -> Result<Stopped, ServeError> {
         let drain = Shutdown::new();
         let cut = CancellationToken::new();
-        let routes = routes.add_service(health.service(&drain));
+        let routes = routes.add_service(health::service(&readiness, &drain));
         let routes = with_reflection(routes, descriptors)?;
         let connections = {
             let cut = cut.clone();
@@ -158,7 +158,7 @@ impl Server {
             () = self.shutdown.requested() => {}
         }
         // Before anything closes: balancers and waiting clients should go elsewhere, not run into errors.
-        health.set_all(false).await;
+        readiness.stop();
         drain.trigger();
         tokio::select! {
             ended = &mut serving => return Ok(ended.map(|()| Stopped::Drained)?),

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use muster_rpc::server::{Health, Server, ServerConfig, bind};
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{Server, ServerConfig, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::Security;
@@ -41,8 +42,8 @@ async fn serve(routes: Routes, shutdown: &Shutdown) -> String {
     let listener = bind("--listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let url = format!("http://{}", listener.address());
     let server = Server::new(ServerConfig::default(), Security::plain(), shutdown.clone());
-    let health = Health::serving(["test.v1.Probe"]).await;
-    tokio::spawn(async move { server.serve(listener, routes, &[], health).await });
+    let readiness = Readiness::new(["test.v1.Probe"]);
+    tokio::spawn(async move { server.serve(listener, routes, &[], readiness).await });
     url
 }
 

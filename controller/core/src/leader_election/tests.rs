@@ -98,6 +98,30 @@ fn anothers_lease_lasts_from_when_it_was_seen_to_change() {
 }
 
 #[test]
+fn there_is_a_leader_while_a_lease_is_live_whoever_holds_it() {
+    let mut standby = election("b");
+    assert!(!standby.has_leader(at(0).mono), "nothing was read");
+    standby.observe(None, at(0).mono);
+    assert!(!standby.has_leader(at(0).mono), "there is no lease");
+    standby.observe(Some(&lease("a", 3, 7)), at(100).mono);
+    assert!(standby.has_leader(at_ms(114_999).mono));
+    assert!(!standby.has_leader(at(115).mono), "the lease has expired");
+    standby.observe(Some(&lease("a", 3, 8)), at(115).mono);
+    assert!(standby.has_leader(at(115).mono), "the holder renewed");
+    standby.observe(Some(&lease("", 3, 9)), at(116).mono);
+    assert!(!standby.has_leader(at(116).mono), "the lease was released");
+    standby.observe(Some(&lease("b", 3, 10)), at(117).mono);
+    assert!(!standby.has_leader(at(117).mono), "our own last term is over");
+
+    let mut leader = leading(0, 4);
+    assert!(leader.has_leader(at(0).mono));
+    leader.observe(Some(&lease("c", 5, 11)), at(1).mono);
+    assert!(!leader.has_leader(at(1).mono), "another controller took the lease");
+    leader.stepped_down(at(1).mono);
+    assert!(leader.has_leader(at(1).mono), "the other controller leads");
+}
+
+#[test]
 fn the_longer_of_two_durations_counts() {
     for (written, expected) in [(None, "wait 15000"), (Some(1), "wait 15000"), (Some(60), "wait 60000")] {
         let mut held = lease("a", 0, 7);

@@ -1,5 +1,6 @@
 use muster_grpc::cloud_provider_service_server::{CloudProviderService, CloudProviderServiceServer};
-use muster_rpc::server::{Health, Server, ServerConfig, bind};
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{Server, ServerConfig, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::Security;
 use tonic::service::Routes;
@@ -59,8 +60,8 @@ async fn client(deadline: Duration) -> CloudClient {
     let url = format!("http://{}", listener.address());
     let server = Server::new(ServerConfig::default(), Security::plain(), Shutdown::new());
     let routes = Routes::new(CloudProviderServiceServer::new(Script)).prepare();
-    let health = Health::serving(["muster.v1.CloudProviderService"]).await;
-    tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
+    let readiness = Readiness::new(["muster.v1.CloudProviderService"]);
+    tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness));
     CloudClient::connect(&CloudEndpoint { url, tls: None, deadline }).unwrap()
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use muster_grpc::cloud_provider_service_server::CloudProviderServiceServer;
-use muster_rpc::server::{BindError, Health, ServeError, Server, ServerConfig, Stopped, bind};
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{BindError, ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError, TelemetryFlags};
 use muster_rpc::tls::{TlsError, TlsFlags};
@@ -74,8 +75,8 @@ pub async fn start(flags: &Flags, shutdown: Shutdown) -> Result<Running, RunErro
     }
     let server = Server::new(flags.server.clone(), security, shutdown);
     let routes = Routes::new(CloudProviderServiceServer::new(Service { file })).prepare();
-    let health = Health::serving(NAMES).await;
-    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, health));
+    let readiness = Readiness::new(NAMES);
+    let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness));
     tracing::info!(grpc = %address, "muster-cloud-inventory is ready");
     Ok(Running { address, serving })
 }

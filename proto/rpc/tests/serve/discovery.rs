@@ -8,7 +8,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::probe::{PROBE, patiently, start_plain};
+use crate::probe::{OTHER, PROBE, patiently, start_plain};
 
 async fn check(channel: &Channel, service: &str) -> Result<ServingStatus, Code> {
     let request = HealthCheckRequest { service: service.to_owned() };
@@ -17,20 +17,41 @@ async fn check(channel: &Channel, service: &str) -> Result<ServingStatus, Code> 
 }
 
 #[tokio::test]
-async fn health_is_told_per_service_and_overall() {
+async fn health_is_reported_per_service_and_overall() {
     let server = start_plain(ServerConfig::default()).await;
     let channel = server.connect().await.channel;
     assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving));
     assert_eq!(check(&channel, PROBE).await, Ok(ServingStatus::Serving));
-    assert_eq!(check(&channel, "test.v1.Other").await, Err(Code::NotFound));
+    assert_eq!(check(&channel, OTHER).await, Ok(ServingStatus::Serving));
+    assert_eq!(check(&channel, "test.v1.Unknown").await, Err(Code::NotFound));
 
-    server.health.set("test.v1.Other", false).await;
-    assert_eq!(check(&channel, "test.v1.Other").await, Ok(ServingStatus::NotServing));
-    assert_eq!(check(&channel, PROBE).await, Ok(ServingStatus::Serving));
-    assert_eq!(check(&channel, "").await, Ok(ServingStatus::NotServing), "the whole is as good as its parts");
+    let disk = server.readiness.condition("disk", "full", &[OTHER]);
+    assert_eq!(check(&channel, OTHER).await, Ok(ServingStatus::NotServing));
+    assert_eq!(check(&channel, PROBE).await, Ok(ServingStatus::Serving), "it does not need the disk");
+    assert_eq!(check(&channel, "").await, Ok(ServingStatus::NotServing), "the process is not ready");
 
-    server.health.set("test.v1.Other", true).await;
+    disk.set(Ok(()));
+    assert_eq!(check(&channel, OTHER).await, Ok(ServingStatus::Serving));
     assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving));
+}
+
+#[tokio::test]
+async fn a_health_watch_sends_each_change_of_its_service_and_no_other() {
+    let server = start_plain(ServerConfig::default()).await;
+    let channel = server.connect().await.channel;
+    let watched = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let mut client = HealthClient::new(channel);
+    assert_eq!(patiently(client.watch(watched("test.v1.Unknown"))).await.unwrap_err().code(), Code::NotFound);
+    let mut statuses = patiently(client.watch(watched(OTHER))).await.unwrap().into_inner();
+    let mut next = async || patiently(statuses.message()).await.unwrap().unwrap().status();
+    assert_eq!(next().await, ServingStatus::Serving);
+
+    let disk = server.readiness.condition("disk", "full", &[OTHER]);
+    assert_eq!(next().await, ServingStatus::NotServing);
+    server.readiness.condition("watches", "not synced", &[PROBE]);
+    disk.set(Err("broken".to_owned()));
+    disk.set(Ok(()));
+    assert_eq!(next().await, ServingStatus::Serving, "nothing was sent for changes of other services");
 }
 
 const EXPECTED: [&str; 2] = ["grpc.health.v1.Health", PROBE];

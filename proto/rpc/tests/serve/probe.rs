@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
-use muster_rpc::server::{Health, ServeError, Server, ServerConfig, Stopped, bind};
+use muster_rpc::readiness::Readiness;
+use muster_rpc::server::{ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::Security;
 use prost::Message;
@@ -26,6 +27,8 @@ use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
 pub(crate) const PROBE: &str = "test.v1.Probe";
+/// A service that is reported by health and not called.
+pub(crate) const OTHER: &str = "test.v1.Other";
 /// Anything in these tests that takes longer than this has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -124,22 +127,22 @@ impl Service<http::Request<Body>> for Probe {
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) probe: Probe,
-    pub(crate) health: Health,
+    pub(crate) readiness: Readiness,
     pub(crate) shutdown: Shutdown,
     serving: JoinHandle<Result<Stopped, ServeError>>,
 }
 
 pub(crate) async fn start(config: ServerConfig, security: Security) -> Running {
     let (probe, shutdown) = (Probe::new(), Shutdown::new());
-    let health = Health::serving([PROBE]).await;
+    let readiness = Readiness::new([PROBE, OTHER]);
     let listener = bind("--listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.address();
     let server = Server::new(config, security, shutdown.clone());
     let serving = {
-        let (routes, health) = (Routes::new(probe.clone()), health.clone());
-        tokio::spawn(async move { server.serve(listener, routes, &descriptors(), health).await })
+        let (routes, readiness) = (Routes::new(probe.clone()), readiness.clone());
+        tokio::spawn(async move { server.serve(listener, routes, &descriptors(), readiness).await })
     };
-    Running { address, probe, health, shutdown, serving }
+    Running { address, probe, readiness, shutdown, serving }
 }
 
 pub(crate) async fn start_plain(config: ServerConfig) -> Running {

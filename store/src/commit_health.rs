@@ -1,0 +1,143 @@
+//! Whether the store can commit: the outcome of the last attempt, and a watchdog on the batch under way.
+//!
+//! The writer reports here. [`follow`] turns that into a condition of the store's readiness: a store that cannot commit
+//! is not ready, and gets ready again by itself, since a writer whose disk failed tries a commit of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_proto::time::Mono;
+use muster_rpc::clock::SharedClock;
+use muster_rpc::readiness::Condition;
+use muster_rpc::shutdown::Shutdown;
+use tokio::sync::watch;
+
+/// A batch that takes longer is stuck: the disk hangs. The slowest disk that works needs a fraction of it.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// How often the watchdog looks at the batch under way.
+const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
+
+/// What the writer last reported.
+#[derive(Debug)]
+pub struct CommitHealth {
+    /// Why the last commit failed, or the disk would not take one; `None` while it does.
+    failure: watch::Sender<Option<String>>,
+    /// When the writer began the batch that it works on.
+    batch_began: Mutex<Option<Mono>>,
+}
+
+impl Default for CommitHealth {
+    /// Not able to commit until the writer has checked the disk.
+    fn default() -> CommitHealth {
+        let unchecked = Some("the disk has not been checked yet".to_owned());
+        CommitHealth { failure: watch::Sender::new(unchecked), batch_began: Mutex::new(None) }
+    }
+}
+
+impl CommitHealth {
+    pub fn batch_began(&self, now: Mono) {
+        *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    pub fn batch_ended(&self) {
+        *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The disk takes commits, or does not for this reason.
+    pub fn observe(&self, committed: Result<(), String>) {
+        let failure = committed.err();
+        self.failure.send_if_modified(|known| {
+            let changed = *known != failure;
+            *known = failure;
+            changed
+        });
+    }
+
+    /// Whether a commit is possible now, as far as is known.
+    pub fn check(&self, now: Mono) -> Result<(), String> {
+        let began = *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(began) = began
+            && now - began > STUCK_AFTER
+        {
+            return Err(format!(
+                "a commit has waited for the disk for more than {} s",
+                STUCK_AFTER.as_secs()
+            ));
+        }
+        match &*self.failure.borrow() {
+            None => Ok(()),
+            Some(failure) => Err(failure.clone()),
+        }
+    }
+}
+
+/// Keeps the condition up to date until the shutdown is requested.
+pub async fn follow(health: Arc<CommitHealth>, clock: SharedClock, condition: Condition, shutdown: Shutdown) {
+    let mut failure = health.failure.subscribe();
+    loop {
+        failure.borrow_and_update();
+        condition.set(health.check(clock.mono()));
+        tokio::select! {
+            () = shutdown.requested() => return,
+            changed = failure.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(WATCHDOG_PERIOD) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_rpc::clock::{Clock, ManualClock};
+    use muster_rpc::readiness::Readiness;
+
+    use super::*;
+
+    #[test]
+    fn a_store_can_commit_while_the_last_commit_succeeded_and_none_is_stuck() {
+        let health = CommitHealth::default();
+        let at = |seconds| Mono::since_origin(Duration::from_secs(seconds));
+        assert_eq!(health.check(at(0)), Err("the disk has not been checked yet".to_owned()));
+        health.observe(Ok(()));
+        assert_eq!(health.check(at(0)), Ok(()));
+
+        health.batch_began(at(10));
+        assert_eq!(health.check(at(15)), Ok(()), "slow is not stuck");
+        let stuck = health.check(at(16)).unwrap_err();
+        assert_eq!(stuck, "a commit has waited for the disk for more than 5 s");
+        health.batch_ended();
+        assert_eq!(health.check(at(16)), Ok(()));
+
+        health.observe(Err("the disk is full".to_owned()));
+        assert_eq!(health.check(at(17)), Err("the disk is full".to_owned()));
+        health.observe(Ok(()));
+        assert_eq!(health.check(at(17)), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_follows_failures_at_once_and_a_stuck_commit_within_the_period() {
+        let (health, clock) = (Arc::new(CommitHealth::default()), Arc::new(ManualClock::default()));
+        let (readiness, shutdown) = (Readiness::new([]), Shutdown::new());
+        let condition = readiness.condition("disk", "not checked yet", &[]);
+        let following = tokio::spawn(follow(health.clone(), clock.clone(), condition, shutdown.clone()));
+        let settled = || tokio::time::sleep(Duration::from_millis(1));
+        health.observe(Ok(()));
+        settled().await;
+        assert!(readiness.is_ready());
+        health.observe(Err("the disk is full".to_owned()));
+        settled().await;
+        assert_eq!(readiness.problems(), ["disk: the disk is full"]);
+        health.observe(Ok(()));
+        settled().await;
+        assert!(readiness.is_ready());
+
+        health.batch_began(clock.mono());
+        clock.advance(STUCK_AFTER + Duration::from_millis(1));
+        tokio::time::sleep(WATCHDOG_PERIOD).await;
+        assert!(!readiness.is_ready(), "the writer does not report while it is stuck");
+        health.batch_ended();
+        tokio::time::sleep(WATCHDOG_PERIOD).await;
+        assert!(readiness.is_ready());
+        shutdown.trigger();
+        following.await.unwrap();
+    }
+}
