@@ -15,6 +15,7 @@ pub mod cloud_process;
 pub mod cluster;
 pub mod controller_process;
 pub mod cookbook;
+pub mod disk;
 pub mod docker;
 pub mod fixtures;
 pub mod fleet;

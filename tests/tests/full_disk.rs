@@ -4,81 +4,18 @@
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
 
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
+use muster_tests::disk::SmallDisk;
 use muster_tests::process::journal::{Work, Writer, check_all, node, read_all};
-use muster_tests::process::{Dice, Launch, StoreProcess, until};
-use rustix::fs::statvfs;
+use muster_tests::process::{Dice, Launch, StoreProcess};
 use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::task::block_in_place;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
-
-/// A small disk of its own, in a mount namespace that a process of ours keeps
-/// open: the disk outlives every store on it and goes with the test.
-struct SmallDisk {
-    holder: Child,
-    mounted: PathBuf,
-}
-
-impl SmallDisk {
-    fn of(megabytes: u32, mounted: &Path) -> SmallDisk {
-        let root = rustix::process::geteuid().is_root();
-        assert!(root, "this test mounts a small disk and must be run as root");
-        let script = format!(
-            "mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep infinity"
-        );
-        let holder = Command::new("unshare")
-            .args(["--mount", "sh", "-c", &script])
-            .arg(mounted)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        SmallDisk { holder, mounted: mounted.to_owned() }
-    }
-
-    async fn ready(&self) {
-        let mark = self.outside("mounted");
-        until("the disk is mounted", || mark.exists()).await;
-    }
-
-    /// A path of the disk as seen from here.
-    fn outside(&self, path: &str) -> PathBuf {
-        let inside = self.mounted.strip_prefix("/").unwrap();
-        Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside).join(path)
-    }
-
-    /// Starts stores on it.
-    fn launch(&self) -> Launch {
-        let namespace = format!("--mount=/proc/{}/ns/mnt", self.holder.id());
-        Launch::on(&self.mounted.join("data")).within(["nsenter", &namespace])
-    }
-
-    /// Leaves only so many bytes free.
-    fn fill(&self, bytes: u64) {
-        let mut filler = File::create(self.outside("filler")).unwrap();
-        let block = vec![7; 64 * 1024];
-        let free = || statvfs(self.outside("")).map(|disk| disk.f_bavail * disk.f_frsize).unwrap();
-        while free() > bytes && filler.write_all(&block).is_ok() {}
-    }
-
-    fn relieve(&self) {
-        fs::remove_file(self.outside("filler")).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
 
 async fn create(channel: &Channel, name: &str) -> Result<u64, Status> {
     let request = pb::CreateNodeRequest { node: Some(node(name, "probe")) };
