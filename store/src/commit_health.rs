@@ -71,16 +71,24 @@ impl CommitHealth {
     }
 }
 
-/// Keeps the condition up to date until the shutdown is requested.
-pub async fn follow(health: Arc<CommitHealth>, clock: SharedClock, condition: Condition, shutdown: Shutdown) {
+/// Sets the condition; the future keeps it up to date until the shutdown is requested.
+pub fn follow(
+    health: Arc<CommitHealth>,
+    clock: SharedClock,
+    condition: Condition,
+    shutdown: Shutdown,
+) -> impl Future<Output = ()> + Send {
     let mut failure = health.failure.subscribe();
-    loop {
-        failure.borrow_and_update();
-        condition.set(health.check(clock.mono()));
-        tokio::select! {
-            () = shutdown.requested() => return,
-            changed = failure.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(WATCHDOG_PERIOD) => {}
+    let update = move || condition.set(health.check(clock.mono()));
+    update();
+    async move {
+        loop {
+            tokio::select! {
+                () = shutdown.requested() => return,
+                changed = failure.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(WATCHDOG_PERIOD) => {}
+            }
+            update();
         }
     }
 }

@@ -56,15 +56,16 @@ impl Writer {
     pub fn new(store: Arc<Store>, policy: Policy) -> Self {
         let indexes = Indexes::rebuild(&store.read(), policy.event_ttl_millis);
         let orphans = indexes.orphans(&store.read());
-        Self { store, policy, indexes, orphans, failing: false, uncertain: false }
+        let mut writer = Self { store, policy, indexes, orphans, failing: false, uncertain: false };
+        match writer.store.ledger().check() {
+            Ok(()) => writer.store.commit_health().observe(Ok(())),
+            Err(error) => writer.report(&error),
+        }
+        writer
     }
 
     /// Writes until the store stops and the queue is empty.
     pub fn run(mut self) {
-        match self.store.ledger().check() {
-            Ok(()) => self.store.commit_health().observe(Ok(())),
-            Err(error) => self.report(&error),
-        }
         while let Some(jobs) = self.store.queue().take(self.patience()) {
             self.store.metrics().queued.dec_by(jobs.len() as i64);
             self.store.commit_health().batch_began(self.store.clock().mono());

@@ -131,6 +131,10 @@ async fn every_example_works_as_it_is_written() {
         agent.beliefs().await.acknowledged_status_at
     })
     .await;
+    eventually(muster_tests::PATIENCE, "the controller leads", || async {
+        muster_rpc::probe::ask(controller.http_address()).ok()
+    })
+    .await;
     let secure = TestStore::secure().await;
     let certificates = secure.authority().unwrap().credentials("eva", "muster:admins");
 
