@@ -164,10 +164,6 @@ impl Uid {
     pub const fn new(uuid: Uuid) -> Self {
         Self(uuid)
     }
-
-    pub const fn as_uuid(&self) -> Uuid {
-        self.0
-    }
 }
 
 impl From<Uuid> for Uid {
