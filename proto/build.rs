@@ -1,5 +1,5 @@
-//! Schema to Rust, without a protoc: protox compiles the files, prost generates the messages from the descriptor set, and
-//! the same set feeds reflection. `muster-grpc` generates the clients and servers.
+//! Generates Rust from the schema without protoc: protox compiles the files, prost generates the messages from the
+//! descriptor set. Reflection serves the same set. `muster-grpc` generates the clients and servers.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

@@ -1,6 +1,7 @@
-// The answers of Watch calls, which share one Rust type: `muster_proto::watch::WatchFrame`.
+// The responses of Watch calls. One generic Rust type replaces them: `muster_proto::watch::WatchFrame`.
 
-/// Each such message, and the Rust type for it. `messages` and `frame` are the paths of the messages and of the type.
+/// The schema's name of each response and the Rust type for it, such as `WatchFrame<NodeWatchEvent>`. `messages` is the
+/// Rust path of the generated messages, `frame` the path of the generic type.
 fn watch_responses(messages: &str, frame: &str) -> Vec<(String, String)> {
     ["Node", "Lease", "Pod", "DisruptionBudget", "Event"]
         .into_iter()

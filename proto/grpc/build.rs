@@ -1,4 +1,4 @@
-//! Generates the clients and servers of the schema. Their messages are those of `muster-proto`.
+//! Generates the gRPC clients and servers of the schema. The messages come from `muster-proto`.
 
 use std::{error::Error, fs, path::PathBuf};
 

@@ -1,8 +1,8 @@
 //! The codec of every Muster call: prost with small buffers.
 //!
-//! tonic's default sets 8 KiB aside per direction of every stream. A fleet holds
-//! one idle stream per agent, so that default, not the messages, would be the
-//! store's memory. Buffers grow when a message needs more.
+//! tonic allocates 8 KiB per direction of every stream by default. A fleet holds
+//! one mostly idle stream per agent, so these buffers, not the messages, would
+//! take most of the store's memory. Buffers grow when a message needs more.
 
 use std::marker::PhantomData;
 
@@ -11,10 +11,10 @@ use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 const BUFFER: usize = 512;
-/// How much may be encoded before it is handed to the connection.
+/// How many bytes are encoded before they are passed to the connection.
 const YIELD_AT: usize = 32 * 1024;
 
-/// prost encoding of `T` out and `U` in, with small buffers.
+/// Encodes `T` and decodes `U` with prost, with small buffers.
 #[derive(Debug, Clone)]
 pub struct SmallCodec<T, U>(PhantomData<(T, U)>);
 

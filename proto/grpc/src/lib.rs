@@ -1,7 +1,7 @@
 //! The gRPC clients and servers of the `muster.v1` schema, one module each: `node_service_client`,
 //! `node_service_server` and so on. Their messages are in `muster_proto::pb`.
 //!
-//! They are apart from the messages so that the pure cores, which use the messages, cannot reach tonic.
+//! They are in a crate of their own so that the pure cores, which use the messages, do not depend on tonic.
 
 pub mod codec;
 
