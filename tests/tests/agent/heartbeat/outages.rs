@@ -8,7 +8,7 @@ use muster_tests::proxy::Proxy;
 use muster_tests::{Api, Wire, eventually, stays, within};
 use rustix::process::Signal;
 
-use super::cable::Cable;
+use super::network_link::Cable;
 use super::{World, doubt, lease, micros, renewals, renewed_since, settled};
 
 /// How long the store is out of reach: so many seconds, or `MUSTER_TEST_OUTAGE`, for who has the time.

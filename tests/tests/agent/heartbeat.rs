@@ -3,13 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
-#[path = "agent_heartbeat/cable.rs"]
-mod cable;
-#[path = "agent_heartbeat/outages.rs"]
+mod network_link;
 mod outages;
-#[path = "agent_heartbeat/renewals.rs"]
 mod renewals;
-#[path = "agent_heartbeat/statuses.rs"]
 mod statuses;
 
 use muster_proto::pb;

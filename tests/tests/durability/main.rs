@@ -1,0 +1,9 @@
+//! What the store keeps when it is killed, runs out of disk, is backed up, or serves many watchers.
+//!
+//! These tests use all processors and the disk. They are in a binary of their own, so that cargo runs them when no
+//! other test runs.
+
+mod backup;
+mod crash;
+mod full_disk;
+mod watch_fan_out;

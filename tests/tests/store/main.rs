@@ -1,0 +1,10 @@
+//! The store's API over a real socket: a store in the test's own process, without agents or a controller.
+
+mod authorization;
+mod budgets;
+mod fencing;
+mod heartbeat;
+mod limits;
+mod objects;
+mod pods;
+mod watch;
