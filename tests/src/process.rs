@@ -28,25 +28,29 @@ use crate::http;
 /// No condition here takes this long on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binary under test, built from the sources as they are.
-///
-/// Cargo builds no other package's binary for a test, and one that happens to
-/// lie in the target directory may be old. So cargo is asked each time: it does
-/// nothing when the binary is fresh, takes turns with itself, and with both
-/// packages named it picks the same features as for the test, so that only the
-/// binary is linked.
+/// The store's binary, built from the current sources.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| build("muster-store"))
 }
 
-/// Builds a package's binary of the same name; returns where it lies.
+/// Builds the binary of a package that has the package's name; returns its path.
 pub(crate) fn build(package: &str) -> PathBuf {
     build_from(package, package)
 }
 
-/// Builds one binary of a package; returns where it lies.
+/// Builds one binary of a package; returns its path.
+///
+/// Cargo builds no other package's binary for a test, and a binary that is in the target directory may be old. So each
+/// test process calls cargo, which does nothing when the binary is up to date. Naming both packages gives the
+/// dependencies the same features as in `cargo test --package muster-tests`, so that only the binary is linked.
+///
+/// `cargo test --workspace` gives them more features, and this build would compile most of them a second time.
+/// `.ci/test` therefore builds the binaries with the tests, and names their directory in `MUSTER_TEST_BINARIES`.
 pub(crate) fn build_from(package: &str, binary: &str) -> PathBuf {
+    if let Some(directory) = std::env::var_os("MUSTER_TEST_BINARIES") {
+        return PathBuf::from(directory).join(binary);
+    }
     let test = std::env::current_exe().expect("a test has a path");
     // target/<profile>/deps/<test>
     let profile_dir = test.ancestors().nth(2).expect("a test lies in a target directory");
@@ -69,8 +73,8 @@ pub(crate) fn build_from(package: &str, binary: &str) -> PathBuf {
     profile_dir.join(binary)
 }
 
-/// What cargo says about the test's own package would have some build scripts,
-/// and all that hangs on them, run again each time.
+/// Removes the variables that cargo sets for the test's own package: build scripts that read them would run again each
+/// time, and everything that depends on their output would be compiled again.
 pub(crate) fn without_own_package(command: &mut Command) {
     let own = ["CARGO_PKG_", "CARGO_MANIFEST_"].map(str::as_bytes);
     let is_own = |name: &OsStr| own.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix));
