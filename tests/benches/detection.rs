@@ -15,7 +15,7 @@ use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fixtures::{NodeWords, held, lease, node};
 use muster_tests::fleet::ready;
-use muster_tests::process::Launch;
+use muster_tests::store_process::Launch;
 use muster_tests::{Api, Follow};
 
 const NODES: usize = 20;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, lease_where, node_where};
 use muster_tests::eventually;
-use muster_tests::process::Launch;
+use muster_tests::store_process::Launch;
 
 /// Its eager looks, and what they have it say, are over by then.
 const SETTLE: Duration = Duration::from_secs(15);

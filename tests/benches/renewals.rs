@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use muster_tests::load::{Agents, Figures, Meter, latencies};
-use muster_tests::process::Launch;
+use muster_tests::store_process::Launch;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_tests::load::Agents;
-use muster_tests::process::{Launch, StoreProcess};
+use muster_tests::store_process::{Launch, StoreProcess};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use muster_tests::process::{command, muster};
+use muster_tests::store_process::{command, muster};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
-pub mod gate;
+pub mod fault_proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::child::{Part, within};
-use crate::process::{PATIENCE, build, channel};
+use crate::child_process::{Part, within};
+use crate::store_process::{PATIENCE, build, channel};
 use crate::{Query, eventually, patiently};
 
 /// The agent's binary, built from the sources as they are.

@@ -15,8 +15,8 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use crate::patiently;
-use crate::refusal::Refusal;
-use crate::wire::{Deletion, Follow, Frames, Kept, Page, Query, Reported, Seen, Wire};
+use crate::resource::{Deletion, Follow, Frames, Kept, Page, Query, Reported, Seen, Wire};
+use crate::rpc_error::Refusal;
 
 /// The store as one caller sees it.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::child::Part;
-use crate::process::build_from;
+use crate::child_process::Part;
+use crate::store_process::build_from;
 
 /// A plug-in that runs.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::child::Part;
-use crate::process::build;
+use crate::child_process::Part;
+use crate::store_process::build;
 
 /// The controller's binary, built from the sources as they are.
 pub fn binary() -> &'static Path {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::without_own_package;
+use crate::store_process::without_own_package;
 use crate::tools::{printed, repository, tool};
 
 /// An engine that has not started by then never will.

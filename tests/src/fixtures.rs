@@ -2,7 +2,7 @@
 
 use muster_proto::pb;
 
-use crate::wire::Wire;
+use crate::resource::Wire;
 
 /// The namespace of pods and budgets that do not say otherwise.
 pub const NAMESPACE: &str = "default";

@@ -13,7 +13,7 @@ use crate::agent_process::{AgentLaunch, AgentProcess, Home, is_ready, node_where
 use crate::api::Api;
 use crate::controller_process::ControllerProcess;
 use crate::fixtures::{Described, NodeWords, PodWords, node, pod, tolerates};
-use crate::process::{Launch, PATIENCE, StoreProcess, channel};
+use crate::store_process::{Launch, PATIENCE, StoreProcess, channel};
 use crate::{eventually, patiently};
 
 /// Profile T: all durations divided by ten, all rates times ten. The grace is a little longer than that, so that a busy

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::process::PATIENCE;
+use crate::store_process::PATIENCE;
 
 /// What a page holds, if the server answers.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::http;
-use crate::process::{PATIENCE, free_port};
+use crate::store_process::{PATIENCE, free_port};
 use crate::tools::tool;
 
 /// A Jaeger that keeps its traces in memory. It does not outlive the test.

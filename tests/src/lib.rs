@@ -9,12 +9,10 @@
 
 pub mod agent_process;
 pub mod api;
-pub mod authority;
-pub mod child;
+pub mod certificate_authority;
+pub mod child_process;
 pub mod cloud_process;
-pub mod cluster;
 pub mod controller_process;
-pub mod cookbook;
 pub mod disk;
 pub mod docker;
 pub mod fixtures;
@@ -22,12 +20,14 @@ pub mod fleet;
 pub mod http;
 pub mod jaeger;
 pub mod load;
-pub mod outpost;
-pub mod process;
-pub mod proxy;
-pub mod refusal;
+pub mod markdown_examples;
+pub mod resource;
+pub mod rpc_error;
+pub mod single_node;
+pub mod store_process;
+pub mod tcp_proxy;
+pub mod test_store;
 pub mod tools;
-pub mod wire;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -35,9 +35,9 @@ use std::time::{Duration, Instant};
 use muster_rpc::clock::SystemClock;
 
 pub use api::{Api, Watch};
-pub use cluster::TestStore;
-pub use refusal::Refusal;
-pub use wire::{Deletion, Follow, Page, Query, Seen, Wire};
+pub use resource::{Deletion, Follow, Page, Query, Seen, Wire};
+pub use rpc_error::Refusal;
+pub use test_store::TestStore;
 
 /// Whatever takes longer than this has failed. It is less than the 30 s after which store and agent look after
 /// everything anyhow: what they were to be woken for does not pass for done because of that.

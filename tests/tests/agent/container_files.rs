@@ -7,7 +7,7 @@ use std::path::Path;
 
 use muster_proto::pb;
 use muster_tests::fixtures::*;
-use muster_tests::outpost::Outpost;
+use muster_tests::single_node::Outpost;
 use muster_tests::{PATIENCE, eventually};
 
 fn script(name: &str, script: &str, policy: &str) -> pb::Pod {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_proto::pb;
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE, StoreProcess};
+use muster_tests::store_process::{Launch, PATIENCE, StoreProcess};
 use muster_tests::{Api, Wire, eventually, stays};
 use rustix::process::Signal;
 

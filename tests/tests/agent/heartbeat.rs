@@ -11,7 +11,7 @@ mod statuses;
 use muster_proto::pb;
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, lease_where, node_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE, StoreProcess, free_port};
+use muster_tests::store_process::{Launch, PATIENCE, StoreProcess, free_port};
 use muster_tests::{Api, Follow, Watch, eventually};
 use tempfile::TempDir;
 

@@ -11,8 +11,8 @@ use muster_proto::pb;
 use muster_proto::pb::container_state::State;
 use muster_tests::agent_process::{AgentProcess, Home, command_line, is_ready, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::outpost::Outpost;
-use muster_tests::process::{Launch, PATIENCE, free_port};
+use muster_tests::single_node::Outpost;
+use muster_tests::store_process::{Launch, PATIENCE, free_port};
 use muster_tests::{Deletion, Follow, Wire, eventually, stays, stays_until};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_proto::pb;
 use muster_tests::agent_process::{Home, events, is_ready, lease_where, node_where, pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, StoreProcess, free_port};
+use muster_tests::store_process::{Launch, StoreProcess, free_port};
 use muster_tests::{Api, Follow, PATIENCE, Seen, TestStore, Wire, eventually, stays};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ fn taints(node: &pb::Node) -> Vec<String> {
     taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect)).collect()
 }
 
-async fn is_absent<R: muster_tests::wire::Kept>(api: &Api, path: &str) -> bool {
+async fn is_absent<R: muster_tests::resource::Kept>(api: &Api, path: &str) -> bool {
     matches!(api.get::<R>(path).await, Err(status) if status.code() == Code::NotFound)
 }
 

@@ -9,7 +9,7 @@ use muster_tests::agent_process::{
     AgentLaunch, AgentProcess, Home, condition, is_ready, node_where, pod_where, runs,
 };
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE, StoreProcess};
+use muster_tests::store_process::{Launch, PATIENCE, StoreProcess};
 use muster_tests::{Api, TestStore, eventually};
 use rustix::process::Signal;
 use tempfile::TempDir;

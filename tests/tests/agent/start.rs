@@ -9,7 +9,7 @@ use std::process::Command;
 use muster_proto::pb;
 use muster_tests::agent_process::{pod_where, runs};
 use muster_tests::fixtures::*;
-use muster_tests::outpost::Outpost;
+use muster_tests::single_node::Outpost;
 use muster_tests::{Deletion, PATIENCE, eventually};
 
 /// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.

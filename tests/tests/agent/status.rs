@@ -8,7 +8,7 @@ use std::process::Command;
 
 use muster_proto::pb;
 use muster_tests::agent_process::{Home, condition, is_ready, node_where};
-use muster_tests::process::Launch;
+use muster_tests::store_process::Launch;
 use muster_tests::{PATIENCE, eventually};
 
 /// What a command prints.

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 use muster_proto::pb;
-use muster_tests::agent_process::gate::Gate;
+use muster_tests::agent_process::fault_proxy::Gate;
 use muster_tests::agent_process::{Home, is_ready, lease_where, node_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, free_port};
-use muster_tests::proxy::Proxy;
+use muster_tests::store_process::{Launch, free_port};
+use muster_tests::tcp_proxy::Proxy;
 use muster_tests::{PATIENCE, eventually};
 
 fn has_label(node: &pb::Node, key: &str) -> bool {

@@ -3,7 +3,7 @@ use muster_tests::agent_process::{events, runs};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{Fleet, sleeper, taints};
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use tonic::Code;
 
 fn drain(name: &str, options: pb::DrainOptions) -> pb::DrainNodeRequest {

@@ -11,8 +11,8 @@ use muster_tests::agent_process::{AgentProcess, runs};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::Fleet;
-use muster_tests::process::{PATIENCE, command, muster};
-use muster_tests::proxy::Proxy;
+use muster_tests::store_process::{PATIENCE, command, muster};
+use muster_tests::tcp_proxy::Proxy;
 
 fn sleeper(name: &str) -> pb::Pod {
     let command = ["sleep", "1000"].map(str::to_owned).to_vec();

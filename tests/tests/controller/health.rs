@@ -4,7 +4,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::{events, is_ready, pod_where, runs};
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{A_WHILE, Fleet, freeze, is_leaving, ready, sleeper, taints, thaw};
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use muster_tests::{Follow, eventually, stays};
 use rustix::process::Signal;
 

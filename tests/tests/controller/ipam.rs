@@ -2,7 +2,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::events;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::Fleet;
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use muster_tests::{eventually, fleet};
 
 fn block(node: &pb::Node) -> &str {

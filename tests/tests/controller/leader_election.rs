@@ -3,7 +3,7 @@ use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::eventually;
 use muster_tests::fleet::{Fleet, LEASE, SHORT, taints};
-use muster_tests::process::{PATIENCE, channel};
+use muster_tests::store_process::{PATIENCE, channel};
 
 async fn fleet_of(controller: &ControllerProcess) -> pb::Fleet {
     let mut service = FleetServiceClient::new(channel(&controller.url()));

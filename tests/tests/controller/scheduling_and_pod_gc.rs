@@ -4,7 +4,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::pod_where;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{Fleet, sleeper};
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use muster_tests::{Follow, Seen, eventually, stays_until};
 
 fn scheduled(pod: &pb::Pod) -> Option<&pb::PodCondition> {

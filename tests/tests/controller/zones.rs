@@ -3,7 +3,7 @@ use std::time::Instant;
 use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fleet::{A_WHILE, Fleet, SHORT, taints};
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use muster_tests::{eventually, stays, stays_until};
 
 fn given_up(nodes: &[pb::Node]) -> usize {

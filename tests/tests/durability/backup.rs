@@ -17,8 +17,8 @@ use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_tests::process::journal::{self, NAMESPACE, Pulse, Writer};
-use muster_tests::process::{Dice, Launch, run, until};
+use muster_tests::store_process::write_log::{self, NAMESPACE, Pulse, Writer};
+use muster_tests::store_process::{Dice, Launch, run, until};
 use tokio::task::{JoinSet, block_in_place};
 use tonic::transport::Channel;
 
@@ -99,19 +99,19 @@ impl Records {
 async fn furnish(channel: &Channel) {
     let mut nodes = NodeServiceClient::new(channel.clone());
     for i in 0..600 {
-        let node = Some(journal::node(&format!("still-{i:03}"), "still"));
+        let node = Some(write_log::node(&format!("still-{i:03}"), "still"));
         nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap();
     }
     let image = |i| pb::ContainerImage { names: vec![format!("{i:04}-{}", "x".repeat(995))], size_bytes: i };
     let status = pb::NodeStatus { images: (0..1000).map(image).collect(), ..Default::default() };
-    let large = pb::Node { status: Some(status), ..journal::node("large", "large") };
+    let large = pb::Node { status: Some(status), ..write_log::node("large", "large") };
     let stored = nodes.create_node(pb::CreateNodeRequest { node: Some(large) }).await.unwrap().into_inner();
     let size = prost::Message::encoded_len(&stored.node.unwrap());
     assert!(size > 1_000_000, "{size}");
 
     let mut pods = PodServiceClient::new(channel.clone());
     for i in 0..20 {
-        let mut pod = journal::pod(&format!("still-{i}"), "still");
+        let mut pod = write_log::pod(&format!("still-{i}"), "still");
         pod.metadata.get_or_insert_default().labels.insert("app".into(), "web".into());
         pods.create_pod(pb::CreatePodRequest { pod: Some(pod) }).await.unwrap();
         let bind = pb::BindPodRequest {
@@ -131,14 +131,14 @@ async fn furnish(channel: &Channel) {
         min_available: "50%".into(),
         ..Default::default()
     };
-    let metadata = Some(journal::metadata("web", NAMESPACE, ""));
+    let metadata = Some(write_log::metadata("web", NAMESPACE, ""));
     let budget = pb::DisruptionBudget { metadata, spec: Some(spec), status: None };
     let request = pb::CreateDisruptionBudgetRequest { disruption_budget: Some(budget) };
     DisruptionBudgetServiceClient::new(channel.clone()).create_disruption_budget(request).await.unwrap();
 
     let involved = pb::ObjectReference { kind: "Node".into(), name: "large".into(), ..Default::default() };
     let event = pb::Event {
-        metadata: Some(journal::metadata("", "default", "")),
+        metadata: Some(write_log::metadata("", "default", "")),
         involved_object: Some(involved),
         reason: "Furnished".into(),
         message: "with everything".into(),
@@ -151,7 +151,7 @@ async fn furnish(channel: &Channel) {
     let mut leases = LeaseServiceClient::new(channel.clone());
     for i in 0..10 {
         let name = format!("still-{i}");
-        let metadata = Some(journal::metadata(&name, NAMESPACE, ""));
+        let metadata = Some(write_log::metadata(&name, NAMESPACE, ""));
         let spec = Some(pb::LeaseSpec { holder_identity: "me".into(), ..Default::default() });
         let request = pb::CreateLeaseRequest { lease: Some(pb::Lease { metadata, spec }) };
         leases.create_lease(request).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
     let mut nodes = NodeServiceClient::new(channel.clone());
     let mut last = newest;
     for i in 0..1000 {
-        let node = Some(journal::node(&format!("new-{i:04}"), "new"));
+        let node = Some(write_log::node(&format!("new-{i:04}"), "new"));
         let created = nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap().into_inner().node;
         let version = created.unwrap().metadata.unwrap().resource_version;
         assert!(version > last, "{version} after {last}");

@@ -18,9 +18,9 @@ use muster_proto::pb;
 use muster_proto::record::Record;
 use muster_proto::watch_event::WatchEvent;
 use muster_store_client::{ClientError, StoreClient, StoreEndpoints, WatchOptions};
-use muster_tests::process::journal::{self, Journal, Kind, Pulse, Seen, Work, Writer, check_all};
-use muster_tests::process::tale::{self, Tale, Told, check_tale};
-use muster_tests::process::{Dice, Launch, StoreProcess, free_port, until};
+use muster_tests::store_process::watch_log::{self, Tale, Told, check_tale};
+use muster_tests::store_process::write_log::{self, Journal, Kind, Pulse, Seen, Work, Writer, check_all};
+use muster_tests::store_process::{Dice, Launch, StoreProcess, free_port, until};
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet, block_in_place};
 use tonic::Status;
@@ -68,7 +68,7 @@ async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
         let (sort, name, seen) = match event {
             WatchEvent::Applied { record } => {
                 let wire: pb::Node = record.clone().into();
-                ("APPLIED", record.meta().name.to_string(), journal::see_node(&wire))
+                ("APPLIED", record.meta().name.to_string(), write_log::see_node(&wire))
             }
             WatchEvent::Gone { key, revision, .. } => {
                 ("DELETED", key.name.to_string(), Seen { version: revision, mark: String::new() })
@@ -110,7 +110,7 @@ impl Watchers {
     async fn follow(store: &StoreProcess) -> Watchers {
         // From version 0 one would be told of the present, not of what happened.
         let mut nodes = NodeServiceClient::new(store.channel());
-        let node = Some(journal::node("first", ""));
+        let node = Some(write_log::node("first", ""));
         nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap();
         let first = pb::DeleteNodeRequest { name: "first".into(), preconditions: None };
         let gone = nodes.delete_node(first).await.unwrap().into_inner().node.unwrap();
@@ -119,10 +119,10 @@ impl Watchers {
         let (url, tales, synced) = (store.url(), <[Tale; 4]>::default(), Arc::new(AtomicBool::new(false)));
         let [nodes, nodes_by_client, pods, leases] = tales;
         let tasks = vec![
-            tokio::spawn(tale::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
+            tokio::spawn(watch_log::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
             tokio::spawn(follow_with_client(url.clone(), Arc::clone(&synced), Arc::clone(&nodes_by_client))),
-            tokio::spawn(tale::follow_pods(url.clone(), after, Arc::clone(&pods))),
-            tokio::spawn(tale::follow_leases(url, after, Arc::clone(&leases))),
+            tokio::spawn(watch_log::follow_pods(url.clone(), after, Arc::clone(&pods))),
+            tokio::spawn(watch_log::follow_leases(url, after, Arc::clone(&leases))),
         ];
         until("the client has listed", || synced.load(Ordering::Relaxed)).await;
         Watchers { nodes, nodes_by_client, pods, leases, tasks }
@@ -131,7 +131,7 @@ impl Watchers {
     /// Compares what they were told with what happened.
     async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
         let journals: Vec<&Journal> = writers.iter().map(|writer| &writer.journal).collect();
-        let (found, head) = journal::read_all(&store.channel()).await.unwrap();
+        let (found, head) = write_log::read_all(&store.channel()).await.unwrap();
         let leases = || {
             let present = found.iter().filter(|((kind, _), _)| *kind == Kind::Lease);
             present.map(|(key, seen)| (key.clone(), seen.clone())).collect()
@@ -144,7 +144,7 @@ impl Watchers {
             last(&self.nodes) >= node
                 && last(&self.nodes_by_client) >= node
                 && last(&self.pods) >= pod
-                && tale::fold(&self.leases.lock().unwrap()) == leases()
+                && watch_log::fold(&self.leases.lock().unwrap()) == leases()
         })
         .await;
         let told = |tale: &Tale| tale.lock().unwrap().clone();

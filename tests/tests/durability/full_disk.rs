@@ -9,8 +9,8 @@ use std::fs;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_tests::disk::SmallDisk;
-use muster_tests::process::journal::{Work, Writer, check_all, node, read_all};
-use muster_tests::process::{Dice, Launch, StoreProcess};
+use muster_tests::store_process::write_log::{Work, Writer, check_all, node, read_all};
+use muster_tests::store_process::{Dice, Launch, StoreProcess};
 use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::task::block_in_place;
 use tonic::transport::Channel;
@@ -39,7 +39,7 @@ const WRITABLE: &str = "muster_store_writable";
 
 /// Writes until the store takes it, which it must without a restart.
 async fn writable_again(channel: &Channel, name: &str) -> u64 {
-    let deadline = std::time::Instant::now() + muster_tests::process::PATIENCE;
+    let deadline = std::time::Instant::now() + muster_tests::store_process::PATIENCE;
     loop {
         match create(channel, name).await {
             Ok(version) => return version,

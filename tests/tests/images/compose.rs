@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_tests::authority::Authority;
+use muster_tests::certificate_authority::Authority;
 use muster_tests::docker::{Engine, TAG};
 use muster_tests::tools::{printed, repository, tool};
 use serde_json::Value;

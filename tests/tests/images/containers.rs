@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muster_tests::authority::Authority;
+use muster_tests::certificate_authority::Authority;
 use muster_tests::docker::{Engine, image};
 use muster_tests::tools::{printed, repository, tool};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use muster_proto::pb;
-use muster_tests::process::{Launch, StoreProcess};
+use muster_tests::store_process::{Launch, StoreProcess};
 use muster_tests::tools::{printed, repository, tool};
 use serde_json::{Value, json};
 

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use muster_tests::agent_process::Home;
 use muster_tests::controller_process::ControllerProcess;
-use muster_tests::cookbook::{Example, calls, examples, missing};
-use muster_tests::process::Launch;
+use muster_tests::markdown_examples::{Example, calls, examples, missing};
+use muster_tests::store_process::Launch;
 use muster_tests::tools::{own_tools, repository, tool};
 use muster_tests::{TestStore, eventually};
 use prost::Message;

@@ -9,7 +9,7 @@ use muster_tests::agent_process::{is_ready, node_where, pod_where, runs};
 use muster_tests::eventually;
 use muster_tests::fleet::{Fleet, freeze, is_leaving, sleeper, thaw};
 use muster_tests::jaeger::{Jaeger, Told, services, tale};
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 
 /// How a node falls silent and what comes of it, in the order it happens, and who tells of it.
 const FALL: [(&str, &str); 10] = [

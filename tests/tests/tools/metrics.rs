@@ -4,7 +4,7 @@
 
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_tests::process::{Launch, StoreProcess, until};
+use muster_tests::store_process::{Launch, StoreProcess, until};
 use muster_tests::{Follow, fixtures};
 use tonic::Request;
 

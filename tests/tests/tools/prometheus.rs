@@ -16,7 +16,7 @@ use muster_tests::agent_process::{Home, node_where};
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fixtures;
 use muster_tests::http::{get, percent_encoded};
-use muster_tests::process::{Launch, free_port};
+use muster_tests::store_process::{Launch, free_port};
 use muster_tests::tools::{repository, tool};
 use serde_json::Value;
 

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 use muster_proto::pb;
 use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, renewed_at, runs};
 use muster_tests::fixtures::*;
-use muster_tests::process::{Launch, PATIENCE, free_port};
-use muster_tests::proxy::Proxy;
+use muster_tests::store_process::{Launch, PATIENCE, free_port};
+use muster_tests::tcp_proxy::Proxy;
 use muster_tests::{Api, Wire, eventually, stays, within};
 use rustix::process::Signal;
 
@@ -167,7 +167,7 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
     let (directory, home, cable) = (tempfile::tempdir().unwrap(), Home::new(), Cable::new());
     let port = free_port();
     let store = Launch::on(directory.path()).everywhere_at(port).start();
-    let channel = muster_tests::process::channel(&format!("http://127.0.0.1:{port}"));
+    let channel = muster_tests::store_process::channel(&format!("http://127.0.0.1:{port}"));
     let api = Api::of(channel);
     let namespace = format!("--net=/run/netns/{}", cable.namespace);
     let agent = home

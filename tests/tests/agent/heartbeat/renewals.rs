@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::gate::{Gate, Renewal};
+use muster_tests::agent_process::fault_proxy::{Gate, Renewal};
 use muster_tests::agent_process::{AgentProcess, Home, lease_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::process::{PATIENCE, StoreProcess};
+use muster_tests::store_process::{PATIENCE, StoreProcess};
 use muster_tests::{Wire, eventually};
 
 use super::{World, lease, micros, renewals, renewed_since, settled};

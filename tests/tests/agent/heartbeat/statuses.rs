@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::gate::Gate;
+use muster_tests::agent_process::fault_proxy::Gate;
 use muster_tests::agent_process::{AgentProcess, Home, condition, events, is_ready, lease_where, node_where};
 use muster_tests::fixtures::*;
-use muster_tests::process::PATIENCE;
+use muster_tests::store_process::PATIENCE;
 use muster_tests::{Api, Follow, Wire, eventually, stays};
 
 use super::{World, doubt, renewed_since, settled};

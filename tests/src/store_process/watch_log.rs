@@ -10,7 +10,7 @@ use muster_proto::pb;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::journal::{Change, Journal, Key, Kind, Seen, see_lease, see_node, see_pod};
+use super::write_log::{Change, Journal, Key, Kind, Seen, see_lease, see_node, see_pod};
 
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

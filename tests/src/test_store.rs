@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::authority::Authority;
+use crate::certificate_authority::Authority;
 use crate::{PATIENCE, eventually, patiently};
 
 /// A store, and the directory it keeps its records in.

@@ -23,7 +23,7 @@ use tonic::transport::Channel;
 use tonic::transport::server::{Server, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::process::channel;
+use crate::store_process::channel;
 
 /// What the whole record of a node is reported with, where the stream does not do.
 const UPDATE_STATUS: &str = "/muster.v1.NodeService/UpdateNodeStatus";

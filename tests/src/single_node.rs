@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::agent_process::{AgentLaunch, AgentProcess, Home, is_ready, node_where, pod_where};
 use crate::api::Api;
-use crate::process::{Launch, StoreProcess};
+use crate::store_process::{Launch, StoreProcess};
 use crate::{Wire, eventually};
 
 /// The store and where the agent lives; what runs there ends with it.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{PATIENCE, metric, metrics};
+use crate::store_process::{PATIENCE, metric, metrics};
 
 /// A part that runs, or did. It is killed when it is dropped.
 pub struct Part {

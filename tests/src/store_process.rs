@@ -6,8 +6,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
-pub mod journal;
-pub mod tale;
+pub mod watch_log;
+pub mod write_log;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::child::{Part, within, without_settings};
+use crate::child_process::{Part, within, without_settings};
 use crate::http;
 
 /// No condition here takes this long on a machine that works.
