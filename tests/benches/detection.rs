@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
-use muster_tests::fixtures::{NodeWords, held, lease, node};
+use muster_tests::fixtures::{NodeBuilder, held, lease, node};
 use muster_tests::fleet::ready;
-use muster_tests::store_process::Launch;
-use muster_tests::{Api, Follow};
+use muster_tests::store_process::StoreLaunch;
+use muster_tests::{Api, WatchQuery};
 
 const NODES: usize = 20;
 const GRACE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const SLACK: Duration = Duration::from_millis(200);
 #[tokio::main]
 async fn main() -> ExitCode {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
+    let store = StoreLaunch::on(directory.path()).start();
     let api = store.api();
     let names: Vec<String> = (0..NODES).map(|i| format!("n{i:02}")).collect();
     for name in &names {
@@ -64,7 +64,7 @@ async fn renew(api: &Api, name: &str) {
 
 /// The silence of each node when it was seen to be Unknown.
 async fn follow(api: &Api, last: BTreeMap<String, Instant>) -> Vec<Duration> {
-    let mut watch = api.watch::<pb::Node>(Follow::default()).await.unwrap();
+    let mut watch = api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     let mut silences = BTreeMap::new();
     while silences.len() < NODES {
         let seen = watch.next().await;

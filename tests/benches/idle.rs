@@ -16,9 +16,9 @@ use std::fs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, lease_where, node_where};
+use muster_tests::agent_process::{AgentHost, AgentProcess, is_ready, lease_where, node_where};
 use muster_tests::eventually;
-use muster_tests::store_process::Launch;
+use muster_tests::store_process::StoreLaunch;
 
 /// Its eager looks, and what they have it say, are over by then.
 const SETTLE: Duration = Duration::from_secs(15);
@@ -63,9 +63,9 @@ async fn main() -> ExitCode {
     // Cargo hands its own flags on.
     let seconds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(600);
     let time = Duration::from_secs(seconds);
-    let (directory, home) = (tempfile::tempdir().unwrap(), Home::new());
-    let store = Launch::on(directory.path()).start();
-    let mut launch = home.agent("idle", &store.url());
+    let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
+    let store = StoreLaunch::on(directory.path()).start();
+    let mut launch = host.agent("idle", &store.url());
     for flag in [
         "node-status-update-frequency",
         "node-status-report-frequency",

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use muster_tests::load::{Agents, Figures, Meter, latencies};
-use muster_tests::store_process::Launch;
+use muster_tests::load::{Agents, Meter, Throughput, latencies};
+use muster_tests::store_process::StoreLaunch;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -36,7 +36,7 @@ async fn main() {
         "durable renewals over heartbeat streams, {seconds} s each, against a bare log on the same disk\n"
     );
 
-    let store = Launch::on(&directory.path().join("data")).start();
+    let store = StoreLaunch::on(&directory.path().join("data")).start();
     let mut fleet = Agents::of(&store.url()).await;
     fleet.register(1).await;
     alone(&fleet, &directory.path().join("alone.log")).await;
@@ -95,7 +95,7 @@ fn log_alone(path: &Path) -> f64 {
 }
 
 /// Writers that share one append and fdatasync per batch.
-async fn log(path: &Path, writers: usize, lasts: Duration) -> Figures {
+async fn log(path: &Path, writers: usize, lasts: Duration) -> Throughput {
     let mut file = File::create(path).expect("a log file");
     let (queue, queued) = mpsc::channel::<oneshot::Sender<()>>();
     std::thread::spawn(move || {

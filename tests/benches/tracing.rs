@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_tests::load::Agents;
-use muster_tests::store_process::{Launch, StoreProcess};
+use muster_tests::store_process::{StoreLaunch, StoreProcess};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -84,7 +84,7 @@ impl Subject {
     async fn start(share: Option<&str>) -> Subject {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let spans = Collector::default();
-        let mut launch = Launch::on(directory.path());
+        let mut launch = StoreLaunch::on(directory.path());
         if let Some(share) = share {
             launch = launch.flag("--otlp-endpoint", &spans.clone().serve().await);
             launch = launch.flag("--trace-sample-ratio", share);

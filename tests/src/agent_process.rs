@@ -1,6 +1,6 @@
 //! The real `muster-agent` as a child process, and the machine it believes to have to itself.
 //!
-//! What an agent starts outlives it by design. So the guard is not the agent but its [`Home`]: when that is dropped,
+//! What an agent starts outlives it by design. So the guard is not the agent but its [`AgentHost`]: when that is dropped,
 //! the agents that used it and every process they started are gone.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
@@ -24,9 +24,9 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::child_process::{Part, within};
-use crate::store_process::{PATIENCE, build, channel};
-use crate::{Query, eventually, patiently};
+use crate::child_process::{ChildProcess, within};
+use crate::store_process::{TIMEOUT, build, channel};
+use crate::{ListQuery, eventually, in_time};
 
 /// The agent's binary, built from the sources as they are.
 pub fn binary() -> &'static Path {
@@ -36,14 +36,14 @@ pub fn binary() -> &'static Path {
 
 /// A state directory, and all that runs because of it.
 #[derive(Debug)]
-pub struct Home {
+pub struct AgentHost {
     directory: TempDir,
 }
 
-impl Home {
+impl AgentHost {
     #[allow(clippy::new_without_default, reason = "it makes a directory")]
-    pub fn new() -> Home {
-        Home { directory: tempfile::tempdir().expect("a directory for an agent") }
+    pub fn new() -> AgentHost {
+        AgentHost { directory: tempfile::tempdir().expect("a directory for an agent") }
     }
 
     /// A file beside the agent's state, for containers to write to.
@@ -74,11 +74,11 @@ impl Home {
     /// The agents and shims that work here, and everything below them.
     fn processes(&self) -> BTreeSet<i32> {
         let all = processes();
-        let home = self.directory.path().as_os_str().as_encoded_bytes().to_owned();
+        let host = self.directory.path().as_os_str().as_encoded_bytes().to_owned();
         let own = |pid: &i32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
-            program.ends_with(b"muster-agent") && line.windows(home.len()).any(|part| part == home)
+            program.ends_with(b"muster-agent") && line.windows(host.len()).any(|part| part == host)
         };
         let mut found: BTreeSet<i32> = all.keys().copied().filter(own).collect();
         loop {
@@ -92,7 +92,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for AgentHost {
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
@@ -125,7 +125,7 @@ fn stat(pid: i32) -> Option<(char, i32)> {
 }
 
 /// Whether a process runs; a zombie does not.
-pub fn runs(pid: i32) -> bool {
+pub fn is_running(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
         && stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
@@ -181,7 +181,7 @@ impl AgentLaunch {
         command.arg(format!("--state-dir={}", self.state_dir.display()));
         command.args(self.flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
         command.args(self.switches.iter().map(|flag| format!("--{flag}")));
-        AgentProcess(Part::start("muster-agent", command))
+        AgentProcess(ChildProcess::start("muster-agent", command))
     }
 
     /// Starts it and waits until it serves.
@@ -192,16 +192,16 @@ impl AgentLaunch {
     }
 
     /// Runs an agent that is expected to refuse, to its end.
-    pub fn refused(&self) -> (ExitStatus, String) {
+    pub fn run_to_exit(&self) -> (ExitStatus, String) {
         let mut agent = self.spawn();
         let status = agent.wait();
         (status, agent.log())
     }
 }
 
-/// An agent that runs. It is killed when dropped; what it started is its [`Home`]'s to end.
+/// An agent that runs. It is killed when dropped; what it started is its [`AgentHost`]'s to end.
 #[derive(Debug)]
-pub struct AgentProcess(Part);
+pub struct AgentProcess(ChildProcess);
 
 impl AgentProcess {
     /// Its service, for anybody.
@@ -230,9 +230,9 @@ impl AgentProcess {
     }
 
     /// What it believes.
-    pub async fn beliefs(&self) -> pb::GetAgentResponse {
+    pub async fn state(&self) -> pb::GetAgentResponse {
         let mut agent = self.service();
-        patiently("the agent's answer", agent.get_agent(pb::GetAgentRequest {}))
+        in_time("the agent's answer", agent.get_agent(pb::GetAgentRequest {}))
             .await
             .expect("the agent answers")
             .into_inner()
@@ -241,7 +241,7 @@ impl AgentProcess {
     /// What it runs.
     pub async fn workloads(&self) -> Vec<pb::Workload> {
         let mut agent = self.service();
-        patiently("the agent's answer", agent.list_workloads(pb::ListWorkloadsRequest {}))
+        in_time("the agent's answer", agent.list_workloads(pb::ListWorkloadsRequest {}))
             .await
             .expect("the agent answers")
             .into_inner()
@@ -249,27 +249,27 @@ impl AgentProcess {
     }
 
     /// The process of a pod's container `main`, once it runs.
-    pub async fn process_of(&self, pod: &str) -> i32 {
-        eventually(PATIENCE, &format!("pod {pod} runs"), || async {
+    pub async fn container_pid(&self, pod: &str) -> i32 {
+        eventually(TIMEOUT, &format!("pod {pod} runs"), || async {
             let workloads = self.workloads().await;
             let workload = workloads.iter().find(|workload| workload.name == pod)?;
             let pid = i32::try_from(*workload.pids.get("main")?).ok()?;
-            runs(pid).then_some(pid)
+            is_running(pid).then_some(pid)
         })
         .await
     }
 }
 
 impl Deref for AgentProcess {
-    type Target = Part;
+    type Target = ChildProcess;
 
-    fn deref(&self) -> &Part {
+    fn deref(&self) -> &ChildProcess {
         &self.0
     }
 }
 
 impl DerefMut for AgentProcess {
-    fn deref_mut(&mut self) -> &mut Part {
+    fn deref_mut(&mut self) -> &mut ChildProcess {
         &mut self.0
     }
 }
@@ -286,7 +286,7 @@ pub fn is_ready(node: &pb::Node) -> bool {
 
 /// The node once something holds of it.
 pub async fn node_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {
-    eventually(PATIENCE, &format!("node {name}: {what}"), || async {
+    eventually(TIMEOUT, &format!("node {name}: {what}"), || async {
         api.get::<pb::Node>(name).await.ok().filter(&holds)
     })
     .await
@@ -294,7 +294,7 @@ pub async fn node_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::N
 
 /// The node's lease once something holds of it.
 pub async fn lease_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Lease) -> bool) -> pb::Lease {
-    eventually(PATIENCE, &format!("the lease of {name}: {what}"), || async {
+    eventually(TIMEOUT, &format!("the lease of {name}: {what}"), || async {
         api.get::<pb::Lease>(&format!("kube-node-lease/{name}")).await.ok().filter(&holds)
     })
     .await
@@ -307,7 +307,7 @@ pub fn renewed_at(lease: &pb::Lease) -> Option<(i64, i32)> {
 
 /// The pod once something holds of it.
 pub async fn pod_where(api: &Api, path: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
-    eventually(PATIENCE, &format!("pod {path}: {what}"), || async {
+    eventually(TIMEOUT, &format!("pod {path}: {what}"), || async {
         api.get::<pb::Pod>(path).await.ok().filter(&holds)
     })
     .await
@@ -315,7 +315,7 @@ pub async fn pod_where(api: &Api, path: &str, what: &str, holds: impl Fn(&pb::Po
 
 /// The events about a node with that reason, oldest first.
 pub async fn events(api: &Api, node: &str, reason: &str) -> Vec<pb::Event> {
-    let page = api.list::<pb::Event>(Query::default()).await.expect("events can be listed");
+    let page = api.list::<pb::Event>(ListQuery::default()).await.expect("events can be listed");
     let about = |event: &pb::Event| {
         event.reason == reason && event.involved_object.as_ref().is_some_and(|object| object.name == node)
     };

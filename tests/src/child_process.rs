@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::store_process::{PATIENCE, metric, metrics};
+use crate::store_process::{TIMEOUT, metric, metrics};
 
 /// A part that runs, or did. It is killed when it is dropped.
-pub struct Part {
+pub struct ChildProcess {
     name: &'static str,
     child: Child,
     log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Part {
+impl ChildProcess {
     /// Starts a command, without the settings of whoever runs the tests, and waits for nothing.
-    pub(crate) fn start(name: &'static str, mut command: Command) -> Part {
+    pub(crate) fn start(name: &'static str, mut command: Command) -> ChildProcess {
         without_settings(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be run: {error}"));
@@ -36,7 +36,7 @@ impl Part {
             let log = Arc::clone(&log);
             move || log.fill(stderr)
         });
-        Part { name, child, log, reader: Some(reader) }
+        ChildProcess { name, child, log, reader: Some(reader) }
     }
 
     /// Waits until it serves.
@@ -97,7 +97,7 @@ impl Part {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;
@@ -113,12 +113,12 @@ impl Part {
     }
 
     /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_none()
     }
 }
 
-impl Drop for Part {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{} said:\n{}", self.name, self.log());
@@ -129,7 +129,7 @@ impl Drop for Part {
     }
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for ChildProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(self.name).field("pid", &self.child.id()).finish_non_exhaustive()
     }
@@ -182,7 +182,7 @@ impl Log {
     /// Waits until the log has a text or has ended.
     fn wait_for(&self, text: &str) -> Result<(), String> {
         let waiting = |(log, ended): &mut (String, bool)| !log.contains(text) && !*ended;
-        let waited = self.grown.wait_timeout_while(self.lock(), PATIENCE, waiting);
+        let waited = self.grown.wait_timeout_while(self.lock(), TIMEOUT, waiting);
         let (log, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if log.0.contains(text) { Ok(()) } else { Err(log.0.clone()) }
     }

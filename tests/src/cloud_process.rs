@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::child_process::Part;
+use crate::child_process::ChildProcess;
 use crate::store_process::build_from;
 
 /// A plug-in that runs.
 #[derive(Debug)]
-pub struct CloudProcess(Part);
+pub struct CloudProcess(ChildProcess);
 
 impl CloudProcess {
     /// Starts the plug-in on that inventory and waits until it serves.
     pub fn start(inventory: &Path) -> CloudProcess {
         let mut command = Command::new(build_from("muster-controller", "muster-cloud-inventory"));
         command.arg(format!("--inventory={}", inventory.display())).arg("--listen=127.0.0.1:0");
-        let cloud = Part::start("muster-cloud-inventory", command);
+        let cloud = ChildProcess::start("muster-cloud-inventory", command);
         cloud.wait_ready();
         CloudProcess(cloud)
     }

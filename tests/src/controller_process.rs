@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::child_process::Part;
+use crate::child_process::ChildProcess;
 use crate::store_process::build;
 
 /// The controller's binary, built from the sources as they are.
@@ -16,7 +16,7 @@ pub fn binary() -> &'static Path {
 
 /// A controller that runs.
 #[derive(Debug)]
-pub struct ControllerProcess(Part);
+pub struct ControllerProcess(ChildProcess);
 
 impl ControllerProcess {
     /// Starts a controller of that store with further flags, such as `--node-monitor-period=1s`, and waits until it
@@ -25,16 +25,16 @@ impl ControllerProcess {
         let mut command = Command::new(binary());
         command.arg(format!("--store={store}")).args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]);
         command.args(flags);
-        let controller = Part::start("muster-controller", command);
+        let controller = ChildProcess::start("muster-controller", command);
         controller.wait_ready();
         ControllerProcess(controller)
     }
 }
 
 impl Deref for ControllerProcess {
-    type Target = Part;
+    type Target = ChildProcess;
 
-    fn deref(&self) -> &Part {
+    fn deref(&self) -> &ChildProcess {
         &self.0
     }
 }

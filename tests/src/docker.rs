@@ -16,10 +16,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::store_process::without_own_package;
-use crate::tools::{printed, repository, tool};
+use crate::tools::{output_of, repository, tool};
 
 /// An engine that has not started by then never will.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The cargo profile of the images: quick to build, since it is not their speed that is tested.
 const PROFILE: &str = "image";
 /// The tag of the images in the engine.
@@ -28,7 +28,7 @@ pub const TAG: &str = "test";
 /// A Docker engine that runs. It and everything in it ends when it is dropped.
 pub struct Engine {
     /// The process whose namespaces the engine runs in, and that takes it with it.
-    keeper: Child,
+    namespaces: Child,
     directory: TempDir,
 }
 
@@ -60,16 +60,16 @@ impl Engine {
         command.arg(tool("ip")).arg(tool("dockerd")).arg("--data-root").arg(at("data"));
         command.arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
         command.arg("--host").arg(socket(directory.path())).args(["--bridge=none", "--log-level=warn"]);
-        let keeper = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
-        let mut engine = Engine { keeper: keeper.expect("unshare can be run"), directory };
+        let namespaces = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
+        let mut engine = Engine { namespaces: namespaces.expect("unshare can be run"), directory };
         engine.wait_until_it_answers();
         engine
     }
 
     fn wait_until_it_answers(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.docker(["version"]).output().is_ok_and(|output| output.status.success()) {
-            let ended = self.keeper.try_wait().expect("the engine is our child");
+            let ended = self.namespaces.try_wait().expect("the engine is our child");
             if ended.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
                 panic!("the Docker engine does not answer ({ended:?}); it said:\n{log}");
@@ -86,18 +86,18 @@ impl Engine {
         let docker = words.collect::<Vec<_>>().join(OsStr::new(" "));
         without_own_package(&mut build);
         build.env("PROFILE", PROFILE).env("TAG", TAG).env("DOCKER", docker);
-        printed(&mut build);
+        output_of(&mut build);
 
         let context = self.directory.path().join("work");
         fs::create_dir(&context).expect("a directory for an image");
         fs::write(context.join("idle.rs"), "fn main() { loop { std::thread::park(); } }").expect("a file");
         let mut rustc = Command::new("rustc");
         rustc.args(["-C", "target-feature=+crt-static", "-o", "idle", "idle.rs"]).current_dir(&context);
-        printed(&mut rustc);
+        output_of(&mut rustc);
         let recipe = format!("FROM muster-agent:{TAG}\nCOPY idle /idle\n");
         fs::write(context.join("Dockerfile"), recipe).expect("a file");
         let mut build = self.docker(["build", "--quiet", "--tag", &image("worker")]);
-        printed(build.arg(&context).env("DOCKER_BUILDKIT", "0"));
+        output_of(build.arg(&context).env("DOCKER_BUILDKIT", "0"));
     }
 
     /// Where it listens, as `DOCKER_HOST` wants it.
@@ -113,20 +113,20 @@ impl Engine {
     }
 
     /// What the engine answers; it must be content.
-    pub fn ask(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
-        printed(&mut self.docker(args)).trim().to_owned()
+    pub fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
+        output_of(&mut self.docker(args)).trim().to_owned()
     }
 
     /// What the engine knows of a container or an image.
     pub fn inspect(&self, name: &str) -> Value {
-        let answer: Value = serde_json::from_str(&self.ask(["inspect", name])).expect("JSON");
+        let answer: Value = serde_json::from_str(&self.run(["inspect", name])).expect("JSON");
         answer[0].clone()
     }
 
     /// A program of the machine in the engine's network.
-    pub fn beside(&self, program: &Path) -> Command {
+    pub fn in_network(&self, program: &Path) -> Command {
         let mut command = Command::new(tool("nsenter"));
-        command.arg(format!("--net=/proc/{}/ns/net", self.keeper.id())).arg(program);
+        command.arg(format!("--net=/proc/{}/ns/net", self.namespaces.id())).arg(program);
         command
     }
 }
@@ -140,8 +140,8 @@ impl Drop for Engine {
         if !containers.trim().is_empty() {
             let _ = self.docker(["rm", "--force", "--volumes"]).args(containers.split_whitespace()).output();
         }
-        let _ = self.keeper.kill();
-        let _ = self.keeper.wait();
+        let _ = self.namespaces.kill();
+        let _ = self.namespaces.wait();
     }
 }
 

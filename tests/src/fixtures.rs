@@ -2,7 +2,7 @@
 
 use muster_proto::pb;
 
-use crate::resource::Wire;
+use crate::resource::Resource;
 
 /// The namespace of pods and budgets that do not say otherwise.
 pub const NAMESPACE: &str = "default";
@@ -75,7 +75,7 @@ fn named(namespace: &str, name: &str) -> pb::Metadata {
 }
 
 /// What every record can be given.
-pub trait Described: Wire {
+pub trait MetadataBuilder: Resource {
     /// The record with its metadata changed.
     fn with(mut self, change: impl FnOnce(&mut pb::Metadata)) -> Self {
         change(self.metadata_mut().get_or_insert_default());
@@ -124,10 +124,10 @@ pub trait Described: Wire {
     }
 }
 
-impl<R: Wire> Described for R {}
+impl<R: Resource> MetadataBuilder for R {}
 
 /// What a node can be given.
-pub trait NodeWords: Sized {
+pub trait NodeBuilder: Sized {
     fn spec(self, change: impl FnOnce(&mut pb::NodeSpec)) -> Self;
     fn status(self, change: impl FnOnce(&mut pb::NodeStatus)) -> Self;
 
@@ -163,7 +163,7 @@ pub trait NodeWords: Sized {
     }
 }
 
-impl NodeWords for pb::Node {
+impl NodeBuilder for pb::Node {
     fn spec(mut self, change: impl FnOnce(&mut pb::NodeSpec)) -> Self {
         change(self.spec.get_or_insert_default());
         self
@@ -176,7 +176,7 @@ impl NodeWords for pb::Node {
 }
 
 /// What a pod can be given.
-pub trait PodWords: Sized {
+pub trait PodBuilder: Sized {
     fn spec(self, change: impl FnOnce(&mut pb::PodSpec)) -> Self;
     fn status(self, change: impl FnOnce(&mut pb::PodStatus)) -> Self;
 
@@ -205,7 +205,7 @@ pub trait PodWords: Sized {
     }
 }
 
-impl PodWords for pb::Pod {
+impl PodBuilder for pb::Pod {
     fn spec(mut self, change: impl FnOnce(&mut pb::PodSpec)) -> Self {
         change(self.spec.get_or_insert_default());
         self

@@ -9,16 +9,16 @@ use tempfile::TempDir;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::agent_process::{AgentLaunch, AgentProcess, Home, is_ready, node_where};
+use crate::agent_process::{AgentHost, AgentLaunch, AgentProcess, is_ready, node_where};
 use crate::api::Api;
 use crate::controller_process::ControllerProcess;
-use crate::fixtures::{Described, NodeWords, PodWords, node, pod, tolerates};
-use crate::store_process::{Launch, PATIENCE, StoreProcess, channel};
-use crate::{eventually, patiently};
+use crate::fixtures::{MetadataBuilder, NodeBuilder, PodBuilder, node, pod, tolerates};
+use crate::store_process::{StoreLaunch, StoreProcess, TIMEOUT, channel};
+use crate::{eventually, in_time};
 
 /// Profile T: all durations divided by ten, all rates times ten. The grace is a little longer than that, so that a busy
 /// machine does not make healthy agents look dead.
-pub const SHORT: [&str; 8] = [
+pub const FAST_TIMINGS: [&str; 8] = [
     "--node-monitor-period=500ms",
     "--node-monitor-grace-period=6s",
     "--node-startup-grace-period=6s",
@@ -34,7 +34,7 @@ pub struct Fleet {
     pub store: StoreProcess,
     pub controller: ControllerProcess,
     pub api: Api,
-    homes: Vec<Home>,
+    hosts: Vec<AgentHost>,
     /// Flags that every part is started with, without their dashes.
     telemetry: Vec<(&'static str, String)>,
     _directory: TempDir,
@@ -61,7 +61,7 @@ impl Fleet {
         prepare: impl FnOnce(&StoreProcess),
     ) -> Fleet {
         let directory = tempfile::tempdir().expect("a directory for a store");
-        let launch = Launch::on(directory.path());
+        let launch = StoreLaunch::on(directory.path());
         let launch =
             telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(&format!("--{flag}"), value));
         let store = launch.start();
@@ -70,7 +70,7 @@ impl Fleet {
         let flags: Vec<&str> = flags.iter().copied().chain(told.iter().map(String::as_str)).collect();
         let controller = controller(&store, &flags);
         let api = store.api();
-        Fleet { store, controller, api, homes: Vec::new(), telemetry, _directory: directory }
+        Fleet { store, controller, api, hosts: Vec::new(), telemetry, _directory: directory }
     }
 
     /// Another controller in the place of this one, which is killed.
@@ -88,17 +88,17 @@ impl Fleet {
 
     /// How to start an agent of that name in that zone, again and again on the same machine.
     pub fn launch(&mut self, name: &str, zone: &str) -> AgentLaunch {
-        let home = Home::new();
-        let mut launch = home.agent(name, &self.store.url());
+        let host = AgentHost::new();
+        let mut launch = host.agent(name, &self.store.url());
         if !zone.is_empty() {
             launch = launch.flag("node-labels", &format!("topology.kubernetes.io/zone={zone}"));
         }
-        self.homes.push(home);
+        self.hosts.push(host);
         self.telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(flag, value))
     }
 
     /// A node that nobody answers for, with that Ready.
-    pub async fn paper_node(&self, name: &str, zone: &str, ready: &str) -> pb::Node {
+    pub async fn node_without_agent(&self, name: &str, zone: &str, ready: &str) -> pb::Node {
         let record = node(name).label("topology.kubernetes.io/zone", zone).ready(ready);
         self.api.create(record).await.expect("a node can be created")
     }
@@ -108,20 +108,20 @@ impl Fleet {
     }
 
     pub async fn fleet(&self) -> pb::Fleet {
-        let answer = patiently("the fleet", async { self.service().get_fleet(pb::GetFleetRequest {}).await });
+        let answer = in_time("the fleet", async { self.service().get_fleet(pb::GetFleetRequest {}).await });
         answer.await.expect("the controller answers").into_inner().fleet.expect("it has a fleet")
     }
 
     pub async fn explain(&self, name: &str) -> pb::ExplainNodeResponse {
         let request = pb::ExplainNodeRequest { name: name.to_owned() };
-        let answer = patiently("an explanation", async { self.service().explain_node(request).await });
+        let answer = in_time("an explanation", async { self.service().explain_node(request).await });
         answer.await.expect("the controller answers").into_inner()
     }
 
     /// What is done, held back or refused for a node, in a word.
-    pub async fn state_of(&self, name: &str, action: &str) -> String {
-        let account = self.explain(name).await;
-        let told = account.explanations.into_iter().find(|told| told.action == action);
+    pub async fn explanation_state(&self, name: &str, action: &str) -> String {
+        let explanation = self.explain(name).await;
+        let told = explanation.explanations.into_iter().find(|told| told.action == action);
         told.map(|told| told.state).unwrap_or_default()
     }
 
@@ -131,7 +131,7 @@ impl Fleet {
 
     /// Waits until the controller says this of itself.
     pub async fn fleet_where(&self, what: &str, holds: impl Fn(&pb::Fleet) -> bool) -> pb::Fleet {
-        eventually(PATIENCE, &format!("the fleet: {what}"), || async {
+        eventually(TIMEOUT, &format!("the fleet: {what}"), || async {
             Some(self.fleet().await).filter(&holds)
         })
         .await
@@ -141,7 +141,7 @@ impl Fleet {
     pub async fn drain(&self, request: pb::DrainNodeRequest) -> Result<Vec<pb::DrainNodeResponse>, Status> {
         let mut progress = self.service().drain_node(request).await?.into_inner();
         let mut told = Vec::new();
-        while let Some(turn) = patiently("the next turn of a drain", progress.message()).await? {
+        while let Some(turn) = in_time("the next turn of a drain", progress.message()).await? {
             told.push(turn);
         }
         Ok(told)
@@ -150,7 +150,7 @@ impl Fleet {
 
 /// Whoever is replaced was killed: its lease has to run out, which must not take long here. Nor may it be so short that
 /// a store that is slow for a moment ends a term.
-pub const LEASE: [&str; 3] = [
+pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=8s",
     "--leader-elect-renew-deadline=6s",
     "--leader-elect-retry-period=200ms",
@@ -160,7 +160,7 @@ fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let is_usual = |usual: &&str| flags.iter().all(|flag| name(flag) != name(usual));
     let all: Vec<&str> =
-        SHORT.into_iter().chain(LEASE).filter(is_usual).chain(flags.iter().copied()).collect();
+        FAST_TIMINGS.into_iter().chain(FAST_LEASE).filter(is_usual).chain(flags.iter().copied()).collect();
     ControllerProcess::start(&store.url(), &all)
 }
 
@@ -173,17 +173,17 @@ pub fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
 }
 
 /// Whether somebody has asked for a pod's end.
-pub fn is_leaving(pod: &pb::Pod) -> bool {
+pub fn is_terminating(pod: &pb::Pod) -> bool {
     pod.metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some())
 }
 
 /// A machine that does not answer, without being told so.
-pub fn freeze(agent: &AgentProcess) {
+pub fn pause(agent: &AgentProcess) {
     agent.signal(Signal::STOP);
 }
 
 /// It answers again.
-pub fn thaw(agent: &AgentProcess) {
+pub fn resume(agent: &AgentProcess) {
     agent.signal(Signal::CONT);
 }
 
@@ -201,4 +201,4 @@ pub fn ready(node: &pb::Node) -> &str {
 }
 
 /// How long something that must not happen is waited for: several assessments of the zones.
-pub const A_WHILE: Duration = Duration::from_secs(4);
+pub const OBSERVATION_TIME: Duration = Duration::from_secs(4);

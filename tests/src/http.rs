@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::store_process::PATIENCE;
+use crate::store_process::TIMEOUT;
 
 /// What a page holds, if the server answers.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     // HTTP/1.0: the answer comes in one piece and ends with the connection.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: muster\r\n\r\n").ok()?;
     let mut answer = String::new();

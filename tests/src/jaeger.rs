@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::http;
-use crate::store_process::{PATIENCE, free_port};
+use crate::store_process::{TIMEOUT, free_port};
 use crate::tools::tool;
 
 /// A Jaeger that keeps its traces in memory. It does not outlive the test.
@@ -25,7 +25,7 @@ pub struct Jaeger {
 
 /// A span as Jaeger tells of it.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Span {
     pub service: String,
     pub name: String,
     pub id: String,
@@ -60,7 +60,7 @@ impl Jaeger {
     }
 
     fn wait_until_it_answers(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.ask("/api/services").is_none() {
             let ended = self.child.try_wait().expect("Jaeger is our child");
             if ended.is_some() || Instant::now() > deadline {
@@ -78,12 +78,12 @@ impl Jaeger {
 
     fn ask(&self, path: &str) -> Option<Value> {
         let answer: Value = serde_json::from_str(&http::get(self.query, path)?).ok()?;
-        // Null where there is nothing, and not there at all in a refusal.
+        // Null where there is nothing, and not there at all in a error.
         answer.get("data").cloned()
     }
 
     /// The traces of a service with a span of that name and such a tag, each as its spans, the earliest first.
-    pub fn traces(&self, service: &str, span: &str, tag: (&str, &str)) -> Vec<Vec<Told>> {
+    pub fn traces(&self, service: &str, span: &str, tag: (&str, &str)) -> Vec<Vec<Span>> {
         let tags = http::percent_encoded(&serde_json::json!({ tag.0: tag.1 }).to_string());
         let path =
             format!("/api/traces?service={service}&operation={span}&tags={tags}&lookback=1h&limit=100");
@@ -119,18 +119,18 @@ service:
 }
 
 /// The spans of a trace, the earliest first.
-fn spans(trace: &Value) -> Vec<Told> {
+fn spans(trace: &Value) -> Vec<Span> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let own = text(&trace["traceID"]);
-    let told = |span: &Value| {
+    let span = |span: &Value| {
         let references = list(&span["references"]);
         let of_kind = |kind: &str| -> Vec<String> {
             let such = references.iter().filter(|reference| reference["refType"] == kind);
             such.map(|reference| text(&reference["spanID"])).collect()
         };
         let process = text(&span["processID"]);
-        Told {
+        Span {
             service: text(&trace["processes"][&process]["serviceName"]),
             name: text(&span["operationName"]),
             id: text(&span["spanID"]),
@@ -144,27 +144,27 @@ fn spans(trace: &Value) -> Vec<Told> {
             tags: list(&span["tags"]).iter().map(|tag| (text(&tag["key"]), text(&tag["value"]))).collect(),
         }
     };
-    let mut spans: Vec<Told> = list(&trace["spans"]).iter().map(told).collect();
+    let mut spans: Vec<Span> = list(&trace["spans"]).iter().map(span).collect();
     spans.sort_by_key(|span| span.start);
     spans
 }
 
 /// The services that took part in a trace.
-pub fn services(trace: &[Told]) -> BTreeSet<&str> {
+pub fn services(trace: &[Span]) -> BTreeSet<&str> {
     trace.iter().map(|span| span.service.as_str()).collect()
 }
 
 /// A trace as a person would read it: who did what when, below what.
-pub fn tale(trace: &[Told]) -> String {
+pub fn render(trace: &[Span]) -> String {
     let begin = trace.first().map_or(0, |first| first.start);
-    let depth = |span: &Told| {
+    let depth = |span: &Span| {
         let above = |id: &str| trace.iter().find(|other| other.id == id);
         std::iter::successors(span.parent.as_deref().and_then(above), |span| {
             span.parent.as_deref().and_then(above)
         })
         .count()
     };
-    let line = |span: &Told| {
+    let line = |span: &Span| {
         let seconds = (span.start - begin) as f64 / 1e6;
         let (indent, lasted) = ("  ".repeat(depth(span)), span.micros as f64 / 1e3);
         format!("{seconds:9.3} s {lasted:10.3} ms  {:<18} {indent}{}\n", span.service, span.name)

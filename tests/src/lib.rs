@@ -1,9 +1,9 @@
 //! PROOF: the words that scenarios are written in, and the real store they are told to.
 //!
 //! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
-//! [`api`] calls it as somebody, and [`refusal`] is what a call that was refused says, checked to have left no trace.
+//! [`api`] calls it as somebody, and [`error`] is what a call that was refused says, checked to have left no trace.
 //!
-//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child`]; an [`outpost`]
+//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child`]; an [`cluster`]
 //! is a store with one agent. [`docker`] runs the real images, [`jaeger`] collects their traces, [`load`] keeps them
 //! busy, and [`tools`] finds the programs that operators call them with.
 
@@ -35,23 +35,23 @@ use std::time::{Duration, Instant};
 use muster_rpc::clock::SystemClock;
 
 pub use api::{Api, Watch};
-pub use resource::{Deletion, Follow, Page, Query, Seen, Wire};
-pub use rpc_error::Refusal;
+pub use resource::{Deletion, ListQuery, Page, ReceivedEvent, Resource, WatchQuery};
+pub use rpc_error::RpcError;
 pub use test_store::TestStore;
 
 /// Whatever takes longer than this has failed. It is less than the 30 s after which store and agent look after
 /// everything anyhow: what they were to be woken for does not pass for done because of that.
-pub const PATIENCE: Duration = Duration::from_secs(25);
+pub const TIMEOUT: Duration = Duration::from_secs(25);
 
 /// How long a condition that is not met yet is left alone before it is looked at again.
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The answer, which must come before patience runs out.
 ///
 /// # Panics
 /// When it does not.
-pub async fn patiently<T>(what: &str, answer: impl Future<Output = T>) -> T {
-    within(PATIENCE, what, answer).await
+pub async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    within(TIMEOUT, what, answer).await
 }
 
 /// The answer, which must come within that time.
@@ -77,7 +77,7 @@ where
         loop {
             match look().await {
                 Some(seen) => break seen,
-                None => tokio::time::sleep(GLANCE).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     };
@@ -89,11 +89,11 @@ where
 /// # Panics
 /// When it once does not.
 #[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
-pub async fn stays<F>(time: Duration, what: &str, look: impl FnMut() -> F)
+pub async fn holds_for<F>(time: Duration, what: &str, look: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
-    stays_until(Instant::now() + time, what, look).await;
+    holds_until(Instant::now() + time, what, look).await;
 }
 
 /// Looks again and again up to that moment, and finds that something holds. A look that ends later tells nothing: on a
@@ -102,7 +102,7 @@ where
 /// # Panics
 /// When it once does not.
 #[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
-pub async fn stays_until<F>(end: Instant, what: &str, mut look: impl FnMut() -> F)
+pub async fn holds_until<F>(end: Instant, what: &str, mut look: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
@@ -112,7 +112,7 @@ where
             return;
         }
         assert!(held, "no longer so: {what}");
-        tokio::time::sleep(GLANCE * 4).await;
+        tokio::time::sleep(POLL_INTERVAL * 4).await;
     }
 }
 

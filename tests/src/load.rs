@@ -32,13 +32,13 @@ const AT_ONCE: usize = 256;
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct Throughput {
     pub per_second: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for Throughput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>9.0}/s  p50 {:>8.3} ms  p99 {:>8.3} ms", self.per_second, self.p50_ms, self.p99_ms)
     }
@@ -86,7 +86,7 @@ impl Meter {
     }
 
     /// Counts what these tasks, which have this meter, come to.
-    pub async fn measure(&self, mut tasks: JoinSet<()>, warm_up: Duration, lasts: Duration) -> Figures {
+    pub async fn measure(&self, mut tasks: JoinSet<()>, warm_up: Duration, lasts: Duration) -> Throughput {
         let all = u32::try_from(tasks.len()).expect("not that many");
         self.ready.acquire_many(all).await.expect("the semaphore stays").forget();
         tokio::time::sleep(warm_up).await;
@@ -102,12 +102,12 @@ impl Meter {
         figures
     }
 
-    fn figures(&self, lasted: Duration) -> Figures {
+    fn figures(&self, lasted: Duration) -> Throughput {
         let mut all = latencies();
         for part in &self.latencies {
             all.add(&*part.lock().expect("no writer panics")).expect("same bounds");
         }
-        Figures {
+        Throughput {
             per_second: self.acknowledged.load(Ordering::Relaxed) as f64 / lasted.as_secs_f64(),
             p50_ms: all.value_at_quantile(0.5) as f64 / 1000.0,
             p99_ms: all.value_at_quantile(0.99) as f64 / 1000.0,
@@ -172,7 +172,7 @@ impl Agents {
     }
 
     /// All of them renew over heartbeat streams.
-    pub async fn stream(&self, warm_up: Duration, lasts: Duration) -> Figures {
+    pub async fn stream(&self, warm_up: Duration, lasts: Duration) -> Throughput {
         let meter = Meter::new();
         let mut tasks = JoinSet::new();
         for (index, uid) in self.uids.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Agents {
     }
 
     /// So many renew, each the lease of its own, by `RenewLease`.
-    pub async fn call(&mut self, agents: usize, warm_up: Duration, lasts: Duration) -> Figures {
+    pub async fn call(&mut self, agents: usize, warm_up: Duration, lasts: Duration) -> Throughput {
         let mut leases = LeaseServiceClient::new(self.channel(0));
         for index in self.leases..agents {
             let wanted = Some(held(lease(&caller(index)), &caller(index), 40));

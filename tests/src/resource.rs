@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 
 /// What a list asks for; all of it by default.
 #[derive(Debug, Clone, Default)]
-pub struct Query {
+pub struct ListQuery {
     pub namespace: &'static str,
     pub labels: &'static str,
     pub fields: &'static str,
@@ -27,7 +27,7 @@ pub struct Query {
 
 /// What a watch asks for; everything from the present on by default.
 #[derive(Debug, Clone, Default)]
-pub struct Follow {
+pub struct WatchQuery {
     pub namespace: &'static str,
     pub labels: &'static str,
     pub fields: &'static str,
@@ -63,7 +63,7 @@ impl Deletion {
 
 /// One event of a watch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen<R> {
+pub struct ReceivedEvent<R> {
     pub kind: String,
     pub record: R,
 }
@@ -71,21 +71,21 @@ pub struct Seen<R> {
 pub type Frames<E> = Streaming<WatchFrame<E>>;
 
 /// A kind of record that can be listed and watched.
-pub trait Wire: Clone + Debug + PartialEq + Send + Sync + 'static {
+pub trait Resource: Clone + Debug + PartialEq + Send + Sync + 'static {
     type Event: prost::Message + Default + 'static;
 
     fn metadata_mut(&mut self) -> &mut Option<pb::Metadata>;
 
     fn metadata(&self) -> Option<&pb::Metadata>;
 
-    fn list(channel: Channel, query: Query) -> impl Future<Output = Result<Page<Self>, Status>> + Send;
+    fn list(channel: Channel, query: ListQuery) -> impl Future<Output = Result<Page<Self>, Status>> + Send;
 
     fn watch(
         channel: Channel,
-        follow: Follow,
+        follow: WatchQuery,
     ) -> impl Future<Output = Result<Frames<Self::Event>, Status>> + Send;
 
-    fn seen(event: Self::Event) -> Seen<Self>;
+    fn seen(event: Self::Event) -> ReceivedEvent<Self>;
 
     fn name(&self) -> &str {
         self.metadata().map_or("", |metadata| &metadata.name)
@@ -105,7 +105,7 @@ pub trait Wire: Clone + Debug + PartialEq + Send + Sync + 'static {
 }
 
 /// A kind of record that is created, read, replaced and deleted by name.
-pub trait Kept: Wire {
+pub trait WritableResource: Resource {
     fn create(channel: Channel, record: Self) -> impl Future<Output = Result<Self, Status>> + Send;
 
     fn get(
@@ -125,7 +125,7 @@ pub trait Kept: Wire {
 }
 
 /// A kind whose status is written apart.
-pub trait Reported: Kept {
+pub trait ResourceWithStatus: WritableResource {
     fn update_status(channel: Channel, record: Self) -> impl Future<Output = Result<Self, Status>> + Send;
 }
 
@@ -135,7 +135,7 @@ macro_rules! wire {
         list: $list:ident $list_request:ident, watch: $watch:ident $watch_request:ident
         $(, $namespace:ident)?
     ) => {
-        impl Wire for pb::$kind {
+        impl Resource for pb::$kind {
             type Event = pb::$event;
 
             fn metadata_mut(&mut self) -> &mut Option<pb::Metadata> {
@@ -146,7 +146,7 @@ macro_rules! wire {
                 self.metadata.as_ref()
             }
 
-            async fn list(channel: Channel, query: Query) -> Result<Page<Self>, Status> {
+            async fn list(channel: Channel, query: ListQuery) -> Result<Page<Self>, Status> {
                 let request = pb::$list_request {
                     $($namespace: query.namespace.to_owned(),)?
                     label_selector: query.labels.to_owned(),
@@ -161,7 +161,7 @@ macro_rules! wire {
                 Ok(Page { records: answer.$many, version, next })
             }
 
-            async fn watch(channel: Channel, follow: Follow) -> Result<Frames<Self::Event>, Status> {
+            async fn watch(channel: Channel, follow: WatchQuery) -> Result<Frames<Self::Event>, Status> {
                 let request = pb::$watch_request {
                     $($namespace: follow.namespace.to_owned(),)?
                     label_selector: follow.labels.to_owned(),
@@ -175,8 +175,8 @@ macro_rules! wire {
                 Ok($client::new(channel).$watch(request).await?.into_inner())
             }
 
-            fn seen(event: Self::Event) -> Seen<Self> {
-                Seen { kind: event.r#type, record: event.$field.unwrap_or_default() }
+            fn seen(event: Self::Event) -> ReceivedEvent<Self> {
+                ReceivedEvent { kind: event.r#type, record: event.$field.unwrap_or_default() }
             }
         }
     };
@@ -189,7 +189,7 @@ macro_rules! kept {
         $update:ident $update_request:ident, $delete:ident $delete_request:ident,
         [$($namespace:ident)?], [$($grace:ident)?]
     ) => {
-        impl Kept for pb::$kind {
+        impl WritableResource for pb::$kind {
             async fn create(channel: Channel, record: Self) -> Result<Self, Status> {
                 let request = pb::$create_request { $field: Some(record) };
                 Ok($client::new(channel).$create(request).await?.into_inner().$field.unwrap_or_default())
@@ -260,7 +260,7 @@ kept!(
     delete_disruption_budget DeleteDisruptionBudgetRequest, [namespace], []
 );
 
-impl Reported for pb::Node {
+impl ResourceWithStatus for pb::Node {
     async fn update_status(channel: Channel, record: Self) -> Result<Self, Status> {
         let request = pb::UpdateNodeStatusRequest { node: Some(record) };
         let answer = NodeServiceClient::new(channel).update_node_status(request).await?;
@@ -268,7 +268,7 @@ impl Reported for pb::Node {
     }
 }
 
-impl Reported for pb::Pod {
+impl ResourceWithStatus for pb::Pod {
     async fn update_status(channel: Channel, record: Self) -> Result<Self, Status> {
         let request = pb::UpdatePodStatusRequest { pod: Some(record) };
         let answer = PodServiceClient::new(channel).update_pod_status(request).await?;

@@ -8,7 +8,7 @@ use tonic_types::StatusExt;
 
 /// A refused call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RpcError {
     pub code: Code,
     /// `ErrorInfo.reason`; empty when the answer did not come from the store's own rules.
     pub reason: String,
@@ -16,13 +16,13 @@ pub struct Refusal {
     /// The fields that `BadRequest` names, in order.
     pub fields: Vec<String>,
     /// What `ResourceInfo` names, as `Kind name`.
-    pub about: String,
+    pub resource: String,
     pub retry_after: Option<Duration>,
     /// What `PreconditionFailure` names.
-    pub unmet: Vec<String>,
+    pub violations: Vec<String>,
 }
 
-impl From<&Status> for Refusal {
+impl From<&Status> for RpcError {
     fn from(status: &Status) -> Self {
         let details = status.get_error_details();
         let info = details.error_info();
@@ -30,23 +30,27 @@ impl From<&Status> for Refusal {
             assert_eq!(info.domain, ERROR_DOMAIN, "whose reason is that: {status:?}");
         }
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice());
-        let unmet = details.precondition_failure().map(|failure| failure.violations.as_slice());
+        let preconditions = details.precondition_failure().map(|failure| failure.violations.as_slice());
         Self {
             code: status.code(),
             reason: info.map(|info| info.reason.clone()).unwrap_or_default(),
             message: status.message().to_owned(),
             fields: violations.unwrap_or_default().iter().map(|violation| violation.field.clone()).collect(),
-            about: details
+            resource: details
                 .resource_info()
                 .map(|resource| format!("{} {}", resource.resource_type, resource.resource_name))
                 .unwrap_or_default(),
             retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
-            unmet: unmet.unwrap_or_default().iter().map(|violation| violation.r#type.clone()).collect(),
+            violations: preconditions
+                .unwrap_or_default()
+                .iter()
+                .map(|violation| violation.r#type.clone())
+                .collect(),
         }
     }
 }
 
-impl Refusal {
+impl RpcError {
     /// Checks that the request was found invalid, in these fields and no others.
     #[track_caller]
     pub fn is_invalid(&self, fields: &[&str]) -> &Self {
@@ -70,7 +74,7 @@ impl Refusal {
 
     /// Checks that the text tells people this.
     #[track_caller]
-    pub fn says(&self, text: &str) -> &Self {
+    pub fn mentions(&self, text: &str) -> &Self {
         assert!(self.message.contains(text), "{:?} does not say {text:?}", self.message);
         self
     }

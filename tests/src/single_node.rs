@@ -7,34 +7,34 @@ use muster_proto::pb;
 use tempfile::TempDir;
 use tonic::Code;
 
-use crate::agent_process::{AgentLaunch, AgentProcess, Home, is_ready, node_where, pod_where};
+use crate::agent_process::{AgentHost, AgentLaunch, AgentProcess, is_ready, node_where, pod_where};
 use crate::api::Api;
-use crate::store_process::{Launch, StoreProcess};
-use crate::{Wire, eventually};
+use crate::store_process::{StoreLaunch, StoreProcess};
+use crate::{Resource, eventually};
 
 /// The store and where the agent lives; what runs there ends with it.
 #[derive(Debug)]
-pub struct Outpost {
+pub struct SingleNodeCluster {
     pub store: StoreProcess,
-    pub home: Home,
+    pub host: AgentHost,
     pub api: Api,
     _directory: TempDir,
 }
 
-impl Outpost {
+impl SingleNodeCluster {
     /// With an agent whose node is ready.
-    pub async fn new() -> (Outpost, AgentProcess) {
+    pub async fn new() -> (SingleNodeCluster, AgentProcess) {
         let directory = tempfile::tempdir().expect("a directory for a store");
-        let store = Launch::on(directory.path()).start();
-        let (api, home) = (store.api(), Home::new());
-        let outpost = Outpost { store, home, api, _directory: directory };
-        let agent = outpost.agent().await;
-        (outpost, agent)
+        let store = StoreLaunch::on(directory.path()).start();
+        let (api, host) = (store.api(), AgentHost::new());
+        let cluster = SingleNodeCluster { store, host, api, _directory: directory };
+        let agent = cluster.agent().await;
+        (cluster, agent)
     }
 
     /// How to start the agent.
     pub fn launch(&self) -> AgentLaunch {
-        self.home.agent("n1", &self.store.url())
+        self.host.agent("n1", &self.store.url())
     }
 
     /// Starts the agent and waits until its node is ready.
@@ -61,6 +61,6 @@ impl Outpost {
 
     /// Where the files of a pod's container `main` are.
     pub fn folder(&self, pod: &pb::Pod) -> PathBuf {
-        self.home.file("state").join("runtime/pods").join(pod.uid()).join("main")
+        self.host.file("state").join("runtime/pods").join(pod.uid()).join("main")
     }
 }

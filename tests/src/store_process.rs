@@ -22,11 +22,11 @@ use rustix::process::Signal;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
-use crate::child_process::{Part, within, without_settings};
+use crate::child_process::{ChildProcess, within, without_settings};
 use crate::http;
 
 /// No condition here takes this long on a machine that works.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The store's binary, built from the current sources.
 pub fn binary() -> &'static Path {
@@ -101,7 +101,7 @@ pub fn free_port() -> u16 {
 
 /// How to start a store.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct StoreLaunch {
     data_dir: PathBuf,
     host: IpAddr,
     port: u16,
@@ -109,30 +109,30 @@ pub struct Launch {
     wrapper: Vec<OsString>,
 }
 
-impl Launch {
+impl StoreLaunch {
     /// A store on this directory, at a port of its own choice.
-    pub fn on(data_dir: &Path) -> Launch {
+    pub fn on(data_dir: &Path) -> StoreLaunch {
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
-        Launch { data_dir: data_dir.to_owned(), host, port: 0, args: Vec::new(), wrapper: Vec::new() }
+        StoreLaunch { data_dir: data_dir.to_owned(), host, port: 0, args: Vec::new(), wrapper: Vec::new() }
     }
 
     /// At this port.
     #[must_use]
-    pub fn at(self, port: u16) -> Launch {
-        Launch { port, ..self }
+    pub fn at(self, port: u16) -> StoreLaunch {
+        StoreLaunch { port, ..self }
     }
 
     /// At this port of every address, in clear.
     #[must_use]
-    pub fn everywhere_at(self, port: u16) -> Launch {
-        let mut launch = Launch { host: Ipv4Addr::UNSPECIFIED.into(), port, ..self };
+    pub fn everywhere_at(self, port: u16) -> StoreLaunch {
+        let mut launch = StoreLaunch { host: Ipv4Addr::UNSPECIFIED.into(), port, ..self };
         launch.args.push("--insecure".into());
         launch
     }
 
     /// With a further flag.
     #[must_use]
-    pub fn flag(mut self, flag: &str, value: &str) -> Launch {
+    pub fn flag(mut self, flag: &str, value: &str) -> StoreLaunch {
         self.args.extend([flag.into(), value.into()]);
         self
     }
@@ -140,7 +140,7 @@ impl Launch {
     /// Run by a command that takes the store's as its last arguments and becomes
     /// it (`exec`), so that the child's number stays the store's.
     #[must_use]
-    pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> Launch {
+    pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> StoreLaunch {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self
     }
@@ -151,7 +151,7 @@ impl Launch {
         command.arg("--data-dir").arg(&self.data_dir);
         command.arg("--listen").arg(SocketAddr::new(self.host, self.port).to_string());
         command.args(["--http-listen", "127.0.0.1:0"]).args(&self.args);
-        StoreProcess(Part::start("muster-store", command))
+        StoreProcess(ChildProcess::start("muster-store", command))
     }
 
     /// Starts it and waits until it serves.
@@ -162,7 +162,7 @@ impl Launch {
     }
 
     /// Runs a store that is expected to refuse, to its end.
-    pub fn refused(&self) -> (ExitStatus, String) {
+    pub fn run_to_exit(&self) -> (ExitStatus, String) {
         let mut store = self.spawn();
         let status = store.wait();
         (status, store.log())
@@ -189,7 +189,7 @@ pub fn muster(args: &[&str]) -> Output {
 
 /// A store that runs.
 #[derive(Debug)]
-pub struct StoreProcess(Part);
+pub struct StoreProcess(ChildProcess);
 
 impl StoreProcess {
     /// A connection of its own, made when first used.
@@ -219,15 +219,15 @@ impl StoreProcess {
 }
 
 impl Deref for StoreProcess {
-    type Target = Part;
+    type Target = ChildProcess;
 
-    fn deref(&self) -> &Part {
+    fn deref(&self) -> &ChildProcess {
         &self.0
     }
 }
 
 impl DerefMut for StoreProcess {
-    fn deref_mut(&mut self) -> &mut Part {
+    fn deref_mut(&mut self) -> &mut ChildProcess {
         &mut self.0
     }
 }
@@ -252,7 +252,7 @@ pub fn channel(url: &str) -> Channel {
 
 /// Returns once something holds; fails if it does not in time.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -261,28 +261,28 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Numbers that look random and come again with the same seed.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     /// From `MUSTER_TEST_SEED`, or else by the clock; printed, so that a failure
     /// can be run again.
-    pub fn seeded() -> Dice {
+    pub fn seeded() -> SeededRandom {
         let given = std::env::var("MUSTER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             now.map_or(1, |now| now.as_nanos() as u64)
         });
         println!("MUSTER_TEST_SEED={seed}");
-        Dice(seed)
+        SeededRandom(seed)
     }
 
-    /// Dice of its own for a part, so that parts do not disturb each other.
-    pub fn fork(&mut self) -> Dice {
-        Dice(self.roll())
+    /// SeededRandom of its own for a part, so that parts do not disturb each other.
+    pub fn fork(&mut self) -> SeededRandom {
+        SeededRandom(self.next())
     }
 
     /// Any number (splitmix64).
-    pub fn roll(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -292,7 +292,7 @@ impl Dice {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.next() % end
     }
 
     /// True once in so many times.

@@ -11,16 +11,16 @@ use tokio::task::AbortHandle;
 
 /// A proxy before one address.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct TcpProxy {
     address: SocketAddr,
     /// One for each connection that was made; true once it swallows.
     connections: Arc<Mutex<Vec<watch::Sender<bool>>>>,
     accepting: AbortHandle,
 }
 
-impl Proxy {
+impl TcpProxy {
     /// Begins to pass connections on.
-    pub async fn before(target: SocketAddr) -> Proxy {
+    pub async fn to(target: SocketAddr) -> TcpProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
         let address = listener.local_addr().expect("a listener has an address");
         let connections = Arc::new(Mutex::new(Vec::new()));
@@ -35,7 +35,7 @@ impl Proxy {
                 tokio::spawn(pass(far_in, near_out, swallows));
             }
         });
-        Proxy { address, connections, accepting: accepting.abort_handle() }
+        TcpProxy { address, connections, accepting: accepting.abort_handle() }
     }
 
     pub fn url(&self) -> String {
@@ -43,19 +43,19 @@ impl Proxy {
     }
 
     /// How many connections were made.
-    pub fn made(&self) -> usize {
+    pub fn connections_made(&self) -> usize {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// From now on the connections there are lead nowhere, and do not say so. New ones are good.
-    pub fn swallow(&self) {
+    pub fn blackhole(&self) {
         for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             connection.send_replace(true);
         }
     }
 }
 
-impl Proxy {
+impl TcpProxy {
     /// From now on nobody is there: connections end, and there are no new ones.
     pub fn close(&self) {
         self.accepting.abort();

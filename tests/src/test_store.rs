@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
 use crate::certificate_authority::Authority;
-use crate::{PATIENCE, eventually, patiently};
+use crate::{TIMEOUT, eventually, in_time};
 
 /// A store, and the directory it keeps its records in.
 pub struct TestStore {
@@ -22,7 +22,7 @@ pub struct TestStore {
     authority: Option<Authority>,
     running: Running,
     shutdown: Shutdown,
-    overseer: Channel,
+    admin: Channel,
 }
 
 impl TestStore {
@@ -52,10 +52,10 @@ impl TestStore {
         let args = fixed.into_iter().chain(flags.iter().map(String::as_str)).map(OsString::from);
         let parsed: Flags = parse_with_config(args).expect("flags that muster-store takes");
         let config = (&parsed).try_into().expect("flags that fit together");
-        let running = patiently("the start of a store", start(config, shutdown.clone())).await;
+        let running = in_time("the start of a store", start(config, shutdown.clone())).await;
         let running = running.expect("the store starts");
-        let overseer = channel(&running, authority.as_ref(), "eva", "muster:admins");
-        Self { directory, flags, authority, running, shutdown, overseer }
+        let admin = channel(&running, authority.as_ref(), "eva", "muster:admins");
+        Self { directory, flags, authority, running, shutdown, admin }
     }
 
     /// Where it is, by the name that its certificate has.
@@ -70,13 +70,13 @@ impl TestStore {
 
     /// The store as the administrator sees it.
     pub fn api(&self) -> Api {
-        Api::new(self.overseer.clone(), self.overseer.clone())
+        Api::new(self.admin.clone(), self.admin.clone())
     }
 
     /// The store as a caller with that certificate sees it.
     pub fn api_as(&self, common_name: &str, organization: &str) -> Api {
         let own = channel(&self.running, self.authority.as_ref(), common_name, organization);
-        Api::new(own, self.overseer.clone())
+        Api::new(own, self.admin.clone())
     }
 
     /// The store as a node's agent sees it.
@@ -98,13 +98,13 @@ impl TestStore {
 
     /// Stops the store in order; the directory stays.
     pub async fn stop(self) -> Stopped {
-        let Self { directory, flags, authority, running, shutdown, overseer } = self;
-        drop(overseer);
+        let Self { directory, flags, authority, running, shutdown, admin } = self;
+        drop(admin);
         let store = Arc::downgrade(&running.store);
         shutdown.trigger();
-        patiently("the end of the store", running.stopped()).await.expect("the store stops in order");
+        in_time("the end of the store", running.stopped()).await.expect("the store stops in order");
         // The files are free once the last connection has let go of the store.
-        eventually(PATIENCE, "the last use of the store", || async {
+        eventually(TIMEOUT, "the last use of the store", || async {
             (store.strong_count() == 0).then_some(())
         })
         .await;

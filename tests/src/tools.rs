@@ -31,7 +31,7 @@ pub fn tool(name: &str) -> PathBuf {
 ///
 /// # Panics
 /// When it did not, with all that it said.
-pub fn printed(command: &mut Command) -> String {
+pub fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let Output { status, stdout, stderr } = &output;
     let said = String::from_utf8_lossy(stdout);

@@ -30,19 +30,19 @@ const UPDATE_STATUS: &str = "/muster.v1.NodeService/UpdateNodeStatus";
 
 /// A gate before a store that lets everything through, but for what it was told to refuse.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct FaultProxy {
     store: Channel,
     url: String,
-    orders: Arc<Mutex<Orders>>,
+    plan: Arc<Mutex<FaultPlan>>,
     /// Whole records of nodes pass while nobody has it for himself.
-    passage: Arc<RwLock<()>>,
+    update_gate: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Orders {
-    renewals_to_refuse: usize,
-    statuses_to_refuse: usize,
-    records: usize,
+struct FaultPlan {
+    renewals_to_fail: usize,
+    statuses_to_fail: usize,
+    status_updates: usize,
     renewals: Vec<Renewal>,
 }
 
@@ -50,15 +50,16 @@ struct Orders {
 #[derive(Clone, Copy, Debug)]
 pub struct Renewal {
     pub at: Instant,
-    pub is_refused: bool,
+    pub is_failed: bool,
 }
 
-impl Gate {
+impl FaultProxy {
     /// A gate before the store at that URL.
-    pub async fn before(store: &str) -> Gate {
+    pub async fn to(store: &str) -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a gate");
         let url = format!("http://{}", listener.local_addr().expect("a listener has an address"));
-        let gate = Gate { store: channel(store), url, orders: Arc::default(), passage: Arc::default() };
+        let gate =
+            FaultProxy { store: channel(store), url, plan: Arc::default(), update_gate: Arc::default() };
         let heartbeats = Routes::new(HeartbeatServiceServer::new(gate.clone()));
         let routes = Routes::from(heartbeats.into_axum_router().fallback_service(gate.clone()));
         tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(TcpIncoming::from(listener)));
@@ -71,52 +72,52 @@ impl Gate {
     }
 
     /// Refuses so many renewals from now on.
-    pub fn refuse_renewals(&self, count: usize) {
-        self.orders().renewals_to_refuse = count;
+    pub fn fail_renewals(&self, count: usize) {
+        self.plan().renewals_to_fail = count;
     }
 
     /// Refuses so many statuses of nodes from now on, however they come.
-    pub fn refuse_statuses(&self, count: usize) {
-        self.orders().statuses_to_refuse = count;
+    pub fn fail_statuses(&self, count: usize) {
+        self.plan().statuses_to_fail = count;
     }
 
     /// How many statuses are still to be refused.
-    pub fn statuses_to_refuse(&self) -> usize {
-        self.orders().statuses_to_refuse
+    pub fn statuses_to_fail(&self) -> usize {
+        self.plan().statuses_to_fail
     }
 
     /// Holds up whole records of nodes until what comes back is dropped.
-    pub async fn hold_records(&self) -> OwnedRwLockWriteGuard<()> {
-        Arc::clone(&self.passage).write_owned().await
+    pub async fn hold_status_updates(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.update_gate).write_owned().await
     }
 
     /// How many whole records of nodes have come so far.
-    pub fn records(&self) -> usize {
-        self.orders().records
+    pub fn status_updates(&self) -> usize {
+        self.plan().status_updates
     }
 
     /// Every renewal that came, in order.
     pub fn renewals(&self) -> Vec<Renewal> {
-        self.orders().renewals.clone()
+        self.plan().renewals.clone()
     }
 
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plan(&self) -> MutexGuard<'_, FaultPlan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Orders {
-    fn judge(&mut self, message: Option<&Message>) -> Result<(), Status> {
-        let is_refused = match message {
+impl FaultPlan {
+    fn check(&mut self, message: Option<&Message>) -> Result<(), Status> {
+        let is_failed = match message {
             Some(Message::Renewal(_)) => {
-                let is_refused = spend(&mut self.renewals_to_refuse);
-                self.renewals.push(Renewal { at: Instant::now(), is_refused });
-                is_refused
+                let is_failed = spend(&mut self.renewals_to_fail);
+                self.renewals.push(Renewal { at: Instant::now(), is_failed });
+                is_failed
             }
-            Some(Message::Status(_)) => spend(&mut self.statuses_to_refuse),
+            Some(Message::Status(_)) => spend(&mut self.statuses_to_fail),
             Some(Message::Hello(_)) | None => false,
         };
-        if is_refused { Err(Status::unavailable("refused at the gate")) } else { Ok(()) }
+        if is_failed { Err(Status::unavailable("refused at the gate")) } else { Ok(()) }
     }
 }
 
@@ -127,7 +128,7 @@ fn spend(left: &mut usize) -> bool {
 }
 
 #[tonic::async_trait]
-impl HeartbeatService for Gate {
+impl HeartbeatService for FaultProxy {
     type HeartbeatStream = Pin<Box<dyn Stream<Item = Result<pb::HeartbeatResponse, Status>> + Send>>;
 
     async fn heartbeat(
@@ -139,7 +140,7 @@ impl HeartbeatService for Gate {
         let (gate, mut said) = (self.clone(), request.into_inner());
         tokio::spawn(async move {
             while let Some(Ok(request)) = said.next().await {
-                let judged = gate.orders().judge(request.message.as_ref());
+                let judged = gate.plan().check(request.message.as_ref());
                 // Nobody listens any more when the stream is over.
                 if let Err(status) = judged {
                     let _ = refused.send(Err(status));
@@ -152,7 +153,7 @@ impl HeartbeatService for Gate {
         });
         let mut store = HeartbeatServiceClient::new(self.store.clone());
         let answers = store.heartbeat(UnboundedReceiverStream::new(onward)).await?.into_inner();
-        // A refusal is the stream's last word, whatever the store may still have to say.
+        // A error is the stream's last word, whatever the store may still have to say.
         let all = futures_util::stream::select(UnboundedReceiverStream::new(refusals), answers);
         let mut is_over = false;
         let until_refused = all.take_while(move |answer| {
@@ -165,7 +166,7 @@ impl HeartbeatService for Gate {
 }
 
 /// All other calls.
-impl<B> Service<http::Request<B>> for Gate
+impl<B> Service<http::Request<B>> for FaultProxy
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<StdError>,
@@ -180,16 +181,16 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let is_record = request.uri().path() == UPDATE_STATUS;
-        let is_refused = is_record && spend(&mut self.orders().statuses_to_refuse);
-        self.orders().records += usize::from(is_record);
-        let passage = Arc::clone(&self.passage);
+        let is_failed = is_record && spend(&mut self.plan().statuses_to_fail);
+        self.plan().status_updates += usize::from(is_record);
+        let update_gate = Arc::clone(&self.update_gate);
         let (mut store, request) = (self.store.clone(), request.map(tonic::body::Body::new));
         Box::pin(async move {
-            if is_refused {
+            if is_failed {
                 return Ok(Status::unavailable("refused at the gate").into_http());
             }
             if is_record {
-                drop(passage.read().await);
+                drop(update_gate.read().await);
             }
             let answered = match poll_fn(|cx| store.poll_ready(cx)).await {
                 Ok(()) => store.call(request).await,

@@ -10,23 +10,23 @@ use muster_proto::pb;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::write_log::{Change, Journal, Key, Kind, Seen, see_lease, see_node, see_pod};
+use super::write_log::{Change, Key, Kind, RecordState, WriteLog, lease_state, node_state, pod_state};
 
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct WatchedChange {
     pub key: Key,
-    pub sort: String,
-    pub seen: Seen,
+    pub event_type: String,
+    pub seen: RecordState,
 }
 
 /// What a watcher was told so far, in order.
-pub type Tale = Arc<Mutex<Vec<Told>>>;
+pub type WatchLog = Arc<Mutex<Vec<WatchedChange>>>;
 
 macro_rules! follow {
     ($(#[$doc:meta])* $name:ident, $kind:expr, $client:ident, $watch:ident($request:ident), $record:ident, $see:ident) => {
         $(#[$doc])*
-        pub async fn $name(url: String, after: u64, tale: Tale) {
+        pub async fn $name(url: String, after: u64, log: WatchLog) {
             let mut last = after;
             loop {
                 let mut client = $client::new(super::channel(&url)).max_decoding_message_size(64 << 20);
@@ -49,8 +49,8 @@ macro_rules! follow {
                                         assert!(seen.version > last, "{} came after {last}", seen.version);
                                         last = seen.version;
                                         let key = ($kind, record.metadata.unwrap_or_default().name);
-                                        let told = Told { key, sort: event.r#type, seen };
-                                        tale.lock().expect("nobody panics with it").push(told);
+                                        let told = WatchedChange { key, event_type: event.r#type, seen };
+                                        log.lock().expect("nobody panics with it").push(told);
                                     }
                                 }
                                 Ok(None) => break Status::unavailable("the stream ended"),
@@ -69,15 +69,15 @@ macro_rules! follow {
 
 follow!(
     /// Follows nodes across every loss of the store, from its last version on.
-    follow_nodes, Kind::Node, NodeServiceClient, watch_nodes(WatchNodesRequest), node, see_node
+    follow_nodes, Kind::Node, NodeServiceClient, watch_nodes(WatchNodesRequest), node, node_state
 );
 follow!(
     /// Follows pods likewise.
-    follow_pods, Kind::Pod, PodServiceClient, watch_pods(WatchPodsRequest), pod, see_pod
+    follow_pods, Kind::Pod, PodServiceClient, watch_pods(WatchPodsRequest), pod, pod_state
 );
 follow!(
     /// Follows leases likewise.
-    follow_leases, Kind::Lease, LeaseServiceClient, watch_leases(WatchLeasesRequest), lease, see_lease
+    follow_leases, Kind::Lease, LeaseServiceClient, watch_leases(WatchLeasesRequest), lease, lease_state
 );
 
 /// A watcher loses the store, never its place in history.
@@ -90,15 +90,13 @@ fn check_interruption(status: &Status, last: u64) {
 
 /// Compares what watchers of a kind were told with what happened: every change
 /// once, in order, none left out. Returns how many.
-pub fn check_tale(kind: Kind, tale: &[Told], journals: &[&Journal]) -> usize {
-    let mut told: BTreeMap<&Key, Vec<&Told>> = BTreeMap::new();
-    for event in tale {
+pub fn check_watch_log(kind: Kind, log: &[WatchedChange], logs: &[&WriteLog]) -> usize {
+    let mut told: BTreeMap<&Key, Vec<&WatchedChange>> = BTreeMap::new();
+    for event in log {
         told.entry(&event.key).or_default().push(event);
     }
     let mut expected: BTreeMap<&Key, Vec<&Change>> = BTreeMap::new();
-    for (key, change) in
-        journals.iter().flat_map(|journal| journal.changes()).filter(|(key, _)| key.0 == kind)
-    {
+    for (key, change) in logs.iter().flat_map(|log| log.changes()).filter(|(key, _)| key.0 == kind) {
         expected.entry(key).or_default().push(change);
     }
     let mut count = 0;
@@ -109,16 +107,16 @@ pub fn check_tale(kind: Kind, tale: &[Told], journals: &[&Journal]) -> usize {
             let event = told
                 .get(step)
                 .unwrap_or_else(|| panic!("{key:?}: {change:?} was not told, after {step} others"));
-            let sort = match (&change.mark, exists) {
+            let event_type = match (&change.value, exists) {
                 (None, _) => "DELETED",
                 (Some(_), false) => "ADDED",
                 (Some(_), true) => "MODIFIED",
             };
-            exists = change.mark.is_some();
-            let same = event.sort == sort
+            exists = change.value.is_some();
+            let same = event.event_type == event_type
                 && change.version.is_none_or(|version| version == event.seen.version)
-                && change.mark.as_ref().is_none_or(|mark| *mark == event.seen.mark);
-            assert!(same, "{key:?}, step {step}: {change:?} ({sort}) happened, told was {event:?}");
+                && change.value.as_ref().is_none_or(|value| *value == event.seen.value);
+            assert!(same, "{key:?}, step {step}: {change:?} ({event_type}) happened, told was {event:?}");
         }
         assert_eq!(
             told.len(),
@@ -133,10 +131,10 @@ pub fn check_tale(kind: Kind, tale: &[Told], journals: &[&Journal]) -> usize {
 }
 
 /// What a watcher makes of what it was told.
-pub fn fold(tale: &[Told]) -> BTreeMap<Key, Seen> {
+pub fn fold(log: &[WatchedChange]) -> BTreeMap<Key, RecordState> {
     let mut all = BTreeMap::new();
-    for event in tale {
-        if event.sort == "DELETED" {
+    for event in log {
+        if event.event_type == "DELETED" {
             all.remove(&event.key);
         } else {
             all.insert(event.key.clone(), event.seen.clone());

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use muster_proto::pb;
 use muster_tests::fixtures::*;
-use muster_tests::single_node::Outpost;
-use muster_tests::{PATIENCE, eventually};
+use muster_tests::single_node::SingleNodeCluster;
+use muster_tests::{TIMEOUT, eventually};
 
 fn script(name: &str, script: &str, policy: &str) -> pb::Pod {
     pod(name).on("n1").spec(|spec| {
@@ -33,36 +33,36 @@ fn attempts(folder: &Path) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_printed_can_be_read_until_its_record_goes() {
-    let (outpost, agent) = Outpost::new().await;
-    outpost.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
+    let (cluster, agent) = SingleNodeCluster::new().await;
+    cluster.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
     let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
-    let job = outpost.pod_where("job", "it has failed", failed).await;
-    let folder = outpost.folder(&job);
+    let job = cluster.pod_where("job", "it has failed", failed).await;
+    let folder = cluster.folder(&job);
     let printed = || fs::read_to_string(folder.join("0.log")).unwrap_or_default();
     assert_eq!(printed(), "why it failed\n");
 
     agent.stop();
-    let _agent = outpost.agent().await;
+    let _agent = cluster.agent().await;
     assert_eq!(printed(), "why it failed\n", "the next agent keeps it");
-    outpost.api.delete::<pb::Pod>("default/job").await.unwrap();
-    eventually(PATIENCE, "its files are gone", || async { (!folder.exists()).then_some(()) }).await;
+    cluster.api.delete::<pb::Pod>("default/job").await.unwrap();
+    eventually(TIMEOUT, "its files are gone", || async { (!folder.exists()).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_container_that_keeps_ending_the_last_end_is_kept() {
-    let (outpost, _agent) = Outpost::new().await;
-    let tries = outpost.home.file("tries");
+    let (cluster, _agent) = SingleNodeCluster::new().await;
+    let tries = cluster.host.file("tries");
     // It is not waited for after the first end, and stays at the third try.
     let body =
         format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
-    outpost.api.create(script("a", &body, "Always")).await.unwrap();
+    cluster.api.create(script("a", &body, "Always")).await.unwrap();
     let third = |pod: &pb::Pod| restarts(pod) == 2 && pod.status.as_ref().unwrap().phase == "Running";
-    let pod = outpost.pod_where("a", "it runs for the third time", third).await;
-    let folder = outpost.folder(&pod);
-    eventually(PATIENCE, "the first attempt's files are gone", || async {
+    let pod = cluster.pod_where("a", "it runs for the third time", third).await;
+    let folder = cluster.folder(&pod);
+    eventually(TIMEOUT, "the first attempt's files are gone", || async {
         (attempts(&folder) == [1, 2]).then_some(())
     })
     .await;
-    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(PATIENCE, "all files are gone", || async { (!folder.exists()).then_some(()) }).await;
+    cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
+    eventually(TIMEOUT, "all files are gone", || async { (!folder.exists()).then_some(()) }).await;
 }

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, runs};
+use muster_tests::agent_process::{AgentHost, AgentProcess, is_ready, is_running, node_where, pod_where};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, PATIENCE, StoreProcess};
-use muster_tests::{Api, Wire, eventually, stays};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT};
+use muster_tests::{Api, Resource, eventually, holds_for};
 use rustix::process::Signal;
 
 /// What a refused agent says, once.
@@ -27,14 +27,14 @@ fn capacity_of_pods(node: &pb::Node) -> &str {
     &node.status.as_ref().unwrap().capacity["pods"]
 }
 
-async fn is_running(api: &Api, path: &str) -> pb::Pod {
+async fn pod_is_running(api: &Api, path: &str) -> pb::Pod {
     pod_where(api, path, "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await
 }
 
 /// An agent of the node `n1` that may have so many pods. Its lease is long enough that a machine that is only busy does
 /// not let it run out.
-fn namesake(home: &Home, store: &StoreProcess, max_pods: &str) -> AgentProcess {
-    let launch = home.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
+fn namesake(host: &AgentHost, store: &StoreProcess, max_pods: &str) -> AgentProcess {
+    let launch = host.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
     launch.flag("max-pods", max_pods).start()
 }
 
@@ -45,13 +45,13 @@ fn times_said(agent: &AgentProcess, text: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_namesake_is_refused_with_a_reason_and_takes_over_when_the_first_is_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
-    let (api, homes) = (store.api(), [Home::new(), Home::new()]);
+    let store = StoreLaunch::on(directory.path()).start();
+    let (api, homes) = (store.api(), [AgentHost::new(), AgentHost::new()]);
     let first = namesake(&homes[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
-    let pid = first.process_of("a").await;
-    is_running(&api, "default/a").await;
+    let pid = first.container_pid("a").await;
+    pod_is_running(&api, "default/a").await;
     let before = node_where(&api, "n1", "it is the first's", |node| capacity_of_pods(node) == "11").await;
 
     let second = namesake(&homes[1], &store, "22");
@@ -61,57 +61,60 @@ async fn a_live_namesake_is_refused_with_a_reason_and_takes_over_when_the_first_
     for part in ["held by another agent", "stop it and wait", "give one of them another name"] {
         assert!(log.contains(part), "{part:?} is not among what it said:\n{log}");
     }
-    eventually(PATIENCE, "it says so when it is asked, too", || async {
-        second.beliefs().await.store.contains("held by another agent").then_some(())
+    eventually(TIMEOUT, "it says so when it is asked, too", || async {
+        second.state().await.store.contains("held by another agent").then_some(())
     })
     .await;
     let nobody_is_disturbed = || async {
         let node = api.get::<pb::Node>("n1").await.unwrap();
-        let beliefs = second.beliefs().await;
+        let state = second.state().await;
         let workloads = second.workloads().await;
         let is_idle = workloads.iter().all(|workload| workload.pids.is_empty());
-        node.version() == before.version() && beliefs.acknowledged_status.is_none() && is_idle && runs(pid)
+        node.version() == before.version()
+            && state.acknowledged_status.is_none()
+            && is_idle
+            && is_running(pid)
     };
     // Longer than the first's lease, so that it is not its first renewal only that counts.
-    stays(Duration::from_secs(17), "the first has the node to itself", nobody_is_disturbed).await;
+    holds_for(Duration::from_secs(17), "the first has the node to itself", nobody_is_disturbed).await;
     // A pod that comes meanwhile is the first's, too, and so is the end of one.
     api.create(sleeper("b")).await.unwrap();
-    first.process_of("b").await;
+    first.container_pid("b").await;
     api.create(sleeper("c")).await.unwrap();
-    let leaving = first.process_of("c").await;
+    let leaving = first.container_pid("c").await;
     api.delete::<pb::Pod>("default/c").await.unwrap();
-    eventually(PATIENCE, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is gone", || async {
         api.get::<pb::Pod>("default/c").await.is_err().then_some(())
     })
     .await;
-    assert!(!runs(leaving), "its record went before it did");
+    assert!(!is_running(leaving), "its record went before it did");
     assert!(second.workloads().await.iter().all(|workload| workload.pids.is_empty()));
     assert_eq!(times_said(&second, REFUSED), 1, "{}", second.log());
 
     first.kill();
     second.wait_logged(LET_IN);
     node_where(&api, "n1", "it is the second's", |node| capacity_of_pods(node) == "22").await;
-    second.process_of("b").await;
-    let beliefs = second.beliefs().await;
-    assert!(beliefs.registered && beliefs.acknowledged_renewal_at.is_some(), "{beliefs:?}");
+    second.container_pid("b").await;
+    let state = second.state().await;
+    assert!(state.registered && state.acknowledged_renewal_at.is_some(), "{state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_lost_its_node_while_it_was_frozen_keeps_what_runs_and_says_no_more() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
-    let (api, homes) = (store.api(), [Home::new(), Home::new()]);
+    let store = StoreLaunch::on(directory.path()).start();
+    let (api, homes) = (store.api(), [AgentHost::new(), AgentHost::new()]);
     let first = namesake(&homes[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
-    let pid = first.process_of("a").await;
-    is_running(&api, "default/a").await;
+    let pid = first.container_pid("a").await;
+    pod_is_running(&api, "default/a").await;
 
     first.signal(Signal::STOP);
     let second = namesake(&homes[1], &store, "22");
     let its = |node: &pb::Node| capacity_of_pods(node) == "22";
     node_where(&api, "n1", "it is the second's", its).await;
-    second.process_of("a").await;
+    second.container_pid("a").await;
 
     first.signal(Signal::CONT);
     first.wait_logged(REFUSED);
@@ -119,11 +122,11 @@ async fn an_agent_that_lost_its_node_while_it_was_frozen_keeps_what_runs_and_say
     let its_own = |pod: &pb::Pod| pod.status.as_ref().unwrap().container_statuses[0].restart_count == 1;
     pod_where(&api, "default/a", "it is the second's", its_own).await;
     api.create(sleeper("b")).await.unwrap();
-    second.process_of("b").await;
-    stays(Duration::from_secs(3), "the second has the node to itself", || async {
+    second.container_pid("b").await;
+    holds_for(Duration::from_secs(3), "the second has the node to itself", || async {
         let is_silent = its_own(&api.get::<pb::Pod>("default/a").await.unwrap());
         let begun = first.workloads().await.iter().any(|it| it.name == "b" && !it.pids.is_empty());
-        its(&api.get::<pb::Node>("n1").await.unwrap()) && is_silent && !begun && runs(pid)
+        its(&api.get::<pb::Node>("n1").await.unwrap()) && is_silent && !begun && is_running(pid)
     })
     .await;
     assert_eq!(times_said(&first, REFUSED), 1, "{}", first.log());

@@ -9,16 +9,16 @@ mod renewals;
 mod statuses;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, lease_where, node_where, renewed_at};
+use muster_tests::agent_process::{AgentHost, AgentProcess, is_ready, lease_where, node_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, PATIENCE, StoreProcess, free_port};
-use muster_tests::{Api, Follow, Watch, eventually};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT, free_port};
+use muster_tests::{Api, Watch, WatchQuery, eventually};
 use tempfile::TempDir;
 
 /// A store that can come back at the same place, and an agent whose node is ready and has a lease.
 struct World {
     directory: TempDir,
-    home: Home,
+    host: AgentHost,
     port: u16,
 }
 
@@ -34,24 +34,25 @@ impl World {
     }
 
     async fn with(flags: &[(&str, &str)]) -> (World, StoreProcess, AgentProcess) {
-        let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: free_port() };
+        let world =
+            World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
         let store = world.store();
-        let launch = world.home.agent("n1", &store.url());
+        let launch = world.host.agent("n1", &store.url());
         let agent = flags.iter().fold(launch, |launch, (flag, value)| launch.flag(flag, value)).start();
         settled(&store.api(), &agent).await;
         (world, store, agent)
     }
 
     fn store(&self) -> StoreProcess {
-        Launch::on(self.directory.path()).at(self.port).start()
+        StoreLaunch::on(self.directory.path()).at(self.port).start()
     }
 }
 
 /// The node once the agent has posted a status of its own and renewed its lease.
 async fn settled(api: &Api, agent: &AgentProcess) -> pb::Node {
-    eventually(PATIENCE, "a status and a renewal of its own are taken", || async {
-        let beliefs = agent.beliefs().await;
-        (beliefs.acknowledged_status.is_some() && beliefs.acknowledged_renewal_at.is_some()).then_some(())
+    eventually(TIMEOUT, "a status and a renewal of its own are taken", || async {
+        let state = agent.state().await;
+        (state.acknowledged_status.is_some() && state.acknowledged_renewal_at.is_some()).then_some(())
     })
     .await;
     node_where(api, "n1", "it is ready", is_ready).await
@@ -63,7 +64,8 @@ async fn renewed_since(api: &Api, before: &pb::Lease) -> pb::Lease {
 
 /// The renewals from now on.
 async fn renewals(api: &Api) -> Watch<pb::Lease> {
-    let follow = Follow { namespace: "kube-node-lease", version: api.head().await, ..Follow::default() };
+    let follow =
+        WatchQuery { namespace: "kube-node-lease", version: api.revision().await, ..WatchQuery::default() };
     api.watch(follow).await.unwrap()
 }
 
@@ -77,9 +79,9 @@ async fn lease(api: &Api) -> pb::Lease {
 }
 
 /// Writes over the node's Ready, as a controller does that heard nothing for too long.
-async fn doubt(api: &Api) -> pb::Node {
+async fn set_ready_unknown(api: &Api) -> pb::Node {
     let node = api.get::<pb::Node>("n1").await.unwrap().at(0);
-    let doubted = node.status(|status| {
+    let overwritten = node.status(|status| {
         for condition in status.conditions.iter_mut().filter(|condition| condition.r#type == "Ready") {
             "Unknown".clone_into(&mut condition.status);
             "NodeStatusUnknown".clone_into(&mut condition.reason);
@@ -87,5 +89,5 @@ async fn doubt(api: &Api) -> pb::Node {
                 Some(prost_types::Timestamp { seconds: 1_000_000_000, nanos: 0 });
         }
     });
-    api.update_status(doubted).await.unwrap()
+    api.update_status(overwritten).await.unwrap()
 }

@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{Home, events, is_ready, lease_where, node_where, pod_where, runs};
+use muster_tests::agent_process::{
+    AgentHost, events, is_ready, is_running, lease_where, node_where, pod_where,
+};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, StoreProcess, free_port};
-use muster_tests::{Api, Follow, PATIENCE, Seen, TestStore, Wire, eventually, stays};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, free_port};
+use muster_tests::{Api, ReceivedEvent, Resource, TIMEOUT, TestStore, WatchQuery, eventually, holds_for};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::Code;
@@ -16,7 +18,7 @@ use tonic::Code;
 /// A store that runs on a directory of its own.
 fn store() -> (TempDir, StoreProcess) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
+    let store = StoreLaunch::on(directory.path()).start();
     (directory, store)
 }
 
@@ -30,7 +32,7 @@ fn taints(node: &pb::Node) -> Vec<String> {
     taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect)).collect()
 }
 
-async fn is_absent<R: muster_tests::resource::Kept>(api: &Api, path: &str) -> bool {
+async fn is_absent<R: muster_tests::resource::WritableResource>(api: &Api, path: &str) -> bool {
     matches!(api.get::<R>(path).await, Err(status) if status.code() == Code::NotFound)
 }
 
@@ -45,11 +47,11 @@ fn architecture() -> &'static str {
 #[tokio::test(flavor = "multi_thread")]
 async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
-    let launch = home.agent("n1", &store.url());
-    let mut watch = api.watch::<pb::Node>(Follow::default()).await.unwrap();
+    let (api, host) = (store.api(), AgentHost::new());
+    let launch = host.agent("n1", &store.url());
+    let mut watch = api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     let agent = launch.flag("node-labels", "a=b").flag("register-with-taints", "k=v:NoSchedule").start();
-    let Seen { kind, record: node } = watch.next().await;
+    let ReceivedEvent { kind, record: node } = watch.next().await;
     assert_eq!(kind, "ADDED");
 
     let label = labels(&node);
@@ -73,18 +75,18 @@ async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     assert_eq!(conditions, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
 
     lease_where(&api, "n1", "it is held", |lease| lease.spec.as_ref().unwrap().holder_identity == "n1").await;
-    let beliefs = agent.beliefs().await;
-    assert_eq!((beliefs.node_name.as_str(), beliefs.node_uid.as_str()), ("n1", node.uid()));
-    assert!(beliefs.registered);
+    let state = agent.state().await;
+    assert_eq!((state.node_name.as_str(), state.node_uid.as_str()), ("n1", node.uid()));
+    assert!(state.registered);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s036_a_node_that_exists_keeps_its_labels_taints_and_cordon() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
+    let (api, host) = (store.api(), AgentHost::new());
     let old = node("n1").label("a", "old").label("x", "y").taint("q=:NoSchedule").cordoned();
     let old = api.create(old.label("kubernetes.io/hostname", "wrong")).await.unwrap();
-    let launch = home.agent("n1", &store.url());
+    let launch = host.agent("n1", &store.url());
     let _agent = launch.flag("node-labels", "a=new").flag("register-with-taints", "k=v:NoSchedule").start();
 
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
@@ -100,9 +102,9 @@ async fn s036_a_node_that_exists_keeps_its_labels_taints_and_cordon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s037_a_label_of_the_machine_is_put_right_at_the_start_and_later() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
+    let (api, host) = (store.api(), AgentHost::new());
     api.create(node("n1").label("kubernetes.io/arch", "wrong")).await.unwrap();
-    let _agent = home.agent("n1", &store.url()).start();
+    let _agent = host.agent("n1", &store.url()).start();
     let right = |node: &pb::Node| labels(node)("kubernetes.io/arch").as_deref() == Some(architecture());
     let node = node_where(&api, "n1", "the label is right", |node| right(node) && is_ready(node)).await;
 
@@ -114,7 +116,7 @@ async fn s037_a_label_of_the_machine_is_put_right_at_the_start_and_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_it() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
+    let (api, host) = (store.api(), AgentHost::new());
     for (flag, value, said) in [
         ("node-labels", "node-role.kubernetes.io/master=", "node-role.kubernetes.io/master"),
         ("node-labels", "node-restriction.kubernetes.io/x=1", "node-restriction.kubernetes.io/x"),
@@ -128,14 +130,14 @@ async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_
         ("max-pods", "-1", "max-pods"),
         ("no-such-flag", "1", "no-such-flag"),
     ] {
-        let (status, log) = home.agent("n1", &store.url()).flag(flag, value).refused();
+        let (status, log) = host.agent("n1", &store.url()).flag(flag, value).run_to_exit();
         assert!(!status.success(), "--{flag}={value} was taken:\n{log}");
         assert!(log.contains(&format!("--{flag}")), "--{flag}={value} is not named:\n{log}");
         assert!(log.contains(said), "--{flag}={value} should be told by {said:?}:\n{log}");
         assert!(is_absent::<pb::Node>(&api, "n1").await, "--{flag}={value} left a node");
     }
 
-    let _agent = home.agent("n1", &store.url()).flag("node-labels", "kubelet.kubernetes.io/x=1").start();
+    let _agent = host.agent("n1", &store.url()).flag("node-labels", "kubelet.kubernetes.io/x=1").start();
     let node = node_where(&api, "n1", "it is there", |_| true).await;
     assert_eq!(labels(&node)("kubelet.kubernetes.io/x").as_deref(), Some("1"));
 }
@@ -143,13 +145,13 @@ async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_
 #[tokio::test(flavor = "multi_thread")]
 async fn s040_s053_an_agent_that_does_not_register_waits_for_its_node_without_a_lease() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
-    let mut agent = home.agent("n1", &store.url()).flag("register-node", "false").start();
-    stays(Duration::from_secs(4), "there is neither node nor lease", || async {
+    let (api, host) = (store.api(), AgentHost::new());
+    let mut agent = host.agent("n1", &store.url()).flag("register-node", "false").start();
+    holds_for(Duration::from_secs(4), "there is neither node nor lease", || async {
         is_absent::<pb::Node>(&api, "n1").await && is_absent::<pb::Lease>(&api, "kube-node-lease/n1").await
     })
     .await;
-    assert!(agent.runs());
+    assert!(agent.is_running());
 
     let created = api.create(node("n1").label("by", "hand")).await.unwrap();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
@@ -160,17 +162,17 @@ async fn s040_s053_an_agent_that_does_not_register_waits_for_its_node_without_a_
 #[tokio::test(flavor = "multi_thread")]
 async fn s041_a_deleted_node_comes_back_only_with_a_new_agent() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
-    let mut agent = home.agent("n1", &store.url()).start();
+    let (api, host) = (store.api(), AgentHost::new());
+    let mut agent = host.agent("n1", &store.url()).start();
     let first = node_where(&api, "n1", "it is ready", is_ready).await;
     lease_where(&api, "n1", "it exists", |_| true).await;
 
     api.delete::<pb::Node>("n1").await.unwrap();
-    stays(Duration::from_secs(5), "the node is gone", || is_absent::<pb::Node>(&api, "n1")).await;
-    assert!(agent.runs());
+    holds_for(Duration::from_secs(5), "the node is gone", || is_absent::<pb::Node>(&api, "n1")).await;
+    assert!(agent.is_running());
     agent.stop();
 
-    let _agent = home.agent("n1", &store.url()).start();
+    let _agent = host.agent("n1", &store.url()).start();
     let second = node_where(&api, "n1", "it is back", is_ready).await;
     assert_ne!(first.uid(), second.uid());
     let owned = |lease: &pb::Lease| {
@@ -182,16 +184,16 @@ async fn s041_a_deleted_node_comes_back_only_with_a_new_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s042_an_agent_that_started_first_registers_when_the_store_comes() {
-    let (directory, home, port) = (tempfile::tempdir().unwrap(), Home::new(), free_port());
-    let agent = home.agent("n1", &format!("http://127.0.0.1:{port}")).start();
+    let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
+    let agent = host.agent("n1", &format!("http://127.0.0.1:{port}")).start();
     // Attempts come after 0.1, 0.3, 0.7 and 1.5 s; the fourth has failed by then.
     agent.wait_logged("attempt=4");
-    assert!(!agent.beliefs().await.registered);
+    assert!(!agent.state().await.registered);
 
-    let store = Launch::on(directory.path()).at(port).start();
+    let store = StoreLaunch::on(directory.path()).at(port).start();
     let api = store.api();
     let node =
-        eventually(PATIENCE, "the node is registered", || async { api.get::<pb::Node>("n1").await.ok() })
+        eventually(TIMEOUT, "the node is registered", || async { api.get::<pb::Node>("n1").await.ok() })
             .await;
     assert_eq!(node.name(), "n1");
     lease_where(&api, "n1", "it exists", |_| true).await;
@@ -200,10 +202,10 @@ async fn s042_an_agent_that_started_first_registers_when_the_store_comes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_meets_a_frozen_store_registers_when_it_thaws() {
     let (_directory, store) = store();
-    let (api, home) = (store.api(), Home::new());
+    let (api, host) = (store.api(), AgentHost::new());
     store.signal(Signal::STOP);
-    let agent = home.agent("n1", &store.url()).start();
-    stays(Duration::from_secs(6), "it is not registered", || async { !agent.beliefs().await.registered })
+    let agent = host.agent("n1", &store.url()).start();
+    holds_for(Duration::from_secs(6), "it is not registered", || async { !agent.state().await.registered })
         .await;
     store.signal(Signal::CONT);
     node_where(&api, "n1", "it is ready", is_ready).await;
@@ -213,21 +215,21 @@ async fn an_agent_that_meets_a_frozen_store_registers_when_it_thaws() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_agent_in_the_same_directory_or_of_another_name_does_not_start() {
     let (_directory, store) = store();
-    let home = Home::new();
-    let agent = home.agent("n1", &store.url()).start();
-    let (status, log) = home.agent("n1", &store.url()).refused();
+    let host = AgentHost::new();
+    let agent = host.agent("n1", &store.url()).start();
+    let (status, log) = host.agent("n1", &store.url()).run_to_exit();
     assert!(!status.success() && log.contains("--state-dir") && log.contains("another agent"), "{log}");
     agent.stop();
-    let (status, log) = home.agent("n2", &store.url()).refused();
+    let (status, log) = host.agent("n2", &store.url()).run_to_exit();
     assert!(!status.success() && log.contains("belongs to node n1"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_nothing_but_a_node_to_the_store_can_do_all_it_has_to() {
-    let (store, home) = (TestStore::secure().await, Home::new());
+    let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
     let credentials = |name: &str| store.authority().unwrap().credentials(name, "muster:nodes");
-    let launch = home
+    let launch = host
         .agent("n1", &store.url())
         .flag("node-labels", "a=b")
         .flag("register-with-taints", "k=v:NoSchedule");
@@ -239,54 +241,54 @@ async fn an_agent_that_is_nothing_but_a_node_to_the_store_can_do_all_it_has_to()
         spec.containers[0].command = vec!["sleep".to_owned(), "1000".to_owned()];
     });
     api.create(sleeper).await.unwrap();
-    let pid = agent.process_of("a").await;
+    let pid = agent.container_pid("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).without_label("kubernetes.io/os").cordoned()).await.unwrap();
     node_where(&api, "n1", "the label is back", |node| labels(node)("kubernetes.io/os").is_some()).await;
-    eventually(PATIENCE, "the cordon is told", || async {
+    eventually(TIMEOUT, "the cordon is told", || async {
         (!events(&api, "n1", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
     api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(PATIENCE, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is gone", || async {
         is_absent::<pb::Pod>(&api, "default/a").await.then_some(())
     })
     .await;
-    assert!(!runs(pid));
+    assert!(!is_running(pid));
     assert!(!agent.log().contains("PERMISSION_DENIED"), "{}", agent.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s043_an_agent_that_may_not_create_its_node_says_so_and_goes_on_trying() {
-    let (store, home) = (TestStore::secure().await, Home::new());
+    let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
     let credentials = store.authority().unwrap().credentials("node:other", "muster:nodes");
-    let launch = home.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
+    let launch = host.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
     let mut agent = launch.start();
     agent.wait_logged("attempt=3");
-    assert!(agent.runs() && agent.log().contains("could not be registered yet"), "{}", agent.log());
+    assert!(agent.is_running() && agent.log().contains("could not be registered yet"), "{}", agent.log());
     assert!(is_absent::<pb::Node>(&api, "n1").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s043_a_node_made_for_an_agent_that_may_not_make_one_is_taken_for_its_own() {
-    let (store, home) = (TestStore::secure().await, Home::new());
+    let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
     // The role that may read nodes and write their statuses, and create none.
     let credentials = store.authority().unwrap().credentials("eva", "muster:controllers");
-    let launch = home.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
+    let launch = host.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
     let agent = launch.start();
     agent.wait_logged("attempt=2");
     let log = agent.log();
     assert!(log.contains("not permitted") && log.contains("create Node n1"), "{log}");
-    assert!(!agent.beliefs().await.registered);
+    assert!(!agent.state().await.registered);
 
     let made = node("n1").label("by", "hand").label("kubernetes.io/arch", "wrong").taint("q=:NoSchedule");
     let made = api.create(made).await.unwrap();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
-    let beliefs = agent.beliefs().await;
-    assert!(beliefs.registered && beliefs.node_uid == made.uid(), "{beliefs:?}");
+    let state = agent.state().await;
+    assert!(state.registered && state.node_uid == made.uid(), "{state:?}");
     assert_eq!((node.uid(), &node.spec), (made.uid(), &made.spec));
     let label = labels(&node);
     assert_eq!(

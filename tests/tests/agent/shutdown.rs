@@ -6,10 +6,10 @@ use std::fs;
 
 use muster_proto::pb;
 use muster_tests::agent_process::{
-    AgentLaunch, AgentProcess, Home, condition, is_ready, node_where, pod_where, runs,
+    AgentHost, AgentLaunch, AgentProcess, condition, is_ready, is_running, node_where, pod_where,
 };
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, PATIENCE, StoreProcess};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT};
 use muster_tests::{Api, TestStore, eventually};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ const CRITICAL: i32 = 2_000_000_000;
 /// A store, and where an agent lives.
 struct World {
     _directory: TempDir,
-    home: Home,
+    host: AgentHost,
     store: StoreProcess,
     api: Api,
 }
@@ -29,13 +29,13 @@ struct World {
 impl World {
     fn new() -> World {
         let directory = tempfile::tempdir().unwrap();
-        let store = Launch::on(directory.path()).start();
-        let (api, home) = (store.api(), Home::new());
-        World { _directory: directory, home, store, api }
+        let store = StoreLaunch::on(directory.path()).start();
+        let (api, host) = (store.api(), AgentHost::new());
+        World { _directory: directory, host, store, api }
     }
 
     fn launch(&self) -> AgentLaunch {
-        self.home.agent("n1", &self.store.url())
+        self.host.agent("n1", &self.store.url())
     }
 
     /// The agent of a machine that gives critical pods half of its time, once its node is ready.
@@ -56,7 +56,7 @@ impl World {
 
     /// A pod that writes down that it was asked to end, and ends when its file is taken away.
     async fn stubborn(&self, agent: &AgentProcess, name: &str, priority: i32) -> i32 {
-        let file = self.home.file(name);
+        let file = self.host.file(name);
         let body = format!(
             "trap 'echo asked >> {0}' TERM; echo up > {0}; while test -e {0}; do sleep 0.05; done",
             file.display()
@@ -67,13 +67,13 @@ impl World {
         });
         self.api.create(pod).await.unwrap();
         self.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
-        eventually(PATIENCE, "it is up", || async { fs::exists(&file).unwrap().then_some(()) }).await;
-        agent.process_of(name).await
+        eventually(TIMEOUT, "it is up", || async { fs::exists(&file).unwrap().then_some(()) }).await;
+        agent.container_pid(name).await
     }
 
     async fn was_asked(&self, name: &str) {
-        eventually(PATIENCE, &format!("{name} is asked to end"), || async {
-            fs::read_to_string(self.home.file(name)).unwrap().contains("asked").then_some(())
+        eventually(TIMEOUT, &format!("{name} is asked to end"), || async {
+            fs::read_to_string(self.host.file(name)).unwrap().contains("asked").then_some(())
         })
         .await;
     }
@@ -118,7 +118,7 @@ async fn s069_s072_a_shutdown_that_is_cancelled_leaves_what_it_had_not_reached()
     world.api.create(sleeper("early")).await.unwrap();
     let early = world.pod_where("early", "it is turned away", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&early), "NodeShutdown");
-    assert_eq!(agent.beliefs().await.shutting_down_since, begun.began_at);
+    assert_eq!(agent.state().await.shutting_down_since, begun.began_at);
     let again = begin(&agent).await.unwrap();
     assert_eq!(again.began_at, begun.began_at, "it was under way");
 
@@ -131,17 +131,17 @@ async fn s069_s072_a_shutdown_that_is_cancelled_leaves_what_it_had_not_reached()
     assert!(since(&up) > since(&down), "a transition of its own");
     world.api.create(sleeper("late")).await.unwrap();
     world.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
-    assert!(runs(normal), "it was asked, and may take its time");
-    fs::remove_file(world.home.file("normal")).unwrap();
+    assert!(is_running(normal), "it was asked, and may take its time");
+    fs::remove_file(world.host.file("normal")).unwrap();
     let ended = world.pod_where("normal", "it has ended", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&ended), "Terminated", "what was told to end is not restored");
-    assert!(runs(critical) && !runs(normal));
-    assert_eq!(fs::read_to_string(world.home.file("critical")).unwrap(), "up\n", "nobody asked it to end");
+    assert!(is_running(critical) && !is_running(normal));
+    assert_eq!(fs::read_to_string(world.host.file("critical")).unwrap(), "up\n", "nobody asked it to end");
     let early = world.pod_where("early", "it is there", |_| true).await;
     assert_eq!(phase(&early), "Failed", "what was turned away is not taken back");
     assert_eq!(cancel(&agent).await.unwrap().began_at, None, "none is under way");
-    assert_eq!(agent.beliefs().await.shutting_down_since, None);
-    assert!(agent.runs());
+    assert_eq!(agent.state().await.shutting_down_since, None);
+    assert!(agent.is_running());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,14 +152,14 @@ async fn s069_a_shutdown_begun_by_call_ends_all_pods_in_order_and_leaves_the_age
     world.stubborn(&agent, "critical", CRITICAL).await;
     begin(&agent).await.unwrap();
     world.was_asked("normal").await;
-    assert_eq!(fs::read_to_string(world.home.file("critical")).unwrap(), "up\n", "its turn comes later");
+    assert_eq!(fs::read_to_string(world.host.file("critical")).unwrap(), "up\n", "its turn comes later");
     for name in ["normal", "critical"] {
         world.was_asked(name).await;
-        fs::remove_file(world.home.file(name)).unwrap();
+        fs::remove_file(world.host.file(name)).unwrap();
         let ended = world.pod_where(name, "it has ended", |pod| phase(pod) == "Failed").await;
         assert_eq!(reason(&ended), "Terminated");
     }
-    assert!(agent.runs());
+    assert!(agent.is_running());
     node_where(&world.api, "n1", "it is not ready", |node| !is_ready(node)).await;
     // It is still there to hear that the machine stays up.
     cancel(&agent).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_shutdown_that_a_signal_began_is_not_taken_back() {
     let refused = cancel(&agent).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("signal"), "{refused:?}");
-    fs::remove_file(world.home.file("normal")).unwrap();
+    fs::remove_file(world.host.file("normal")).unwrap();
     assert!(agent.wait().success());
     assert!(!is_ready(&world.api.get::<pb::Node>("n1").await.unwrap()));
 }
@@ -196,10 +196,10 @@ async fn s070_a_machine_without_a_grace_period_has_no_shutdown_to_begin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_administrator_and_the_node_itself_may_steer_a_machine() {
-    let (store, home) = (TestStore::secure().await, Home::new());
+    let (store, host) = (TestStore::secure().await, AgentHost::new());
     let (api, authority) = (store.api(), store.authority().unwrap());
     let [cert, key] = authority.issue("node:n1", "muster:nodes").map(|path| path.display().to_string());
-    let launch = home.agent("n1", &store.url()).flag("shutdown-grace-period", "20m");
+    let launch = host.agent("n1", &store.url()).flag("shutdown-grace-period", "20m");
     let launch = launch.flag("tls-cert", &cert).flag("tls-key", &key);
     let agent = launch.flag("tls-client-ca", &authority.own().display().to_string()).start();
     node_where(&api, "n1", "it is ready", is_ready).await;
@@ -219,8 +219,8 @@ async fn only_an_administrator_and_the_node_itself_may_steer_a_machine() {
             assert_eq!(refused.code(), Code::PermissionDenied, "{name} of {group}: {refused:?}");
             assert!(refused.message().contains("n1"), "{refused:?}");
         }
-        let beliefs = service.get_agent(pb::GetAgentRequest {}).await.unwrap().into_inner();
-        assert_eq!(beliefs.shutting_down_since, None);
+        let state = service.get_agent(pb::GetAgentRequest {}).await.unwrap().into_inner();
+        assert_eq!(state.shutting_down_since, None);
     }
     for (name, group) in [("eva", "muster:admins"), ("node:n1", "muster:nodes")] {
         let mut service = agent.service_as(&authority.client(name, group));

@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{pod_where, runs};
+use muster_tests::agent_process::{is_running, pod_where};
 use muster_tests::fixtures::*;
-use muster_tests::single_node::Outpost;
-use muster_tests::{Deletion, PATIENCE, eventually};
+use muster_tests::single_node::SingleNodeCluster;
+use muster_tests::{Deletion, TIMEOUT, eventually};
 
 /// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.
-async fn hung(outpost: &Outpost, name: &str) -> PathBuf {
-    let created = outpost.api.create(sleeper(name).on("")).await.unwrap();
-    let folder = outpost.folder(&created);
+async fn hung(cluster: &SingleNodeCluster, name: &str) -> PathBuf {
+    let created = cluster.api.create(sleeper(name).on("")).await.unwrap();
+    let folder = cluster.folder(&created);
     fs::create_dir_all(&folder).unwrap();
     let log = folder.join("0.log");
     assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
-    outpost.api.bind(&format!("default/{name}"), "n1", Deletion::default()).await.unwrap();
+    cluster.api.bind(&format!("default/{name}"), "n1", Deletion::default()).await.unwrap();
     // Once its order is written the agent is at it.
     let order = folder.join("0.order");
-    eventually(PATIENCE, "its start is begun", || async { order.exists().then_some(()) }).await;
+    eventually(TIMEOUT, "its start is begun", || async { order.exists().then_some(()) }).await;
     log
 }
 
-async fn delete(outpost: &Outpost, name: &str) {
-    outpost.api.delete::<pb::Pod>(&format!("default/{name}")).await.unwrap();
-    outpost.gone(name, PATIENCE).await;
+async fn delete(cluster: &SingleNodeCluster, name: &str) {
+    cluster.api.delete::<pb::Pod>(&format!("default/{name}")).await.unwrap();
+    cluster.gone(name, TIMEOUT).await;
 }
 
 fn sleeper(name: &str) -> pb::Pod {
@@ -44,37 +44,37 @@ fn read(log: &Path) -> std::thread::JoinHandle<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_hangs_keeps_no_other_pod_from_starting_or_ending() {
-    let (outpost, agent) = Outpost::new().await;
-    outpost.api.create(sleeper("before")).await.unwrap();
-    agent.process_of("before").await;
-    let log = hung(&outpost, "hung").await;
-    delete(&outpost, "before").await;
-    outpost.api.create(sleeper("after")).await.unwrap();
-    agent.process_of("after").await;
-    let hung = outpost.api.get::<pb::Pod>("default/hung").await.unwrap();
+    let (cluster, agent) = SingleNodeCluster::new().await;
+    cluster.api.create(sleeper("before")).await.unwrap();
+    agent.container_pid("before").await;
+    let log = hung(&cluster, "hung").await;
+    delete(&cluster, "before").await;
+    cluster.api.create(sleeper("after")).await.unwrap();
+    agent.container_pid("after").await;
+    let hung = cluster.api.get::<pb::Pod>("default/hung").await.unwrap();
     assert_eq!(hung.status.as_ref().unwrap().phase, "Pending", "{hung:?}");
 
     // What it waited for comes.
     let reading = read(&log);
-    agent.process_of("hung").await;
+    agent.container_pid("hung").await;
     let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
-    pod_where(&outpost.api, "default/hung", "it runs", running).await;
-    delete(&outpost, "hung").await;
+    pod_where(&cluster.api, "default/hung", "it runs", running).await;
+    delete(&cluster, "hung").await;
     reading.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_hangs_is_ended_with_its_pod() {
-    let (outpost, agent) = Outpost::new().await;
-    hung(&outpost, "hung").await;
+    let (cluster, agent) = SingleNodeCluster::new().await;
+    hung(&cluster, "hung").await;
     let path = "default/hung";
     let grace = Deletion { grace: Some(1), ..Deletion::default() };
-    outpost.api.delete_with::<pb::Pod>(path, grace).await.unwrap();
-    eventually(PATIENCE, "it is gone", || async {
-        outpost.api.get::<pb::Pod>(path).await.is_err().then_some(())
+    cluster.api.delete_with::<pb::Pod>(path, grace).await.unwrap();
+    eventually(TIMEOUT, "it is gone", || async {
+        cluster.api.get::<pb::Pod>(path).await.is_err().then_some(())
     })
     .await;
-    eventually(PATIENCE, "the agent has forgotten it", || async {
+    eventually(TIMEOUT, "the agent has forgotten it", || async {
         agent.workloads().await.is_empty().then_some(())
     })
     .await;
@@ -87,37 +87,37 @@ async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chos
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         line.unwrap().trim().to_owned()
     };
-    let (outpost, agent) = Outpost::new().await;
+    let (cluster, agent) = SingleNodeCluster::new().await;
     let first = allowed(std::process::id().cast_signed()).split([',', '-']).next().unwrap().to_owned();
     let pinned = sleeper("a").spec(|spec| {
         spec.containers[0].command = ["taskset", "-c", &first, "sleep", "1000"].map(str::to_owned).to_vec();
     });
-    outpost.api.create(pinned).await.unwrap();
-    let pid = agent.process_of("a").await;
-    eventually(PATIENCE, "it has chosen", || async { (allowed(pid) == first).then_some(()) }).await;
+    cluster.api.create(pinned).await.unwrap();
+    let pid = agent.container_pid("a").await;
+    eventually(TIMEOUT, "it has chosen", || async { (allowed(pid) == first).then_some(()) }).await;
     agent.kill();
-    let agent = outpost.launch().start();
-    assert_eq!(agent.process_of("a").await, pid);
-    outpost.api.create(sleeper("b")).await.unwrap();
-    agent.process_of("b").await;
+    let agent = cluster.launch().start();
+    assert_eq!(agent.container_pid("a").await, pid);
+    cluster.api.create(sleeper("b")).await.unwrap();
+    agent.container_pid("b").await;
     assert_eq!(allowed(pid), first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
-    let (outpost, agent) = Outpost::new().await;
-    let mark = outpost.home.file("hook");
+    let (cluster, agent) = SingleNodeCluster::new().await;
+    let marker = cluster.host.file("hook");
     let hooked = sleeper("a").grace(300).spec(|spec| {
-        let body = format!("echo up > {}; exec sleep 300", mark.display());
+        let body = format!("echo up > {}; exec sleep 300", marker.display());
         let command = ["sh", "-c", &body].map(str::to_owned).to_vec();
         let pre_stop = Some(pb::ExecAction { command });
         spec.containers[0].lifecycle = Some(pb::Lifecycle { pre_stop });
     });
-    outpost.api.create(hooked).await.unwrap();
-    let pid = agent.process_of("a").await;
-    outpost.api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(PATIENCE, "its hook runs", || async { mark.exists().then_some(()) }).await;
+    cluster.api.create(hooked).await.unwrap();
+    let pid = agent.container_pid("a").await;
+    cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
+    eventually(TIMEOUT, "its hook runs", || async { marker.exists().then_some(()) }).await;
     // Its end is waited for less long than the 300 s of the hook.
     assert!(agent.stop().success());
-    assert!(runs(pid), "what runs goes on running");
+    assert!(is_running(pid), "what runs goes on running");
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{Home, condition, is_ready, node_where};
-use muster_tests::store_process::Launch;
-use muster_tests::{PATIENCE, eventually};
+use muster_tests::agent_process::{AgentHost, condition, is_ready, node_where};
+use muster_tests::store_process::StoreLaunch;
+use muster_tests::{TIMEOUT, eventually};
 
 /// What a command prints.
 fn output(program: &str, args: &[&str]) -> String {
@@ -53,20 +53,20 @@ fn bytes(quantity: &str) -> u64 {
 }
 
 async fn reported(flags: &[(&str, &str)]) -> (pb::Node, pb::GetAgentResponse) {
-    let (directory, home) = (tempfile::tempdir().unwrap(), Home::new());
-    let store = Launch::on(directory.path()).start();
-    let mut launch = home.agent("n1", &store.url()).without("eviction-hard");
+    let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
+    let store = StoreLaunch::on(directory.path()).start();
+    let mut launch = host.agent("n1", &store.url()).without("eviction-hard");
     for (flag, value) in flags {
         launch = launch.flag(flag, value);
     }
     let agent = launch.start();
     let node = node_where(&store.api(), "n1", "it is ready", is_ready).await;
-    let beliefs = eventually(PATIENCE, "a status of its own is taken", || async {
-        let beliefs = agent.beliefs().await;
-        beliefs.acknowledged_status.is_some().then_some(beliefs)
+    let state = eventually(TIMEOUT, "a status of its own is taken", || async {
+        let state = agent.state().await;
+        state.acknowledged_status.is_some().then_some(state)
     })
     .await;
-    (node, beliefs)
+    (node, state)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +143,7 @@ async fn the_system_is_what_uname_os_release_and_the_boot_id_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_address_is_one_of_the_interfaces_and_the_port_is_the_agents() {
-    let (node, beliefs) = reported(&[]).await;
+    let (node, state) = reported(&[]).await;
     let status = node.status.unwrap();
     let local = output("hostname", &["-I"]);
     let of = |kind: &str| -> Vec<String> {
@@ -155,7 +155,7 @@ async fn the_address_is_one_of_the_interfaces_and_the_port_is_the_agents() {
     assert_eq!(internal.len(), 1, "{internal:?}");
     assert!(local.split_whitespace().any(|address| address == internal[0]), "{internal:?} of {local}");
     assert!(status.daemon_endpoints.unwrap().agent_port > 0);
-    assert_eq!(beliefs.acknowledged_status.unwrap().addresses, status.addresses);
+    assert_eq!(state.acknowledged_status.unwrap().addresses, status.addresses);
 }
 
 #[tokio::test(flavor = "multi_thread")]

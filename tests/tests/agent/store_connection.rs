@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 use muster_proto::pb;
-use muster_tests::agent_process::fault_proxy::Gate;
-use muster_tests::agent_process::{Home, is_ready, lease_where, node_where, renewed_at};
+use muster_tests::agent_process::fault_proxy::FaultProxy;
+use muster_tests::agent_process::{AgentHost, is_ready, lease_where, node_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, free_port};
-use muster_tests::tcp_proxy::Proxy;
-use muster_tests::{PATIENCE, eventually};
+use muster_tests::store_process::{StoreLaunch, free_port};
+use muster_tests::tcp_proxy::TcpProxy;
+use muster_tests::{TIMEOUT, eventually};
 
 fn has_label(node: &pb::Node, key: &str) -> bool {
     node.metadata.as_ref().unwrap().labels.contains_key(key)
@@ -16,20 +16,22 @@ fn has_label(node: &pb::Node, key: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_write_while_a_status_is_on_its_way_is_kept() {
-    let (directory, home) = (tempfile::tempdir().unwrap(), Home::new());
-    let store = Launch::on(directory.path()).start();
-    let (api, gate) = (store.api(), Gate::before(&store.url()).await);
+    let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
+    let store = StoreLaunch::on(directory.path()).start();
+    let (api, faults) = (store.api(), FaultProxy::to(&store.url()).await);
     // An answer may take as long as a turn does.
-    let launch = home.agent("n1", gate.url()).flag("node-lease-duration-seconds", "40");
+    let launch = host.agent("n1", faults.url()).flag("node-lease-duration-seconds", "40");
     let _agent = launch.flag("node-status-update-frequency", "5s").start();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
 
-    let held = gate.hold_records().await;
-    let before = gate.records();
+    let held = faults.hold_status_updates().await;
+    let before = faults.status_updates();
     // It is put back with the whole record.
     api.update(node.at(0).without_label("kubernetes.io/os")).await.unwrap();
-    eventually(PATIENCE, "the record is on its way", || async { (gate.records() > before).then_some(()) })
-        .await;
+    eventually(TIMEOUT, "the record is on its way", || async {
+        (faults.status_updates() > before).then_some(())
+    })
+    .await;
     let meanwhile = api.get::<pb::Node>("n1").await.unwrap();
     assert!(!has_label(&meanwhile, "kubernetes.io/os"));
     api.update(meanwhile.at(0).label("team", "blue")).await.unwrap();
@@ -40,11 +42,11 @@ async fn what_others_write_while_a_status_is_on_its_way_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_connection_is_found_out_within_the_lease_on_default_flags() {
-    let (directory, home, port) = (tempfile::tempdir().unwrap(), Home::new(), free_port());
-    let store = Launch::on(directory.path()).at(port).start();
+    let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
+    let store = StoreLaunch::on(directory.path()).at(port).start();
     let api = store.api();
-    let proxy = Proxy::before(([127, 0, 0, 1], port).into()).await;
-    let mut launch = home.agent("n1", &proxy.url());
+    let proxy = TcpProxy::to(([127, 0, 0, 1], port).into()).await;
+    let mut launch = host.agent("n1", &proxy.url());
     for flag in
         ["node-lease-duration-seconds", "node-status-update-frequency", "node-status-report-frequency"]
     {
@@ -54,32 +56,32 @@ async fn a_dead_connection_is_found_out_within_the_lease_on_default_flags() {
     node_where(&api, "n1", "it is ready", is_ready).await;
     let renewed = |lease: &pb::Lease| lease.spec.as_ref().unwrap().status_digest != 0;
     let before = lease_where(&api, "n1", "it was renewed", renewed).await;
-    let made = proxy.made();
-    proxy.swallow();
+    let made = proxy.connections_made();
+    proxy.blackhole();
     let next = |lease: &pb::Lease| renewed_at(lease) > renewed_at(&before);
     let after = lease_where(&api, "n1", "it is renewed again", next).await;
-    assert!(proxy.made() > made, "over a connection of its own");
+    assert!(proxy.connections_made() > made, "over a connection of its own");
     let (from, to) = (renewed_at(&before).unwrap(), renewed_at(&after).unwrap());
     assert!(to.0 - from.0 < 40, "from {from:?} to {to:?} the lease had run out");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
-    let (directory, home, port) = (tempfile::tempdir().unwrap(), Home::new(), free_port());
-    let store = Launch::on(directory.path()).at(port).start();
+    let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
+    let store = StoreLaunch::on(directory.path()).at(port).start();
     let api = store.api();
     // Two ways to one store, as to two stores that serve one fleet.
-    let first = Proxy::before(([127, 0, 0, 1], port).into()).await;
-    let second = Proxy::before(([127, 0, 0, 1], port).into()).await;
+    let first = TcpProxy::to(([127, 0, 0, 1], port).into()).await;
+    let second = TcpProxy::to(([127, 0, 0, 1], port).into()).await;
     let stores = format!("{},{}", first.url(), second.url());
-    let agent = home.agent("n1", &stores).flag("node-lease-duration-seconds", "20").start();
+    let agent = host.agent("n1", &stores).flag("node-lease-duration-seconds", "20").start();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
-    assert!(first.made() > 0 && second.made() == 0, "the first is preferred");
+    assert!(first.connections_made() > 0 && second.connections_made() == 0, "the first is preferred");
     let before = lease_where(&api, "n1", "it exists", |_| true).await;
 
     first.close();
     let next = |lease: &pb::Lease| {
-        second.made() > 0
+        second.connections_made() > 0
             && renewed_at(lease) > renewed_at(&before).map(|(seconds, nanos)| (seconds + 1, nanos))
     };
     let after = lease_where(&api, "n1", "it is renewed by the second", next).await;
@@ -88,5 +90,5 @@ async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
     // What is written is heard, too.
     api.update(node.at(0).without_label("kubernetes.io/os")).await.unwrap();
     node_where(&api, "n1", "its label is back", |node| has_label(node, "kubernetes.io/os")).await;
-    assert!(agent.beliefs().await.registered);
+    assert!(agent.state().await.registered);
 }

@@ -1,9 +1,9 @@
 use muster_proto::pb;
-use muster_tests::agent_process::{events, runs};
+use muster_tests::agent_process::{events, is_running};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::{Fleet, sleeper, taints};
-use muster_tests::store_process::PATIENCE;
+use muster_tests::store_process::TIMEOUT;
 use tonic::Code;
 
 fn drain(name: &str, options: pb::DrainOptions) -> pb::DrainNodeRequest {
@@ -42,7 +42,7 @@ async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
     assert_eq!((cordon.requested_by.as_str(), cordon.reason.as_str()), ("admin", "the fan is loud"));
     assert!(first.spec.unwrap().unschedulable);
     fleet.node_where("a", "nothing new comes", |node| taints(node) == ["unschedulable:NoSchedule"]).await;
-    eventually(PATIENCE, "its agent tells of it", || async {
+    eventually(TIMEOUT, "its agent tells of it", || async {
         (!events(&fleet.api, "a", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
@@ -79,12 +79,15 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
     for record in [managed("web", "a"), daemon("logs", "a"), sleeper("alone", "a", 600)] {
         fleet.api.create(record).await.unwrap();
     }
-    let (web, alone, logs) =
-        (agent.process_of("web").await, agent.process_of("alone").await, agent.process_of("logs").await);
+    let (web, alone, logs) = (
+        agent.container_pid("web").await,
+        agent.container_pid("alone").await,
+        agent.container_pid("logs").await,
+    );
 
     let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", pb::DrainOptions::default()) };
     // The agent may have heard of the pods before the controller has.
-    let plan = eventually(PATIENCE, "the plan names them all", || async {
+    let plan = eventually(TIMEOUT, "the plan names them all", || async {
         Some(fleet.drain(plan.clone()).await.unwrap()).filter(|plan| plan[0].pods.len() == 3)
     })
     .await;
@@ -101,7 +104,7 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
         node.spec.as_ref().unwrap().drain.as_ref().is_some_and(|drain| drain.state == "Failed")
     });
     assert!(cordoned.await.spec.unwrap().unschedulable);
-    assert!(runs(web) && runs(alone) && runs(logs), "nothing was evicted");
+    assert!(is_running(web) && is_running(alone) && is_running(logs), "nothing was evicted");
 
     let options = pb::DrainOptions { force: true, ignore_daemonsets: true, ..Default::default() };
     let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", options) };
@@ -110,8 +113,8 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
     let done = fleet.drain(drain("a", options)).await.unwrap();
     let last = done.last().unwrap();
     assert_eq!(last.state, "Complete", "{}", last.message);
-    assert!(!runs(web) && !runs(alone), "complete means that the agent has confirmed it");
-    assert!(runs(logs), "daemons stay");
+    assert!(!is_running(web) && !is_running(alone), "complete means that the agent has confirmed it");
+    assert!(is_running(logs), "daemons stay");
     assert_eq!(told(&plan[0], "logs").0, told(last, "logs").0);
     let drained: pb::Node = fleet.api.get("a").await.unwrap();
     let record = drained.spec.unwrap().drain.unwrap();
@@ -127,11 +130,11 @@ async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
     let agent = fleet.agent("a", "").await;
     fleet.api.create(budget("web", ("app", "web"), "1")).await.unwrap();
     fleet.api.create(managed("web", "a")).await.unwrap();
-    let pid = agent.process_of("web").await;
+    let pid = agent.container_pid("web").await;
     let budget_is = |allowed: i32| {
         let fleet = &fleet;
         async move {
-            eventually(PATIENCE, "the budget counts", || async {
+            eventually(TIMEOUT, "the budget counts", || async {
                 let budget: pb::DisruptionBudget = fleet.api.get("default/web").await.unwrap();
                 let status = budget.status.clone().unwrap_or_default();
                 (status.current_healthy == 1 && status.disruptions_allowed == allowed).then_some(budget)
@@ -150,7 +153,7 @@ async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
             break;
         }
     }
-    assert!(runs(pid));
+    assert!(is_running(pid));
     let relaxed = pb::DisruptionBudget {
         spec: held
             .spec
@@ -164,5 +167,5 @@ async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
         last = Some(turn);
     }
     assert_eq!(last.unwrap().state, "Complete");
-    assert!(!runs(pid));
+    assert!(!is_running(pid));
 }

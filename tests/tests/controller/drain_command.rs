@@ -7,12 +7,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, runs};
+use muster_tests::agent_process::{AgentProcess, is_running};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::Fleet;
-use muster_tests::store_process::{PATIENCE, command, muster};
-use muster_tests::tcp_proxy::Proxy;
+use muster_tests::store_process::{TIMEOUT, command, muster};
+use muster_tests::tcp_proxy::TcpProxy;
 
 fn sleeper(name: &str) -> pb::Pod {
     let command = ["sleep", "1000"].map(str::to_owned).to_vec();
@@ -36,7 +36,7 @@ async fn with_a_kept_pod(fleet: &mut Fleet) -> (AgentProcess, pb::DisruptionBudg
     let agent = fleet.agent("a", "").await;
     fleet.api.create(budget("shield", ("app", "web"), "1")).await.unwrap();
     fleet.api.create(sleeper("web").owned_by("ReplicaSet", "web", "uid-of-web")).await.unwrap();
-    let counted = eventually(PATIENCE, "the budget counts", || async {
+    let counted = eventually(TIMEOUT, "the budget counts", || async {
         let budget: pb::DisruptionBudget = fleet.api.get("default/shield").await.unwrap();
         (budget.status.as_ref()?.current_healthy == 1).then_some(budget)
     });
@@ -60,8 +60,11 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     {
         fleet.api.create(record.spec(|spec| spec.priority = Some(priority))).await.unwrap();
     }
-    let [web, logs, alone] =
-        [agent.process_of("web").await, agent.process_of("logs").await, agent.process_of("alone").await];
+    let [web, logs, alone] = [
+        agent.container_pid("web").await,
+        agent.container_pid("logs").await,
+        agent.container_pid("alone").await,
+    ];
     let controller = fleet.controller.url();
     let drain = |more: &[&str]| {
         let fixed = ["drain", "a", "--reason=a new kernel", "--controller", &controller];
@@ -69,7 +72,7 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     };
 
     // The agent may have heard of the pods before the controller has.
-    let refused = eventually(PATIENCE, "the plan names them all", || async {
+    let refused = eventually(TIMEOUT, "the plan names them all", || async {
         let refused = said(&drain(&["--plan"]));
         ["web", "logs", "alone"].iter().all(|pod| refused.contains(pod)).then_some(refused)
     })
@@ -86,18 +89,18 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
     assert!(line(&plan, "alone").contains("Evict") || line(&plan, "alone").contains("Delete"), "{plan}");
     let places = ["default/web", "default/logs", "default/alone"].map(|name| plan.find(name).unwrap());
     assert!(places.is_sorted(), "the least important first: {plan}");
-    assert!(runs(web) && runs(logs) && runs(alone), "a plan does nothing");
+    assert!(is_running(web) && is_running(logs) && is_running(alone), "a plan does nothing");
 
     // The budget holds it up until it gives way.
     let stuck = drain(&[&willing[..], &["--timeout=10s"]].concat());
     assert!(!stuck.status.success(), "{}", said(&stuck));
-    assert!(runs(web) && runs(logs), "the budget was kept");
-    eventually(PATIENCE, "what nobody kept is gone", || async { (!runs(alone)).then_some(()) }).await;
+    assert!(is_running(web) && is_running(logs), "the budget was kept");
+    eventually(TIMEOUT, "what nobody kept is gone", || async { (!is_running(alone)).then_some(()) }).await;
     relax(&fleet, held).await;
     let done = drain(&willing);
     assert!(done.status.success(), "{}", said(&done));
-    assert!(!runs(web), "complete means that the agent has confirmed it");
-    assert!(runs(logs), "what was to stay has stayed");
+    assert!(!is_running(web), "complete means that the agent has confirmed it");
+    assert!(is_running(logs), "what was to stay has stayed");
 }
 
 /// Starts a drain that cannot end yet, and waits until it has said so.
@@ -121,17 +124,17 @@ fn blocked(controller: &str) -> Child {
 async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
     let mut fleet = Fleet::start(&[]);
     let (agent, held) = with_a_kept_pod(&mut fleet).await;
-    let web = agent.process_of("web").await;
+    let web = agent.container_pid("web").await;
     let asked = || async {
         let node: pb::Node = fleet.api.get("a").await.unwrap();
         node.spec.unwrap_or_default().drain.unwrap()
     };
     let controller = fleet.controller.url();
-    let proxy = Proxy::before(controller.trim_start_matches("http://").parse().unwrap()).await;
+    let proxy = TcpProxy::to(controller.trim_start_matches("http://").parse().unwrap()).await;
 
     let first = tokio::task::block_in_place(|| blocked(&proxy.url()));
     let before = asked().await;
-    proxy.swallow();
+    proxy.blackhole();
     let lost = tokio::task::block_in_place(|| first.wait_with_output()).unwrap();
     assert_eq!(lost.status.code(), Some(6), "{}", said(&lost));
     assert!(
@@ -150,6 +153,6 @@ async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
     relax(&fleet, held).await;
     let done = tokio::task::block_in_place(|| second.wait_with_output()).unwrap();
     assert!(done.status.success(), "{}", said(&done));
-    assert!(!runs(web));
+    assert!(!is_running(web));
     assert_eq!((asked().await.requested_at, asked().await.state.as_str()), (before.requested_at, "Complete"));
 }

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{events, is_ready, pod_where, runs};
+use muster_tests::agent_process::{events, is_ready, is_running, pod_where};
 use muster_tests::fixtures::*;
-use muster_tests::fleet::{A_WHILE, Fleet, freeze, is_leaving, ready, sleeper, taints, thaw};
-use muster_tests::store_process::PATIENCE;
-use muster_tests::{Follow, eventually, stays};
+use muster_tests::fleet::{Fleet, OBSERVATION_TIME, is_terminating, pause, ready, resume, sleeper, taints};
+use muster_tests::store_process::TIMEOUT;
+use muster_tests::{WatchQuery, eventually, holds_for};
 use rustix::process::Signal;
 
 fn pod_ready(pod: &pb::Pod) -> &str {
@@ -21,7 +21,7 @@ async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
     fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
     pod_where(&fleet.api, "default/p", "it is ready", |pod| pod_ready(pod) == "True").await;
 
-    freeze(&agent);
+    pause(&agent);
     let lost = fleet.node_where("a", "it is Unknown", |node| ready(node) == "Unknown").await;
     let conditions = lost.status.as_ref().unwrap().conditions.iter();
     let unknown: Vec<&str> =
@@ -36,12 +36,12 @@ async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
         .await;
     pod_where(&fleet.api, "default/p", "nobody vouches for it", |pod| pod_ready(pod) == "False").await;
     assert_eq!(events(&fleet.api, "a", "NodeNotReady").await.len(), 1);
-    eventually(PATIENCE, "the controller knows that its taint is on record", || async {
-        (fleet.state_of("a", "Taint").await == "Done").then_some(())
+    eventually(TIMEOUT, "the controller knows that its taint is on record", || async {
+        (fleet.explanation_state("a", "Taint").await == "Done").then_some(())
     })
     .await;
 
-    thaw(&agent);
+    resume(&agent);
     fleet.node_where("a", "it is Ready", is_ready).await;
     fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
     pod_where(&fleet.api, "default/p", "its agent vouches for it", |pod| pod_ready(pod) == "True").await;
@@ -53,24 +53,24 @@ async fn s109_a_pod_leaves_a_lost_machine_and_ends_when_that_returns() {
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
     fleet.api.create(sleeper("p", "a", 1)).await.unwrap();
-    let pid = agent.process_of("p").await;
+    let pid = agent.container_pid("p").await;
 
-    freeze(&agent);
-    let leaving = pod_where(&fleet.api, "default/p", "it has to leave", is_leaving).await;
+    pause(&agent);
+    let leaving = pod_where(&fleet.api, "default/p", "it has to leave", is_terminating).await;
     let conditions = &leaving.status.as_ref().unwrap().conditions;
     let target = conditions.iter().find(|held| held.r#type == "DisruptionTarget").unwrap();
     assert_eq!((target.status.as_str(), target.reason.as_str()), ("True", "DeletionByTaintManager"));
-    stays(A_WHILE, "nobody removes the record in place of the agent", || async {
-        fleet.api.get::<pb::Pod>("default/p").await.is_ok() && runs(pid)
+    holds_for(OBSERVATION_TIME, "nobody removes the record in place of the agent", || async {
+        fleet.api.get::<pb::Pod>("default/p").await.is_ok() && is_running(pid)
     })
     .await;
 
-    thaw(&agent);
-    eventually(PATIENCE, "the pod is gone", || async {
+    resume(&agent);
+    eventually(TIMEOUT, "the pod is gone", || async {
         fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
-    assert!(!runs(pid), "the record went before the process");
+    assert!(!is_running(pid), "the record went before the process");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,20 +79,20 @@ async fn s115_a_machine_that_returns_in_time_keeps_its_work() {
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
     fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
-    let pid = agent.process_of("p").await;
-    freeze(&agent);
+    let pid = agent.container_pid("p").await;
+    pause(&agent);
     fleet
         .node_where("a", "its pods are driven off", |node| {
             taints(node).contains(&"unreachable:NoExecute".to_owned())
         })
         .await;
-    let account = fleet.explain("a").await;
-    assert_eq!(account.pods[0].decision, "Leaves");
-    assert_eq!(account.pods[0].toleration.as_ref().unwrap().toleration_seconds, Some(600));
-    thaw(&agent);
+    let explanation = fleet.explain("a").await;
+    assert_eq!(explanation.pods[0].decision, "Leaves");
+    assert_eq!(explanation.pods[0].toleration.as_ref().unwrap().toleration_seconds, Some(600));
+    resume(&agent);
     fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
-    assert!(runs(pid));
-    assert!(!is_leaving(&fleet.api.get("default/p").await.unwrap()));
+    assert!(is_running(pid));
+    assert!(!is_terminating(&fleet.api.get("default/p").await.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,14 +100,14 @@ async fn s111_what_an_administrator_wants_gone_goes_at_once() {
     let mut fleet = Fleet::start(&[]);
     let agent = fleet.agent("a", "").await;
     fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
-    let pid = agent.process_of("p").await;
+    let pid = agent.container_pid("p").await;
     let record: pb::Node = fleet.api.get("a").await.unwrap();
     fleet.api.update(record.taint("broken:NoExecute").at(0)).await.unwrap();
-    eventually(PATIENCE, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is gone", || async {
         fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
-    assert!(!runs(pid));
+    assert!(!is_running(pid));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,20 +118,20 @@ async fn a_controller_that_stood_still_takes_nobody_for_silent() {
     for name in ["a", "b", "c"] {
         agents.push(fleet.agent(name, "").await);
     }
-    let mut watch = fleet.api.watch::<pb::Node>(Follow::default()).await.unwrap();
+    let mut watch = fleet.api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     fleet.controller.signal(Signal::STOP);
-    stays(Duration::from_secs(8), "the agents go on for longer than a grace", || async {
+    holds_for(Duration::from_secs(8), "the agents go on for longer than a grace", || async {
         fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
     })
     .await;
     fleet.controller.signal(Signal::CONT);
-    stays(A_WHILE, "everybody is heard again", || async {
+    holds_for(OBSERVATION_TIME, "everybody is heard again", || async {
         fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
     })
     .await;
 
     // Also between two looks.
-    fleet.paper_node("last", "", "True").await;
+    fleet.node_without_agent("last", "", "True").await;
     loop {
         let seen = watch.next().await;
         let name = seen.record.metadata.as_ref().unwrap().name.clone();

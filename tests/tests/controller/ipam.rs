@@ -2,7 +2,7 @@ use muster_proto::pb;
 use muster_tests::agent_process::events;
 use muster_tests::fixtures::*;
 use muster_tests::fleet::Fleet;
-use muster_tests::store_process::PATIENCE;
+use muster_tests::store_process::TIMEOUT;
 use muster_tests::{eventually, fleet};
 
 fn block(node: &pb::Node) -> &str {
@@ -16,16 +16,16 @@ async fn s145_s146_blocks_are_given_until_there_are_none_and_again_when_one_is_f
     let _agent = fleet.agent("a", "").await;
     let a = fleet.node_where("a", "it has a block", |node| !block(node).is_empty()).await;
     assert_eq!(block(&a), "10.10.0.0/24");
-    fleet.paper_node("b", "", "True").await;
+    fleet.node_without_agent("b", "", "True").await;
     let b = fleet.node_where("b", "it has a block", |node| !block(node).is_empty()).await;
     assert_eq!(block(&b), "10.10.1.0/24");
 
-    fleet.paper_node("c", "", "True").await;
-    eventually(PATIENCE, "it is told that there is none", || async {
+    fleet.node_without_agent("c", "", "True").await;
+    eventually(TIMEOUT, "it is told that there is none", || async {
         (!events(&fleet.api, "c", "CIDRNotAvailable").await.is_empty()).then_some(())
     })
     .await;
-    assert_eq!(fleet.state_of("c", "AssignCidr").await, "Waiting");
+    assert_eq!(fleet.explanation_state("c", "AssignCidr").await, "Waiting");
     let pool = &fleet.fleet().await.cidr_pools[0];
     assert_eq!((pool.blocks, pool.used, pool.waiting), (2, 2, 1));
 
@@ -64,10 +64,10 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let fleet = Fleet::start(&flags);
-    fleet.paper_node("kept", "", "Unknown").await;
-    fleet.paper_node("lost", "", "Unknown").await;
-    fleet.paper_node("well", "", "True").await;
-    eventually(PATIENCE, "the node without a machine is gone", || async {
+    fleet.node_without_agent("kept", "", "Unknown").await;
+    fleet.node_without_agent("lost", "", "Unknown").await;
+    fleet.node_without_agent("well", "", "True").await;
+    eventually(TIMEOUT, "the node without a machine is gone", || async {
         fleet.api.get::<pb::Node>("lost").await.is_err().then_some(())
     })
     .await;
@@ -92,7 +92,7 @@ async fn a_controller_that_takes_over_has_no_fresh_allowance() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut fleet = Fleet::start(&flags);
     for name in ["a", "b", "c", "d"] {
-        fleet.paper_node(name, "", "Unknown").await;
+        fleet.node_without_agent(name, "", "Unknown").await;
     }
     let brakes = |fleet: &pb::Fleet| fleet.cloud.map(|brake| (brake.used, brake.held_back));
     fleet.fleet_where("two are gone, two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
@@ -103,5 +103,5 @@ async fn a_controller_that_takes_over_has_no_fresh_allowance() {
     let left = fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records;
     assert_eq!(left.len(), 2, "what the first deleted counts for the second");
     let name = left[0].metadata.as_ref().unwrap().name.clone();
-    assert_eq!(fleet.state_of(&name, "DeleteNode").await, "Paused");
+    assert_eq!(fleet.explanation_state(&name, "DeleteNode").await, "Paused");
 }

@@ -2,8 +2,8 @@ use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::eventually;
-use muster_tests::fleet::{Fleet, LEASE, SHORT, taints};
-use muster_tests::store_process::{PATIENCE, channel};
+use muster_tests::fleet::{FAST_LEASE, FAST_TIMINGS, Fleet, taints};
+use muster_tests::store_process::{TIMEOUT, channel};
 
 async fn fleet_of(controller: &ControllerProcess) -> pb::Fleet {
     let mut service = FleetServiceClient::new(channel(&controller.url()));
@@ -15,9 +15,9 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     let mut fleet = Fleet::start(&[]);
     let _agent = fleet.agent("a", "").await;
     let leader = fleet.fleet().await.controller;
-    let flags: Vec<&str> = SHORT.into_iter().chain(LEASE).collect();
+    let flags: Vec<&str> = FAST_TIMINGS.into_iter().chain(FAST_LEASE).collect();
     let standby = ControllerProcess::start(&fleet.store.url(), &flags);
-    let waits = eventually(PATIENCE, "the standby knows who leads", || async {
+    let waits = eventually(TIMEOUT, "the standby knows who leads", || async {
         Some(fleet_of(&standby).await).filter(|told| told.leader == leader)
     })
     .await;
@@ -36,7 +36,7 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     let Fleet { controller, api, .. } = &mut fleet;
     let replaced = std::mem::replace(controller, standby);
     drop(replaced);
-    eventually(PATIENCE, "it leads", || async {
+    eventually(TIMEOUT, "it leads", || async {
         let told = fleet_of(controller).await;
         (told.leader == told.controller && told.state == "Judging").then_some(())
     })

@@ -2,9 +2,9 @@ use std::time::Instant;
 
 use muster_proto::pb;
 use muster_tests::controller_process::ControllerProcess;
-use muster_tests::fleet::{A_WHILE, Fleet, SHORT, taints};
-use muster_tests::store_process::PATIENCE;
-use muster_tests::{eventually, stays, stays_until};
+use muster_tests::fleet::{FAST_TIMINGS, Fleet, OBSERVATION_TIME, taints};
+use muster_tests::store_process::TIMEOUT;
+use muster_tests::{eventually, holds_for, holds_until};
 
 fn given_up(nodes: &[pb::Node]) -> usize {
     nodes.iter().filter(|node| taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))).count()
@@ -18,7 +18,7 @@ async fn nodes(fleet: &Fleet) -> Vec<pb::Node> {
 async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
     let mut fleet = Fleet::start(&["--eviction-hold=2s"]);
     for name in ["z1", "z2", "z3"] {
-        fleet.paper_node(name, "z", "Unknown").await;
+        fleet.node_without_agent(name, "z", "Unknown").await;
     }
     let _agents = [fleet.agent("z4", "z").await, fleet.agent("z5", "z").await];
     fleet
@@ -26,9 +26,9 @@ async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
             fleet.zones.iter().any(|zone| zone.nodes == 5 && zone.state == "PartialDisruption")
         })
         .await;
-    stays(A_WHILE, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    holds_for(OBSERVATION_TIME, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
     // A controller that stood still for a moment tells of that for a while.
-    let taint = eventually(PATIENCE, "it says why", || async {
+    let taint = eventually(TIMEOUT, "it says why", || async {
         let mut told = fleet.explain("z1").await.explanations.into_iter();
         told.find(|told| told.action == "Taint" && told.reason.starts_with("3 of 5 nodes are not Ready"))
     });
@@ -41,7 +41,7 @@ async fn s130_a_lost_zone_is_given_up_one_by_one_while_another_lives() {
     let mut fleet = Fleet::start(&[]);
     let _lives = fleet.agent("b1", "b").await;
     for name in ["a1", "a2", "a3"] {
-        fleet.paper_node(name, "a", "False").await;
+        fleet.node_without_agent(name, "a", "False").await;
     }
     for name in ["a1", "a2", "a3"] {
         fleet
@@ -60,11 +60,11 @@ async fn s130_a_lost_zone_is_given_up_one_by_one_while_another_lives() {
 async fn s131_s132_nothing_moves_while_all_is_lost_and_one_return_is_enough() {
     let mut fleet = Fleet::start(&[]);
     for name in ["a1", "a2", "b1"] {
-        fleet.paper_node(name, &name[..1], "Unknown").await;
+        fleet.node_without_agent(name, &name[..1], "Unknown").await;
     }
     fleet.fleet_where("all zones are lost", |fleet| fleet.state == "FullDisruption").await;
-    stays(A_WHILE, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
-    assert_eq!(fleet.state_of("a1", "Taint").await, "Paused");
+    holds_for(OBSERVATION_TIME, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    assert_eq!(fleet.explanation_state("a1", "Taint").await, "Paused");
 
     let _returns = fleet.agent("b2", "b").await;
     for name in ["a1", "a2", "b1"] {
@@ -84,7 +84,7 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
     let mut fleet = Fleet::start(&[]);
     let _lives = [fleet.agent("b1", "b").await, fleet.agent("b2", "b").await];
     for name in ["a1", "a2"] {
-        fleet.paper_node(name, "a", "Unknown").await;
+        fleet.node_without_agent(name, "a", "Unknown").await;
         let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
         toleration.toleration_seconds = Some(10);
         fleet.api.create(pod(&format!("on-{name}")).on(name).toleration(toleration)).await.unwrap();
@@ -103,13 +103,13 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
         })
         .await;
     // The time that the pods of a1 had left before the controller was killed.
-    stays(std::time::Duration::from_secs(11), "no pod leaves", || async {
+    holds_for(std::time::Duration::from_secs(11), "no pod leaves", || async {
         let pods = fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records;
         pods.iter().all(|pod| pod.metadata.as_ref().unwrap().deletion_timestamp.is_none())
     })
     .await;
-    let account = fleet.explain("a1").await;
-    let taint = account.explanations.iter().find(|told| told.action == "Taint").unwrap();
+    let explanation = fleet.explain("a1").await;
+    let taint = explanation.explanations.iter().find(|told| told.action == "Taint").unwrap();
     assert_eq!(taint.state, "Paused");
     assert!(
         taint.reason.contains("nobody is evicted before the fleet was heard for 10 min"),
@@ -125,17 +125,18 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
 async fn nobody_is_given_up_for_a_whole_grace_unless_told_otherwise() {
     let mut fleet = Fleet::start(&[]);
     let _lives = fleet.agent("b1", "b").await;
-    let flags: Vec<&str> = SHORT.into_iter().filter(|flag| !flag.starts_with("--eviction-hold")).collect();
+    let flags: Vec<&str> =
+        FAST_TIMINGS.into_iter().filter(|flag| !flag.starts_with("--eviction-hold")).collect();
     fleet.controller = ControllerProcess::start(&fleet.store.url(), &flags);
-    let (asked, hold) = eventually(PATIENCE, "it holds back", || async {
+    let (asked, hold) = eventually(TIMEOUT, "it holds back", || async {
         let asked = Instant::now();
         Some((asked, fleet.fleet().await.hold?))
     })
     .await;
-    fleet.paper_node("a1", "a", "False").await;
+    fleet.node_without_agent("a1", "a", "False").await;
     assert!(hold.reason.contains("before the fleet was heard for 6.0 s"), "{}", hold.reason);
     let remaining = std::time::Duration::try_from(hold.remaining.unwrap()).unwrap();
     let nobody = || async { given_up(&nodes(&fleet).await) == 0 };
-    stays_until(asked + remaining, "nobody is given up", nobody).await;
+    holds_until(asked + remaining, "nobody is given up", nobody).await;
     fleet.node_where("a1", "it is given up", |node| taints(node).len() == 2).await;
 }

@@ -17,8 +17,8 @@ use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_tests::store_process::write_log::{self, NAMESPACE, Pulse, Writer};
-use muster_tests::store_process::{Dice, Launch, run, until};
+use muster_tests::store_process::write_log::{self, AckCounter, NAMESPACE, Writer};
+use muster_tests::store_process::{SeededRandom, StoreLaunch, run, until};
 use tokio::task::{JoinSet, block_in_place};
 use tonic::transport::Channel;
 
@@ -96,7 +96,7 @@ impl Records {
 }
 
 /// Puts in records of every kind that nobody touches afterwards.
-async fn furnish(channel: &Channel) {
+async fn create_records(channel: &Channel) {
     let mut nodes = NodeServiceClient::new(channel.clone());
     for i in 0..600 {
         let node = Some(write_log::node(&format!("still-{i:03}"), "still"));
@@ -174,26 +174,26 @@ fn restore(file: &Path, data_dir: &Path) -> std::process::Output {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
-    let mut dice = Dice::seeded();
+    let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
     let (file, restored) = (directory.path().join("backup"), directory.path().join("restored"));
-    let store = block_in_place(|| Launch::on(&directory.path().join("data")).start());
+    let store = block_in_place(|| StoreLaunch::on(&directory.path().join("data")).start());
     let channel = store.channel();
-    furnish(&channel).await;
+    create_records(&channel).await;
 
-    let pulse = Pulse::default();
+    let acks = AckCounter::default();
     let mut busy = JoinSet::new();
-    for mut writer in Writer::fleet(&mut dice) {
-        let (channel, pulse) = (store.channel(), Arc::clone(&pulse));
-        busy.spawn(async move { writer.write_on(channel, &pulse).await });
+    for mut writer in Writer::fleet(&mut random) {
+        let (channel, acks) = (store.channel(), Arc::clone(&acks));
+        busy.spawn(async move { writer.write_on(channel, &acks).await });
     }
-    until("writers write", || pulse.load(Ordering::Relaxed) > 100).await;
+    until("writers write", || acks.load(Ordering::Relaxed) > 100).await;
     let before = Records::read(&channel, None).await.lease_versions();
-    let acknowledged = pulse.load(Ordering::Relaxed);
+    let acknowledged = acks.load(Ordering::Relaxed);
     let url = store.url();
     let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
     let done = block_in_place(|| run(&backup));
-    let meanwhile = pulse.load(Ordering::Relaxed) - acknowledged;
+    let meanwhile = acks.load(Ordering::Relaxed) - acknowledged;
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert!(meanwhile > 0, "the writers went on");
     let said = text(&done.stdout);
@@ -206,7 +206,7 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
 
     let done = block_in_place(|| restore(&file, &restored));
     assert!(done.status.success(), "{}", text(&done.stderr));
-    let launch = Launch::on(&restored);
+    let launch = StoreLaunch::on(&restored);
     let store = block_in_place(|| launch.start());
     let channel = store.channel();
     let copy = Records::read(&channel, None).await;
@@ -256,8 +256,8 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
 async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (file, data) = (directory.path().join("backup"), directory.path().join("data"));
-    let store = block_in_place(|| Launch::on(&data).start());
-    furnish(&store.channel()).await;
+    let store = block_in_place(|| StoreLaunch::on(&data).start());
+    create_records(&store.channel()).await;
     let url = store.url();
     let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
     assert!(block_in_place(|| run(&backup)).status.success());
@@ -303,7 +303,7 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     assert!(text(&refused.stderr).contains(&format!("{} exists already", data.display())));
     assert_eq!(Records::read(&store.channel(), None).await, live);
     block_in_place(|| store.kill());
-    let store = block_in_place(|| Launch::on(&data).start());
+    let store = block_in_place(|| StoreLaunch::on(&data).start());
     assert_eq!(Records::read(&store.channel(), None).await, live);
 
     // Into one that holds something else.
@@ -328,7 +328,7 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     assert_eq!(fs::metadata(&new).unwrap().ino(), inode, "the directory was replaced");
     assert_eq!(fs::read_dir(&volume).unwrap().count(), 1, "something is left beside it");
     assert!(!new.join("restoring").exists());
-    let copy = block_in_place(|| Launch::on(&new).start());
+    let copy = block_in_place(|| StoreLaunch::on(&new).start());
     let copied = Records::read(&copy.channel(), None).await;
     // Far above the backup, so that nobody who followed the old store takes new changes for old ones.
     assert!(copied.version > live.version);

@@ -18,9 +18,11 @@ use muster_proto::pb;
 use muster_proto::record::Record;
 use muster_proto::watch_event::WatchEvent;
 use muster_store_client::{ClientError, StoreClient, StoreEndpoints, WatchOptions};
-use muster_tests::store_process::watch_log::{self, Tale, Told, check_tale};
-use muster_tests::store_process::write_log::{self, Journal, Kind, Pulse, Seen, Work, Writer, check_all};
-use muster_tests::store_process::{Dice, Launch, StoreProcess, free_port, until};
+use muster_tests::store_process::watch_log::{self, WatchLog, WatchedChange, check_watch_log};
+use muster_tests::store_process::write_log::{
+    self, AckCounter, Kind, RecordState, WriteLog, Writer, WriterKind, check_all,
+};
+use muster_tests::store_process::{SeededRandom, StoreLaunch, StoreProcess, free_port, until};
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet, block_in_place};
 use tonic::Status;
@@ -30,25 +32,25 @@ const ROUNDS: usize = 60;
 /// Writers that are busy with a store.
 struct Busy {
     tasks: JoinSet<(Writer, Status)>,
-    pulse: Pulse,
+    acks: AckCounter,
 }
 
 impl Busy {
     fn with(writers: Vec<Writer>, store: &StoreProcess) -> Busy {
-        let pulse = Pulse::default();
+        let acks = AckCounter::default();
         let mut tasks = JoinSet::new();
         for mut writer in writers {
-            let (channel, pulse) = (store.channel(), Arc::clone(&pulse));
+            let (channel, acks) = (store.channel(), Arc::clone(&acks));
             tasks.spawn(async move {
-                let interrupted = writer.write_on(channel, &pulse).await;
+                let interrupted = writer.write_on(channel, &acks).await;
                 (writer, interrupted)
             });
         }
-        Busy { tasks, pulse }
+        Busy { tasks, acks }
     }
 
     async fn acknowledged(&self, count: u64) {
-        until("writes are acknowledged", || self.pulse.load(Ordering::Relaxed) >= count).await;
+        until("writes are acknowledged", || self.acks.load(Ordering::Relaxed) >= count).await;
     }
 
     /// The writers in their order, once the store answers none of them any more.
@@ -60,18 +62,18 @@ impl Busy {
 }
 
 /// Follows nodes with the client that all parts of Muster use.
-async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
+async fn follow_with_client(url: String, synced: Arc<AtomicBool>, log: WatchLog) {
     let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
     let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(50));
     let mut events = client.watch::<Node>(WatchOptions { backoff, ..WatchOptions::default() });
     while let Some(event) = events.next().await {
-        let (sort, name, seen) = match event {
+        let (event_type, name, seen) = match event {
             WatchEvent::Applied { record } => {
                 let wire: pb::Node = record.clone().into();
-                ("APPLIED", record.meta().name.to_string(), write_log::see_node(&wire))
+                ("APPLIED", record.meta().name.to_string(), write_log::node_state(&wire))
             }
             WatchEvent::Gone { key, revision, .. } => {
-                ("DELETED", key.name.to_string(), Seen { version: revision, mark: String::new() })
+                ("DELETED", key.name.to_string(), RecordState { version: revision, value: String::new() })
             }
             WatchEvent::Synced { .. } => {
                 synced.store(true, Ordering::Relaxed);
@@ -79,29 +81,33 @@ async fn follow_with_client(url: String, synced: Arc<AtomicBool>, tale: Tale) {
             }
             WatchEvent::Lost(_) => continue,
         };
-        tale.lock().unwrap().push(Told { key: (Kind::Node, name), sort: sort.into(), seen });
+        log.lock().unwrap().push(WatchedChange {
+            key: (Kind::Node, name),
+            event_type: event_type.into(),
+            seen,
+        });
     }
 }
 
 /// The client does not tell new from changed: says so for it.
-fn with_sorts(mut tale: Vec<Told>) -> Vec<Told> {
+fn with_event_types(mut log: Vec<WatchedChange>) -> Vec<WatchedChange> {
     let mut present = BTreeSet::new();
-    for told in &mut tale {
-        if told.sort == "DELETED" {
+    for told in &mut log {
+        if told.event_type == "DELETED" {
             present.remove(&told.key);
         } else {
-            told.sort = if present.insert(told.key.clone()) { "ADDED" } else { "MODIFIED" }.into();
+            told.event_type = if present.insert(told.key.clone()) { "ADDED" } else { "MODIFIED" }.into();
         }
     }
-    tale
+    log
 }
 
 /// Watchers that follow the store through all its deaths.
 struct Watchers {
-    nodes: Tale,
-    nodes_by_client: Tale,
-    pods: Tale,
-    leases: Tale,
+    nodes: WatchLog,
+    nodes_by_client: WatchLog,
+    pods: WatchLog,
+    leases: WatchLog,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -116,8 +122,8 @@ impl Watchers {
         let gone = nodes.delete_node(first).await.unwrap().into_inner().node.unwrap();
         let after = gone.metadata.unwrap().resource_version;
 
-        let (url, tales, synced) = (store.url(), <[Tale; 4]>::default(), Arc::new(AtomicBool::new(false)));
-        let [nodes, nodes_by_client, pods, leases] = tales;
+        let (url, logs, synced) = (store.url(), <[WatchLog; 4]>::default(), Arc::new(AtomicBool::new(false)));
+        let [nodes, nodes_by_client, pods, leases] = logs;
         let tasks = vec![
             tokio::spawn(watch_log::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
             tokio::spawn(follow_with_client(url.clone(), Arc::clone(&synced), Arc::clone(&nodes_by_client))),
@@ -130,15 +136,15 @@ impl Watchers {
 
     /// Compares what they were told with what happened.
     async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
-        let journals: Vec<&Journal> = writers.iter().map(|writer| &writer.journal).collect();
+        let logs: Vec<&WriteLog> = writers.iter().map(|writer| &writer.log).collect();
         let (found, head) = write_log::read_all(&store.channel()).await.unwrap();
         let leases = || {
             let present = found.iter().filter(|((kind, _), _)| *kind == Kind::Lease);
             present.map(|(key, seen)| (key.clone(), seen.clone())).collect()
         };
-        let newest = |kind| journals.iter().map(|journal| journal.newest(kind)).max().unwrap_or(0);
+        let newest = |kind| logs.iter().map(|log| log.newest(kind)).max().unwrap_or(0);
         let (node, pod) = (newest(Kind::Node), newest(Kind::Pod));
-        let last = |tale: &Tale| tale.lock().unwrap().last().map_or(0, |told| told.seen.version);
+        let last = |log: &WatchLog| log.lock().unwrap().last().map_or(0, |told| told.seen.version);
         until("the watchers catch up", || {
             assert!(self.tasks.iter().all(|task| !task.is_finished()), "a watcher gave up");
             last(&self.nodes) >= node
@@ -147,11 +153,11 @@ impl Watchers {
                 && watch_log::fold(&self.leases.lock().unwrap()) == leases()
         })
         .await;
-        let told = |tale: &Tale| tale.lock().unwrap().clone();
-        let nodes = check_tale(Kind::Node, &told(&self.nodes), &journals);
-        let by_client = check_tale(Kind::Node, &with_sorts(told(&self.nodes_by_client)), &journals);
+        let told = |log: &WatchLog| log.lock().unwrap().clone();
+        let nodes = check_watch_log(Kind::Node, &told(&self.nodes), &logs);
+        let by_client = check_watch_log(Kind::Node, &with_event_types(told(&self.nodes_by_client)), &logs);
         assert_eq!(nodes, by_client);
-        let pods = check_tale(Kind::Pod, &told(&self.pods), &journals);
+        let pods = check_watch_log(Kind::Pod, &told(&self.pods), &logs);
         let leases = told(&self.leases).len();
         format!(
             "watchers were told of {nodes} changes of nodes and {pods} of pods, each once and in order, and of {leases} of leases; version {head}"
@@ -170,7 +176,7 @@ impl Drop for Watchers {
 fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
     let mut taken = BTreeSet::new();
     for (writer, since) in writers.iter().zip(since) {
-        for version in writer.journal.changes()[*since..].iter().filter_map(|(_, change)| change.version) {
+        for version in writer.log.changes()[*since..].iter().filter_map(|(_, change)| change.version) {
             assert!(version > head, "{version} was acknowledged by a store that had reached {head}");
             assert!(taken.insert(version), "{version} was given twice");
         }
@@ -178,16 +184,16 @@ fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
 }
 
 fn counts(writers: &[Writer]) -> Vec<usize> {
-    writers.iter().map(|writer| writer.journal.changes().len()).collect()
+    writers.iter().map(|writer| writer.log.changes().len()).collect()
 }
 
 /// Agents that come, renew some 17,000 times in all and leave. From then on the
 /// log of renewals is so long that the store folds its oldest part into the
 /// leases at every commit, also when it is killed.
-async fn crowd_of_agents(store: &StoreProcess, dice: &mut Dice) -> Vec<Writer> {
+async fn crowd_of_agents(store: &StoreProcess, random: &mut SeededRandom) -> Vec<Writer> {
     let mut tasks = JoinSet::new();
     for agent in 0..90 {
-        let mut writer = Writer::new(&format!("crowd-{agent}"), Work::Heartbeats, dice.fork());
+        let mut writer = Writer::new(&format!("crowd-{agent}"), WriterKind::Heartbeats, random.fork());
         let channel = store.channel();
         tasks.spawn(async move {
             writer.write(channel, 2).await.unwrap();
@@ -199,10 +205,10 @@ async fn crowd_of_agents(store: &StoreProcess, dice: &mut Dice) -> Vec<Writer> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
-    let mut dice = Dice::seeded();
+    let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
-    let launch = Launch::on(&directory.path().join("data")).at(free_port());
-    let mut writers = Writer::fleet(&mut dice);
+    let launch = StoreLaunch::on(&directory.path().join("data")).at(free_port());
+    let mut writers = Writer::fleet(&mut random);
     let (mut watchers, mut crowd) = (None, Vec::new());
     let (mut early, mut slowest_start) = (0, Duration::ZERO);
     let began = Instant::now();
@@ -211,7 +217,7 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
         // A start is a moment to be killed in as good as any other.
         if round % 4 == 0 {
             let store = launch.spawn();
-            tokio::time::sleep(Duration::from_millis(dice.below(60))).await;
+            tokio::time::sleep(Duration::from_millis(random.below(60))).await;
             block_in_place(|| store.kill());
             early += 1;
         }
@@ -224,13 +230,13 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
             for writer in &mut writers {
                 writer.write(store.channel(), 3).await.unwrap();
             }
-            crowd = crowd_of_agents(&store, &mut dice).await;
+            crowd = crowd_of_agents(&store, &mut random).await;
         }
         let since = counts(&writers);
         let busy = Busy::with(writers, &store);
-        busy.acknowledged(1 + dice.below(400)).await;
-        // The moment of the kill is the dice's, not an acknowledgement's.
-        tokio::time::sleep(Duration::from_micros(dice.below(5_000))).await;
+        busy.acknowledged(1 + random.below(400)).await;
+        // The moment of the kill is the random's, not an acknowledgement's.
+        tokio::time::sleep(Duration::from_micros(random.below(5_000))).await;
         block_in_place(|| store.kill());
         (writers, _) = busy.interrupted().await;
         check_versions(&writers, &since, head);
@@ -244,10 +250,10 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
     check_all(&mut writers, &store.channel()).await;
     let told = watchers.unwrap().check(&writers, &store).await;
 
-    let happened: u64 = writers.iter().map(|writer| writer.journal.doubts.0).sum();
-    let not: u64 = writers.iter().map(|writer| writer.journal.doubts.1).sum();
+    let happened: u64 = writers.iter().map(|writer| writer.log.unanswered_outcomes.0).sum();
+    let not: u64 = writers.iter().map(|writer| writer.log.unanswered_outcomes.1).sum();
     let changes: usize = counts(&writers).iter().sum();
-    let renewals: u64 = writers.iter().map(|writer| writer.journal.renewals).sum();
+    let renewals: u64 = writers.iter().map(|writer| writer.log.renewals).sum();
     println!(
         "{ROUNDS} kills and {early} during a start in {:.1} s: {changes} changes, {renewals} of them renewals, all as \
          acknowledged; of {} without an answer {happened} had happened; slowest start {} ms; {told}",
@@ -259,17 +265,17 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
-    let mut dice = Dice::seeded();
+    let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
-    let launch = Launch::on(directory.path()).at(free_port());
-    let mut writers = Writer::fleet(&mut dice);
+    let launch = StoreLaunch::on(directory.path()).at(free_port());
+    let mut writers = Writer::fleet(&mut random);
     let mut slowest = Duration::ZERO;
     for _ in 0..5 {
         let mut store = block_in_place(|| launch.start());
         let head = check_all(&mut writers, &store.channel()).await;
         let since = counts(&writers);
         let busy = Busy::with(writers, &store);
-        busy.acknowledged(1 + dice.below(300)).await;
+        busy.acknowledged(1 + random.below(300)).await;
         let stopping = Instant::now();
         store.signal(Signal::TERM);
         let status = block_in_place(|| store.wait());
@@ -293,15 +299,15 @@ async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_store_on_the_same_directory_is_refused_and_the_first_goes_on() {
     let directory = tempfile::tempdir().unwrap();
-    let launch = Launch::on(directory.path());
+    let launch = StoreLaunch::on(directory.path());
     let mut store = block_in_place(|| launch.start());
-    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    let mut writer = Writer::new("writer", WriterKind::Nodes, SeededRandom::seeded());
     writer.write(store.channel(), 5).await.unwrap();
-    let (status, log) = block_in_place(|| launch.refused());
+    let (status, log) = block_in_place(|| launch.run_to_exit());
     assert!(!status.success());
     let expected = format!("{} is in use by another process", directory.path().display());
     assert!(log.contains(&expected), "{log}");
-    assert!(store.runs());
+    assert!(store.is_running());
     writer.write(store.channel(), 5).await.unwrap();
     block_in_place(|| store.kill());
     let store = block_in_place(|| launch.start());
@@ -325,8 +331,8 @@ fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
     let ours = tempfile::tempdir().unwrap();
-    let store = block_in_place(|| Launch::on(ours.path()).start());
-    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    let store = block_in_place(|| StoreLaunch::on(ours.path()).start());
+    let mut writer = Writer::new("writer", WriterKind::Nodes, SeededRandom::seeded());
     writer.write(store.channel(), 5).await.unwrap();
     block_in_place(|| store.kill());
     let tag = ours.path().join("MUSTER_FORMAT");
@@ -344,19 +350,19 @@ async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
             None => fs::remove_file(&tag).unwrap(),
         }
         let before = content(ours.path());
-        let (status, log) = block_in_place(|| Launch::on(ours.path()).refused());
+        let (status, log) = block_in_place(|| StoreLaunch::on(ours.path()).run_to_exit());
         assert!(!status.success(), "{expected}");
         let named = if tag_content.is_some() { &tag } else { ours.path() };
         assert!(log.contains(expected) && log.contains(&named.display().to_string()), "{log}");
         assert_eq!(content(ours.path()), before, "{expected}: something was changed");
     }
     fs::write(&tag, whole).unwrap();
-    let store = block_in_place(|| Launch::on(ours.path()).start());
+    let store = block_in_place(|| StoreLaunch::on(ours.path()).start());
     check_all(&mut [writer], &store.channel()).await;
 
     let foreign = tempfile::tempdir().unwrap();
     fs::write(foreign.path().join("thesis.txt"), "irreplaceable").unwrap();
-    let (status, log) = block_in_place(|| Launch::on(foreign.path()).refused());
+    let (status, log) = block_in_place(|| StoreLaunch::on(foreign.path()).run_to_exit());
     assert!(!status.success());
     assert!(log.contains("is not a Muster data directory"), "{log}");
     let left = content(foreign.path());
@@ -368,7 +374,7 @@ async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
 async fn a_kill_while_the_directory_is_made_ours_does_not_spoil_it() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("MUSTER_FORMAT.new"), "muster-s").unwrap();
-    let store = block_in_place(|| Launch::on(directory.path()).start());
-    let mut writer = Writer::new("writer", Work::Nodes, Dice::seeded());
+    let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
+    let mut writer = Writer::new("writer", WriterKind::Nodes, SeededRandom::seeded());
     writer.write(store.channel(), 1).await.unwrap();
 }

@@ -9,8 +9,8 @@ use std::fs;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_tests::disk::SmallDisk;
-use muster_tests::store_process::write_log::{Work, Writer, check_all, node, read_all};
-use muster_tests::store_process::{Dice, Launch, StoreProcess};
+use muster_tests::store_process::write_log::{Writer, WriterKind, check_all, node, read_all};
+use muster_tests::store_process::{SeededRandom, StoreProcess};
 use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::task::block_in_place;
 use tonic::transport::Channel;
@@ -23,7 +23,7 @@ async fn create(channel: &Channel, name: &str) -> Result<u64, Status> {
     Ok(created.into_inner().node.unwrap().metadata.unwrap().resource_version)
 }
 
-/// A refusal that a program and a person understand.
+/// A error that a program and a person understand.
 fn assert_storage_unavailable(status: &Status) {
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     let details = status.get_error_details();
@@ -39,7 +39,7 @@ const WRITABLE: &str = "muster_store_writable";
 
 /// Writes until the store takes it, which it must without a restart.
 async fn writable_again(channel: &Channel, name: &str) -> u64 {
-    let deadline = std::time::Instant::now() + muster_tests::store_process::PATIENCE;
+    let deadline = std::time::Instant::now() + muster_tests::store_process::TIMEOUT;
     loop {
         match create(channel, name).await {
             Ok(version) => return version,
@@ -58,9 +58,9 @@ async fn remove(channel: &Channel, name: &str) -> u64 {
 }
 
 fn writers() -> Vec<Writer> {
-    let mut dice = Dice::seeded();
-    let works = [Work::Nodes, Work::Pods, Work::Leases];
-    works.map(|work| Writer::new(&format!("{work:?}").to_lowercase(), work, dice.fork())).into()
+    let mut random = SeededRandom::seeded();
+    let kinds = [WriterKind::Nodes, WriterKind::Pods, WriterKind::Leases];
+    kinds.map(|kind| Writer::new(&format!("{kind:?}").to_lowercase(), kind, random.fork())).into()
 }
 
 async fn write(writers: &mut [Writer], channel: &Channel, times: usize) {
@@ -107,7 +107,7 @@ async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
     disk.fill(0);
     assert_storage_unavailable(&create(&channel, "probe").await.unwrap_err());
     block_in_place(|| store.kill());
-    let (status, log) = block_in_place(|| disk.launch().refused());
+    let (status, log) = block_in_place(|| disk.launch().run_to_exit());
     assert!(!status.success());
     assert!(log.contains("No space left on device") && log.contains("data"), "{log}");
     disk.relieve();
@@ -162,7 +162,7 @@ async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     // Without the trap the kernel ends a process that exceeds the limit.
-    let launch = Launch::on(&data).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    let launch = StoreLaunch::on(&data).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     let mut store = block_in_place(|| launch.start());
     let mut channel = store.channel();
     let mut writers = writers();
@@ -175,7 +175,7 @@ async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
         limit_files(&store, Some(if round % 2 == 0 { 4096 } else { size }));
         let taken;
         (taken, last) = write_against_the_limit(&channel, round, last).await;
-        assert!(store.runs());
+        assert!(store.is_running());
         assert_eq!(store.metric(WRITABLE), 0.0);
         let (found, head) = read_all(&channel).await.unwrap();
         assert!(head >= last && found.len() >= taken.len(), "reads go on");

@@ -11,7 +11,7 @@ use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
 use muster_tests::store_process::write_log::node;
-use muster_tests::store_process::{Launch, PATIENCE, StoreProcess, channel, until};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT, channel, until};
 use muster_tests::within;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -33,7 +33,7 @@ async fn watch(store: &StoreProcess, after: u64) -> Frames {
 }
 
 async fn next(frames: &mut Frames) -> Result<Vec<Step>, Status> {
-    let frame = timeout(PATIENCE, frames.message()).await.expect("a watcher that is behind hears something");
+    let frame = timeout(TIMEOUT, frames.message()).await.expect("a watcher that is behind hears something");
     let frame = frame?.ok_or_else(|| Status::unavailable("the stream ended"))?;
     let step = |event: pb::NodeWatchEvent| {
         let metadata = event.node.unwrap_or_default().metadata.unwrap_or_default();
@@ -43,7 +43,7 @@ async fn next(frames: &mut Frames) -> Result<Vec<Step>, Status> {
 }
 
 /// Creates the nodes that are to be changed; returns the version after them.
-async fn furnish(store: &StoreProcess) -> u64 {
+async fn create_records(store: &StoreProcess) -> u64 {
     let mut nodes = NodeServiceClient::new(store.channel());
     let mut version = 0;
     for writer in 0..WRITERS {
@@ -57,7 +57,7 @@ async fn furnish(store: &StoreProcess) -> u64 {
 /// Changes nodes `times` each, all writers at once; a pace is the time between
 /// two changes of one writer. Returns what was acknowledged, in order.
 async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<Duration>) -> Vec<Step> {
-    // An update that changes nothing is no change: every mark is a new one.
+    // An update that changes nothing is no change: every value is a new one.
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let all = Arc::new(Mutex::new(Vec::new()));
@@ -74,8 +74,8 @@ async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<D
                 if let Some(ticks) = &mut ticks {
                     ticks.tick().await;
                 }
-                let mark = format!("{call}-{time:0bytes$}");
-                let request = pb::UpdateNodeRequest { node: Some(node(&name, &mark)) };
+                let value = format!("{call}-{time:0bytes$}");
+                let request = pb::UpdateNodeRequest { node: Some(node(&name, &value)) };
                 let stored = nodes.update_node(request).await.unwrap().into_inner().node;
                 let version = stored.unwrap().metadata.unwrap().resource_version;
                 all.lock().unwrap().push((version, name.clone()));
@@ -93,8 +93,8 @@ async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<D
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let store = block_in_place(|| Launch::on(directory.path()).start());
-    let after = furnish(&store).await;
+    let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
+    let after = create_records(&store).await;
     let expected_count = WRITERS * 250;
     let done = Arc::new(AtomicU64::new(0));
     let mut watchers = JoinSet::new();
@@ -146,8 +146,8 @@ async fn rush(store: &StoreProcess, times: usize) -> (Vec<Step>, f64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
     let directory = tempfile::tempdir().unwrap();
-    let store = block_in_place(|| Launch::on(directory.path()).start());
-    furnish(&store).await;
+    let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
+    create_records(&store).await;
     // What the store keeps for everybody is in memory before it is measured.
     let (warm, alone) = rush(&store, 250).await;
     let (after, _) = warm.last().unwrap().clone();
@@ -158,7 +158,7 @@ async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
         idle.push(watch(&store, after).await);
     }
     // No writer waits for a watcher: it ends although nobody reads.
-    let (happened, watched) = within(5 * PATIENCE, "all is written", rush(&store, 500)).await;
+    let (happened, watched) = within(5 * TIMEOUT, "all is written", rush(&store, 500)).await;
     let grown = store.resident().saturating_sub(before);
     println!(
         "{alone:.0} changes a second alone, {watched:.0} with {} watchers that do not read (ratio {:.2}); {} MiB \
@@ -183,10 +183,11 @@ async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_watcher_that_falls_behind_history_is_told_so_and_never_skips() {
     let directory = tempfile::tempdir().unwrap();
-    let launch =
-        Launch::on(directory.path()).flag("--history-min-age", "1s").flag("--history-min-changes", "100");
+    let launch = StoreLaunch::on(directory.path())
+        .flag("--history-min-age", "1s")
+        .flag("--history-min-changes", "100");
     let store = block_in_place(|| launch.start());
-    let after = furnish(&store).await;
+    let after = create_records(&store).await;
     let mut frames = watch(&store, after).await;
     // More than the store keeps in memory for watchers, which history does not bind.
     let (mut happened, _) = rush(&store, 400).await;

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use muster_tests::certificate_authority::Authority;
 use muster_tests::docker::{Engine, TAG};
-use muster_tests::tools::{printed, repository, tool};
+use muster_tests::tools::{output_of, repository, tool};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Whatever takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The ports that the file publishes can be had once: one test at a time.
 static PORTS: Mutex<()> = Mutex::new(());
@@ -60,7 +60,7 @@ impl Project {
 
     /// Waits until so many nodes are Ready, as somebody at the published port sees it.
     fn wait_ready(&self, nodes: usize, security: &[&str]) {
-        let mut listed = self.engine.beside(&tool("grpcurl"));
+        let mut listed = self.engine.in_network(&tool("grpcurl"));
         listed.args(security).args(["localhost:7400", "muster.v1.NodeService/ListNodes"]);
         self.wait(|| {
             let output = listed.output().unwrap();
@@ -74,10 +74,10 @@ impl Project {
 
     /// Looks until all is well; what is not is told at the end, with what the parts logged.
     fn wait(&self, mut look: impl FnMut() -> Result<(), String>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while let Err(trouble) = look() {
             if Instant::now() > deadline {
-                let logs = printed(&mut self.compose(&["logs", "--no-color"]));
+                let logs = output_of(&mut self.compose(&["logs", "--no-color"]));
                 panic!("{trouble}\n{logs}");
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -86,10 +86,10 @@ impl Project {
 
     /// The nodes that have a lease, and when each was last renewed. In clear.
     fn renewals(&self) -> BTreeMap<String, String> {
-        let mut listed = self.engine.beside(&tool("grpcurl"));
+        let mut listed = self.engine.in_network(&tool("grpcurl"));
         listed.args(["-plaintext", "-d", r#"{"namespace": "kube-node-lease"}"#]);
         listed.args(["localhost:7400", "muster.v1.LeaseService/ListLeases"]);
-        let answer: Value = serde_json::from_str(&printed(&mut listed)).unwrap();
+        let answer: Value = serde_json::from_str(&output_of(&mut listed)).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let leases = answer["leases"].as_array().cloned().unwrap_or_default();
         leases
@@ -115,19 +115,27 @@ fn is_ready(node: &Value) -> bool {
 fn a_fleet_in_clear_can_be_scaled() {
     let project = Project::new("clear");
     let parts = ["store", "controller", "agent"];
-    printed(project.compose(&["up", "--detach", "--scale", "agent=2"]).args(parts));
+    output_of(project.compose(&["up", "--detach", "--scale", "agent=2"]).args(parts));
     project.wait_ready(2, &["-plaintext"]);
-    printed(project.compose(&["up", "--detach", "--scale", "agent=3"]).args(parts));
+    output_of(project.compose(&["up", "--detach", "--scale", "agent=3"]).args(parts));
     project.wait_ready(3, &["-plaintext"]);
 }
 
 #[test]
 fn agents_in_new_containers_are_the_nodes_they_were() {
     let project = Project::new("clear");
-    printed(&mut project.compose(&["up", "--detach", "--scale", "agent=2", "store", "controller", "agent"]));
+    output_of(&mut project.compose(&[
+        "up",
+        "--detach",
+        "--scale",
+        "agent=2",
+        "store",
+        "controller",
+        "agent",
+    ]));
     project.wait_ready(2, &["-plaintext"]);
     // The containers that come have other hostnames, and the volumes of those that go.
-    printed(&mut project.compose(&[
+    output_of(&mut project.compose(&[
         "up",
         "--detach",
         "--force-recreate",
@@ -172,7 +180,7 @@ fn the_profile_mtls_lets_in_only_who_shows_a_certificate() {
             place(&credentials.join(file), &format!("nodes/{agent}/{file}"));
         }
     }
-    printed(&mut project.compose(&[
+    output_of(&mut project.compose(&[
         "up",
         "--detach",
         "store-mtls",
@@ -184,7 +192,7 @@ fn the_profile_mtls_lets_in_only_who_shows_a_certificate() {
     let admin = authority.credentials("eva", "muster:admins");
     let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|file| admin.join(file).display().to_string());
     project.wait_ready(2, &["-cacert", &ca, "-cert", &cert, "-key", &key, "-servername", "store"]);
-    let mut stranger = project.engine.beside(&tool("grpcurl"));
+    let mut stranger = project.engine.in_network(&tool("grpcurl"));
     stranger.args(["-insecure", "localhost:7400", "muster.v1.NodeService/ListNodes"]);
     assert!(!stranger.output().unwrap().status.success(), "a caller without a certificate was let in");
 }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use muster_tests::certificate_authority::Authority;
 use muster_tests::docker::{Engine, image};
-use muster_tests::tools::{printed, repository, tool};
+use muster_tests::tools::{output_of, repository, tool};
 use serde_json::{Value, json};
 
 /// Whatever takes longer than this in a fleet of these timings has failed.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -38,12 +38,12 @@ const AGENT_TIMINGS: [&str; 4] = [
 
 /// Looks again and again until there is something to see.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{what} did not happen within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what} did not happen within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -62,7 +62,7 @@ impl Fleet {
     fn start(name: &'static str, agents: &[&'static str]) -> Fleet {
         let engine = Engine::shared();
         // Without a way out: nothing in there calls anybody but the others.
-        engine.ask(["network", "create", "--internal", name]);
+        engine.run(["network", "create", "--internal", name]);
         let fleet = Fleet { engine, authority: Authority::new(), name, agents: agents.to_vec() };
         // Pods leave a second after their node's taint.
         fleet.run("store", "store", "muster:stores", &["--default-unreachable-toleration-seconds=1"]);
@@ -102,7 +102,7 @@ impl Fleet {
         for (flag, file) in [("CERT", "tls.crt"), ("KEY", "tls.key"), ("CLIENT_CA", "ca.crt")] {
             run.arg("--env").arg(format!("MUSTER_TLS_{flag}=/certificates/{file}"));
         }
-        printed(run.arg(image(of)).args(flags));
+        output_of(run.arg(image(of)).args(flags));
     }
 
     fn wait_healthy(&self, part: &str) {
@@ -126,7 +126,7 @@ impl Fleet {
         let address = network["IPAddress"].as_str().unwrap_or_default().to_owned();
         let credentials = self.authority.credentials("eva", "muster:admins");
         let file = |name: &str| -> PathBuf { credentials.join(name) };
-        let mut command = self.engine.beside(&tool("grpcurl"));
+        let mut command = self.engine.in_network(&tool("grpcurl"));
         command.arg("-cacert").arg(file("ca.crt"));
         command.arg("-cert").arg(file("tls.crt")).arg("-key").arg(file("tls.key"));
         command.args(["-servername", &container, "-max-time", "30", "-d", &data.to_string()]);
@@ -136,7 +136,7 @@ impl Fleet {
 
     /// What the store answers.
     fn call(&self, call: &str, data: &Value) -> Value {
-        let answer = printed(&mut self.grpcurl("store", 7400, call, data));
+        let answer = output_of(&mut self.grpcurl("store", 7400, call, data));
         serde_json::from_str(&answer).unwrap()
     }
 
@@ -194,7 +194,7 @@ impl Fleet {
 
     /// How many processes of pods run in a node's container.
     fn processes(&self, node: &str) -> usize {
-        let listed = self.engine.ask(["top", &self.container(node), "-eo", "pid,args"]);
+        let listed = self.engine.run(["top", &self.container(node), "-eo", "pid,args"]);
         // The shim has the program's name in its arguments; the program has nothing else.
         let is_work = |line: &&str| line.split_whitespace().skip(1).eq(["/idle"]);
         listed.lines().filter(is_work).count()
@@ -267,7 +267,7 @@ fn a_machine_that_is_cut_off_is_emptied_and_comes_back() {
     let spared = fleet.put_to_work("spared", "b");
     assert!(doomed["metadata"]["deletionTimestamp"].is_null(), "{doomed}");
 
-    fleet.engine.ask(["network", "disconnect", fleet.name, &fleet.container("a")]);
+    fleet.engine.run(["network", "disconnect", fleet.name, &fleet.container("a")]);
     eventually("a is Unknown", || (fleet.ready("a") == "Unknown").then_some(()));
     eventually("a is given up", || fleet.is_given_up("a").then_some(()));
     eventually("the pod of a is evicted", || {
@@ -280,7 +280,7 @@ fn a_machine_that_is_cut_off_is_emptied_and_comes_back() {
     assert_eq!(other["metadata"]["uid"], spared["metadata"]["uid"]);
     assert!(other["metadata"]["deletionTimestamp"].is_null(), "a machine that is heard was emptied: {other}");
 
-    fleet.engine.ask(["network", "connect", fleet.name, &fleet.container("a")]);
+    fleet.engine.run(["network", "connect", fleet.name, &fleet.container("a")]);
     eventually("a is Ready again", || (fleet.ready("a") == "True").then_some(()));
     eventually("a is no longer given up", || (!fleet.is_given_up("a")).then_some(()));
     eventually("the evicted pod is off the record", || fleet.pod("doomed").is_none().then_some(()));
@@ -323,15 +323,15 @@ fn a_store_that_is_restarted_has_lost_nothing() {
     assert!(leases.contains_key("restart-d"), "{leases:?}");
 
     let store = fleet.container("store");
-    fleet.engine.ask(["stop", &store]);
+    fleet.engine.run(["stop", &store]);
     assert_eq!(fleet.engine.inspect(&store)["State"]["ExitCode"], 0, "{}", fleet.log("store"));
-    fleet.engine.ask(["start", &store]);
+    fleet.engine.run(["start", &store]);
     fleet.wait_healthy("store");
     assert_eq!(kept(), before, "after a stop in order");
     assert!(version() >= reached);
 
-    fleet.engine.ask(["kill", "--signal=KILL", &store]);
-    fleet.engine.ask(["start", &store]);
+    fleet.engine.run(["kill", "--signal=KILL", &store]);
+    fleet.engine.run(["start", &store]);
     fleet.wait_healthy("store");
     assert_eq!(kept(), before, "after a kill");
     // The agent has found its store again, and nobody was given up for the store's silence. The lease is d's own: a

@@ -6,7 +6,7 @@ use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::wellknown::annotation::MIRROR;
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Deletion, Follow, Query, TestStore, Wire};
+use muster_tests::{Api, Deletion, ListQuery, Resource, TestStore, WatchQuery};
 use tonic::Code;
 
 const UID: &str = "8c2fd0a5-63b8-4a1f-9d0c-2f5e7f1b0a11";
@@ -18,36 +18,36 @@ async fn world() -> (TestStore, Api, Api) {
     (store, admin, a)
 }
 
-fn own(fields: &'static str) -> Query {
-    Query { fields, ..Default::default() }
+fn own(fields: &'static str) -> ListQuery {
+    ListQuery { fields, ..Default::default() }
 }
 
-fn followed(fields: &'static str) -> Follow {
-    Follow { fields, ..Default::default() }
+fn followed(fields: &'static str) -> WatchQuery {
+    WatchQuery { fields, ..Default::default() }
 }
 
 #[tokio::test]
 async fn s179_a_node_reads_and_writes_its_own_node_only() {
     let (_store, admin, a) = world().await;
-    a.refused(a.get::<pb::Node>("a")).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(a.get::<pb::Node>("a")).await.is(Code::NotFound, "NOT_FOUND");
     let created = a.create(node("a").ready("True")).await.unwrap();
     assert_eq!(a.get::<pb::Node>("a").await.unwrap(), created);
     let reported = a.update_status(created.ready("False")).await.unwrap();
     let cordoned = a.update(reported.cordoned()).await.unwrap();
     assert!(cordoned.spec.unwrap().unschedulable, "no rule forbids it to keep work away");
     assert_eq!(a.list::<pb::Node>(own("metadata.name=a")).await.unwrap().records.len(), 1);
-    a.watch::<pb::Node>(followed("metadata.name=a")).await.unwrap().told(1).await;
+    a.watch::<pb::Node>(followed("metadata.name=a")).await.unwrap().summaries(1).await;
 
-    let denied = a.refused(a.create(node("b"))).await;
-    denied.is_denied().says("node:a may not create Node b").says("no Node but its own");
+    let denied = a.expect_error(a.create(node("b"))).await;
+    denied.is_denied().mentions("node:a may not create Node b").mentions("no Node but its own");
     let b = admin.create(node("b")).await.unwrap();
-    a.refused(a.update_status(b.clone().ready("True"))).await.is_denied();
-    a.refused(a.update(b.clone().cordoned())).await.is_denied();
-    a.refused(a.get::<pb::Node>("b")).await.is_denied();
-    a.refused(a.get::<pb::Node>("missing")).await.is_denied();
+    a.expect_error(a.update_status(b.clone().ready("True"))).await.is_denied();
+    a.expect_error(a.update(b.clone().cordoned())).await.is_denied();
+    a.expect_error(a.get::<pb::Node>("b")).await.is_denied();
+    a.expect_error(a.get::<pb::Node>("missing")).await.is_denied();
     for fields in ["", "metadata.name=b", "metadata.name!=a", "spec.unschedulable=true"] {
-        a.refused(a.list::<pb::Node>(own(fields))).await.is_denied();
-        a.refused(a.watch::<pb::Node>(followed(fields))).await.is_denied();
+        a.expect_error(a.list::<pb::Node>(own(fields))).await.is_denied();
+        a.expect_error(a.watch::<pb::Node>(followed(fields))).await.is_denied();
     }
     assert_eq!(admin.get::<pb::Node>("b").await.unwrap(), b);
 }
@@ -65,8 +65,8 @@ async fn s180_a_node_brings_taints_along_and_never_changes_them() {
         created.clone().spec(|spec| spec.taints.clear()),
     ];
     for wanted in tampered {
-        a.refused(a.update(wanted.clone())).await.is_denied().says("taints");
-        a.refused(a.update_status(wanted)).await.is_denied().says("taints");
+        a.expect_error(a.update(wanted.clone())).await.is_denied().mentions("taints");
+        a.expect_error(a.update_status(wanted)).await.is_denied().mentions("taints");
     }
     assert_eq!(admin.get::<pb::Node>("a").await.unwrap(), created);
     a.update(created.cordoned()).await.unwrap();
@@ -87,14 +87,14 @@ async fn a_node_takes_back_no_cordon_and_no_drain_that_was_asked_of_it() {
         ..Default::default()
     };
     let asked = created.spec(|spec| (spec.cordon, spec.drain) = (Some(cordon), Some(drain)));
-    a.refused(a.update(asked.clone())).await.is_denied().says("cordon or drain");
+    a.expect_error(a.update(asked.clone())).await.is_denied().mentions("cordon or drain");
     let asked = admin.update(asked).await.unwrap();
     for wanted in [
         asked.clone().spec(|spec| spec.cordon = None),
         asked.clone().spec(|spec| spec.drain = None),
         asked.clone().spec(|spec| spec.drain.as_mut().unwrap().state = "Complete".into()),
     ] {
-        a.refused(a.update(wanted)).await.is_denied().says("cordon or drain");
+        a.expect_error(a.update(wanted)).await.is_denied().mentions("cordon or drain");
     }
     let cordoned = a.update(asked.cordoned()).await.unwrap();
     a.update_status(cordoned.ready("True")).await.unwrap();
@@ -122,7 +122,7 @@ async fn s181_a_node_sets_only_labels_that_draw_no_work_to_it() {
     ];
     let (_store, admin, a) = world().await;
     for key in FORBIDDEN {
-        a.refused(a.create(node("a").label(key, "1"))).await.is_denied().says(key);
+        a.expect_error(a.create(node("a").label(key, "1"))).await.is_denied().mentions(key);
     }
     let wanted = ALLOWED.iter().fold(node("a"), |node, key| node.label(key, "1"));
     let mut held = a.create(wanted).await.unwrap();
@@ -131,15 +131,15 @@ async fn s181_a_node_sets_only_labels_that_draw_no_work_to_it() {
         held = a.update_status(held.without_label(key)).await.unwrap();
     }
     for key in FORBIDDEN {
-        a.refused(a.update(held.clone().label(key, "1"))).await.is_denied().says(key);
-        a.refused(a.update_status(held.clone().label(key, "1"))).await.is_denied().says(key);
+        a.expect_error(a.update(held.clone().label(key, "1"))).await.is_denied().mentions(key);
+        a.expect_error(a.update_status(held.clone().label(key, "1"))).await.is_denied().mentions(key);
     }
     let marked = FORBIDDEN.iter().fold(held, |node, key| node.label(key, "1"));
     let marked = admin.update(marked).await.unwrap();
     for key in FORBIDDEN {
-        a.refused(a.update(marked.clone().label(key, "2"))).await.is_denied().says(key);
-        a.refused(a.update(marked.clone().without_label(key))).await.is_denied().says(key);
-        a.refused(a.update_status(marked.clone().without_label(key))).await.is_denied().says(key);
+        a.expect_error(a.update(marked.clone().label(key, "2"))).await.is_denied().mentions(key);
+        a.expect_error(a.update(marked.clone().without_label(key))).await.is_denied().mentions(key);
+        a.expect_error(a.update_status(marked.clone().without_label(key))).await.is_denied().mentions(key);
     }
     a.update(marked.label("foo", "3")).await.unwrap();
 }
@@ -149,12 +149,12 @@ async fn s182_a_node_changes_no_owners_and_does_not_delete_itself() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a")).await.unwrap();
     let owned = created.clone().owned_by("Machine", "m", UID);
-    a.refused(a.update(owned.clone())).await.is_denied().says("owners");
-    a.refused(a.delete::<pb::Node>("a")).await.is_denied();
-    a.refused(a.delete::<pb::Node>("missing")).await.is_denied();
+    a.expect_error(a.update(owned.clone())).await.is_denied().mentions("owners");
+    a.expect_error(a.delete::<pb::Node>("a")).await.is_denied();
+    a.expect_error(a.delete::<pb::Node>("missing")).await.is_denied();
     let owned = admin.update(owned).await.unwrap();
     let freed = owned.clone().with(|metadata| metadata.owner_references.clear());
-    a.refused(a.update(freed)).await.is_denied().says("owners");
+    a.expect_error(a.update(freed)).await.is_denied().mentions("owners");
     assert_eq!(admin.get::<pb::Node>("a").await.unwrap(), owned);
 }
 
@@ -162,7 +162,7 @@ async fn s182_a_node_changes_no_owners_and_does_not_delete_itself() {
 async fn s183_a_node_has_its_own_lease_in_its_own_place() {
     let (store, admin, a) = world().await;
     let own = "kube-node-lease/a";
-    a.refused(a.get::<pb::Lease>(own)).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(a.get::<pb::Lease>(own)).await.is(Code::NotFound, "NOT_FOUND");
     let created = a.create(held(lease("a"), "a", 40)).await.unwrap();
     a.update(held(created, "a", 50)).await.unwrap();
     a.renew(own, "a").await.unwrap();
@@ -174,26 +174,29 @@ async fn s183_a_node_has_its_own_lease_in_its_own_place() {
     admin.create(lease("a").in_namespace("default")).await.unwrap();
     for foreign in [lease("b"), lease("a").in_namespace("default"), lease("a").in_namespace("kube-system")] {
         let path = format!("{}/{}", foreign.namespace(), foreign.name());
-        a.refused(a.create(foreign.clone())).await.is_denied().says("no Lease but the one of its own name");
-        a.refused(a.update(foreign.clone())).await.is_denied();
-        a.refused(a.get::<pb::Lease>(&path)).await.is_denied();
-        a.refused(a.renew(&path, "a")).await.is_denied();
-        a.refused(a.delete::<pb::Lease>(&path)).await.is_denied();
+        a.expect_error(a.create(foreign.clone()))
+            .await
+            .is_denied()
+            .mentions("no Lease but the one of its own name");
+        a.expect_error(a.update(foreign.clone())).await.is_denied();
+        a.expect_error(a.get::<pb::Lease>(&path)).await.is_denied();
+        a.expect_error(a.renew(&path, "a")).await.is_denied();
+        a.expect_error(a.delete::<pb::Lease>(&path)).await.is_denied();
     }
-    a.refused(a.list::<pb::Lease>(Query::default())).await.is_denied();
-    a.refused(a.list::<pb::Lease>(Query { fields: "metadata.name=a", ..Default::default() }))
+    a.expect_error(a.list::<pb::Lease>(ListQuery::default())).await.is_denied();
+    a.expect_error(a.list::<pb::Lease>(ListQuery { fields: "metadata.name=a", ..Default::default() }))
         .await
         .is_denied();
-    a.refused(a.watch::<pb::Lease>(Follow::default())).await.is_denied();
+    a.expect_error(a.watch::<pb::Lease>(WatchQuery::default())).await.is_denied();
 
     let controller = store.api_as("c1", "muster:controllers");
-    controller.list::<pb::Lease>(Query::default()).await.unwrap();
+    controller.list::<pb::Lease>(ListQuery::default()).await.unwrap();
     let leader = held(lease("muster-controller").in_namespace("kube-system"), "c1", 15);
     controller.create(leader).await.unwrap();
     controller.renew("kube-system/muster-controller", "c1").await.unwrap();
     let deleted = controller.create(lease("muster-cloud-brake").in_namespace("kube-system")).await.unwrap();
     controller.update(deleted).await.unwrap();
-    controller.refused(controller.renew(own, "a")).await.is_denied();
+    controller.expect_error(controller.renew(own, "a")).await.is_denied();
 }
 
 #[tokio::test]
@@ -208,10 +211,10 @@ async fn s183_a_node_beats_for_itself_only() {
             lease_duration: None,
         })
     };
-    a.heartbeat().await.say(hello(&own)).await.unwrap();
-    let refusal = a.refused(async { a.heartbeat().await.say(hello(&other)).await }).await;
-    refusal.is_denied();
-    a.refused(admin.get::<pb::Lease>("kube-node-lease/b")).await.is(Code::NotFound, "NOT_FOUND");
+    a.heartbeat().await.send(hello(&own)).await.unwrap();
+    let error = a.expect_error(async { a.heartbeat().await.send(hello(&other)).await }).await;
+    error.is_denied();
+    a.expect_error(admin.get::<pb::Lease>("kube-node-lease/b")).await.is(Code::NotFound, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -225,16 +228,19 @@ async fn s184_a_node_reports_on_the_pods_it_runs() {
         reported.clone().label("new", "yes"),
         reported.clone().without_label("app"),
     ] {
-        a.refused(a.update_status(relabelled)).await.is_denied().says("labels of a pod");
+        a.expect_error(a.update_status(relabelled)).await.is_denied().mentions("labels of a pod");
     }
     for other in [pod("theirs").on("b"), pod("free")] {
         let other = admin.create(other).await.unwrap();
-        a.refused(a.update_status(other.clone().running("True"))).await.is_denied().says("bound to it");
-        a.refused(a.get::<pb::Pod>(&format!("default/{}", other.name()))).await.is_denied();
+        a.expect_error(a.update_status(other.clone().running("True")))
+            .await
+            .is_denied()
+            .mentions("bound to it");
+        a.expect_error(a.get::<pb::Pod>(&format!("default/{}", other.name()))).await.is_denied();
     }
-    a.refused(a.update_status(pod("missing"))).await.is(Code::NotFound, "NOT_FOUND");
-    a.refused(a.update(reported.clone())).await.is_denied();
-    a.refused(a.bind("default/free", "a", Deletion::default())).await.is_denied();
+    a.expect_error(a.update_status(pod("missing"))).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(a.update(reported.clone())).await.is_denied();
+    a.expect_error(a.bind("default/free", "a", Deletion::default())).await.is_denied();
     assert_eq!(a.get::<pb::Pod>("default/mine").await.unwrap(), reported);
 }
 
@@ -247,26 +253,26 @@ async fn s185_a_node_ends_the_pods_it_runs() {
     admin.create(pod("free")).await.unwrap();
     let at_once = || Deletion { grace: Some(0), ..Default::default() };
     a.delete_with::<pb::Pod>("default/deleted", at_once()).await.unwrap();
-    a.refused(admin.get::<pb::Pod>("default/deleted")).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(admin.get::<pb::Pod>("default/deleted")).await.is(Code::NotFound, "NOT_FOUND");
     a.evict("default/evicted").await.unwrap();
     for path in ["default/theirs", "default/free"] {
-        a.refused(a.delete_with::<pb::Pod>(path, at_once())).await.is_denied();
-        a.refused(a.evict(path)).await.is_denied();
+        a.expect_error(a.delete_with::<pb::Pod>(path, at_once())).await.is_denied();
+        a.expect_error(a.evict(path)).await.is_denied();
     }
-    a.refused(a.delete::<pb::Pod>("default/missing")).await.is(Code::NotFound, "NOT_FOUND");
-    a.refused(a.evict("default/missing")).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(a.delete::<pb::Pod>("default/missing")).await.is(Code::NotFound, "NOT_FOUND");
+    a.expect_error(a.evict("default/missing")).await.is(Code::NotFound, "NOT_FOUND");
 }
 
 #[tokio::test]
 async fn s186_a_node_creates_mirrors_of_its_own_pods_only() {
     let (_store, admin, a) = world().await;
     let bare = || pod("m").on("a").annotation(MIRROR, "hash");
-    let early = a.refused(a.create(bare().owned_by("Node", "a", UID))).await;
-    early.is(Code::NotFound, "NOT_FOUND").says("Node a");
+    let early = a.expect_error(a.create(bare().owned_by("Node", "a", UID))).await;
+    early.is(Code::NotFound, "NOT_FOUND").mentions("Node a");
     let node_a = a.create(node("a")).await.unwrap();
     let mirror = || bare().owned_by("Node", "a", node_a.uid());
 
-    a.refused(a.create(pod("plain").on("a"))).await.is_denied().says(MIRROR);
+    a.expect_error(a.create(pod("plain").on("a"))).await.is_denied().mentions(MIRROR);
     let owner = |change: fn(&mut pb::OwnerReference)| {
         mirror().with(|metadata| change(&mut metadata.owner_references[0]))
     };
@@ -296,8 +302,8 @@ async fn s186_a_node_creates_mirrors_of_its_own_pods_only() {
         ("a secret variable", mirror().spec(|spec| spec.containers[0].env = vec![from_secret])),
         ("an account", mirror().spec(|spec| "x".clone_into(&mut spec.service_account_name))),
     ] {
-        let refusal = a.refused(a.create(wanted)).await;
-        assert_eq!(refusal.code, Code::PermissionDenied, "{why}: {refusal:?}");
+        let error = a.expect_error(a.create(wanted)).await;
+        assert_eq!(error.code, Code::PermissionDenied, "{why}: {error:?}");
     }
     let created = a.create(mirror()).await.unwrap();
     assert_eq!(admin.get::<pb::Pod>("default/m").await.unwrap(), created);
@@ -314,17 +320,17 @@ async fn s187_a_node_lists_the_pods_bound_to_it() {
     admin.create(pod("mine").on("a")).await.unwrap();
     admin.create(pod("theirs").on("b")).await.unwrap();
     let page = a.list::<pb::Pod>(own("spec.nodeName=a")).await.unwrap();
-    assert_eq!(page.records.iter().map(Wire::name).collect::<Vec<_>>(), ["mine"]);
+    assert_eq!(page.records.iter().map(Resource::name).collect::<Vec<_>>(), ["mine"]);
     let mut watch = a.watch::<pb::Pod>(followed("spec.nodeName=a")).await.unwrap();
-    assert!(watch.told(1).await[0].starts_with("ADDED mine "));
+    assert!(watch.summaries(1).await[0].starts_with("ADDED mine "));
     for fields in ["", "spec.nodeName=b", "spec.nodeName!=b", "status.phase=Pending", "spec.nodeName="] {
-        a.refused(a.list::<pb::Pod>(own(fields))).await.is_denied().says("spec.nodeName");
-        a.refused(a.watch::<pb::Pod>(followed(fields))).await.is_denied();
+        a.expect_error(a.list::<pb::Pod>(own(fields))).await.is_denied().mentions("spec.nodeName");
+        a.expect_error(a.watch::<pb::Pod>(followed(fields))).await.is_denied();
     }
     let narrowed = own("spec.nodeName=a,status.phase=Running");
     assert!(a.list::<pb::Pod>(narrowed).await.unwrap().records.is_empty());
-    a.refused(a.list::<pb::DisruptionBudget>(Query::default())).await.is_denied();
-    a.refused(a.list::<pb::Event>(Query::default())).await.is_denied();
+    a.expect_error(a.list::<pb::DisruptionBudget>(ListQuery::default())).await.is_denied();
+    a.expect_error(a.list::<pb::Event>(ListQuery::default())).await.is_denied();
     a.record(event("a", "Starting", "a starts")).await.unwrap();
 }
 
@@ -340,15 +346,15 @@ async fn s188_the_name_of_a_node_without_its_group_gives_no_rights() {
         ("admin", ""),
     ] {
         let nobody = store.api_as(name, group);
-        nobody.refused(nobody.get::<pb::Node>("a")).await.is_denied().says("no role");
-        nobody.refused(nobody.list::<pb::Node>(own("metadata.name=a"))).await.is_denied();
-        nobody.refused(nobody.create(node("b"))).await.is_denied();
-        nobody.refused(nobody.record(event("a", "R", ""))).await.is_denied();
+        nobody.expect_error(nobody.get::<pb::Node>("a")).await.is_denied().mentions("no role");
+        nobody.expect_error(nobody.list::<pb::Node>(own("metadata.name=a"))).await.is_denied();
+        nobody.expect_error(nobody.create(node("b"))).await.is_denied();
+        nobody.expect_error(nobody.record(event("a", "R", ""))).await.is_denied();
     }
     // The group that Kubernetes' tools issue is taken too.
     let a = store.api_as("system:node:a", "system:nodes");
     a.get::<pb::Node>("a").await.unwrap();
-    a.refused(a.get::<pb::Node>("b")).await.is_denied();
+    a.expect_error(a.get::<pb::Node>("b")).await.is_denied();
 }
 
 #[tokio::test]
@@ -361,7 +367,7 @@ async fn s189_an_administrator_may_do_all_that_is_valid() {
     admin.update(bare.pod_cidrs(&["10.2.0.0/24"])).await.unwrap();
     for caller in [&admin, &a] {
         let moved = marked.clone().pod_cidrs(&["10.3.0.0/24"]);
-        caller.refused(caller.update(moved)).await.is_invalid(&["spec.podCidrs"]);
+        caller.expect_error(caller.update(moved)).await.is_invalid(&["spec.podCidrs"]);
     }
     admin.create(pod("p").on("a")).await.unwrap();
     admin.evict("default/p").await.unwrap();
@@ -378,29 +384,29 @@ async fn s190_a_viewer_reads_everything_and_writes_nothing() {
     let viewer = store.api_as("joe", "muster:viewers");
 
     viewer.get::<pb::Node>("a").await.unwrap();
-    assert_eq!(viewer.list::<pb::Node>(Query::default()).await.unwrap().records.len(), 1);
-    assert_eq!(viewer.list::<pb::Pod>(Query::default()).await.unwrap().records.len(), 1);
-    assert_eq!(viewer.list::<pb::Lease>(Query::default()).await.unwrap().records.len(), 1);
-    assert_eq!(viewer.list::<pb::DisruptionBudget>(Query::default()).await.unwrap().records.len(), 1);
-    viewer.list::<pb::Event>(Query::default()).await.unwrap();
-    viewer.watch::<pb::Pod>(Follow::default()).await.unwrap().told(1).await;
+    assert_eq!(viewer.list::<pb::Node>(ListQuery::default()).await.unwrap().records.len(), 1);
+    assert_eq!(viewer.list::<pb::Pod>(ListQuery::default()).await.unwrap().records.len(), 1);
+    assert_eq!(viewer.list::<pb::Lease>(ListQuery::default()).await.unwrap().records.len(), 1);
+    assert_eq!(viewer.list::<pb::DisruptionBudget>(ListQuery::default()).await.unwrap().records.len(), 1);
+    viewer.list::<pb::Event>(ListQuery::default()).await.unwrap();
+    viewer.watch::<pb::Pod>(WatchQuery::default()).await.unwrap().summaries(1).await;
 
     let v = &viewer;
-    v.refused(v.create(node("b"))).await.is_denied().says("viewer may not create Node b");
-    v.refused(v.update(held_node.clone().cordoned())).await.is_denied();
-    v.refused(v.update_status(held_node.ready("True"))).await.is_denied();
-    v.refused(v.delete::<pb::Node>("a")).await.is_denied();
-    v.refused(v.create(pod("q"))).await.is_denied();
-    v.refused(v.update_status(held_pod.running("True"))).await.is_denied();
-    v.refused(v.bind("default/p", "a", Deletion::default())).await.is_denied();
-    v.refused(v.evict("default/p")).await.is_denied();
-    v.refused(v.evict_with("default/p", Deletion::default(), true)).await.is_denied();
-    v.refused(v.delete::<pb::Pod>("default/p")).await.is_denied();
-    v.refused(v.delete::<pb::Pod>("default/missing")).await.is_denied();
-    v.refused(v.create(lease("b"))).await.is_denied();
-    v.refused(v.renew("kube-node-lease/a", "a")).await.is_denied();
-    v.refused(v.delete::<pb::DisruptionBudget>("default/x")).await.is_denied();
-    v.refused(v.record(event("a", "R", ""))).await.is_denied();
+    v.expect_error(v.create(node("b"))).await.is_denied().mentions("viewer may not create Node b");
+    v.expect_error(v.update(held_node.clone().cordoned())).await.is_denied();
+    v.expect_error(v.update_status(held_node.ready("True"))).await.is_denied();
+    v.expect_error(v.delete::<pb::Node>("a")).await.is_denied();
+    v.expect_error(v.create(pod("q"))).await.is_denied();
+    v.expect_error(v.update_status(held_pod.running("True"))).await.is_denied();
+    v.expect_error(v.bind("default/p", "a", Deletion::default())).await.is_denied();
+    v.expect_error(v.evict("default/p")).await.is_denied();
+    v.expect_error(v.evict_with("default/p", Deletion::default(), true)).await.is_denied();
+    v.expect_error(v.delete::<pb::Pod>("default/p")).await.is_denied();
+    v.expect_error(v.delete::<pb::Pod>("default/missing")).await.is_denied();
+    v.expect_error(v.create(lease("b"))).await.is_denied();
+    v.expect_error(v.renew("kube-node-lease/a", "a")).await.is_denied();
+    v.expect_error(v.delete::<pb::DisruptionBudget>("default/x")).await.is_denied();
+    v.expect_error(v.record(event("a", "R", ""))).await.is_denied();
 }
 
 #[tokio::test]
@@ -415,22 +421,22 @@ async fn s190_controller_and_scheduler_do_their_work_and_no_more() {
 
     controller.update(a.clone().taint("x:NoSchedule")).await.unwrap();
     controller.update_status(a.clone().at(0).ready("Unknown")).await.unwrap();
-    controller.refused(controller.create(node("b"))).await.is_denied();
-    controller.refused(controller.create(pod("b"))).await.is_denied();
+    controller.expect_error(controller.create(node("b"))).await.is_denied();
+    controller.expect_error(controller.create(pod("b"))).await.is_denied();
     // It schedules, and it drains: both need more than a judge of health does.
     controller.bind("default/r", "a", Deletion::default()).await.unwrap();
     controller.evict("default/r").await.unwrap();
-    controller.refused(controller.update(p.clone())).await.is_denied();
-    controller.refused(controller.create(lease("a"))).await.is_denied();
+    controller.expect_error(controller.update(p.clone())).await.is_denied();
+    controller.expect_error(controller.create(lease("a"))).await.is_denied();
     controller.delete::<pb::Pod>("default/q").await.unwrap();
     controller.record(event("a", "NodeNotReady", "")).await.unwrap();
 
-    scheduler.list::<pb::Node>(Query::default()).await.unwrap();
+    scheduler.list::<pb::Node>(ListQuery::default()).await.unwrap();
     let bound = scheduler.bind("default/p", "a", Deletion::default()).await.unwrap();
     scheduler.update_status(bound.clone()).await.unwrap();
-    scheduler.refused(scheduler.update(bound)).await.is_denied();
-    scheduler.refused(scheduler.update(a.at(0).cordoned())).await.is_denied();
-    scheduler.refused(scheduler.delete::<pb::Pod>("default/p")).await.is_denied();
-    scheduler.refused(scheduler.list::<pb::Lease>(Query::default())).await.is_denied();
+    scheduler.expect_error(scheduler.update(bound)).await.is_denied();
+    scheduler.expect_error(scheduler.update(a.at(0).cordoned())).await.is_denied();
+    scheduler.expect_error(scheduler.delete::<pb::Pod>("default/p")).await.is_denied();
+    scheduler.expect_error(scheduler.list::<pb::Lease>(ListQuery::default())).await.is_denied();
     controller.delete::<pb::Node>("a").await.unwrap();
 }

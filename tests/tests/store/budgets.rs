@@ -4,7 +4,7 @@
 
 use muster_proto::pb;
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Deletion, Follow, TestStore, Wire};
+use muster_tests::{Api, Deletion, Resource, TestStore, WatchQuery};
 use std::time::Duration;
 use tonic::Code;
 
@@ -46,10 +46,10 @@ async fn s030_an_eviction_is_refused_when_the_budget_is_spent() {
     let (a, b) = (web(&api, "a", "True").await, web(&api, "b", "True").await);
     api.create(budget("both", WEB, "2")).await.unwrap();
     assert_eq!(counts(&api, "both").await, [0, 2, 2, 2]);
-    let refusal = api.refused(api.evict("default/a")).await;
-    refusal.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
-    refusal.says("DisruptionBudget default/both").says("needs 2 healthy, has 2");
-    assert_eq!(refusal.retry_after, Some(Duration::ZERO));
+    let error = api.expect_error(api.evict("default/a")).await;
+    error.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
+    error.mentions("DisruptionBudget default/both").mentions("needs 2 healthy, has 2");
+    assert_eq!(error.retry_after, Some(Duration::ZERO));
     assert_eq!(api.get::<pb::Pod>("default/a").await.unwrap(), a);
 
     let relaxed = api.get::<pb::DisruptionBudget>("default/both").await.unwrap();
@@ -62,8 +62,8 @@ async fn s030_an_eviction_is_refused_when_the_budget_is_spent() {
     assert_evicted(&evicted);
     assert_eq!(evicted.metadata.as_ref().unwrap().deletion_grace_period_seconds, Some(30), "its own grace");
     assert_eq!(counts(&api, "both").await, [0, 1, 1, 2], "an evicted pod is not counted on");
-    let refusal = api.refused(api.evict("default/b")).await;
-    refusal.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
+    let error = api.expect_error(api.evict("default/b")).await;
+    error.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
     assert_eq!(api.get::<pb::Pod>("default/b").await.unwrap(), b);
 
     // Another pod takes its place: the budget is counted again, in the same commit.
@@ -103,7 +103,7 @@ async fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
     assert_evicted(&pending);
     for name in ["failed", "succeeded"] {
         assert_marked(&api.evict(&format!("default/{name}")).await.unwrap());
-        let gone = api.refused(api.get::<pb::Pod>(&format!("default/{name}"))).await;
+        let gone = api.expect_error(api.get::<pb::Pod>(&format!("default/{name}"))).await;
         gone.is(Code::NotFound, "NOT_FOUND");
     }
     let evicted = api.evict("default/terminating").await.unwrap();
@@ -123,8 +123,8 @@ async fn s032_a_pod_in_two_budgets_is_not_evicted() {
     let created = web(&api, "a", "True").await;
     api.create(budget("one", WEB, "0")).await.unwrap();
     api.create(budget("two", ("app", "web"), "0")).await.unwrap();
-    let refusal = api.refused(api.evict("default/a")).await;
-    refusal.is(Code::Internal, "SEVERAL_BUDGETS").says("one, two");
+    let error = api.expect_error(api.evict("default/a")).await;
+    error.is(Code::Internal, "SEVERAL_BUDGETS").mentions("one, two");
     assert_eq!(api.get::<pb::Pod>("default/a").await.unwrap(), created);
     assert_eq!(counts(&api, "one").await, [1, 1, 0, 1]);
 
@@ -150,8 +150,8 @@ async fn s033_a_pod_that_is_not_ready_may_go_when_enough_others_are() {
     let b = api.get::<pb::Pod>("default/b").await.unwrap();
     api.update_status(b.running("False")).await.unwrap();
     assert_eq!(counts(&api, "both").await, [0, 1, 2, 2]);
-    let refusal = api.refused(api.evict("default/b")).await;
-    refusal.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED").says("needs 2 healthy, has 1");
+    let error = api.expect_error(api.evict("default/b")).await;
+    error.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED").mentions("needs 2 healthy, has 1");
 
     let mut lenient = api.get::<pb::DisruptionBudget>("default/both").await.unwrap();
     lenient.spec.as_mut().unwrap().unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
@@ -176,10 +176,10 @@ async fn s034_a_dry_run_checks_everything_and_writes_nothing() {
     assert_eq!(api.get::<pb::Pod>("default/b").await.unwrap(), b);
 
     api.evict("default/a").await.unwrap();
-    let refusal = api.refused(api.evict_with("default/b", Deletion::default(), true)).await;
-    refusal.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
-    let refusal = api.refused(api.evict_with("default/missing", Deletion::default(), true)).await;
-    refusal.is(Code::NotFound, "NOT_FOUND");
+    let error = api.expect_error(api.evict_with("default/b", Deletion::default(), true)).await;
+    error.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
+    let error = api.expect_error(api.evict_with("default/missing", Deletion::default(), true)).await;
+    error.is(Code::NotFound, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -188,18 +188,19 @@ async fn an_eviction_keeps_to_its_options_and_is_told_to_watchers() {
     let api = store.api();
     let a = web(&api, "a", "True").await;
     api.create(budget("none", WEB, "0")).await.unwrap();
-    let mut pods = api.watch::<pb::Pod>(Follow { version: a.version(), ..Default::default() }).await.unwrap();
-    let head = api.head().await;
+    let mut pods =
+        api.watch::<pb::Pod>(WatchQuery { version: a.version(), ..Default::default() }).await.unwrap();
+    let head = api.revision().await;
     let mut budgets =
-        api.watch::<pb::DisruptionBudget>(Follow { version: head, ..Default::default() }).await.unwrap();
+        api.watch::<pb::DisruptionBudget>(WatchQuery { version: head, ..Default::default() }).await.unwrap();
 
     let stale = Deletion { version: a.version() + 1, ..Default::default() };
-    api.refused(api.evict_with("default/a", stale, false)).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.evict_with("default/a", stale, false)).await.is(Code::Aborted, "CONFLICT");
     let soon = Deletion { uid: a.uid().to_owned(), version: a.version(), grace: Some(3) };
     let evicted = api.evict_with("default/a", soon, false).await.unwrap();
     assert_eq!(evicted.metadata.as_ref().unwrap().deletion_grace_period_seconds, Some(3));
 
-    assert_eq!(pods.told(1).await, [format!("MODIFIED a {}", evicted.version())]);
+    assert_eq!(pods.summaries(1).await, [format!("MODIFIED a {}", evicted.version())]);
     let counted = budgets.next().await;
     assert_eq!(counted.kind, "MODIFIED");
     assert_eq!(counted.record.status.unwrap().current_healthy, 0);
@@ -236,9 +237,9 @@ async fn budgets_scale_percentages_up_and_count_only_their_own_pods() {
 
     let mut both = budget("bad", WEB, "1");
     both.spec.as_mut().unwrap().max_unavailable = "1".to_owned();
-    api.refused(api.create(both)).await.is_invalid(&["spec.maxUnavailable"]);
-    api.refused(api.create(budget("bad", WEB, ""))).await.is_invalid(&["spec.minAvailable"]);
+    api.expect_error(api.create(both)).await.is_invalid(&["spec.maxUnavailable"]);
+    api.expect_error(api.create(budget("bad", WEB, ""))).await.is_invalid(&["spec.minAvailable"]);
     for bad in ["-1", "101x", "x%"] {
-        api.refused(api.create(budget("bad", WEB, bad))).await.is_invalid(&["spec.minAvailable"]);
+        api.expect_error(api.create(budget("bad", WEB, bad))).await.is_invalid(&["spec.minAvailable"]);
     }
 }

@@ -17,7 +17,7 @@ use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Refusal, TestStore, patiently};
+use muster_tests::{Api, RpcError, TestStore, in_time};
 use tonic::{Code, Request};
 
 /// The lease that leaders hold.
@@ -54,14 +54,14 @@ fn fence(holder: &str, transitions: i32) -> Fence {
 
 /// Checks that a write is refused because of who holds the lease, and has moved nothing.
 async fn is_fenced<T: Debug>(api: &Api, what: &str, write: impl Future<Output = Result<T, ClientError>>) {
-    let before = api.head().await;
+    let before = api.revision().await;
     match write.await {
         Err(ClientError::Fenced(message)) => {
             assert!(message.contains("Lease kube-system/ctl is held by \"b\""), "{what}: {message}");
         }
         other => panic!("{what} was not fenced: {other:?}"),
     }
-    assert_eq!(api.head().await, before, "{what} moved the store's version");
+    assert_eq!(api.revision().await, before, "{what} moved the store's version");
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
         }));
     }
     // They are all at it by now, or soon; either way some write is decided in the neighbourhood of this one.
-    patiently("some writes of the old leader", async {
+    in_time("some writes of the old leader", async {
         while client.get::<Node>(&node_key("n7")).await.unwrap().meta.labels.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -192,20 +192,20 @@ async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
     .await;
     let taken = elect(&client, "b", 1).await.meta.resource_version;
     for writer in writers {
-        let last = patiently("the end of a writer", writer).await.unwrap();
+        let last = in_time("the end of a writer", writer).await.unwrap();
         assert!(last < taken, "written at {last}, and the lease was taken at {taken}");
     }
 }
 
 /// UpdateNode with these fences, as a client sends it that is not ours.
-async fn update_with(api: &Api, fences: &[&[u8]]) -> Refusal {
+async fn update_with(api: &Api, fences: &[&[u8]]) -> RpcError {
     let mut request = Request::new(pb::UpdateNodeRequest { node: Some(node("n").cordoned()) });
     for fence in fences {
         let value = tonic::metadata::AsciiMetadataValue::try_from(*fence).unwrap();
         request.metadata_mut().append(FENCE_KEY, value);
     }
     let mut nodes = NodeServiceClient::new(api.channel());
-    api.refused(async { nodes.update_node(request).await }).await
+    api.expect_error(async { nodes.update_node(request).await }).await
 }
 
 #[tokio::test]
@@ -219,15 +219,15 @@ async fn a_fence_that_cannot_be_read_is_refused_by_name() {
         ("kube-system/CTL;transitions=1;holder=a", "names no lease"),
         ("kube-system/ctl;transitions=1;holder=", "names no holder"),
     ] {
-        update_with(&api, &[text.as_bytes()]).await.is_invalid(&[FENCE_KEY]).says(says);
+        update_with(&api, &[text.as_bytes()]).await.is_invalid(&[FENCE_KEY]).mentions(says);
     }
     update_with(&api, &[b"\xff"]).await.is_invalid(&[FENCE_KEY]);
     let good = b"kube-system/ctl;transitions=1;holder=a".as_slice();
-    update_with(&api, &[good, good]).await.is_invalid(&[FENCE_KEY]).says("must be given once");
-    let refusal = update_with(&api, &[good]).await;
-    refusal.is(Code::Aborted, "FENCED");
+    update_with(&api, &[good, good]).await.is_invalid(&[FENCE_KEY]).mentions("must be given once");
+    let error = update_with(&api, &[good]).await;
+    error.is(Code::Aborted, "FENCED");
     assert_eq!(
-        (refusal.about.as_str(), &refusal.unmet[..]),
+        (error.resource.as_str(), &error.violations[..]),
         ("Lease kube-system/ctl", &["FENCE".to_owned()][..])
     );
 }
@@ -238,6 +238,6 @@ async fn a_fence_tells_nobody_about_a_lease_they_may_not_read() {
     let (admin, agent) = (store.api(), store.api_as_node("n"));
     admin.create(node("n")).await.unwrap();
     admin.create(lease(LEASE.1).in_namespace(LEASE.0)).await.unwrap();
-    let refusal = update_with(&agent, &[b"kube-system/ctl;transitions=0;holder=x"]).await;
-    refusal.is_denied().says("node:n may not get Lease kube-system/ctl");
+    let error = update_with(&agent, &[b"kube-system/ctl;transitions=0;holder=x"]).await;
+    error.is_denied().mentions("node:n may not get Lease kube-system/ctl");
 }

@@ -4,9 +4,9 @@
 
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
-use muster_tests::api::Heart;
+use muster_tests::api::HeartbeatStream;
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Follow, PATIENCE, Query, TestStore, Wire, eventually};
+use muster_tests::{Api, ListQuery, Resource, TIMEOUT, TestStore, WatchQuery, eventually};
 use tonic::{Code, Status};
 
 fn hello(node: &pb::Node, incarnation: &str) -> Message {
@@ -27,10 +27,10 @@ fn status(node: pb::Node) -> Message {
 }
 
 /// A stream on which the agent of that node has introduced itself.
-async fn beating(api: &Api, node: &pb::Node, incarnation: &str) -> Heart {
-    let mut heart = api.heartbeat().await;
-    heart.say(hello(node, incarnation)).await.unwrap();
-    heart
+async fn beating(api: &Api, node: &pb::Node, incarnation: &str) -> HeartbeatStream {
+    let mut stream = api.heartbeat().await;
+    stream.send(hello(node, incarnation)).await.unwrap();
+    stream
 }
 
 async fn lease_of(api: &Api, node: &str) -> pb::Lease {
@@ -46,9 +46,9 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
     let store = TestStore::start().await;
     let api = store.api();
     let node = api.create(node("a")).await.unwrap();
-    let mut heart = api.heartbeat().await;
+    let mut stream = api.heartbeat().await;
 
-    let welcome = heart.say(hello(&node, "i1")).await.unwrap();
+    let welcome = stream.send(hello(&node, "i1")).await.unwrap();
     let created = lease_of(&api, "a").await;
     assert_eq!(welcome.resource_version, created.version());
     assert_eq!(
@@ -62,7 +62,7 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
 
     let mut last = welcome.resource_version;
     for digest in 1..=20 {
-        let answer = heart.say(renewal(digest)).await.unwrap();
+        let answer = stream.send(renewal(digest)).await.unwrap();
         assert!(answer.resource_version > last, "{} after {last}", answer.resource_version);
         last = answer.resource_version;
         let lease = lease_of(&api, "a").await;
@@ -70,7 +70,7 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
         assert_eq!(spec(&lease).status_age_millis, 1_500);
         assert_eq!(spec(&lease).renew_time, answer.renew_time, "by the store's clock");
     }
-    assert_eq!(api.head().await, last, "a renewal is one version");
+    assert_eq!(api.revision().await, last, "a renewal is one version");
     for _ in 0..2 {
         // A tool renews for the agent; of the agent's status it knows nothing.
         last = api.renew("a", "a").await.unwrap().resource_version;
@@ -80,16 +80,16 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
     }
     assert_eq!(spec(&lease_of(&api, "a").await).acquire_time, spec(&created).acquire_time);
 
-    let reported = heart.say(status(node.clone().ready("True"))).await.unwrap();
+    let reported = stream.send(status(node.clone().ready("True"))).await.unwrap();
     let stored = api.get::<pb::Node>("a").await.unwrap();
     assert_eq!(
         (stored.version(), stored.status.as_ref()),
         (reported.resource_version, node.clone().ready("True").status.as_ref())
     );
     assert_eq!(stored.spec, node.spec, "only the status");
-    let again = heart.say(status(node.ready("True"))).await.unwrap();
+    let again = stream.send(status(node.ready("True"))).await.unwrap();
     assert_eq!(again.resource_version, reported.resource_version, "the same status is no write");
-    assert_eq!(api.head().await, reported.resource_version);
+    assert_eq!(api.revision().await, reported.resource_version);
 }
 
 #[tokio::test]
@@ -100,22 +100,22 @@ async fn a_second_agent_is_refused_while_the_first_renews() {
     let mut first = beating(&api, &node, "first").await;
 
     let mut second = api.heartbeat().await;
-    let refusal = api.refused(second.say(hello(&node, "second"))).await;
-    refusal.is(Code::Aborted, "CONFLICT");
-    refusal
-        .says("Lease kube-node-lease/a")
-        .says("incarnation first")
-        .says("stop it and wait")
-        .says("another name");
-    first.say(renewal(1)).await.unwrap();
+    let error = api.expect_error(second.send(hello(&node, "second"))).await;
+    error.is(Code::Aborted, "CONFLICT");
+    error
+        .mentions("Lease kube-node-lease/a")
+        .mentions("incarnation first")
+        .mentions("stop it and wait")
+        .mentions("another name");
+    first.send(renewal(1)).await.unwrap();
 
     // The same instance may come again, also before its old stream is known to be dead.
-    let head = api.head().await;
+    let head = api.revision().await;
     let mut again = api.heartbeat().await;
-    let welcome = again.say(hello(&node, "first")).await.unwrap();
+    let welcome = again.send(hello(&node, "first")).await.unwrap();
     assert_eq!(welcome.resource_version, head, "the lease is its own already: nothing is written");
-    again.say(renewal(2)).await.unwrap();
-    first.say(renewal(3)).await.unwrap();
+    again.send(renewal(2)).await.unwrap();
+    first.send(renewal(3)).await.unwrap();
     assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 3);
 }
 
@@ -127,13 +127,13 @@ async fn an_agent_takes_over_once_the_others_lease_has_run_out() {
     let mut first = api.heartbeat().await;
     let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     let Message::Hello(short) = hello(&node, "first") else { unreachable!() };
-    first.say(Message::Hello(pb::HeartbeatHello { lease_duration: second, ..short })).await.unwrap();
-    first.say(renewal(1)).await.unwrap();
+    first.send(Message::Hello(pb::HeartbeatHello { lease_duration: second, ..short })).await.unwrap();
+    first.send(renewal(1)).await.unwrap();
 
-    let taken = eventually(PATIENCE, "the lease is taken over", || async {
-        let mut heart = api.heartbeat().await;
-        match heart.say(hello(&node, "second")).await {
-            Ok(_) => Some(heart),
+    let taken = eventually(TIMEOUT, "the lease is taken over", || async {
+        let mut stream = api.heartbeat().await;
+        match stream.send(hello(&node, "second")).await {
+            Ok(_) => Some(stream),
             Err(status) => {
                 assert_eq!(status.code(), Code::Aborted, "{status:?}");
                 None
@@ -143,10 +143,10 @@ async fn an_agent_takes_over_once_the_others_lease_has_run_out() {
     let mut taken = taken.await;
     let lease = lease_of(&api, "a").await;
     assert_eq!((spec(&lease).lease_transitions, spec(&lease).status_digest), (1, 0));
-    taken.say(renewal(7)).await.unwrap();
+    taken.send(renewal(7)).await.unwrap();
 
-    let refusal = api.refused(first.say(renewal(8))).await;
-    refusal.is(Code::Aborted, "CLAIM_LOST").says("introduce yourself again");
+    let error = api.expect_error(first.send(renewal(8))).await;
+    error.is(Code::Aborted, "CLAIM_LOST").mentions("introduce yourself again");
     assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 7);
 }
 
@@ -158,39 +158,42 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
     api.delete::<pb::Node>("a").await.unwrap();
     let a = api.create(node("a")).await.unwrap();
 
-    let say = |message: Message| {
+    let send = |message: Message| {
         let api = api.clone();
-        async move { api.heartbeat().await.say(message).await }
+        async move { api.heartbeat().await.send(message).await }
     };
-    api.refused(say(renewal(1))).await.is_invalid(&["hello"]).says("first");
-    api.refused(say(status(a.clone()))).await.is_invalid(&["hello"]);
-    api.refused(say(hello(&old, "i"))).await.is(Code::Aborted, "UID_MISMATCH");
-    api.refused(say(hello(&node("b").with(|b| a.uid().clone_into(&mut b.uid)), "i")))
+    api.expect_error(send(renewal(1))).await.is_invalid(&["hello"]).mentions("first");
+    api.expect_error(send(status(a.clone()))).await.is_invalid(&["hello"]);
+    api.expect_error(send(hello(&old, "i"))).await.is(Code::Aborted, "UID_MISMATCH");
+    api.expect_error(send(hello(&node("b").with(|b| a.uid().clone_into(&mut b.uid)), "i")))
         .await
         .is(Code::NotFound, "NOT_FOUND");
-    api.refused(say(hello(&a, ""))).await.is_invalid(&["hello.incarnation"]);
-    api.refused(say(hello(&node("A"), "i"))).await.is_invalid(&["hello.nodeName", "hello.nodeUid"]);
+    api.expect_error(send(hello(&a, ""))).await.is_invalid(&["hello.incarnation"]);
+    api.expect_error(send(hello(&node("A"), "i"))).await.is_invalid(&["hello.nodeName", "hello.nodeUid"]);
     let Message::Hello(short) = hello(&a, "i") else { unreachable!() };
     for seconds in [0, -5, 4_000] {
         let lease_duration = Some(prost_types::Duration { seconds, nanos: 0 });
         let bad = Message::Hello(pb::HeartbeatHello { lease_duration, ..short.clone() });
-        api.refused(say(bad)).await.is_invalid(&["hello.leaseDuration"]);
+        api.expect_error(send(bad)).await.is_invalid(&["hello.leaseDuration"]);
     }
 
-    let mut heart = beating(&api, &a, "i").await;
-    api.refused(heart.say(hello(&a, "i"))).await.is_invalid(&["hello"]).says("already");
-    let mut heart = beating(&api, &a, "i").await;
+    let mut stream = beating(&api, &a, "i").await;
+    api.expect_error(stream.send(hello(&a, "i"))).await.is_invalid(&["hello"]).mentions("already");
+    let mut stream = beating(&api, &a, "i").await;
     let bad = a.clone().capacity("cpu", "lots");
-    let refusal = api.refused(heart.say(status(bad))).await;
-    refusal.is(Code::InvalidArgument, "INVALID");
-    assert_eq!(refusal.fields, ["status.capacity[\"cpu\"]"]);
-    let mut heart = beating(&api, &a, "i").await;
+    let error = api.expect_error(stream.send(status(bad))).await;
+    error.is(Code::InvalidArgument, "INVALID");
+    assert_eq!(error.fields, ["status.capacity[\"cpu\"]"]);
+    let mut stream = beating(&api, &a, "i").await;
     let nothing = Message::Status(pb::HeartbeatStatus::default());
-    api.refused(heart.say(nothing)).await.is_invalid(&["status"]).says("is required");
+    api.expect_error(stream.send(nothing)).await.is_invalid(&["status"]).mentions("is required");
     // What is too large is not read, and said to be so.
-    let mut heart = beating(&api, &a, "i").await;
+    let mut stream = beating(&api, &a, "i").await;
     let huge = a.clone().status(|status| status.phase = "x".repeat(3_000_000));
-    api.refused(heart.say(status(huge))).await.is(Code::InvalidArgument, "TOO_LARGE").says("found 30");
+    api.expect_error(stream.send(status(huge)))
+        .await
+        .is(Code::InvalidArgument, "TOO_LARGE")
+        .mentions("found 30");
 }
 
 #[tokio::test]
@@ -198,11 +201,11 @@ async fn a_status_for_a_node_that_was_created_anew_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     let old = api.create(node("a")).await.unwrap();
-    let mut heart = beating(&api, &old, "i").await;
+    let mut stream = beating(&api, &old, "i").await;
     api.delete::<pb::Node>("a").await.unwrap();
     let new = api.create(node("a")).await.unwrap();
-    let refusal = api.refused(heart.say(status(old.ready("True")))).await;
-    refusal.is(Code::Aborted, "UID_MISMATCH");
+    let error = api.expect_error(stream.send(status(old.ready("True")))).await;
+    error.is(Code::Aborted, "UID_MISMATCH");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), new);
 }
 
@@ -214,14 +217,14 @@ async fn a_status_does_not_undo_what_others_wrote_since_it_was_made() {
     let at = |version, node: pb::Node| {
         Message::Status(pb::HeartbeatStatus { status: node.status, resource_version: version })
     };
-    let mut heart = beating(&api, &seen, "i").await;
+    let mut stream = beating(&api, &seen, "i").await;
     let written = api.update_status(seen.clone().capacity("example.com/gpu", "4")).await.unwrap();
-    let refusal = api.refused(heart.say(at(seen.version(), seen.clone().ready("True")))).await;
-    refusal.is(Code::Aborted, "CONFLICT");
+    let error = api.expect_error(stream.send(at(seen.version(), seen.clone().ready("True")))).await;
+    error.is(Code::Aborted, "CONFLICT");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), written);
 
-    let mut heart = beating(&api, &seen, "i").await;
-    let answer = heart.say(at(written.version(), written.ready("True"))).await.unwrap();
+    let mut stream = beating(&api, &seen, "i").await;
+    let answer = stream.send(at(written.version(), written.ready("True"))).await.unwrap();
     let read = api.get::<pb::Node>("a").await.unwrap();
     assert_eq!(read.version(), answer.resource_version);
     assert!(read.status.unwrap().capacity.contains_key("example.com/gpu"));
@@ -231,24 +234,24 @@ async fn a_status_does_not_undo_what_others_wrote_since_it_was_made() {
 async fn a_lease_is_renewed_by_its_holder_only() {
     let store = TestStore::start().await;
     let api = store.api();
-    let refusal = api.refused(api.renew("kube-system/leader", "me")).await;
-    refusal.is(Code::NotFound, "NOT_FOUND");
-    assert_eq!(refusal.about, "Lease kube-system/leader");
+    let error = api.expect_error(api.renew("kube-system/leader", "me")).await;
+    error.is(Code::NotFound, "NOT_FOUND");
+    assert_eq!(error.resource, "Lease kube-system/leader");
 
     let created = api.create(held(lease("leader").in_namespace("kube-system"), "me", 15)).await.unwrap();
-    let refusal = api.refused(api.renew("kube-system/leader", "you")).await;
-    refusal.is(Code::Aborted, "CONFLICT").says("\"me\"").says("\"you\"");
-    api.refused(api.renew("kube-system/leader", "")).await.is(Code::Aborted, "CONFLICT");
+    let error = api.expect_error(api.renew("kube-system/leader", "you")).await;
+    error.is(Code::Aborted, "CONFLICT").mentions("\"me\"").mentions("\"you\"");
+    api.expect_error(api.renew("kube-system/leader", "")).await.is(Code::Aborted, "CONFLICT");
     let renewed = api.renew("kube-system/leader", "me").await.unwrap();
     assert_eq!(renewed.resource_version, created.version() + 1);
     let read = api.get::<pb::Lease>("kube-system/leader").await.unwrap();
     assert_eq!((read.version(), spec(&read).renew_time), (renewed.resource_version, renewed.renew_time));
 
     // A renewal is a version like any other: who read the lease before it has to read it again.
-    api.refused(api.update(held(created, "you", 15))).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.update(held(created, "you", 15))).await.is(Code::Aborted, "CONFLICT");
     let taken = api.update(held(read, "you", 15)).await.unwrap();
     assert_eq!(spec(&taken).renew_time, renewed.renew_time, "the renewal is kept by an update that read it");
-    api.refused(api.renew("kube-system/leader", "me")).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.renew("kube-system/leader", "me")).await.is(Code::Aborted, "CONFLICT");
     api.renew("kube-system/leader", "you").await.unwrap();
 }
 
@@ -266,7 +269,7 @@ async fn a_lease_that_nobody_holds_is_taken_by_whoever_renews_it() {
         (spec(&taken).acquire_time, spec(&taken).renew_time),
         (renewed.renew_time, renewed.renew_time)
     );
-    api.refused(api.renew("a", "other")).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.renew("a", "other")).await.is(Code::Aborted, "CONFLICT");
     api.renew("a", "agent").await.unwrap();
 }
 
@@ -276,27 +279,33 @@ async fn lists_and_watches_of_leases_show_renewals() {
     let api = store.api();
     let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
     let (mut first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
-    let v = api.head().await;
-    let from = Follow { version: v, ..Default::default() };
+    let v = api.revision().await;
+    let from = WatchQuery { version: v, ..Default::default() };
     let mut watch = api.watch::<pb::Lease>(from.clone()).await.unwrap();
-    let one_only = Follow { fields: "metadata.name=b", ..from.clone() };
+    let one_only = WatchQuery { fields: "metadata.name=b", ..from.clone() };
     let mut one = api.watch::<pb::Lease>(one_only).await.unwrap();
 
     for digest in [1, 2] {
-        first.say(renewal(digest)).await.unwrap();
-        second.say(renewal(10 * digest)).await.unwrap();
+        first.send(renewal(digest)).await.unwrap();
+        second.send(renewal(10 * digest)).await.unwrap();
     }
     let expected: Vec<_> =
         (1..).zip(["a", "b", "a", "b"]).map(|(i, name)| format!("MODIFIED {name} {}", v + i)).collect();
     let told = watch.take(4).await;
-    assert_eq!(told.iter().map(muster_tests::Seen::told).collect::<Vec<_>>(), expected);
+    assert_eq!(told.iter().map(muster_tests::ReceivedEvent::summary).collect::<Vec<_>>(), expected);
     let digests: Vec<_> = told.iter().map(|seen| spec(&seen.record).status_digest).collect();
     assert_eq!(digests, [1, 10, 2, 20], "each with what it said");
-    assert_eq!(one.told(2).await, [expected[1].clone(), expected[3].clone()]);
-    assert_eq!(api.watch::<pb::Lease>(from).await.unwrap().told(4).await, expected, "and out of history");
+    assert_eq!(one.summaries(2).await, [expected[1].clone(), expected[3].clone()]);
+    assert_eq!(
+        api.watch::<pb::Lease>(from).await.unwrap().summaries(4).await,
+        expected,
+        "and out of history"
+    );
 
-    let page =
-        api.list::<pb::Lease>(Query { namespace: "kube-node-lease", ..Default::default() }).await.unwrap();
+    let page = api
+        .list::<pb::Lease>(ListQuery { namespace: "kube-node-lease", ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(page.version, v + 4);
     let listed: Vec<_> =
         page.records.iter().map(|lease| (lease.version(), spec(lease).status_digest)).collect();
@@ -308,32 +317,32 @@ async fn a_restart_keeps_the_newest_renewals() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut heart = beating(&api, &a, "i").await;
-    let v = api.head().await;
+    let mut stream = beating(&api, &a, "i").await;
+    let v = api.revision().await;
     for digest in 1..=5 {
-        heart.say(renewal(digest)).await.unwrap();
+        stream.send(renewal(digest)).await.unwrap();
     }
-    drop(heart);
+    drop(stream);
     let before = lease_of(&api, "a").await;
-    let page = api.list::<pb::Lease>(Query::default()).await.unwrap();
+    let page = api.list::<pb::Lease>(ListQuery::default()).await.unwrap();
     drop(api);
 
     let store = store.restart().await;
     let api = store.api();
     assert_eq!(lease_of(&api, "a").await, before);
-    assert_eq!(api.list::<pb::Lease>(Query::default()).await.unwrap(), page);
+    assert_eq!(api.list::<pb::Lease>(ListQuery::default()).await.unwrap(), page);
     // Of renewals from before a restart a watch tells the newest of each lease.
-    let mut watch = api.watch::<pb::Lease>(Follow { version: v, ..Default::default() }).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", v + 5)]);
+    let mut watch = api.watch::<pb::Lease>(WatchQuery { version: v, ..Default::default() }).await.unwrap();
+    assert_eq!(watch.summaries(1).await, [format!("MODIFIED a {}", v + 5)]);
 
-    let mut heart = api.heartbeat().await;
-    let welcome = heart.say(hello(&a, "i")).await.unwrap();
+    let mut stream = api.heartbeat().await;
+    let welcome = stream.send(hello(&a, "i")).await.unwrap();
     assert_eq!(welcome.resource_version, v + 5, "its lease is still its own");
-    let renewed = heart.say(renewal(6)).await.unwrap();
+    let renewed = stream.send(renewal(6)).await.unwrap();
     assert_eq!(renewed.resource_version, v + 6);
-    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", v + 6)]);
-    let refusal = api.refused(async { api.heartbeat().await.say(hello(&a, "other")).await }).await;
-    refusal.is(Code::Aborted, "CONFLICT");
+    assert_eq!(watch.summaries(1).await, [format!("MODIFIED a {}", v + 6)]);
+    let error = api.expect_error(async { api.heartbeat().await.send(hello(&a, "other")).await }).await;
+    error.is(Code::Aborted, "CONFLICT");
 }
 
 #[tokio::test]
@@ -341,12 +350,12 @@ async fn a_stop_of_the_store_ends_a_heartbeat_with_a_word() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut heart = beating(&api, &a, "i").await;
+    let mut stream = beating(&api, &a, "i").await;
     drop(api);
     let stopped = store.stop();
     let heard = async {
         loop {
-            if let Err(status) = heart.say(renewal(1)).await {
+            if let Err(status) = stream.send(renewal(1)).await {
                 break status;
             }
         }
@@ -360,40 +369,38 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut heart = beating(&api, &a, "i").await;
+    let mut stream = beating(&api, &a, "i").await;
     api.create(held(lease("loose"), "loose", 40)).await.unwrap();
     let mirror =
         pod("mirror").on("a").annotation("kubernetes.io/config.mirror", "x").owned_by("Node", "a", a.uid());
     api.create(mirror).await.unwrap();
     api.create(pod("stays").on("a")).await.unwrap();
     api.create(lease("loud").owned_by("Node", "a", &a.uid().to_uppercase())).await.unwrap();
-    let mut watch =
-        api.watch::<pb::Lease>(Follow { version: api.head().await, ..Default::default() }).await.unwrap();
+    let mut watch = api
+        .watch::<pb::Lease>(WatchQuery { version: api.revision().await, ..Default::default() })
+        .await
+        .unwrap();
 
     api.delete::<pb::Node>("a").await.unwrap();
-    eventually(PATIENCE, "the lease goes", || async {
-        api.get::<pb::Lease>("kube-node-lease/a").await.err()
-    })
-    .await;
-    eventually(PATIENCE, "the mirror pod goes", || async {
-        api.get::<pb::Pod>("default/mirror").await.err()
-    })
-    .await;
-    eventually(PATIENCE, "the lease goes that spells its owner in capitals", || async {
+    eventually(TIMEOUT, "the lease goes", || async { api.get::<pb::Lease>("kube-node-lease/a").await.err() })
+        .await;
+    eventually(TIMEOUT, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
+        .await;
+    eventually(TIMEOUT, "the lease goes that spells its owner in capitals", || async {
         api.get::<pb::Lease>("kube-node-lease/loud").await.err()
     })
     .await;
-    assert!(watch.told(1).await[0].starts_with("DELETED a "));
+    assert!(watch.summaries(1).await[0].starts_with("DELETED a "));
     assert_eq!(lease_of(&api, "loose").await.name(), "loose");
     api.get::<pb::Pod>("default/stays").await.unwrap();
-    let refusal = Box::pin(heart.say(renewal(1))).await.unwrap_err();
-    assert_eq!(refusal.code(), Code::Aborted, "its agent is told: {refusal:?}");
+    let error = Box::pin(stream.send(renewal(1))).await.unwrap_err();
+    assert_eq!(error.code(), Code::Aborted, "its agent is told: {error:?}");
 
     // Also a lease whose owner was never there, or is another of that name.
     let b = api.create(node("b")).await.unwrap();
     api.create(lease("b").owned_by("Node", "b", b.uid())).await.unwrap();
     api.create(lease("stale").owned_by("Node", "b", a.uid())).await.unwrap();
-    eventually(PATIENCE, "the orphan goes", || async {
+    eventually(TIMEOUT, "the orphan goes", || async {
         api.get::<pb::Lease>("kube-node-lease/stale").await.err()
     })
     .await;
@@ -404,7 +411,7 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
 async fn an_event_that_happens_again_is_counted() {
     let store = TestStore::start().await;
     let api = store.api();
-    let mut watch = api.watch::<pb::Event>(Follow::default()).await.unwrap();
+    let mut watch = api.watch::<pb::Event>(WatchQuery::default()).await.unwrap();
     let first = api.record(event("a", "NodeNotReady", "a is not ready")).await.unwrap();
     assert_eq!((first.count, first.namespace(), first.r#type.as_str()), (1, "default", "Normal"));
     assert_eq!(first.first_timestamp, first.last_timestamp);
@@ -418,36 +425,36 @@ async fn an_event_that_happens_again_is_counted() {
         format!("MODIFIED {} {}", first.name(), second.version()),
         format!("ADDED {} {}", other.name(), other.version()),
     ];
-    assert_eq!(watch.told(3).await, expected);
+    assert_eq!(watch.summaries(3).await, expected);
 
     let fields = "involvedObject.name=a,reason=NodeNotReady";
-    let page = api.list::<pb::Event>(Query { fields, ..Default::default() }).await.unwrap();
+    let page = api.list::<pb::Event>(ListQuery { fields, ..Default::default() }).await.unwrap();
     assert_eq!(page.records.len(), 2);
-    let none = Query { fields: "involvedObject.name=b", ..Default::default() };
+    let none = ListQuery { fields: "involvedObject.name=b", ..Default::default() };
     assert!(api.list::<pb::Event>(none).await.unwrap().records.is_empty());
-    api.refused(api.record(event("a", "", ""))).await.is_invalid(&["reason"]);
-    api.refused(api.record(event("A", "R", ""))).await.is_invalid(&["involvedObject.name"]);
+    api.expect_error(api.record(event("a", "", ""))).await.is_invalid(&["reason"]);
+    api.expect_error(api.record(event("A", "R", ""))).await.is_invalid(&["involvedObject.name"]);
 }
 
 #[tokio::test]
 async fn an_event_is_forgotten_when_it_has_not_happened_for_its_time() {
     let store = TestStore::with_flags(&["--event-ttl=300ms"]).await;
     let api = store.api();
-    let mut watch = api.watch::<pb::Event>(Follow::default()).await.unwrap();
+    let mut watch = api.watch::<pb::Event>(WatchQuery::default()).await.unwrap();
     let recorded = api.record(event("a", "Starting", "a starts")).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("ADDED {} {}", recorded.name(), recorded.version())]);
+    assert_eq!(watch.summaries(1).await, [format!("ADDED {} {}", recorded.name(), recorded.version())]);
     let gone = watch.next().await;
     assert_eq!((gone.kind.as_str(), gone.record.name()), ("DELETED", recorded.name()));
     assert_eq!(gone.record.version(), recorded.version() + 1);
-    assert!(api.list::<pb::Event>(Query::default()).await.unwrap().records.is_empty());
+    assert!(api.list::<pb::Event>(ListQuery::default()).await.unwrap().records.is_empty());
 
     // Also one that a store finds when it starts.
     api.record(event("b", "Starting", "b starts")).await.unwrap();
     drop((api, watch));
     let store = store.restart().await;
     let api = store.api();
-    eventually(PATIENCE, "the event goes", || async {
-        let page = api.list::<pb::Event>(Query::default()).await.unwrap();
+    eventually(TIMEOUT, "the event goes", || async {
+        let page = api.list::<pb::Event>(ListQuery::default()).await.unwrap();
         page.records.is_empty().then_some(())
     })
     .await;
@@ -459,10 +466,10 @@ async fn a_page_of_leases_shows_the_newest_renewals_even_of_an_older_moment() {
     let api = store.api();
     let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
     let (_first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
-    second.say(renewal(1)).await.unwrap();
-    let page = api.list::<pb::Lease>(Query { page_size: 1, ..Default::default() }).await.unwrap();
-    second.say(renewal(2)).await.unwrap();
-    let next = Query { page_size: 1, page_token: page.next, ..Default::default() };
+    second.send(renewal(1)).await.unwrap();
+    let page = api.list::<pb::Lease>(ListQuery { page_size: 1, ..Default::default() }).await.unwrap();
+    second.send(renewal(2)).await.unwrap();
+    let next = ListQuery { page_size: 1, page_token: page.next, ..Default::default() };
     let next = api.list::<pb::Lease>(next).await.unwrap();
     assert_eq!(next.version, page.version);
     assert_eq!(next.records, [lease_of(&api, "b").await], "a lease always shows its newest renewal");

@@ -5,7 +5,9 @@
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Deletion, Follow, PATIENCE, Page, Query, Refusal, TestStore, Wire, eventually};
+use muster_tests::{
+    Api, Deletion, ListQuery, Page, Resource, RpcError, TIMEOUT, TestStore, WatchQuery, eventually,
+};
 use prost::Message;
 use tonic::Code;
 
@@ -18,8 +20,8 @@ fn large(name: &str, bytes: usize) -> pb::Node {
     node(name).status(|status| status.images = (0..bytes / 1009).map(image).collect())
 }
 
-fn asked(labels: &'static str, fields: &'static str) -> Query {
-    Query { labels, fields, ..Default::default() }
+fn asked(labels: &'static str, fields: &'static str) -> ListQuery {
+    ListQuery { labels, fields, ..Default::default() }
 }
 
 #[tokio::test]
@@ -32,8 +34,8 @@ async fn every_violation_of_a_request_is_named_at_once() {
         .pod_cidrs(&["10.0.0.0/33"])
         .capacity("cpu", "lots")
         .ready("Maybe");
-    let refusal = api.refused(api.create(bad)).await;
-    refusal.is(Code::InvalidArgument, "INVALID");
+    let error = api.expect_error(api.create(bad)).await;
+    error.is(Code::InvalidArgument, "INVALID");
     let expected = [
         "metadata.name",
         "metadata.labels[\"/x\"]",
@@ -43,13 +45,13 @@ async fn every_violation_of_a_request_is_named_at_once() {
         "status.capacity[\"cpu\"]",
     ];
     for field in expected {
-        assert!(refusal.fields.iter().any(|found| found == field), "{field} is not in {:?}", refusal.fields);
+        assert!(error.fields.iter().any(|found| found == field), "{field} is not in {:?}", error.fields);
     }
     // As many as an error has room for, and the number of the rest: headers are limited.
     let many = (0..5_000).fold(node("a"), |node, i| node.label(&format!("/{i}"), ""));
-    let refusal = api.refused(api.create(many)).await;
-    refusal.is(Code::InvalidArgument, "INVALID");
-    assert!(refusal.fields.len() > 1 && refusal.message.len() < 2_000, "{} fields", refusal.fields.len());
+    let error = api.expect_error(api.create(many)).await;
+    error.is(Code::InvalidArgument, "INVALID");
+    assert!(error.fields.len() > 1 && error.message.len() < 2_000, "{} fields", error.fields.len());
 }
 
 #[tokio::test]
@@ -60,26 +62,26 @@ async fn a_request_without_its_record_is_refused() {
         let mut nodes = NodeServiceClient::new(api.channel());
         nodes.create_node(pb::CreateNodeRequest { node: None }).await.map(tonic::Response::into_inner)
     };
-    api.refused(empty()).await.is_invalid(&["node"]).says("required");
-    api.refused(api.create(pb::Node::default())).await.is_invalid(&["metadata.name"]);
-    let nowhere = api.refused(api.create(pod("p").in_namespace(""))).await;
+    api.expect_error(empty()).await.is_invalid(&["node"]).mentions("required");
+    api.expect_error(api.create(pb::Node::default())).await.is_invalid(&["metadata.name"]);
+    let nowhere = api.expect_error(api.create(pod("p").in_namespace(""))).await;
     nowhere.is_invalid(&["metadata.namespace"]);
-    api.refused(api.create(node("a").in_namespace("x"))).await.is_invalid(&["metadata.namespace"]);
-    api.refused(api.create(pod("p").in_namespace("a.b"))).await.is_invalid(&["metadata.namespace"]);
-    api.refused(api.get::<pb::Node>("A")).await.is_invalid(&["name"]);
-    api.refused(api.get::<pb::Pod>("/p")).await.is_invalid(&["namespace"]);
-    api.refused(api.delete::<pb::Pod>("Default/P")).await.is_invalid(&["name", "namespace"]);
+    api.expect_error(api.create(node("a").in_namespace("x"))).await.is_invalid(&["metadata.namespace"]);
+    api.expect_error(api.create(pod("p").in_namespace("a.b"))).await.is_invalid(&["metadata.namespace"]);
+    api.expect_error(api.get::<pb::Node>("A")).await.is_invalid(&["name"]);
+    api.expect_error(api.get::<pb::Pod>("/p")).await.is_invalid(&["namespace"]);
+    api.expect_error(api.delete::<pb::Pod>("Default/P")).await.is_invalid(&["name", "namespace"]);
     let no_containers = pod("p").spec(|spec| spec.containers.clear());
-    api.refused(api.create(no_containers)).await.is_invalid(&["spec.containers"]);
+    api.expect_error(api.create(no_containers)).await.is_invalid(&["spec.containers"]);
     let no_uid = api.create(node("a")).await.unwrap().with(|metadata| "x".clone_into(&mut metadata.uid));
-    api.refused(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
+    api.expect_error(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
 }
 
 /// What comes of a creation, an update and an update of status, in this order.
-async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [Refusal; 3] {
-    let created = Box::pin(api.refused(api.create(new))).await;
-    let updated = Box::pin(api.refused(api.update(changed.clone()))).await;
-    let reported = Box::pin(api.refused(api.update_status(changed))).await;
+async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [RpcError; 3] {
+    let created = Box::pin(api.expect_error(api.create(new))).await;
+    let updated = Box::pin(api.expect_error(api.update(changed.clone()))).await;
+    let reported = Box::pin(api.expect_error(api.update_status(changed))).await;
     [created, updated, reported]
 }
 
@@ -93,13 +95,13 @@ async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
     let fields = ["metadata.labels[\"/x\"]"];
     let viewer = store.api_as("joe", "muster:viewers");
     for denied in [viewer.clone(), store.api_as_node("b")] {
-        for refusal in refusals(&denied, bad(node("a")), bad(now.clone())).await {
-            refusal.is_denied();
+        for error in refusals(&denied, bad(node("a")), bad(now.clone())).await {
+            error.is_denied();
         }
     }
     for caller in [api.clone(), store.api_as_node("a")] {
-        for refusal in refusals(&caller, bad(node("a")), bad(now.clone())).await {
-            refusal.is_invalid(&fields);
+        for error in refusals(&caller, bad(node("a")), bad(now.clone())).await {
+            error.is_invalid(&fields);
         }
         let [_, updated, reported] = refusals(&caller, bad(node("a")), bad(old.clone())).await;
         updated.is(Code::Aborted, "CONFLICT");
@@ -108,7 +110,7 @@ async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
     let [_, updated, reported] = refusals(&api, bad(node("b")), bad(node("b"))).await;
     updated.is(Code::NotFound, "NOT_FOUND");
     reported.is(Code::NotFound, "NOT_FOUND");
-    viewer.refused(viewer.record(event("a", "", ""))).await.is_denied();
+    viewer.expect_error(viewer.record(event("a", "", ""))).await.is_denied();
 }
 
 #[tokio::test]
@@ -116,8 +118,8 @@ async fn quantities_blocks_and_addresses_must_be_such() {
     let store = TestStore::start().await;
     let api = store.api();
     for quantity in ["", "lots", "-1", "1e", "1Xi", "0x10", "1 Gi", "NaN", "1.1.1"] {
-        let refusal = api.refused(api.create(node("bad").capacity("memory", quantity))).await;
-        refusal.is_invalid(&["status.capacity[\"memory\"]"]);
+        let error = api.expect_error(api.create(node("bad").capacity("memory", quantity))).await;
+        error.is_invalid(&["status.capacity[\"memory\"]"]);
     }
     for (i, quantity) in ["0", "2", "0.5", "100m", "1Gi", "1e3", "128974848"].into_iter().enumerate() {
         let name = format!("good-{i}");
@@ -125,9 +127,9 @@ async fn quantities_blocks_and_addresses_must_be_such() {
     }
     for cidr in ["10.0.0.0", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "10.0.0.0/-1", "x/24", "10.0.0.0/24/24"]
     {
-        let refusal = api.refused(api.create(node("bad").pod_cidrs(&[cidr]))).await;
-        refusal.is(Code::InvalidArgument, "INVALID");
-        assert!(refusal.fields.iter().all(|field| field.starts_with("spec.podCidr")), "{refusal:?}");
+        let error = api.expect_error(api.create(node("bad").pod_cidrs(&[cidr]))).await;
+        error.is(Code::InvalidArgument, "INVALID");
+        assert!(error.fields.iter().all(|field| field.starts_with("spec.podCidr")), "{error:?}");
     }
     let addressed = |kinds: &[&str]| {
         node("bad").status(|status| {
@@ -136,17 +138,17 @@ async fn quantities_blocks_and_addresses_must_be_such() {
             status.addresses = kinds.iter().map(address).collect();
         })
     };
-    api.refused(api.create(addressed(&["Home"]))).await.is_invalid(&["status.addresses[0].type"]);
+    api.expect_error(api.create(addressed(&["AgentHost"]))).await.is_invalid(&["status.addresses[0].type"]);
     let twice = addressed(&["InternalIP", "ExternalIP", "InternalIP"]);
-    api.refused(api.create(twice)).await.is_invalid(&["status.addresses[2]"]);
+    api.expect_error(api.create(twice)).await.is_invalid(&["status.addresses[2]"]);
     let swap = node("bad").status(|status| {
         let swap = Some(pb::NodeSwapStatus { capacity: Some(-1) });
         status.node_info = Some(pb::NodeSystemInfo { swap, ..Default::default() });
     });
-    api.refused(api.create(swap)).await.is_invalid(&["status.nodeInfo.swap.capacity"]);
+    api.expect_error(api.create(swap)).await.is_invalid(&["status.nodeInfo.swap.capacity"]);
     let two_masters = pod("p").owned_by("A", "a", "1").owned_by("B", "b", "2");
-    let refusal = api.refused(api.create(two_masters)).await;
-    refusal.is_invalid(&["metadata.ownerReferences[1].controller"]);
+    let error = api.expect_error(api.create(two_masters)).await;
+    error.is_invalid(&["metadata.ownerReferences[1].controller"]);
 }
 
 #[tokio::test]
@@ -157,33 +159,39 @@ async fn selectors_and_page_tokens_that_cannot_be_read_are_refused() {
         api.create(node(&format!("n{i}"))).await.unwrap();
     }
     for labels in ["a in", "a in (", "=b", "a==b==c", "a=b,,c", "/x", "a=-b"] {
-        let refusal = api.refused(api.list::<pb::Node>(asked(labels, ""))).await;
-        refusal.is_invalid(&["labelSelector"]);
-        let follow = Follow { labels, ..Default::default() };
-        api.refused(api.watch::<pb::Node>(follow)).await.is_invalid(&["labelSelector"]);
+        let error = api.expect_error(api.list::<pb::Node>(asked(labels, ""))).await;
+        error.is_invalid(&["labelSelector"]);
+        let follow = WatchQuery { labels, ..Default::default() };
+        api.expect_error(api.watch::<pb::Node>(follow)).await.is_invalid(&["labelSelector"]);
     }
     for fields in ["spec.nodeName=a", "metadata.uid=x", "status.phase=Running", "nonsense", "metadata.name"] {
-        let refusal = api.refused(api.list::<pb::Node>(asked("", fields))).await;
-        refusal.is_invalid(&["fieldSelector"]);
-        let follow = Follow { fields, ..Default::default() };
-        api.refused(api.watch::<pb::Node>(follow)).await.is_invalid(&["fieldSelector"]);
+        let error = api.expect_error(api.list::<pb::Node>(asked("", fields))).await;
+        error.is_invalid(&["fieldSelector"]);
+        let follow = WatchQuery { fields, ..Default::default() };
+        api.expect_error(api.watch::<pb::Node>(follow)).await.is_invalid(&["fieldSelector"]);
     }
-    let bad_space = Query { namespace: "A b", ..Default::default() };
-    api.refused(api.list::<pb::Pod>(bad_space)).await.is_invalid(&["namespace"]);
+    let bad_space = ListQuery { namespace: "A b", ..Default::default() };
+    api.expect_error(api.list::<pb::Pod>(bad_space)).await.is_invalid(&["namespace"]);
 
-    let first = api.list::<pb::Node>(Query { page_size: 1, ..Default::default() }).await.unwrap();
-    let with =
-        |page_token: &str| Query { page_token: page_token.to_owned(), page_size: 1, ..Default::default() };
+    let first = api.list::<pb::Node>(ListQuery { page_size: 1, ..Default::default() }).await.unwrap();
+    let with = |page_token: &str| ListQuery {
+        page_token: page_token.to_owned(),
+        page_size: 1,
+        ..Default::default()
+    };
     let mut tampered = first.next.clone();
     tampered.replace_range(0..1, if tampered.starts_with('0') { "1" } else { "0" });
     for token in ["x", "00", "abc", &tampered, &first.next[2..], "ää"] {
-        api.refused(api.list::<pb::Node>(with(token))).await.is_invalid(&["pageToken"]);
+        api.expect_error(api.list::<pb::Node>(with(token))).await.is_invalid(&["pageToken"]);
     }
-    let other_labels = Query { labels: "!zone", ..with(&first.next) };
-    api.refused(api.list::<pb::Node>(other_labels)).await.is_invalid(&["pageToken"]).says("other selectors");
-    api.refused(api.list::<pb::Pod>(with(&first.next))).await.is_invalid(&["pageToken"]);
-    let both = Query { version: first.version, ..with(&first.next) };
-    api.refused(api.list::<pb::Node>(both)).await.is_invalid(&["resourceVersion"]);
+    let other_labels = ListQuery { labels: "!zone", ..with(&first.next) };
+    api.expect_error(api.list::<pb::Node>(other_labels))
+        .await
+        .is_invalid(&["pageToken"])
+        .mentions("other selectors");
+    api.expect_error(api.list::<pb::Pod>(with(&first.next))).await.is_invalid(&["pageToken"]);
+    let both = ListQuery { version: first.version, ..with(&first.next) };
+    api.expect_error(api.list::<pb::Node>(both)).await.is_invalid(&["resourceVersion"]);
     api.list::<pb::Node>(with(&first.next)).await.unwrap();
 }
 
@@ -192,48 +200,48 @@ async fn a_version_that_no_list_can_have_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(node("a")).await.unwrap();
-    let exact = Query { version_match: "Exact", ..Default::default() };
-    api.refused(api.list::<pb::Node>(exact)).await.is_invalid(&["resourceVersionMatch"]);
-    let nonsense = Query { version_match: "Newest", version: 1, ..Default::default() };
-    api.refused(api.list::<pb::Node>(nonsense)).await.is_invalid(&["resourceVersionMatch"]);
-    let past = Query { version: 1, version_match: "Exact", ..Default::default() };
+    let exact = ListQuery { version_match: "Exact", ..Default::default() };
+    api.expect_error(api.list::<pb::Node>(exact)).await.is_invalid(&["resourceVersionMatch"]);
+    let nonsense = ListQuery { version_match: "Newest", version: 1, ..Default::default() };
+    api.expect_error(api.list::<pb::Node>(nonsense)).await.is_invalid(&["resourceVersionMatch"]);
+    let past = ListQuery { version: 1, version_match: "Exact", ..Default::default() };
     assert_eq!(api.list::<pb::Node>(past).await.unwrap().records.len(), 1);
-    let far = Query { version: u64::MAX, ..Default::default() };
-    let refusal = api.refused(api.list::<pb::Node>(far)).await;
-    refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
+    let far = ListQuery { version: u64::MAX, ..Default::default() };
+    let error = api.expect_error(api.list::<pb::Node>(far)).await;
+    error.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
     let stale = Deletion { version: u64::MAX, ..Default::default() };
-    api.refused(api.delete_with::<pb::Node>("a", stale)).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.delete_with::<pb::Node>("a", stale)).await.is(Code::Aborted, "CONFLICT");
     let ahead = node("a").at(99);
-    api.refused(api.update(ahead)).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.update(ahead)).await.is(Code::Aborted, "CONFLICT");
 }
 
 #[tokio::test]
 async fn a_record_that_is_too_large_is_refused_in_words() {
     let store = TestStore::start().await;
     let api = store.api();
-    let refusal = api.refused(api.create(large("big", MAX_RECORD + 5_000))).await;
-    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("1500000");
-    assert_eq!(refusal.about, "Node big");
+    let error = api.expect_error(api.create(large("big", MAX_RECORD + 5_000))).await;
+    error.is(Code::InvalidArgument, "TOO_LARGE").mentions("1500000");
+    assert_eq!(error.resource, "Node big");
 
     // To the byte: a text of this length adds itself and three bytes for tag and length.
     let probe = api.create(large("edge", MAX_RECORD - 5_000)).await.unwrap();
     let room = MAX_RECORD - probe.encoded_len() - 3;
     let phased = |bytes: usize| probe.clone().status(|status| status.phase = "x".repeat(bytes));
-    let refusal = api.refused(api.update_status(phased(room + 1))).await;
-    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("1500001");
+    let error = api.expect_error(api.update_status(phased(room + 1))).await;
+    error.is(Code::InvalidArgument, "TOO_LARGE").mentions("1500001");
     let fits = api.update_status(phased(room)).await.unwrap();
     assert_eq!(fits.encoded_len(), MAX_RECORD);
 
     let small = api.create(node("a")).await.unwrap();
     let grown = large("a", MAX_RECORD + 5_000);
-    let refusal = api.refused(api.update_status(grown)).await;
-    refusal.is(Code::InvalidArgument, "TOO_LARGE");
+    let error = api.expect_error(api.update_status(grown)).await;
+    error.is(Code::InvalidArgument, "TOO_LARGE");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), small);
 
     // Above what a message may have, it is not even read.
     let huge = large("huge", 3_000_000);
-    let refusal = api.refused(api.create(huge)).await;
-    refusal.is(Code::InvalidArgument, "TOO_LARGE").says("the limit is: 2097152 bytes");
+    let error = api.expect_error(api.create(huge)).await;
+    error.is(Code::InvalidArgument, "TOO_LARGE").mentions("the limit is: 2097152 bytes");
     api.create(node("after")).await.unwrap();
 }
 
@@ -245,33 +253,37 @@ async fn a_large_record_survives_a_restart_and_comes_back_whole() {
     let created = api.create(wanted.clone()).await.unwrap();
     assert!((1_190_000..MAX_RECORD).contains(&created.encoded_len()), "{}", created.encoded_len());
     assert_eq!(created.status, wanted.status);
-    let from = Follow { version: created.version() - 1, ..Default::default() };
+    let from = WatchQuery { version: created.version() - 1, ..Default::default() };
     drop(api);
 
     let store = store.restart().await;
     let api = store.api();
     assert_eq!(api.get::<pb::Node>("big").await.unwrap(), created);
-    assert_eq!(api.list::<pb::Node>(Query::default()).await.unwrap().records, std::slice::from_ref(&created));
+    assert_eq!(
+        api.list::<pb::Node>(ListQuery::default()).await.unwrap().records,
+        std::slice::from_ref(&created)
+    );
     let mut present = api.watch::<pb::Node>(from).await.unwrap();
     assert_eq!(present.next().await.record, created);
     let labelled = api.update(created.clone().label("zone", "a")).await.unwrap();
     assert_eq!(present.next().await.record, labelled);
-    let then = Query { version: created.version(), version_match: "Exact", ..Default::default() };
+    let then = ListQuery { version: created.version(), version_match: "Exact", ..Default::default() };
     assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, [created], "out of the past, too");
     api.delete::<pb::Node>("big").await.unwrap();
 }
 
 /// All pages of a list, each as large as the store makes it.
-async fn all_pages(api: &Api, first: Query) -> Result<Vec<Page<pb::Node>>, Refusal> {
+async fn all_pages(api: &Api, first: ListQuery) -> Result<Vec<Page<pb::Node>>, RpcError> {
     let mut pages: Vec<Page<pb::Node>> = Vec::new();
     loop {
         let page_token = pages.last().map(|page| page.next.clone()).unwrap_or_default();
         let query = if pages.is_empty() {
             first.clone()
         } else {
-            Query { version: 0, version_match: "", ..first.clone() }
+            ListQuery { version: 0, version_match: "", ..first.clone() }
         };
-        let page = api.list(Query { page_token, ..query }).await.map_err(|status| Refusal::from(&status))?;
+        let page =
+            api.list(ListQuery { page_token, ..query }).await.map_err(|status| RpcError::from(&status))?;
         let more = !page.next.is_empty();
         pages.push(page);
         if !more {
@@ -301,7 +313,7 @@ async fn many_large_records_come_in_pages_that_a_client_takes() {
     let store = TestStore::start().await;
     let api = store.api();
     let stored = six_large(&api).await;
-    let pages = all_pages(&api, Query::default()).await.expect("the present in pages");
+    let pages = all_pages(&api, ListQuery::default()).await.expect("the present in pages");
     assert!(together(pages) == stored, "all of them, in order");
 }
 
@@ -310,11 +322,11 @@ async fn many_large_records_of_the_past_come_in_pages_that_a_client_takes() {
     let store = TestStore::start().await;
     let api = store.api();
     let stored = six_large(&api).await;
-    let head = api.head().await;
+    let head = api.revision().await;
     for node in &stored {
         api.delete::<pb::Node>(node.name()).await.unwrap();
     }
-    let then = Query { version: head, version_match: "Exact", ..Default::default() };
+    let then = ListQuery { version: head, version_match: "Exact", ..Default::default() };
     let pages = all_pages(&api, then).await.expect("the past in pages");
     assert!(together(pages) == stored, "all of them, in order");
 }
@@ -325,7 +337,7 @@ async fn many_large_records_come_in_frames_that_a_watcher_takes() {
     let api = store.api();
     let stored = six_large(&api).await;
     for version in [0, stored[0].version()] {
-        let follow = Follow { version, ..Default::default() };
+        let follow = WatchQuery { version, ..Default::default() };
         let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
         for expected in stored.iter().filter(|node| node.version() > version) {
             assert!(watch.next().await.record == *expected, "from {version}: {}", expected.name());
@@ -341,8 +353,8 @@ async fn pages_keep_to_the_moment_of_the_first_one() {
     for i in 0..10 {
         nodes.push(api.create(node(&format!("n{i}"))).await.unwrap());
     }
-    let threes = |page_token: String| Query { page_size: 3, page_token, ..Default::default() };
-    let moment = api.head().await;
+    let threes = |page_token: String| ListQuery { page_size: 3, page_token, ..Default::default() };
+    let moment = api.revision().await;
     let mut seen = Vec::new();
     let mut token = String::new();
     for round in 0..4 {
@@ -374,10 +386,10 @@ async fn pages_keep_to_the_moment_of_the_first_one() {
         }
     }
     assert_eq!(seen, nodes, "exactly the list of the first moment");
-    let now = api.list::<pb::Node>(Query::default()).await.unwrap();
-    let names: Vec<_> = now.records.iter().map(Wire::name).collect();
+    let now = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
+    let names: Vec<_> = now.records.iter().map(Resource::name).collect();
     assert_eq!(names, ["n1", "n2", "n3", "n3a", "n4", "n6", "n7", "n99"]);
-    let then = Query { version: moment, version_match: "Exact", ..Default::default() };
+    let then = ListQuery { version: moment, version_match: "Exact", ..Default::default() };
     assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, nodes);
 }
 
@@ -392,17 +404,17 @@ async fn selected_pages_keep_to_their_moment_as_well() {
         api.create(pod(&format!("q{i}")).in_namespace("queue")).await.unwrap();
     }
     let selected = [
-        Query { fields: "spec.nodeName=a", namespace: "default", ..Default::default() },
-        Query { fields: "spec.nodeName=", ..Default::default() },
-        Query { labels: "parity=odd", ..Default::default() },
-        Query { namespace: "other", ..Default::default() },
+        ListQuery { fields: "spec.nodeName=a", namespace: "default", ..Default::default() },
+        ListQuery { fields: "spec.nodeName=", ..Default::default() },
+        ListQuery { labels: "parity=odd", ..Default::default() },
+        ListQuery { namespace: "other", ..Default::default() },
     ];
     for query in selected {
         let whole = api.list::<pb::Pod>(query.clone()).await.unwrap();
         assert!(whole.records.len() > 3);
         let (mut seen, mut page_token) = (Vec::new(), String::new());
         loop {
-            let page = Query { page_size: 2, page_token, ..query.clone() };
+            let page = ListQuery { page_size: 2, page_token, ..query.clone() };
             let page = api.list::<pb::Pod>(page).await.unwrap();
             assert_eq!(page.version, whole.version);
             seen.extend(page.records);
@@ -431,14 +443,14 @@ async fn a_page_token_from_before_history_is_expired() {
     for i in 0..5 {
         last = api.create(node(&format!("n{i}"))).await.unwrap();
     }
-    let first = api.list::<pb::Node>(Query { page_size: 2, ..Default::default() }).await.unwrap();
+    let first = api.list::<pb::Node>(ListQuery { page_size: 2, ..Default::default() }).await.unwrap();
     for value in ["a", "b", "c"] {
         last = api.update(last.label("zone", value)).await.unwrap();
     }
-    let next = Query { page_size: 2, page_token: first.next.clone(), ..Default::default() };
-    let refusal = eventually(PATIENCE, "the token expires", || async {
-        api.list::<pb::Node>(next.clone()).await.err().map(|status| Refusal::from(&status))
+    let next = ListQuery { page_size: 2, page_token: first.next.clone(), ..Default::default() };
+    let error = eventually(TIMEOUT, "the token expires", || async {
+        api.list::<pb::Node>(next.clone()).await.err().map(|status| RpcError::from(&status))
     })
     .await;
-    refusal.is(Code::OutOfRange, "EXPIRED").says("list again");
+    error.is(Code::OutOfRange, "EXPIRED").mentions("list again");
 }

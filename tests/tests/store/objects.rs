@@ -5,7 +5,7 @@
 use muster_proto::pb;
 use muster_proto::wellknown::taint::NOT_READY;
 use muster_tests::fixtures::*;
-use muster_tests::{Deletion, Follow, Query, TestStore, Wire, now_seconds};
+use muster_tests::{Deletion, ListQuery, Resource, TestStore, WatchQuery, now_seconds};
 use tonic::Code;
 
 fn taints(node: &pb::Node) -> Vec<String> {
@@ -25,7 +25,7 @@ async fn s001_a_node_is_created_with_uid_and_version_and_no_generation() {
     let created = api.create(node("10.240.79.157").label("name", "my-first-k8s-node")).await.unwrap();
     let metadata = created.metadata.clone().unwrap();
     assert_eq!(metadata.uid.len(), 36, "a UUID: {:?}", metadata.uid);
-    assert_eq!(metadata.resource_version, api.head().await);
+    assert_eq!(metadata.resource_version, api.revision().await);
     assert_eq!(metadata.generation, 0, "nodes have none");
     let at = metadata.creation_timestamp.unwrap();
     assert!((before..=now_seconds()).contains(&at.seconds) && at.nanos == 0, "to the second: {at:?}");
@@ -39,7 +39,7 @@ async fn s002_names_are_dns_subdomains_of_at_most_253_bytes() {
     let api = store.api();
     let (longest, too_long) = ("a".repeat(253), "a".repeat(254));
     for name in ["Node1", "node_1", "-a", "a-", "a..b", "", ".a", "a.", "a b", "ä", &too_long] {
-        api.refused(api.create(node(name))).await.is_invalid(&["metadata.name"]);
+        api.expect_error(api.create(node(name))).await.is_invalid(&["metadata.name"]);
     }
     for name in [longest.as_str(), "a.b-c.1"] {
         assert_eq!(api.create(node(name)).await.unwrap().name(), name);
@@ -51,9 +51,9 @@ async fn s003_a_name_that_is_taken_cannot_be_created_again() {
     let store = TestStore::start().await;
     let api = store.api();
     let first = api.create(node("n1").label("first", "yes")).await.unwrap();
-    let refusal = api.refused(api.create(node("n1"))).await;
-    refusal.is(Code::AlreadyExists, "ALREADY_EXISTS");
-    assert_eq!(refusal.about, "Node n1");
+    let error = api.expect_error(api.create(node("n1"))).await;
+    error.is(Code::AlreadyExists, "ALREADY_EXISTS");
+    assert_eq!(error.resource, "Node n1");
     assert_eq!(api.get::<pb::Node>("n1").await.unwrap(), first);
 }
 
@@ -83,10 +83,10 @@ async fn s006_taints_are_unique_by_key_and_effect() {
     let store = TestStore::start().await;
     let api = store.api();
     let twice = node("a").taint("a=1:NoSchedule").taint("a=2:NoSchedule");
-    api.refused(api.create(twice.clone())).await.is_invalid(&["spec.taints[1]"]);
+    api.expect_error(api.create(twice.clone())).await.is_invalid(&["spec.taints[1]"]);
     let created = api.create(node("a").taint("a=1:NoSchedule").taint("a=1:NoExecute")).await.unwrap();
     assert_eq!(taints(&created)[..2], ["a=1:NoSchedule", "a=1:NoExecute"]);
-    api.refused(api.update(twice)).await.is_invalid(&["spec.taints[1]"]);
+    api.expect_error(api.update(twice)).await.is_invalid(&["spec.taints[1]"]);
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), created);
 }
 
@@ -104,8 +104,8 @@ async fn s007_a_taint_needs_a_label_key_a_label_value_and_an_effect() {
         (":NoSchedule", "key"),
         (&long, "value"),
     ] {
-        let refusal = api.refused(api.create(node("a").taint(text))).await;
-        refusal.is_invalid(&[&format!("spec.taints[0].{field}")]);
+        let error = api.expect_error(api.create(node("a").taint(text))).await;
+        error.is_invalid(&[&format!("spec.taints[0].{field}")]);
     }
 }
 
@@ -134,10 +134,10 @@ async fn s008_labels_have_keys_of_prefix_and_name_and_short_values() {
         ("ok".to_owned(), "-v"),
         ("ok".to_owned(), "ä"),
     ] {
-        let refusal = api.refused(api.create(node("bad").label(&key, value))).await;
-        refusal.is(Code::InvalidArgument, "INVALID");
-        assert_eq!(refusal.fields.len(), 1, "{refusal:?}");
-        assert!(refusal.fields[0].starts_with("metadata.labels["), "{refusal:?}");
+        let error = api.expect_error(api.create(node("bad").label(&key, value))).await;
+        error.is(Code::InvalidArgument, "INVALID");
+        assert_eq!(error.fields.len(), 1, "{error:?}");
+        assert!(error.fields[0].starts_with("metadata.labels["), "{error:?}");
     }
 }
 
@@ -147,8 +147,8 @@ async fn s009_annotations_hold_256_kib_in_all() {
     let api = store.api();
     let annotated =
         |bytes: usize| node("a").annotation("key", &"x".repeat(bytes - 3 - 4)).annotation("more", "");
-    let refusal = api.refused(api.create(annotated(262_145))).await;
-    refusal.is_invalid(&["metadata.annotations"]).says("262144");
+    let error = api.expect_error(api.create(annotated(262_145))).await;
+    error.is_invalid(&["metadata.annotations"]).mentions("262144");
     let created = api.create(annotated(262_144)).await.unwrap();
     assert_eq!(created.metadata.unwrap().annotations["key"].len(), 262_137);
 }
@@ -163,8 +163,8 @@ async fn s010_pod_cidrs_are_set_once() {
     assert_eq!(pod_cidrs(&given), ["10.1.0.0/24"]);
     assert_eq!(given.spec.as_ref().unwrap().pod_cidr, "10.1.0.0/24", "the single field mirrors the list");
     for other in [vec!["10.2.0.0/24"], vec![], vec!["10.1.0.0/24", "fd00::/64"]] {
-        let refusal = api.refused(api.update(given.clone().pod_cidrs(&other))).await;
-        refusal.is_invalid(&["spec.podCidrs"]);
+        let error = api.expect_error(api.update(given.clone().pod_cidrs(&other))).await;
+        error.is_invalid(&["spec.podCidrs"]);
     }
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), given);
 }
@@ -178,9 +178,9 @@ async fn s011_a_node_has_at_most_one_pod_cidr_per_family() {
         vec!["fd00::/64", "fd01::/64"],
         vec!["10.0.0.0/24", "fd00::/64", "10.1.0.0/24"],
     ] {
-        let refusal = api.refused(api.create(node("bad").pod_cidrs(&bad))).await;
-        refusal.is(Code::InvalidArgument, "INVALID");
-        assert!(refusal.fields.iter().all(|field| field.starts_with("spec.podCidrs")), "{refusal:?}");
+        let error = api.expect_error(api.create(node("bad").pod_cidrs(&bad))).await;
+        error.is(Code::InvalidArgument, "INVALID");
+        assert!(error.fields.iter().all(|field| field.starts_with("spec.podCidrs")), "{error:?}");
     }
     for (name, good) in [("v4-v6", ["10.0.0.0/24", "fd00::/64"]), ("v6-v4", ["fd00::/64", "10.0.0.0/24"])] {
         let created = api.create(node(name).pod_cidrs(&good)).await.unwrap();
@@ -209,8 +209,8 @@ async fn s013_the_provider_id_is_set_once() {
     let created = api.create(node("a")).await.unwrap();
     let given = api.update(created.provider_id("x://1")).await.unwrap();
     for other in ["x://2", ""] {
-        let refusal = api.refused(api.update(given.clone().provider_id(other))).await;
-        refusal.is_invalid(&["spec.providerId"]);
+        let error = api.expect_error(api.update(given.clone().provider_id(other))).await;
+        error.is_invalid(&["spec.providerId"]);
     }
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), given);
 }
@@ -222,10 +222,10 @@ async fn s014_of_two_updates_made_for_one_version_the_second_is_refused() {
     let read = api.create(node("a")).await.unwrap();
     let first = api.update(read.clone().label("by", "first")).await.unwrap();
     assert!(first.version() > read.version());
-    let refusal = api.refused(api.update(read.clone().label("by", "second"))).await;
-    refusal.is(Code::Aborted, "CONFLICT");
+    let error = api.expect_error(api.update(read.clone().label("by", "second"))).await;
+    error.is(Code::Aborted, "CONFLICT");
     assert_eq!(
-        (refusal.about.as_str(), refusal.unmet.as_slice()),
+        (error.resource.as_str(), error.violations.as_slice()),
         ("Node a", &["RESOURCE_VERSION".to_owned()][..])
     );
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), first);
@@ -241,14 +241,14 @@ async fn an_update_that_means_another_record_of_the_name_is_refused() {
     api.delete::<pb::Node>("a").await.unwrap();
     let second = api.create(node("a")).await.unwrap();
     assert_ne!(first.uid(), second.uid(), "a name may be used again, a uid is not");
-    let refusal = api.refused(api.update(first.clone().at(0))).await;
-    refusal.is(Code::Aborted, "UID_MISMATCH");
+    let error = api.expect_error(api.update(first.clone().at(0))).await;
+    error.is(Code::Aborted, "UID_MISMATCH");
     let meant = Deletion { uid: first.uid().to_owned(), ..Default::default() };
-    let refusal = api.refused(api.delete_with::<pb::Node>("a", meant)).await;
-    refusal.is(Code::Aborted, "UID_MISMATCH");
-    api.refused(api.update(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
-    api.refused(api.update_status(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
-    api.refused(api.delete::<pb::Node>("gone")).await.is(Code::NotFound, "NOT_FOUND");
+    let error = api.expect_error(api.delete_with::<pb::Node>("a", meant)).await;
+    error.is(Code::Aborted, "UID_MISMATCH");
+    api.expect_error(api.update(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
+    api.expect_error(api.update_status(node("gone"))).await.is(Code::NotFound, "NOT_FOUND");
+    api.expect_error(api.delete::<pb::Node>("gone")).await.is(Code::NotFound, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn s016_an_update_that_changes_nothing_is_no_write_and_no_event() {
     let api = store.api();
     let created = api.create(node("a")).await.unwrap();
     let mut watch =
-        api.watch::<pb::Node>(Follow { version: created.version(), ..Default::default() }).await.unwrap();
+        api.watch::<pb::Node>(WatchQuery { version: created.version(), ..Default::default() }).await.unwrap();
     let labelled = api.update(created.label("zone", "a")).await.unwrap();
     let again = api.without_a_write(api.update(labelled.clone())).await;
     assert_eq!(again, labelled);
@@ -288,7 +288,7 @@ async fn s016_an_update_that_changes_nothing_is_no_write_and_no_event() {
     assert_eq!(again, labelled, "also through the status");
     let last = api.update(labelled.clone().label("zone", "b")).await.unwrap();
     let expected = [&labelled, &last].map(|node| format!("MODIFIED a {}", node.version()));
-    assert_eq!(watch.told(2).await, expected, "the two changes, and nothing between them");
+    assert_eq!(watch.summaries(2).await, expected, "the two changes, and nothing between them");
 }
 
 #[tokio::test]
@@ -297,20 +297,20 @@ async fn s017_a_lease_is_replaced_at_its_version_only_and_created_by_its_first_u
     let api = store.api();
     let wanted = held(lease("n1"), "n1", 40);
     let created = api.update(wanted.clone()).await.unwrap();
-    assert_eq!(created.version(), api.head().await, "an update of a missing lease creates it");
+    assert_eq!(created.version(), api.revision().await, "an update of a missing lease creates it");
     assert_eq!(created.metadata.as_ref().unwrap().generation, 0, "leases have none");
 
-    let refusal = api.refused(api.update(wanted)).await;
-    refusal.is_invalid(&["metadata.resourceVersion"]);
+    let error = api.expect_error(api.update(wanted)).await;
+    error.is_invalid(&["metadata.resourceVersion"]);
     let next = api.update(held(created.clone(), "n2", 40)).await.unwrap();
     assert_eq!(next.spec.as_ref().unwrap().holder_identity, "n2");
-    api.refused(api.update(created)).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.update(created)).await.is(Code::Aborted, "CONFLICT");
 
     for seconds in [0, -1] {
-        let refusal = api.refused(api.create(held(lease("n2"), "n2", seconds))).await;
-        refusal.is_invalid(&["spec.leaseDurationSeconds"]);
-        let refusal = api.refused(api.update(held(next.clone(), "n2", seconds))).await;
-        refusal.is_invalid(&["spec.leaseDurationSeconds"]);
+        let error = api.expect_error(api.create(held(lease("n2"), "n2", seconds))).await;
+        error.is_invalid(&["spec.leaseDurationSeconds"]);
+        let error = api.expect_error(api.update(held(next.clone(), "n2", seconds))).await;
+        error.is_invalid(&["spec.leaseDurationSeconds"]);
     }
     assert_eq!(api.get::<pb::Lease>("kube-node-lease/n1").await.unwrap(), next);
 }
@@ -321,7 +321,7 @@ async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_goes() {
     let api = store.api();
     let created = api.create(node("a").finalizers(&["f"])).await.unwrap();
     let mut watch =
-        api.watch::<pb::Node>(Follow { version: created.version(), ..Default::default() }).await.unwrap();
+        api.watch::<pb::Node>(WatchQuery { version: created.version(), ..Default::default() }).await.unwrap();
 
     let deleting = api.delete::<pb::Node>("a").await.unwrap();
     let metadata = deleting.metadata.as_ref().unwrap();
@@ -330,17 +330,17 @@ async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_goes() {
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), deleting, "it is still there");
     api.without_a_write(api.delete::<pb::Node>("a")).await;
 
-    let refusal = api.refused(api.update(deleting.clone().finalizers(&["f", "g"]))).await;
-    refusal.is_invalid(&["metadata.finalizers[1]"]);
+    let error = api.expect_error(api.update(deleting.clone().finalizers(&["f", "g"]))).await;
+    error.is_invalid(&["metadata.finalizers[1]"]);
     let undead = deleting.clone().with(|metadata| metadata.deletion_timestamp = None);
     let kept = api.without_a_write(api.update(undead)).await;
     assert!(kept.metadata.unwrap().deletion_timestamp.is_some(), "a deletion cannot be taken back");
 
     let gone = api.update(deleting.clone().finalizers(&[])).await.unwrap();
-    assert_eq!(gone.version(), api.head().await);
-    api.refused(api.get::<pb::Node>("a")).await.is(Code::NotFound, "NOT_FOUND");
+    assert_eq!(gone.version(), api.revision().await);
+    api.expect_error(api.get::<pb::Node>("a")).await.is(Code::NotFound, "NOT_FOUND");
     let expected = [format!("MODIFIED a {}", deleting.version()), format!("DELETED a {}", gone.version())];
-    assert_eq!(watch.told(2).await, expected);
+    assert_eq!(watch.summaries(2).await, expected);
 }
 
 #[tokio::test]
@@ -361,8 +361,8 @@ async fn nodes_are_selected_by_labels_name_and_cordon() {
         ("", "metadata.name!=c", vec!["a", "b"]),
         ("zone=x", "metadata.name=c", vec![]),
     ] {
-        let page = api.list::<pb::Node>(Query { labels, fields, ..Default::default() }).await.unwrap();
-        let names: Vec<_> = page.records.iter().map(Wire::name).collect();
+        let page = api.list::<pb::Node>(ListQuery { labels, fields, ..Default::default() }).await.unwrap();
+        let names: Vec<_> = page.records.iter().map(Resource::name).collect();
         assert_eq!(names, expected, "labels {labels:?}, fields {fields:?}");
     }
 }

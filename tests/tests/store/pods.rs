@@ -5,7 +5,7 @@
 use muster_proto::pb;
 use muster_proto::wellknown::taint::{NOT_READY, UNREACHABLE};
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Deletion, Follow, TestStore, Wire, now_seconds};
+use muster_tests::{Api, Deletion, Resource, TestStore, WatchQuery, now_seconds};
 use tonic::Code;
 
 fn grace(seconds: i64) -> Deletion {
@@ -21,7 +21,7 @@ fn deadline(pod: &pb::Pod) -> i64 {
 }
 
 async fn is_gone(api: &Api, path: &str) {
-    api.refused(api.get::<pb::Pod>(path)).await.is(Code::NotFound, "NOT_FOUND");
+    api.expect_error(api.get::<pb::Pod>(path)).await.is(Code::NotFound, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn s024_a_grace_starts_with_the_first_request_and_can_only_be_shortened() 
         assert_eq!(later, sooner, "asked for {seconds} s");
     }
     let gone = api.delete_with::<pb::Pod>("default/p", grace(0)).await.unwrap();
-    assert_eq!(gone.version(), api.head().await);
+    assert_eq!(gone.version(), api.revision().await);
     is_gone(&api, "default/p").await;
 }
 
@@ -70,12 +70,12 @@ async fn s025_a_pod_that_does_not_run_is_gone_at_once() {
         let gone = api.delete::<pb::Pod>(path).await.unwrap();
         assert!(metadata(&gone).deletion_timestamp.is_none(), "{path}: no grace began");
         is_gone(&api, path).await;
-        assert_eq!(watch.told(1).await, [format!("DELETED {} {}", gone.name(), gone.version())]);
+        assert_eq!(watch.summaries(1).await, [format!("DELETED {} {}", gone.name(), gone.version())]);
     }
 }
 
 async fn follow_now(api: &Api) -> muster_tests::Watch<pb::Pod> {
-    api.watch(Follow { version: api.head().await, ..Default::default() }).await.unwrap()
+    api.watch(WatchQuery { version: api.revision().await, ..Default::default() }).await.unwrap()
 }
 
 #[tokio::test]
@@ -84,15 +84,15 @@ async fn s026_a_negative_grace_is_one_second_and_another_uid_another_pod() {
     let api = store.api();
     let created = api.create(pod("p").on("n1")).await.unwrap();
     let wrong = Deletion { uid: "8c2fd0a5-63b8-4a1f-9d0c-2f5e7f1b0a11".to_owned(), ..Default::default() };
-    let refusal = api.refused(api.delete_with::<pb::Pod>("default/p", wrong)).await;
-    refusal.is(Code::Aborted, "UID_MISMATCH");
-    assert_eq!(refusal.unmet, ["UID"]);
+    let error = api.expect_error(api.delete_with::<pb::Pod>("default/p", wrong)).await;
+    error.is(Code::Aborted, "UID_MISMATCH");
+    assert_eq!(error.violations, ["UID"]);
     let stale = Deletion { version: created.version() + 1, ..Default::default() };
-    let refusal = api.refused(api.delete_with::<pb::Pod>("default/p", stale)).await;
-    refusal.is(Code::Aborted, "CONFLICT");
+    let error = api.expect_error(api.delete_with::<pb::Pod>("default/p", stale)).await;
+    error.is(Code::Aborted, "CONFLICT");
     let garbled = Deletion { uid: "p".to_owned(), ..Default::default() };
-    let refusal = api.refused(api.delete_with::<pb::Pod>("default/p", garbled)).await;
-    refusal.is_invalid(&["preconditions.uid"]);
+    let error = api.expect_error(api.delete_with::<pb::Pod>("default/p", garbled)).await;
+    error.is_invalid(&["preconditions.uid"]);
     assert_eq!(api.get::<pb::Pod>("default/p").await.unwrap(), created);
 
     let before = now_seconds();
@@ -117,10 +117,10 @@ async fn s027_tolerations_can_be_added_to_and_their_times_changed() {
     assert_eq!(metadata(&more).generation, 2);
 
     let fewer = more.clone().spec(|spec| spec.tolerations.retain(|held| *held != t1));
-    api.refused(api.update(fewer)).await.is_invalid(&["spec.tolerations"]);
+    api.expect_error(api.update(fewer)).await.is_invalid(&["spec.tolerations"]);
     let other = more.clone().spec(|spec| spec.tolerations.retain(|held| *held != t2));
     let other = other.toleration(pb::Toleration { effect: String::new(), ..t2.clone() });
-    api.refused(api.update(other)).await.is_invalid(&["spec.tolerations"]);
+    api.expect_error(api.update(other)).await.is_invalid(&["spec.tolerations"]);
 
     let longer = more.clone().spec(|spec| {
         for held in spec.tolerations.iter_mut().filter(|held| held.key == "t1") {
@@ -152,10 +152,10 @@ async fn s028_a_toleration_that_contradicts_itself_is_refused() {
         (toleration("a", "Exists", "", "NoRun", None), "effect"),
         (toleration("/a", "Exists", "", "", None), "key"),
     ] {
-        let refusal = api.refused(api.create(pod("bad").toleration(bad))).await;
-        refusal.is(Code::InvalidArgument, "INVALID");
+        let error = api.expect_error(api.create(pod("bad").toleration(bad))).await;
+        error.is(Code::InvalidArgument, "INVALID");
         let expected = format!("spec.tolerations[0].{field}");
-        assert!(refusal.fields.contains(&expected), "{expected} is not in {refusal:?}");
+        assert!(error.fields.contains(&expected), "{expected} is not in {error:?}");
     }
     let all = toleration("", "Exists", "", "", None);
     let created = api.create(pod("good").toleration(all.clone())).await.unwrap();
@@ -255,29 +255,32 @@ async fn s174_a_pod_is_bound_once_and_not_while_it_is_deleted() {
     let created = api.create(pod("p")).await.unwrap();
 
     let stale = Deletion { version: created.version() + 1, ..Default::default() };
-    api.refused(api.bind("default/p", "n1", stale)).await.is(Code::Aborted, "CONFLICT");
+    api.expect_error(api.bind("default/p", "n1", stale)).await.is(Code::Aborted, "CONFLICT");
     let other = Deletion { uid: "8c2fd0a5-63b8-4a1f-9d0c-2f5e7f1b0a11".to_owned(), ..Default::default() };
-    api.refused(api.bind("default/p", "n1", other)).await.is(Code::Aborted, "UID_MISMATCH");
-    api.refused(bind("default/p", "")).await.is_invalid(&["nodeName"]);
-    api.refused(bind("default/missing", "n1")).await.is(Code::NotFound, "NOT_FOUND");
+    api.expect_error(api.bind("default/p", "n1", other)).await.is(Code::Aborted, "UID_MISMATCH");
+    api.expect_error(bind("default/p", "")).await.is_invalid(&["nodeName"]);
+    api.expect_error(bind("default/missing", "n1")).await.is(Code::NotFound, "NOT_FOUND");
 
     let bound = bind("default/p", "n1").await.unwrap();
     assert_eq!(bound.spec.as_ref().unwrap().node_name, "n1", "the node need not exist");
     let scheduled = &bound.status.as_ref().unwrap().conditions[0];
     assert_eq!((scheduled.r#type.as_str(), scheduled.status.as_str()), ("PodScheduled", "True"));
     for node in ["n1", "n2"] {
-        api.refused(bind("default/p", node)).await.is(Code::Aborted, "CONFLICT").says("n1");
+        api.expect_error(bind("default/p", node)).await.is(Code::Aborted, "CONFLICT").mentions("n1");
     }
     let moved = bound.clone().on("n2");
-    api.refused(api.update(moved)).await.is_invalid(&["spec.nodeName"]);
+    api.expect_error(api.update(moved)).await.is_invalid(&["spec.nodeName"]);
 
     api.create(pod("leaving").finalizers(&["f"])).await.unwrap();
     api.delete::<pb::Pod>("default/leaving").await.unwrap();
-    api.refused(bind("default/leaving", "n1")).await.is(Code::Aborted, "CONFLICT").says("being deleted");
+    api.expect_error(bind("default/leaving", "n1"))
+        .await
+        .is(Code::Aborted, "CONFLICT")
+        .mentions("being deleted");
 
     let gate = pb::PodSchedulingGate { name: "quota".to_owned() };
     let gated = api.create(pod("gated").spec(|spec| spec.scheduling_gates = vec![gate])).await.unwrap();
-    api.refused(bind("default/gated", "n1")).await.is(Code::Aborted, "CONFLICT").says("quota");
+    api.expect_error(bind("default/gated", "n1")).await.is(Code::Aborted, "CONFLICT").mentions("quota");
     api.update(gated.spec(|spec| spec.scheduling_gates.clear())).await.unwrap();
     bind("default/gated", "n1").await.unwrap();
 }

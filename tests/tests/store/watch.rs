@@ -12,14 +12,16 @@ use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
 use muster_rpc::clock::SystemClock;
 use muster_store_client::{DeleteOptions, ListOptions, WatchOptions};
 use muster_tests::fixtures::*;
-use muster_tests::{Api, Follow, PATIENCE, Query, Seen, TestStore, Wire, eventually, patiently};
+use muster_tests::{
+    Api, ListQuery, ReceivedEvent, Resource, TIMEOUT, TestStore, WatchQuery, eventually, in_time,
+};
 use tonic::Code;
 
 /// Flags of a store that forgets history as soon as it may.
 const FORGETFUL: [&str; 2] = ["--history-min-age=0", "--history-min-changes=0"];
 
-fn from(version: u64) -> Follow {
-    Follow { version, ..Default::default() }
+fn from(version: u64) -> WatchQuery {
+    WatchQuery { version, ..Default::default() }
 }
 
 #[tokio::test]
@@ -27,7 +29,7 @@ async fn s018_a_watch_tells_every_write_once_in_order() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(node("before")).await.unwrap();
-    let v = api.head().await;
+    let v = api.revision().await;
     let mut live = api.watch::<pb::Node>(from(v)).await.unwrap();
 
     let a = api.create(node("a")).await.unwrap();
@@ -45,15 +47,19 @@ async fn s018_a_watch_tells_every_write_once_in_order() {
         format!("DELETED a {}", v + 3),
         format!("ADDED last {}", last.version()),
     ];
-    assert_eq!(live.told(4).await, expected, "as it happens");
+    assert_eq!(live.summaries(4).await, expected, "as it happens");
     let history = resumed.take(4).await;
-    assert_eq!(history.iter().map(Seen::told).collect::<Vec<_>>(), expected, "and out of history");
+    assert_eq!(
+        history.iter().map(ReceivedEvent::summary).collect::<Vec<_>>(),
+        expected,
+        "and out of history"
+    );
     assert_eq!(history[0].record, a, "each with the record as it was then");
     assert_eq!(history[1].record, b);
     assert_eq!(history[2].record.metadata.as_ref().unwrap().labels["zone"], "b", "the last content");
 
     let mut later = api.watch::<pb::Node>(from(v + 2)).await.unwrap();
-    assert_eq!(later.told(2).await, expected[2..], "from the middle");
+    assert_eq!(later.summaries(2).await, expected[2..], "from the middle");
 }
 
 #[tokio::test]
@@ -64,11 +70,11 @@ async fn s018_a_watch_without_a_version_begins_with_what_is_there() {
     let b = api.create(node("b")).await.unwrap();
     let a = api.update(a.label("zone", "a")).await.unwrap();
     let mut watch = api.watch::<pb::Node>(from(0)).await.unwrap();
-    let mut told = watch.told(2).await;
+    let mut told = watch.summaries(2).await;
     told.sort();
     assert_eq!(told, [format!("ADDED a {}", a.version()), format!("ADDED b {}", b.version())]);
     let c = api.create(node("c")).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("ADDED c {}", c.version())]);
+    assert_eq!(watch.summaries(1).await, [format!("ADDED c {}", c.version())]);
 }
 
 #[tokio::test]
@@ -76,7 +82,7 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("n")).await.unwrap();
-    let zone_a = Follow { labels: "zone=a", ..from(created.version()) };
+    let zone_a = WatchQuery { labels: "zone=a", ..from(created.version()) };
     let mut watch = api.watch::<pb::Node>(zone_a.clone()).await.unwrap();
 
     let gained = api.update(created.label("zone", "a")).await.unwrap();
@@ -87,7 +93,7 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
     let deleted = api.delete::<pb::Node>("n").await.unwrap();
 
     for (name, mut watch) in [("live", watch.take(5).await), ("resumed", resumed(&api, zone_a).await)] {
-        let told: Vec<_> = watch.iter().map(Seen::told).collect();
+        let told: Vec<_> = watch.iter().map(ReceivedEvent::summary).collect();
         let expected = [
             format!("ADDED n {}", gained.version()),
             format!("MODIFIED n {}", modified.version()),
@@ -101,7 +107,7 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
     }
 }
 
-async fn resumed(api: &Api, follow: Follow) -> Vec<Seen<pb::Node>> {
+async fn resumed(api: &Api, follow: WatchQuery) -> Vec<ReceivedEvent<pb::Node>> {
     api.watch(follow).await.unwrap().take(5).await
 }
 
@@ -110,7 +116,7 @@ async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
     let store = TestStore::start().await;
     let api = store.api();
     let v = api.create(node("n1")).await.unwrap().version();
-    let mine = Follow { fields: "spec.nodeName=n1", ..from(v) };
+    let mine = WatchQuery { fields: "spec.nodeName=n1", ..from(v) };
     let mut watch = api.watch::<pb::Pod>(mine.clone()).await.unwrap();
     api.create(pod("other").on("n2")).await.unwrap();
     api.create(pod("mine")).await.unwrap();
@@ -124,8 +130,8 @@ async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
         format!("MODIFIED mine {}", running.version()),
         format!("DELETED mine {}", gone.version()),
     ];
-    assert_eq!(watch.told(3).await, expected);
-    assert_eq!(api.watch::<pb::Pod>(mine).await.unwrap().told(3).await, expected, "and out of history");
+    assert_eq!(watch.summaries(3).await, expected);
+    assert_eq!(api.watch::<pb::Pod>(mine).await.unwrap().summaries(3).await, expected, "and out of history");
 }
 
 #[tokio::test]
@@ -133,7 +139,7 @@ async fn s019_a_scheduler_hears_of_pods_that_have_no_node_until_they_have_one() 
     let store = TestStore::start().await;
     let api = store.api();
     let v = api.create(pod("placed").on("n1")).await.unwrap().version();
-    let waiting = Follow { fields: "spec.nodeName=", ..from(v) };
+    let waiting = WatchQuery { fields: "spec.nodeName=", ..from(v) };
     let mut watch = api.watch::<pb::Pod>(waiting.clone()).await.unwrap();
     let created = api.create(pod("new")).await.unwrap();
     let bound = api.bind("default/new", "n1", Default::default()).await.unwrap();
@@ -143,9 +149,13 @@ async fn s019_a_scheduler_hears_of_pods_that_have_no_node_until_they_have_one() 
         format!("DELETED new {}", bound.version()),
         format!("ADDED left {}", left.version()),
     ];
-    assert_eq!(watch.told(3).await, expected);
-    assert_eq!(api.watch::<pb::Pod>(waiting).await.unwrap().told(3).await, expected, "and out of history");
-    let without = Query { fields: "spec.nodeName=", ..Default::default() };
+    assert_eq!(watch.summaries(3).await, expected);
+    assert_eq!(
+        api.watch::<pb::Pod>(waiting).await.unwrap().summaries(3).await,
+        expected,
+        "and out of history"
+    );
+    let without = ListQuery { fields: "spec.nodeName=", ..Default::default() };
     assert_eq!(api.list::<pb::Pod>(without).await.unwrap().records, [left]);
 }
 
@@ -159,21 +169,21 @@ async fn s020_a_watch_from_before_history_is_expired_and_a_new_list_helps() {
         changed = api.update(changed.label("zone", value)).await.unwrap();
     }
     // History is cut by the writer when it next looks after its house.
-    let refusal = eventually(PATIENCE, "history is cut", || async {
+    let error = eventually(TIMEOUT, "history is cut", || async {
         let opened = api.watch::<pb::Node>(from(first.version())).await;
         match opened {
-            Err(status) => Some(muster_tests::Refusal::from(&status)),
+            Err(status) => Some(muster_tests::RpcError::from(&status)),
             Ok(_) => None,
         }
     })
     .await;
-    refusal.is(Code::OutOfRange, "EXPIRED").says("Expired").says("list again");
+    error.is(Code::OutOfRange, "EXPIRED").mentions("Expired").mentions("list again");
 
-    let page = api.list::<pb::Node>(Query::default()).await.unwrap();
+    let page = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
     assert_eq!(page.records, [changed.clone()]);
     let mut watch = api.watch::<pb::Node>(from(page.version)).await.unwrap();
     let last = api.update(changed.label("zone", "e")).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("MODIFIED a {}", last.version())]);
+    assert_eq!(watch.summaries(1).await, [format!("MODIFIED a {}", last.version())]);
 }
 
 #[tokio::test]
@@ -183,15 +193,15 @@ async fn s020_a_list_of_exactly_a_version_before_history_is_expired() {
     let first = api.create(node("a")).await.unwrap();
     let second = api.update(first.clone().label("zone", "b")).await.unwrap();
     api.update(second.label("zone", "c")).await.unwrap();
-    let exactly = Query { version: first.version(), version_match: "Exact", ..Default::default() };
-    let refusal = eventually(PATIENCE, "history is cut", || async {
+    let exactly = ListQuery { version: first.version(), version_match: "Exact", ..Default::default() };
+    let error = eventually(TIMEOUT, "history is cut", || async {
         let listed = api.list::<pb::Node>(exactly.clone()).await;
-        listed.err().map(|status| muster_tests::Refusal::from(&status))
+        listed.err().map(|status| muster_tests::RpcError::from(&status))
     })
     .await;
-    refusal.is(Code::OutOfRange, "EXPIRED");
-    let at_least = Query { version: first.version(), ..Default::default() };
-    assert_eq!(api.list::<pb::Node>(at_least).await.unwrap().version, api.head().await);
+    error.is(Code::OutOfRange, "EXPIRED");
+    let at_least = ListQuery { version: first.version(), ..Default::default() };
+    assert_eq!(api.list::<pb::Node>(at_least).await.unwrap().version, api.revision().await);
 }
 
 #[tokio::test]
@@ -201,13 +211,13 @@ async fn history_that_may_go_does_go_while_nobody_writes() {
     let first = api.create(node("a")).await.unwrap();
     api.create(node("b")).await.unwrap();
     // A creation leaves nothing behind that could be thrown away, and still is a step of history.
-    let exactly = Query { version: first.version(), version_match: "Exact", ..Default::default() };
-    let refusal = eventually(PATIENCE, "history is cut", || async {
+    let exactly = ListQuery { version: first.version(), version_match: "Exact", ..Default::default() };
+    let error = eventually(TIMEOUT, "history is cut", || async {
         let listed = api.list::<pb::Node>(exactly.clone()).await;
-        listed.err().map(|status| muster_tests::Refusal::from(&status))
+        listed.err().map(|status| muster_tests::RpcError::from(&status))
     })
     .await;
-    refusal.is(Code::OutOfRange, "EXPIRED");
+    error.is(Code::OutOfRange, "EXPIRED");
 }
 
 #[tokio::test]
@@ -217,13 +227,13 @@ async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
     let a = api.create(node("a")).await.unwrap();
     let b = api.create(node("b")).await.unwrap();
     api.create(pod("p")).await.unwrap();
-    let head = api.head().await;
-    let asked = Follow { initial_events: true, version_match: "NotOlderThan", ..Default::default() };
+    let head = api.revision().await;
+    let asked = WatchQuery { initial_events: true, version_match: "NotOlderThan", ..Default::default() };
     for version in [0, b.version()] {
-        let mut watch = api.watch::<pb::Node>(Follow { version, ..asked.clone() }).await.unwrap();
+        let mut watch = api.watch::<pb::Node>(WatchQuery { version, ..asked.clone() }).await.unwrap();
         let initial = watch.take(3).await;
-        assert_eq!(initial[0], Seen { kind: "ADDED".to_owned(), record: a.clone() });
-        assert_eq!(initial[1], Seen { kind: "ADDED".to_owned(), record: b.clone() });
+        assert_eq!(initial[0], ReceivedEvent { kind: "ADDED".to_owned(), record: a.clone() });
+        assert_eq!(initial[1], ReceivedEvent { kind: "ADDED".to_owned(), record: b.clone() });
         let end = &initial[2];
         assert_eq!(end.kind, "BOOKMARK");
         let metadata = end.record.metadata.clone().unwrap();
@@ -234,15 +244,15 @@ async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
     let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
     watch.take(3).await;
     let c = api.create(node("c")).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("ADDED c {}", c.version())], "then live");
+    assert_eq!(watch.summaries(1).await, [format!("ADDED c {}", c.version())], "then live");
 
     for (initial_events, version_match) in
         [(true, ""), (true, "Exact"), (false, "NotOlderThan"), (false, "Exact"), (true, "exactly")]
     {
-        let wrong = Follow { initial_events, version_match, ..Default::default() };
-        let refusal = api.refused(api.watch::<pb::Node>(wrong)).await;
-        refusal.is(Code::InvalidArgument, "INVALID");
-        assert!(refusal.fields.iter().all(|field| field == "resourceVersionMatch"), "{refusal:?}");
+        let wrong = WatchQuery { initial_events, version_match, ..Default::default() };
+        let error = api.expect_error(api.watch::<pb::Node>(wrong)).await;
+        error.is(Code::InvalidArgument, "INVALID");
+        assert!(error.fields.iter().all(|field| field == "resourceVersionMatch"), "{error:?}");
     }
 }
 
@@ -251,12 +261,12 @@ async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let asked = Follow { seconds: 5, bookmarks: true, ..from(a.version()) };
+    let asked = WatchQuery { seconds: 5, bookmarks: true, ..from(a.version()) };
     let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
-    let mut plain = api.watch::<pb::Node>(Follow { bookmarks: false, ..asked }).await.unwrap();
+    let mut plain = api.watch::<pb::Node>(WatchQuery { bookmarks: false, ..asked }).await.unwrap();
     // It wakes nobody who watches nodes.
     api.create(pod("p")).await.unwrap();
-    assert_eq!(watch.told(1).await, [format!("BOOKMARK  {}", api.head().await)]);
+    assert_eq!(watch.summaries(1).await, [format!("BOOKMARK  {}", api.revision().await)]);
     assert_eq!(watch.end().await, None);
     assert_eq!(plain.end().await, None);
 }
@@ -265,23 +275,23 @@ async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
 async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
     let store = TestStore::start().await;
     let api = store.api();
-    let future = api.head().await + 1_000_000;
+    let future = api.revision().await + 1_000_000;
     let clock = SystemClock::shared();
     for version_match in ["", "Exact"] {
         let started = clock.mono();
-        let query = Query { version: future, version_match, ..Default::default() };
-        let refusal = api.refused(api.list::<pb::Node>(query)).await;
-        refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE").says("ResourceVersionTooLarge");
-        assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)));
+        let query = ListQuery { version: future, version_match, ..Default::default() };
+        let error = api.expect_error(api.list::<pb::Node>(query)).await;
+        error.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE").mentions("ResourceVersionTooLarge");
+        assert_eq!(error.retry_after, Some(Duration::from_secs(1)));
         let waited = clock.mono() - started;
         let patience = Duration::from_millis(2_500)..Duration::from_secs(20);
         assert!(patience.contains(&waited), "{version_match}: answered after {waited:?}");
     }
-    let refusal = api.refused(api.watch::<pb::Node>(from(future))).await;
-    refusal.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
+    let error = api.expect_error(api.watch::<pb::Node>(from(future))).await;
+    error.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
 
     // One that arrives in time is answered: nobody has to ask twice.
-    let soon = Query { version: api.head().await + 1, ..Default::default() };
+    let soon = ListQuery { version: api.revision().await + 1, ..Default::default() };
     let listing = api.list::<pb::Node>(soon.clone());
     let (listed, created) = tokio::join!(listing, api.create(node("a")));
     let listed = listed.unwrap();
@@ -292,28 +302,28 @@ async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
 async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
     let store = TestStore::start().await;
     let api = store.api();
-    let start = api.head().await;
+    let start = api.revision().await;
     let mut middle = 0;
     for i in 0..50 {
         let created = api.create(node(&format!("n{i:02}"))).await.unwrap();
         api.update(created.label("round", "two")).await.unwrap();
         if i == 20 {
-            middle = api.head().await;
+            middle = api.revision().await;
         }
     }
     api.delete::<pb::Node>("n00").await.unwrap();
     api.create(pod("p").on("n1")).await.unwrap();
-    let before = api.list::<pb::Node>(Query::default()).await.unwrap();
-    let pods = api.list::<pb::Pod>(Query::default()).await.unwrap();
+    let before = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
+    let pods = api.list::<pb::Pod>(ListQuery::default()).await.unwrap();
     assert_eq!(before.version, start + 102);
     let told = api.watch::<pb::Node>(from(middle)).await.unwrap().take(59).await;
 
     let store = store.restart().await;
     let api = store.api();
-    let after = api.list::<pb::Node>(Query::default()).await.unwrap();
+    let after = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
     assert_eq!(after, before, "the same records at the same version");
-    assert_eq!(api.list::<pb::Pod>(Query::default()).await.unwrap(), pods);
-    let then = Query { version: middle, version_match: "Exact", ..Default::default() };
+    assert_eq!(api.list::<pb::Pod>(ListQuery::default()).await.unwrap(), pods);
+    let then = ListQuery { version: middle, version_match: "Exact", ..Default::default() };
     assert_eq!(api.list::<pb::Node>(then).await.unwrap().records.len(), 21, "the past can be read too");
 
     let mut watch = api.watch::<pb::Node>(from(middle)).await.unwrap();
@@ -322,7 +332,7 @@ async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
     let resumed = watch.take(60).await;
     assert_eq!(resumed[..59], told, "the same events as before the restart");
     assert_eq!(store.replays_from_disk(), 0, "what the start has read anyway is in memory");
-    assert_eq!(resumed[59].told(), format!("ADDED next {}", next.version()));
+    assert_eq!(resumed[59].summary(), format!("ADDED next {}", next.version()));
 }
 
 #[tokio::test]
@@ -330,12 +340,12 @@ async fn a_watch_is_ended_by_a_stop_of_the_store() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let follow = Follow { bookmarks: true, ..from(a.version()) };
+    let follow = WatchQuery { bookmarks: true, ..from(a.version()) };
     let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
     drop(api);
     let (end, _) = tokio::join!(
         async {
-            let last = watch.told(1).await;
+            let last = watch.summaries(1).await;
             (last, watch.end().await)
         },
         store.stop()
@@ -350,7 +360,7 @@ async fn the_client_of_the_other_parts_follows_the_store() {
     let client = store.client();
     let a: Node = client.create(node("a").try_into().unwrap()).await.unwrap();
     let mut watch = client.watch::<Node>(WatchOptions::default());
-    let mut next = async || patiently("the next event", watch.next()).await.unwrap();
+    let mut next = async || in_time("the next event", watch.next()).await.unwrap();
     assert!(matches!(next().await, WatchEvent::Applied { record } if record == a));
     let version = a.meta.resource_version;
     assert!(matches!(next().await, WatchEvent::Synced { revision } if revision == version));

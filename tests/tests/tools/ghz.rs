@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use muster_proto::pb;
-use muster_tests::store_process::{Launch, StoreProcess};
-use muster_tests::tools::{printed, repository, tool};
+use muster_tests::store_process::{StoreLaunch, StoreProcess};
+use muster_tests::tools::{output_of, repository, tool};
 use serde_json::{Value, json};
 
 /// A config, and what so many calls of it do to the store.
@@ -47,13 +47,13 @@ fn report(store: &StoreProcess, config: &str, total: u64, variables: &[(&str, &s
     ghz.arg("--config").arg(configs().join(config));
     ghz.args(["--total", &total.to_string(), "--format", "json"]).envs(variables.iter().copied());
     ghz.arg(store.url().trim_start_matches("http://"));
-    serde_json::from_str(&printed(&mut ghz)).unwrap()
+    serde_json::from_str(&output_of(&mut ghz)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_config_loads_the_store_without_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
+    let store = StoreLaunch::on(directory.path()).start();
     let counted = || {
         let counter = |name: &str| store.metric(&format!("muster_store_{name}_total")) as u64;
         (counter("changes"), counter("renewals"))
@@ -75,7 +75,7 @@ async fn every_config_loads_the_store_without_an_error() {
 #[test]
 fn calls_that_fail_are_seen_in_the_report() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(directory.path()).start();
+    let store = StoreLaunch::on(directory.path()).start();
     // Nobody has made the leases.
     let report = report(&store, "renew-lease.json", 50, &[]);
     assert_eq!(report["statusCodeDistribution"], json!({"NotFound": 50}));

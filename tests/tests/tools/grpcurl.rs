@@ -15,7 +15,7 @@ use muster_tests::tools::tool;
 use serde_json::{Value, json};
 
 /// A watch that has not told by then never will.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const NODES: &str = "muster.v1.NodeService";
 const NAME: &str = "10.240.79.157";
@@ -79,7 +79,7 @@ impl Store {
     }
 
     /// What grpcurl says of a call that is refused.
-    fn refused(&self, method: &str, data: &Value) -> String {
+    fn error_of(&self, method: &str, data: &Value) -> String {
         let output = self.run(Some(data), &[&format!("{NODES}/{method}")]);
         assert!(!output.status.success(), "{method} {data} was granted");
         String::from_utf8(output.stderr).unwrap()
@@ -112,7 +112,7 @@ impl Watching {
     }
 
     fn next(&self, kind: &str) -> Value {
-        let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("no {kind}: {e}"));
+        let event = self.events.recv_timeout(TIMEOUT).unwrap_or_else(|e| panic!("no {kind}: {e}"));
         assert_eq!(event["type"], kind, "{event}");
         event["node"].clone()
     }
@@ -157,7 +157,7 @@ async fn a_node_lives_its_life_under_the_eyes_of_a_watch() {
     assert_eq!(created["metadata"]["name"], NAME);
     assert_eq!(created["metadata"]["labels"]["name"], "my-first-k8s-node");
     assert!(created["metadata"]["uid"].is_string() && version(&created) > 0, "{created}");
-    let taken = store.refused("CreateNode", &example());
+    let taken = store.error_of("CreateNode", &example());
     assert!(taken.contains("Code: AlreadyExists"), "{taken}");
 
     assert_eq!(store.call("GetNode", &name)["node"], created);
@@ -174,13 +174,13 @@ async fn a_node_lives_its_life_under_the_eyes_of_a_watch() {
     assert_eq!(updated["metadata"]["labels"]["zone"], "a");
     assert!(version(&updated) > version(&created), "{updated}");
     assert_eq!(watching.next("MODIFIED"), updated);
-    let stale = store.refused("UpdateNode", &json!({"node": wanted}));
+    let stale = store.error_of("UpdateNode", &json!({"node": wanted}));
     assert!(stale.contains("Code: Aborted"), "{stale}");
 
     let deleted = store.call("DeleteNode", &name)["node"].clone();
     assert_eq!(deleted["metadata"]["uid"], created["metadata"]["uid"]);
     assert_eq!(watching.next("DELETED"), deleted);
-    let gone = store.refused("GetNode", &name);
+    let gone = store.error_of("GetNode", &name);
     assert!(gone.contains("Code: NotFound") && gone.contains(NAME), "{gone}");
 
     drop(watching);
@@ -194,7 +194,7 @@ async fn an_invalid_node_is_refused_with_all_that_is_wrong() {
         "metadata": {"name": "Not_A_Name", "labels": {"-key": "fine"}},
         "spec": {"podCidrs": ["10.0.0.0/33"]},
     }});
-    let refused = store.refused("CreateNode", &invalid);
+    let refused = store.error_of("CreateNode", &invalid);
     assert!(refused.contains("Code: InvalidArgument"), "{refused}");
     // In words, and in details that grpcurl can show since the store describes those too.
     for field in ["metadata.name", "metadata.labels[\"-key\"]", "spec.podCidrs[0]"] {

@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use muster_tests::agent_process::Home;
+use muster_tests::agent_process::AgentHost;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::markdown_examples::{Example, calls, examples, missing};
-use muster_tests::store_process::Launch;
+use muster_tests::store_process::StoreLaunch;
 use muster_tests::tools::{own_tools, repository, tool};
 use muster_tests::{TestStore, eventually};
 use prost::Message;
@@ -21,7 +21,7 @@ use serde_json::Value;
 /// Customers answer these themselves; nothing of ours does.
 const NOT_OURS: &str = "muster.v1.CloudProviderService";
 
-fn cookbook() -> Vec<Example> {
+fn documented_examples() -> Vec<Example> {
     let path = repository().join("deploy/grpcurl.md");
     examples(&fs::read_to_string(&path).unwrap())
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -44,9 +44,9 @@ fn schema() -> BTreeSet<String> {
 
 #[test]
 fn every_call_of_the_schema_has_an_example() {
-    let recipes = cookbook();
+    let documented = documented_examples();
     let shown: BTreeSet<String> =
-        recipes.iter().flat_map(|recipe| calls(&recipe.script)).map(str::to_owned).collect();
+        documented.iter().flat_map(|example| calls(&example.script)).map(str::to_owned).collect();
     let schema = schema();
     let lacking: Vec<_> = schema.difference(&shown).collect();
     assert!(lacking.is_empty(), "deploy/grpcurl.md has no example of {lacking:?}");
@@ -62,15 +62,15 @@ struct Outcome {
 }
 
 /// Runs all examples in one shell, since they build on each other's variables.
-fn run(recipes: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec<Outcome> {
+fn run(documented: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec<Outcome> {
     let file = |number: usize, what: &str| -> PathBuf { directory.join(format!("{number}.{what}")) };
     // A fence fails when any of its commands does.
     let mut script = "set -u\ntrap 'failed=$?' ERR\n".to_owned();
-    for (number, recipe) in recipes.iter().enumerate() {
+    for (number, example) in documented.iter().enumerate() {
         let (out, err, code) = (file(number, "out"), file(number, "err"), file(number, "code"));
         script += &format!(
             "failed=0\n{{\n{}\n}} >'{}' 2>'{}'\necho $failed >'{}'\n",
-            recipe.script,
+            example.script,
             out.display(),
             err.display(),
             code.display()
@@ -82,7 +82,7 @@ fn run(recipes: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec
     shell.env("PATH", format!("{}:{path}", own_tools().display()));
     let ended = shell.status().unwrap();
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
-    let outcomes = (0..recipes.len()).map(|number| Outcome {
+    let outcomes = (0..documented.len()).map(|number| Outcome {
         failed: read(file(number, "code")).trim() != "0",
         stdout: read(file(number, "out")),
         stderr: read(file(number, "err")),
@@ -93,27 +93,27 @@ fn run(recipes: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec
 }
 
 /// What is not as the document shows it.
-fn difference(recipe: &Example, outcome: &Outcome) -> Option<String> {
+fn difference(example: &Example, outcome: &Outcome) -> Option<String> {
     let complaint = || {
-        if outcome.failed == recipe.complaints.is_empty() {
+        if outcome.failed == example.complaints.is_empty() {
             return Some(if outcome.failed { "it failed".to_owned() } else { "it did not fail".to_owned() });
         }
-        let unsaid = recipe.complaints.iter().find(|complaint| !outcome.stderr.contains(*complaint));
+        let unsaid = example.complaints.iter().find(|complaint| !outcome.stderr.contains(*complaint));
         if let Some(unsaid) = unsaid {
             return Some(format!("it did not complain: {unsaid}"));
         }
-        if recipe.answers.is_empty() {
+        if example.answers.is_empty() {
             return None;
         }
         let came: Result<Vec<Value>, _> =
             serde_json::Deserializer::from_str(&outcome.stdout).into_iter().collect();
         match came {
-            Ok(came) => missing(&recipe.answers, &came).map(|shown| format!("this did not come: {shown}")),
+            Ok(came) => missing(&example.answers, &came).map(|shown| format!("this did not come: {shown}")),
             Err(error) => Some(format!("it printed something that is no answer: {error}")),
         }
     };
     let Outcome { stdout, stderr, .. } = outcome;
-    let Example { line, script, .. } = recipe;
+    let Example { line, script, .. } = example;
     complaint()
         .map(|what| format!("deploy/grpcurl.md, line {line}: {what}\n{script}\nprinted\n{stdout}{stderr}"))
 }
@@ -123,12 +123,12 @@ async fn every_example_works_as_it_is_written() {
     // Said here and not by the shell: what to install.
     tool("grpcurl");
     let directory = tempfile::tempdir().unwrap();
-    let store = Launch::on(&directory.path().join("store")).start();
+    let store = StoreLaunch::on(&directory.path().join("store")).start();
     let controller = ControllerProcess::start(&store.url(), &[]);
-    let home = Home::new();
-    let agent = home.agent("machine", &store.url()).start();
-    eventually(muster_tests::PATIENCE, "the machine is registered", || async {
-        agent.beliefs().await.acknowledged_status_at
+    let host = AgentHost::new();
+    let agent = host.agent("machine", &store.url()).start();
+    eventually(muster_tests::TIMEOUT, "the machine is registered", || async {
+        agent.state().await.acknowledged_status_at
     })
     .await;
     eventually(muster_tests::PATIENCE, "the controller leads", || async {
@@ -147,10 +147,10 @@ async fn every_example_works_as_it_is_written() {
         ("SECURE_STORE", &address(secure.url())),
         ("CERTIFICATES", certificates.to_str().unwrap()),
     ];
-    let recipes = cookbook();
-    let outcomes = tokio::task::block_in_place(|| run(&recipes, directory.path(), &variables));
+    let documented = documented_examples();
+    let outcomes = tokio::task::block_in_place(|| run(&documented, directory.path(), &variables));
     let differences =
-        recipes.iter().zip(&outcomes).filter_map(|(recipe, outcome)| difference(recipe, outcome));
+        documented.iter().zip(&outcomes).filter_map(|(example, outcome)| difference(example, outcome));
     let differences: Vec<_> = differences.collect();
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));
 }

@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::{is_ready, node_where, pod_where, runs};
+use muster_tests::agent_process::{is_ready, is_running, node_where, pod_where};
 use muster_tests::eventually;
-use muster_tests::fleet::{Fleet, freeze, is_leaving, sleeper, thaw};
-use muster_tests::jaeger::{Jaeger, Told, services, tale};
-use muster_tests::store_process::PATIENCE;
+use muster_tests::fleet::{Fleet, is_terminating, pause, resume, sleeper};
+use muster_tests::jaeger::{Jaeger, Span, render, services};
+use muster_tests::store_process::TIMEOUT;
 
 /// How a node falls silent and what comes of it, in the order it happens, and who tells of it.
 const FALL: [(&str, &str); 10] = [
@@ -28,23 +28,23 @@ const FALL: [(&str, &str); 10] = [
 /// Spans are sent every few seconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-fn find<'t>(trace: &'t [Told], name: &str) -> &'t Told {
-    trace.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in\n{}", tale(trace)))
+fn find<'t>(trace: &'t [Span], name: &str) -> &'t Span {
+    trace.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in\n{}", render(trace)))
 }
 
 /// The spans above one, from the nearest on.
-fn above<'t>(trace: &'t [Told], span: &Told) -> Vec<&'t str> {
-    let parent = |of: &Told| trace.iter().find(|other| Some(&other.id) == of.parent.as_ref());
+fn above<'t>(trace: &'t [Span], span: &Span) -> Vec<&'t str> {
+    let parent = |of: &Span| trace.iter().find(|other| Some(&other.id) == of.parent.as_ref());
     std::iter::successors(parent(span), |span| parent(span)).map(|span| span.name.as_str()).collect()
 }
 
 /// The one trace of a node's fall, once all of it has been collected.
-async fn fall_of(jaeger: &Jaeger, node: &str) -> Vec<Told> {
-    let is_told = |trace: &[Told], (service, name): (&str, &str)| {
+async fn fall_of(jaeger: &Jaeger, node: &str) -> Vec<Span> {
+    let is_told = |trace: &[Span], (service, name): (&str, &str)| {
         trace.iter().any(|span| span.service == service && span.name == name)
     };
     // Each service sends when it likes: what lies below may be there before what lies above it.
-    let is_whole = |trace: &[Told]| {
+    let is_whole = |trace: &[Span]| {
         let is_there = |id: &String| trace.iter().any(|span| span.id == *id);
         FALL.iter().all(|step| is_told(trace, *step))
             && trace.iter().filter_map(|span| span.parent.as_ref()).all(is_there)
@@ -59,17 +59,17 @@ async fn fall_of(jaeger: &Jaeger, node: &str) -> Vec<Told> {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
-    let Ok(whole) = tokio::time::timeout(PATIENCE, whole).await else {
-        let tales: Vec<String> = traces.iter().map(|trace| tale(trace)).collect();
+    let Ok(whole) = tokio::time::timeout(TIMEOUT, whole).await else {
+        let tales: Vec<String> = traces.iter().map(|trace| render(trace)).collect();
         panic!("Jaeger does not have the whole trace, but:\n{}", tales.join("\n"));
     };
     assert_eq!(traces.len(), 1, "a node that fell once has one story");
     whole
 }
 
-fn check(trace: &[Told]) {
-    let tale = tale(trace);
-    println!("{tale}");
+fn check(trace: &[Span]) {
+    let render = render(trace);
+    println!("{render}");
     let told = |name: &str| FALL.iter().any(|(_, step)| *step == name);
     let mut steps: Vec<(&str, &str)> = trace
         .iter()
@@ -77,7 +77,7 @@ fn check(trace: &[Told]) {
         .map(|span| (span.service.as_str(), span.name.as_str()))
         .collect();
     steps.dedup();
-    assert_eq!(steps, FALL, "by when they began:\n{tale}");
+    assert_eq!(steps, FALL, "by when they began:\n{render}");
     assert_eq!(
         services(trace).into_iter().collect::<Vec<_>>(),
         ["muster-agent", "muster-controller", "muster-store"]
@@ -90,20 +90,20 @@ fn check(trace: &[Told]) {
                 && span.name.starts_with("muster.v1.")
                 && above(trace, span).contains(&decision)
         });
-        let call = call.unwrap_or_else(|| panic!("the store tells nothing of {decision}:\n{tale}"));
-        assert!(above(trace, call)[0].starts_with("muster.v1."), "a call has two ends:\n{tale}");
+        let call = call.unwrap_or_else(|| panic!("the store tells nothing of {decision}:\n{render}"));
+        assert!(above(trace, call)[0].starts_with("muster.v1."), "a call has two ends:\n{render}");
     }
     // The eviction caused the stop, and the stop the end of the record.
     let stopped = find(trace, "process.stopped");
-    assert!(above(trace, stopped).contains(&"pod.deleted"), "{tale}");
-    assert!(above(trace, find(trace, "record.gone")).contains(&"pod.deleted"), "{tale}");
+    assert!(above(trace, stopped).contains(&"pod.deleted"), "{render}");
+    assert!(above(trace, find(trace, "record.gone")).contains(&"pod.deleted"), "{render}");
     // Decisions follow from the writes that made their records what they are.
-    assert!(!find(trace, "pod.deleted").links.is_empty(), "{tale}");
+    assert!(!find(trace, "pod.deleted").links.is_empty(), "{render}");
     assert_eq!(stopped.tags["muster.pod"], "default/p");
 }
 
 async fn gone(fleet: &Fleet, pod: &str) {
-    eventually(PATIENCE, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is gone", || async {
         fleet.api.get::<pb::Pod>(pod).await.is_err().then_some(())
     })
     .await;
@@ -116,11 +116,11 @@ async fn a_machine_that_freezes_and_thaws_leaves_one_trace() {
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
     fleet.api.create(sleeper("p", "a", 1)).await.unwrap();
-    agent.process_of("p").await;
+    agent.container_pid("p").await;
 
-    freeze(&agent);
-    pod_where(&fleet.api, "default/p", "it has to leave", is_leaving).await;
-    thaw(&agent);
+    pause(&agent);
+    pod_where(&fleet.api, "default/p", "it has to leave", is_terminating).await;
+    resume(&agent);
     gone(&fleet, "default/p").await;
     check(&fall_of(&jaeger, "a").await);
 }
@@ -134,13 +134,13 @@ async fn a_machine_whose_agent_is_killed_and_started_again_leaves_one_trace() {
     let agent = launch.start();
     node_where(&fleet.api, "a", "it is ready", is_ready).await;
     fleet.api.create(sleeper("p", "a", 1)).await.unwrap();
-    let pid = agent.process_of("p").await;
+    let pid = agent.container_pid("p").await;
 
     agent.kill();
-    pod_where(&fleet.api, "default/p", "it has to leave", is_leaving).await;
-    assert!(runs(pid), "nobody is there to stop it");
+    pod_where(&fleet.api, "default/p", "it has to leave", is_terminating).await;
+    assert!(is_running(pid), "nobody is there to stop it");
     let _agent = launch.start();
     gone(&fleet, "default/p").await;
-    assert!(!runs(pid));
+    assert!(!is_running(pid));
     check(&fall_of(&jaeger, "a").await);
 }

@@ -4,8 +4,8 @@
 
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_tests::store_process::{Launch, StoreProcess, until};
-use muster_tests::{Follow, fixtures};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, until};
+use muster_tests::{WatchQuery, fixtures};
 use tonic::Request;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -23,9 +23,9 @@ async fn create_traced(store: &StoreProcess, name: &str) {
 async fn latencies_of_calls_commits_and_watchers_lead_to_a_trace() {
     let directory = tempfile::tempdir().unwrap();
     // Nobody collects there; recorded are only the traces that callers ask for.
-    let launch = Launch::on(directory.path()).flag("--otlp-endpoint", "http://127.0.0.1:9");
+    let launch = StoreLaunch::on(directory.path()).flag("--otlp-endpoint", "http://127.0.0.1:9");
     let store = launch.flag("--trace-sample-ratio", "0").start();
-    let mut watch = store.api().watch::<pb::Node>(Follow::default()).await.unwrap();
+    let mut watch = store.api().watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     create_traced(&store, "a").await;
     watch.next().await;
     store.api().get::<pb::Node>("nobody").await.unwrap_err();

@@ -12,15 +12,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use muster_proto::pb;
-use muster_tests::agent_process::{Home, node_where};
+use muster_tests::agent_process::{AgentHost, node_where};
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fixtures;
 use muster_tests::http::{get, percent_encoded};
-use muster_tests::store_process::{Launch, free_port};
+use muster_tests::store_process::{StoreLaunch, free_port};
 use muster_tests::tools::{repository, tool};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Prometheus that runs on a copy of our config; it does not outlive the test.
 struct Prometheus {
@@ -78,7 +78,7 @@ impl Prometheus {
 
     /// Waits until a query finds something.
     fn wait_for(&self, query: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.query(query) != Ok(1) {
             assert!(Instant::now() < deadline, "{query} finds {:?}", self.query(query));
             std::thread::sleep(Duration::from_millis(100));
@@ -115,11 +115,12 @@ fn panels() -> Vec<(String, String)> {
 async fn every_rule_loads_and_every_panel_shows_something() {
     let directory = tempfile::tempdir().unwrap();
     // The traces that callers ask for are recorded; nobody collects them.
-    let traced = Launch::on(&directory.path().join("store")).flag("--otlp-endpoint", "http://127.0.0.1:9");
+    let traced =
+        StoreLaunch::on(&directory.path().join("store")).flag("--otlp-endpoint", "http://127.0.0.1:9");
     let store = traced.flag("--trace-sample-ratio", "1").start();
     let controller = ControllerProcess::start(&store.url(), &[]);
-    let home = Home::new();
-    let agent = home.agent("machine", &store.url()).start();
+    let host = AgentHost::new();
+    let agent = host.agent("machine", &store.url()).start();
     node_where(&store.api(), "machine", "is there", |_| true).await;
     store.api().create(fixtures::pod("waiting")).await.unwrap();
     // Somebody who asks all the time: a rate of nothing has no percentiles.
@@ -138,8 +139,8 @@ async fn every_rule_loads_and_every_panel_shows_something() {
         ("controller", controller.http_address()),
         ("agent", agent.http_address()),
     ]);
-    let home = tempfile::tempdir().unwrap();
-    let prometheus = Prometheus::start(home.path(), &targets);
+    let host = tempfile::tempdir().unwrap();
+    let prometheus = Prometheus::start(host.path(), &targets);
     let prometheus = tokio::task::block_in_place(|| {
         for job in targets.keys() {
             prometheus.wait_for(&format!("up{{job=\"muster-{job}\"}} == 1"));
@@ -162,7 +163,7 @@ async fn every_rule_loads_and_every_panel_shows_something() {
     }
     tokio::task::block_in_place(|| {
         // A rate takes two scrapes of a series, and some series come with the first pass over the zones.
-        let (mut empty, deadline) = (panels(), Instant::now() + PATIENCE);
+        let (mut empty, deadline) = (panels(), Instant::now() + TIMEOUT);
         while !empty.is_empty() {
             empty.retain(|(_, query)| !matches!(prometheus.query(query), Ok(1..)));
             assert!(Instant::now() < deadline, "these panels are empty: {empty:#?}");

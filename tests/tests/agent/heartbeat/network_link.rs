@@ -1,30 +1,30 @@
 use std::process::Command;
 
-/// A network namespace with a cable to this one. It must be run as root.
-pub(crate) struct Cable {
+/// A network namespace with a link to this one. It must be run as root.
+pub(crate) struct NetworkLink {
     pub(crate) namespace: String,
     ours: String,
     pub(crate) net: String,
 }
 
-impl Cable {
-    pub(crate) fn new() -> Cable {
-        assert!(rustix::process::geteuid().is_root(), "this test lays a cable and must be run as root");
+impl NetworkLink {
+    pub(crate) fn new() -> NetworkLink {
+        assert!(rustix::process::geteuid().is_root(), "this test lays a link and must be run as root");
         let id = std::process::id() % 60_000;
         let (namespace, ours) = (format!("mt{id}"), format!("mt{id}a"));
         // Of the block for tests of networks.
         let net = format!("198.{}.{}", 18 + (id >> 8 & 1), id & 255);
-        let cable = Cable { namespace, ours, net };
+        let link = NetworkLink { namespace, ours, net };
         let theirs = format!("mt{id}b");
-        ip(&["netns", "add", &cable.namespace]);
-        let peer = ["type", "veth", "peer", "name", &theirs, "netns", &cable.namespace];
-        ip(&[&["link", "add", &cable.ours][..], &peer].concat());
-        ip(&["address", "add", &format!("{}.1/24", cable.net), "dev", &cable.ours]);
-        ip(&["link", "set", &cable.ours, "up"]);
-        cable.there(&["address", "add", &format!("{}.2/24", cable.net), "dev", &theirs]);
-        cable.there(&["link", "set", "lo", "up"]);
-        cable.plug("up");
-        cable
+        ip(&["netns", "add", &link.namespace]);
+        let peer = ["type", "veth", "peer", "name", &theirs, "netns", &link.namespace];
+        ip(&[&["link", "add", &link.ours][..], &peer].concat());
+        ip(&["address", "add", &format!("{}.1/24", link.net), "dev", &link.ours]);
+        ip(&["link", "set", &link.ours, "up"]);
+        link.there(&["address", "add", &format!("{}.2/24", link.net), "dev", &theirs]);
+        link.there(&["link", "set", "lo", "up"]);
+        link.plug("up");
+        link
     }
 
     fn there(&self, args: &[&str]) {
@@ -38,7 +38,7 @@ impl Cable {
     }
 }
 
-impl Drop for Cable {
+impl Drop for NetworkLink {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["link", "delete", &self.ours]).status();
         let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();

@@ -1,15 +1,17 @@
 use std::time::{Duration, Instant};
 
 use muster_proto::pb;
-use muster_tests::agent_process::{AgentProcess, Home, is_ready, node_where, pod_where, renewed_at, runs};
+use muster_tests::agent_process::{
+    AgentHost, AgentProcess, is_ready, is_running, node_where, pod_where, renewed_at,
+};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{Launch, PATIENCE, free_port};
-use muster_tests::tcp_proxy::Proxy;
-use muster_tests::{Api, Wire, eventually, stays, within};
+use muster_tests::store_process::{StoreLaunch, TIMEOUT, free_port};
+use muster_tests::tcp_proxy::TcpProxy;
+use muster_tests::{Api, Resource, eventually, holds_for, within};
 use rustix::process::Signal;
 
-use super::network_link::Cable;
-use super::{World, doubt, lease, micros, renewals, renewed_since, settled};
+use super::network_link::NetworkLink;
+use super::{World, lease, micros, renewals, renewed_since, set_ready_unknown, settled};
 
 /// How long the store is out of reach: so many seconds, or `MUSTER_TEST_OUTAGE`, for who has the time.
 fn outage(seconds: u64) -> Duration {
@@ -17,9 +19,9 @@ fn outage(seconds: u64) -> Duration {
     Duration::from_secs(asked.map_or(seconds, |asked| asked.parse().expect("a number of seconds")))
 }
 
-/// A pod that ends, with 5, once there is a file `gate` in that home.
-fn until_told(home: &Home) -> pb::Pod {
-    let gate = home.file("gate").display().to_string();
+/// A pod that ends, with 5, once there is a file `gate` in that host.
+fn until_told(host: &AgentHost) -> pb::Pod {
+    let gate = host.file("gate").display().to_string();
     pod("a").on("n1").spec(|spec| {
         let body = format!("until test -e {gate}; do sleep 0.05; done; exit 5");
         spec.containers[0].command = vec!["sh".to_owned(), "-c".to_owned(), body];
@@ -31,16 +33,16 @@ fn until_told(home: &Home) -> pb::Pod {
 async fn a_store_that_stops_and_comes_back_loses_no_change() {
     let (world, mut store, mut agent) = World::new().await;
     let api = store.api();
-    api.create(until_told(&world.home)).await.unwrap();
-    let pid = agent.process_of("a").await;
+    api.create(until_told(&world.host)).await.unwrap();
+    let pid = agent.container_pid("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
     store.signal(Signal::TERM);
     store.wait();
     // What happens meanwhile is told afterwards.
-    std::fs::write(world.home.file("gate"), "").unwrap();
-    eventually(PATIENCE, "the pod has ended", || async { (!runs(pid)).then_some(()) }).await;
-    stays(outage(5), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    std::fs::write(world.host.file("gate"), "").unwrap();
+    eventually(TIMEOUT, "the pod has ended", || async { (!is_running(pid)).then_some(()) }).await;
+    holds_for(outage(5), "the agent puts up with it", || async { agent_runs(&agent) }).await;
 
     let store = world.store();
     let api = store.api();
@@ -48,13 +50,13 @@ async fn a_store_that_stops_and_comes_back_loses_no_change() {
         pod_where(&api, "default/a", "its end is told", |pod| pod.status.as_ref().unwrap().phase == "Failed");
     ended.await;
     renewed_since(&api, &before).await;
-    doubt(&api).await;
+    set_ready_unknown(&api).await;
     node_where(&api, "n1", "the agent hears and answers again", is_ready).await;
-    assert!(agent.runs());
+    assert!(agent.is_running());
 }
 
 fn agent_runs(agent: &AgentProcess) -> bool {
-    runs(agent.pid().as_raw_nonzero().get())
+    is_running(agent.pid().as_raw_nonzero().get())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,41 +75,41 @@ async fn a_store_that_is_killed_and_started_again_is_found_again_each_time() {
 async fn a_store_that_freezes_and_thaws_loses_no_change() {
     let (world, store, agent) = World::new().await;
     let api = store.api();
-    api.create(until_told(&world.home)).await.unwrap();
-    let pid = agent.process_of("a").await;
+    api.create(until_told(&world.host)).await.unwrap();
+    let pid = agent.container_pid("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
 
     store.signal(Signal::STOP);
     // An answer that does not come is found out: nothing is refused, nothing is closed.
     agent.wait_logged("the heartbeat stream was lost");
-    std::fs::write(world.home.file("gate"), "").unwrap();
-    eventually(PATIENCE, "the pod has ended", || async { (!runs(pid)).then_some(()) }).await;
-    stays(outage(10), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    std::fs::write(world.host.file("gate"), "").unwrap();
+    eventually(TIMEOUT, "the pod has ended", || async { (!is_running(pid)).then_some(()) }).await;
+    holds_for(outage(10), "the agent puts up with it", || async { agent_runs(&agent) }).await;
     store.signal(Signal::CONT);
 
     renewed_since(&api, &before).await;
     let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
     pod_where(&api, "default/a", "its end is told", failed).await;
-    doubt(&api).await;
+    set_ready_unknown(&api).await;
     node_where(&api, "n1", "the agent hears and answers again", is_ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs_out() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: free_port() };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
     let store = world.store();
     let api = store.api();
-    let proxy = Proxy::before(([127, 0, 0, 1], world.port).into()).await;
+    let proxy = TcpProxy::to(([127, 0, 0, 1], world.port).into()).await;
     // As long as it is by default, but for the turns of the status.
-    let launch = world.home.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "40");
+    let launch = world.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "40");
     let agent = launch.start();
     settled(&api, &agent).await;
     for _ in 0..2 {
-        let (before, made) = (lease(&api).await, proxy.made());
-        proxy.swallow();
+        let (before, made) = (lease(&api).await, proxy.connections_made());
+        proxy.blackhole();
         let since = Instant::now();
-        doubt(&api).await;
+        set_ready_unknown(&api).await;
         let renewed = eventually(Duration::from_secs(40), "the lease is renewed", || async {
             let lease = api.get::<pb::Lease>("kube-node-lease/n1").await.unwrap();
             (renewed_at(&lease) > renewed_at(&before)).then_some(())
@@ -118,13 +120,13 @@ async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs
         });
         ready.await;
         println!("made up for after {:?}", since.elapsed());
-        assert!(proxy.made() > made, "over a connection of its own");
+        assert!(proxy.connections_made() > made, "over a connection of its own");
         // The watches have moved over, too.
         api.create(quick("a")).await.unwrap();
         pod_where(&api, "default/a", "it has ended", |pod| pod.status.as_ref().unwrap().phase == "Succeeded")
             .await;
         api.delete::<pb::Pod>("default/a").await.unwrap();
-        eventually(PATIENCE, "the pod is gone", || async {
+        eventually(TIMEOUT, "the pod is gone", || async {
             api.get::<pb::Pod>("default/a").await.is_err().then_some(())
         })
         .await;
@@ -133,20 +135,20 @@ async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_connection_does_not_outlive_a_short_lease() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: free_port() };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
     let store = world.store();
     let api = store.api();
-    let proxy = Proxy::before(([127, 0, 0, 1], world.port).into()).await;
+    let proxy = TcpProxy::to(([127, 0, 0, 1], world.port).into()).await;
     // A status every half minute finds nothing out in time, nor do the probes that the usual lease asks for: 15 s.
-    let launch = world.home.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "12");
+    let launch = world.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "12");
     let agent = launch.flag("node-status-update-frequency", "30s").start();
     settled(&api, &agent).await;
     let mut follow = renewals(&api).await;
     let mut last = renewed_at(&follow.next().await.record).unwrap();
-    proxy.swallow();
+    proxy.blackhole();
     // Of these, one is the first over another connection.
     for _ in 0..3 {
-        let next = within(PATIENCE, "the next renewal", follow.next()).await;
+        let next = within(TIMEOUT, "the next renewal", follow.next()).await;
         let renewed = renewed_at(&next.record).unwrap();
         let pause = micros(renewed) - micros(last);
         assert!(pause < 12_000_000, "from {last:?} to {renewed:?} the lease had run out");
@@ -164,21 +166,21 @@ fn quick(name: &str) -> pb::Pod {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
-    let (directory, home, cable) = (tempfile::tempdir().unwrap(), Home::new(), Cable::new());
+    let (directory, host, link) = (tempfile::tempdir().unwrap(), AgentHost::new(), NetworkLink::new());
     let port = free_port();
-    let store = Launch::on(directory.path()).everywhere_at(port).start();
+    let store = StoreLaunch::on(directory.path()).everywhere_at(port).start();
     let channel = muster_tests::store_process::channel(&format!("http://127.0.0.1:{port}"));
     let api = Api::of(channel);
-    let namespace = format!("--net=/run/netns/{}", cable.namespace);
-    let agent = home
-        .agent("n1", &format!("http://{}.1:{port}", cable.net))
-        .flag("node-ip", &format!("{}.2", cable.net))
+    let namespace = format!("--net=/run/netns/{}", link.namespace);
+    let agent = host
+        .agent("n1", &format!("http://{}.1:{port}", link.net))
+        .flag("node-ip", &format!("{}.2", link.net))
         .within(["nsenter", &namespace])
         .start();
     node_where(&api, "n1", "it is ready", is_ready).await;
     let mut pids = Vec::new();
     for name in ["p", "q"] {
-        let file = home.file(name).display().to_string();
+        let file = host.file(name).display().to_string();
         let pod = pod(name).on("n1").grace(2).spec(|spec| {
             let body = format!("echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000");
             spec.containers[0].command = vec!["sh".to_owned(), "-c".to_owned(), body];
@@ -187,34 +189,34 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
         let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
         pod_where(&api, &format!("default/{name}"), "it runs", running).await;
         // It runs before it has written a word.
-        let written = eventually(PATIENCE, "its number is written", || async {
-            std::fs::read_to_string(home.file(name)).ok()
+        let written = eventually(TIMEOUT, "its number is written", || async {
+            std::fs::read_to_string(host.file(name)).ok()
         });
         pids.push(written.await.trim().parse::<i32>().unwrap());
     }
     let [p, q] = pids[..] else { unreachable!() };
 
-    cable.plug("down");
+    link.plug("down");
     agent.wait_logged("the heartbeat stream was lost");
     let before = lease(&api).await;
-    let doubted = doubt(&api).await;
+    let overwritten = set_ready_unknown(&api).await;
     api.delete::<pb::Pod>("default/p").await.unwrap();
-    stays(outage(6), "nobody hears of each other, and all runs on", || async {
+    holds_for(outage(6), "nobody hears of each other, and all runs on", || async {
         let deleted = api.get::<pb::Pod>("default/p").await;
         let node = api.get::<pb::Node>("n1").await.unwrap();
-        runs(p) && runs(q) && deleted.is_ok() && node.version() == doubted.version()
+        is_running(p) && is_running(q) && deleted.is_ok() && node.version() == overwritten.version()
     })
     .await;
     assert_eq!(renewed_at(&lease(&api).await), renewed_at(&before));
 
-    cable.plug("up");
+    link.plug("up");
     renewed_since(&api, &before).await;
     node_where(&api, "n1", "it is ready again", is_ready).await;
-    eventually(PATIENCE, "the deleted pod is gone", || async {
+    eventually(TIMEOUT, "the deleted pod is gone", || async {
         api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
-    assert!(!runs(p), "the record went before the process");
-    assert!(runs(q), "nobody deleted it");
+    assert!(!is_running(p), "the record went before the process");
+    assert!(is_running(q), "nobody deleted it");
     drop(store);
 }

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::fault_proxy::{Gate, Renewal};
-use muster_tests::agent_process::{AgentProcess, Home, lease_where, renewed_at};
+use muster_tests::agent_process::fault_proxy::{FaultProxy, Renewal};
+use muster_tests::agent_process::{AgentHost, AgentProcess, lease_where, renewed_at};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::{PATIENCE, StoreProcess};
-use muster_tests::{Wire, eventually};
+use muster_tests::store_process::{StoreProcess, TIMEOUT};
+use muster_tests::{Resource, eventually};
 
 use super::{World, lease, micros, renewals, renewed_since, settled};
 
@@ -49,7 +49,7 @@ async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
     let api = store.api();
     for round in 0..2 {
         // An edit that the agent was quicker than is made again, as administrators do.
-        let edited = eventually(PATIENCE, "the edit", || async {
+        let edited = eventually(TIMEOUT, "the edit", || async {
             api.update(lease(&api).await.label("round", &round.to_string())).await.ok()
         })
         .await;
@@ -59,33 +59,33 @@ async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
     assert!(!agent.log().contains("the heartbeat stream was lost"), "{}", agent.log());
 }
 
-/// A store behind a gate that lets the first renewals fail, and an agent that goes through it. Its rounds take half a
+/// A store behind a faults that lets the first renewals fail, and an agent that goes through it. Its rounds take half a
 /// minute, so that one cannot be taken for the next.
-async fn behind_a_gate(failures: usize) -> (World, StoreProcess, Gate, AgentProcess) {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+async fn behind_a_gate(failures: usize) -> (World, StoreProcess, FaultProxy, AgentProcess) {
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = world.store();
-    let gate = Gate::before(&store.url()).await;
-    gate.refuse_renewals(failures);
-    let launch = world.home.agent("n1", gate.url()).flag("node-lease-duration-seconds", "120");
-    // An answer may take as long as a turn of the status: the gate's refusals are to be the only failures.
+    let faults = FaultProxy::to(&store.url()).await;
+    faults.fail_renewals(failures);
+    let launch = world.host.agent("n1", faults.url()).flag("node-lease-duration-seconds", "120");
+    // An answer may take as long as a turn of the status: the faults's refusals are to be the only failures.
     let agent = launch.flag("node-status-update-frequency", "20s").start();
-    (world, store, gate, agent)
+    (world, store, faults, agent)
 }
 
 /// All renewals up to the first that comes through.
-async fn taken(gate: &Gate) -> Vec<Renewal> {
-    eventually(PATIENCE, "a renewal comes through", || async {
-        let renewals = gate.renewals();
-        renewals.iter().any(|renewal| !renewal.is_refused).then_some(renewals)
+async fn taken(faults: &FaultProxy) -> Vec<Renewal> {
+    eventually(TIMEOUT, "a renewal comes through", || async {
+        let renewals = faults.renewals();
+        renewals.iter().any(|renewal| !renewal.is_failed).then_some(renewals)
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
-    let (_world, store, gate, _agent) = behind_a_gate(4).await;
-    let taken = taken(&gate).await;
-    let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_refused).collect();
+    let (_world, store, faults, _agent) = behind_a_gate(4).await;
+    let taken = taken(&faults).await;
+    let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_failed).collect();
     assert_eq!(refused, [true, true, true, true, false]);
     assert!(taken[4].at - taken[0].at < Duration::from_secs(30), "{taken:?}");
     let renewed = |lease: &pb::Lease| lease.spec.as_ref().unwrap().status_digest != 0;
@@ -94,9 +94,9 @@ async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s052_the_fifth_failure_is_left_to_the_next_round() {
-    let (_world, store, gate, _agent) = behind_a_gate(5).await;
-    let taken = taken(&gate).await;
-    let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_refused).collect();
+    let (_world, store, faults, _agent) = behind_a_gate(5).await;
+    let taken = taken(&faults).await;
+    let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_failed).collect();
     assert_eq!(refused, [true, true, true, true, true, false]);
     let pauses: Vec<Duration> = taken.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let within = pauses[..4].iter().sum::<Duration>();

@@ -1,18 +1,20 @@
 use std::time::Duration;
 
 use muster_proto::pb;
-use muster_tests::agent_process::fault_proxy::Gate;
-use muster_tests::agent_process::{AgentProcess, Home, condition, events, is_ready, lease_where, node_where};
+use muster_tests::agent_process::fault_proxy::FaultProxy;
+use muster_tests::agent_process::{
+    AgentHost, AgentProcess, condition, events, is_ready, lease_where, node_where,
+};
 use muster_tests::fixtures::*;
-use muster_tests::store_process::PATIENCE;
-use muster_tests::{Api, Follow, Wire, eventually, stays};
+use muster_tests::store_process::TIMEOUT;
+use muster_tests::{Api, Resource, WatchQuery, eventually, holds_for};
 
-use super::{World, doubt, renewed_since, settled};
+use super::{World, renewed_since, set_ready_unknown, settled};
 
 /// The node as it is, and as the next three posts make it.
 async fn four_posts(api: &Api, agent: &AgentProcess) -> Vec<pb::Node> {
     let mut posts = vec![settled(api, agent).await];
-    let follow = Follow { version: posts[0].version(), ..Follow::default() };
+    let follow = WatchQuery { version: posts[0].version(), ..WatchQuery::default() };
     let mut watch = api.watch::<pb::Node>(follow).await.unwrap();
     while posts.len() < 4 {
         posts.push(watch.next().await.record);
@@ -31,10 +33,10 @@ fn pauses(posts: &[pb::Node]) -> Vec<Duration> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = world.store();
     let api = store.api();
-    let launch = world.home.agent("n1", &store.url()).without("node-status-report-frequency");
+    let launch = world.host.agent("n1", &store.url()).without("node-status-report-frequency");
     let agent = launch.start();
     let posts = four_posts(&api, &agent).await;
     let still = |node: &pb::Node| {
@@ -51,11 +53,11 @@ async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s045_an_unchanged_status_is_posted_after_half_to_one_and_a_half_intervals_then_after_each() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = world.store();
     let api = store.api();
     // A post that is not answered within a turn is made again: a turn of 3 s gives a slow store the time.
-    let launch = world.home.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
+    let launch = world.host.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
     let launch = launch.flag("node-status-update-frequency", "3s").flag("node-lease-duration-seconds", "40");
     let agent = launch.start();
     let pauses = pauses(&four_posts(&api, &agent).await);
@@ -74,7 +76,7 @@ async fn s047_an_address_block_is_answered_with_one_post() {
     let posted = node_where(&api, "n1", "a post follows", |node| node.version() > assigned.version()).await;
     assert_eq!(posted.spec, assigned.spec);
     // Two more turns.
-    stays(Duration::from_secs(11), "it is one post", || async {
+    holds_for(Duration::from_secs(11), "it is one post", || async {
         api.get::<pb::Node>("n1").await.unwrap().version() == posted.version()
     })
     .await;
@@ -84,34 +86,34 @@ async fn s047_an_address_block_is_answered_with_one_post() {
 async fn s048_a_ready_that_somebody_wrote_over_is_restored_with_a_new_transition() {
     let (_world, store, _agent) = World::new().await;
     let api = store.api();
-    let doubted = doubt(&api).await;
+    let overwritten = set_ready_unknown(&api).await;
     let node = node_where(&api, "n1", "it is ready again", is_ready).await;
     let transition =
         |node: &pb::Node| condition(node, "Ready").unwrap().last_transition_time.unwrap().seconds;
-    assert!(transition(&node) > transition(&doubted));
+    assert!(transition(&node) > transition(&overwritten));
     assert_eq!(condition(&node, "Ready").unwrap().reason, "KubeletReady");
     let others = ["MemoryPressure", "DiskPressure", "PIDPressure"];
     for kind in others {
-        let times = [&doubted, &node].map(|node| condition(node, kind).unwrap().last_transition_time);
+        let times = [&overwritten, &node].map(|node| condition(node, kind).unwrap().last_transition_time);
         assert_eq!(times[0], times[1], "{kind} did not change");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_is_tried_five_times_and_what_it_was_to_tell_is_not_lost() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = world.store();
-    let (api, gate) = (store.api(), Gate::before(&store.url()).await);
-    let agent = world.home.agent("n1", gate.url()).start();
+    let (api, faults) = (store.api(), FaultProxy::to(&store.url()).await);
+    let agent = world.host.agent("n1", faults.url()).start();
     let node = settled(&api, &agent).await;
     // Two rounds fail whole: five attempts each.
-    gate.refuse_statuses(10);
+    faults.fail_statuses(10);
     api.update(node.at(0).cordoned().without_label("kubernetes.io/os")).await.unwrap();
-    eventually(PATIENCE, "the cordon is told", || async {
+    eventually(TIMEOUT, "the cordon is told", || async {
         (!events(&api, "n1", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
-    assert_eq!(gate.statuses_to_refuse(), 0, "told with the first status that was taken");
+    assert_eq!(faults.statuses_to_fail(), 0, "told with the first status that was taken");
     let told = events(&api, "n1", "NodeNotSchedulable").await;
     assert_eq!((told.len(), told[0].count), (1, 1), "{told:?}");
 }
@@ -129,12 +131,12 @@ async fn a_node_that_an_administrator_creates_again_is_taken_up() {
     };
     let lease = lease_where(&api, "n1", "it is the new node's", owned).await;
     renewed_since(&api, &lease).await;
-    assert_eq!(agent.beliefs().await.node_uid, new.uid());
+    assert_eq!(agent.state().await.node_uid, new.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s081_a_reboot_is_told_once() {
-    let world = World { directory: tempfile::tempdir().unwrap(), home: Home::new(), port: 0 };
+    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = world.store();
     let api = store.api();
     let before = node("n1").status(|status| {
@@ -142,11 +144,11 @@ async fn s081_a_reboot_is_told_once() {
     });
     let created = api.create(before.clone()).await.unwrap();
     api.update_status(pb::Node { status: before.status, ..created }).await.unwrap();
-    let agent = world.home.agent("n1", &store.url()).start();
+    let agent = world.host.agent("n1", &store.url()).start();
     settled(&api, &agent).await;
     let told = || async { events(&api, "n1", "Rebooted").await };
-    eventually(PATIENCE, "it is told", || async { (!told().await.is_empty()).then_some(()) }).await;
-    stays(Duration::from_secs(3), "it is told once", || async {
+    eventually(TIMEOUT, "it is told", || async { (!told().await.is_empty()).then_some(()) }).await;
+    holds_for(Duration::from_secs(3), "it is told once", || async {
         let told = told().await;
         told.len() == 1 && told[0].count <= 1
     })
@@ -163,8 +165,8 @@ async fn s083_a_cordon_and_its_end_are_told() {
         let api = &api;
         async move { (!events(api, "n1", reason).await.is_empty()).then_some(()) }
     };
-    eventually(PATIENCE, "the cordon is told", || told("NodeNotSchedulable")).await;
+    eventually(TIMEOUT, "the cordon is told", || told("NodeNotSchedulable")).await;
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).spec(|spec| spec.unschedulable = false)).await.unwrap();
-    eventually(PATIENCE, "its end is told", || told("NodeSchedulable")).await;
+    eventually(TIMEOUT, "its end is told", || told("NodeSchedulable")).await;
 }
