@@ -1,7 +1,7 @@
-//! The real `muster-agent` as a child process, and the machine it believes to have to itself.
+//! The real `muster-agent` as a child process, and the host that it runs on.
 //!
-//! What an agent starts outlives it by design. So the guard is not the agent but its [`AgentHost`]: when that is dropped,
-//! the agents that used it and every process they started are gone.
+//! Containers survive their agent by design. So they are cleaned up by the [`AgentHost`]: when it is dropped, its agents
+//! and all processes that they started are killed.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -28,13 +28,13 @@ use crate::child_process::{ChildProcess, within};
 use crate::store_process::{TIMEOUT, build, channel};
 use crate::{ListQuery, eventually, in_time};
 
-/// The agent's binary, built from the sources as they are.
+/// The agent's binary, built from the current sources.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| build("muster-agent"))
 }
 
-/// A state directory, and all that runs because of it.
+/// A state directory, with the agents and containers that use it.
 #[derive(Debug)]
 pub struct AgentHost {
     directory: TempDir,
@@ -51,7 +51,7 @@ impl AgentHost {
         self.directory.path().join(name)
     }
 
-    /// How to start the agent of that node here, with turns short enough for a test.
+    /// How to start the agent of that node here, with intervals that are short enough for a test.
     pub fn agent(&self, node: &str, store: &str) -> AgentLaunch {
         let mut flags = BTreeMap::new();
         for (flag, value) in [
@@ -62,7 +62,7 @@ impl AgentHost {
             ("node-status-update-frequency", "1s"),
             ("node-status-report-frequency", "5m"),
             ("node-lease-duration-seconds", "4"),
-            // How full the machine is that runs the tests must not matter.
+            // The result must not depend on how much memory and disk the test machine has left.
             ("eviction-hard", "memory.available<1Mi"),
             ("fail-swap-on", "false"),
         ] {
@@ -71,7 +71,7 @@ impl AgentHost {
         AgentLaunch { state_dir: self.file("state"), flags, switches: Vec::new(), wrapper: Vec::new() }
     }
 
-    /// The agents and shims that work here, and everything below them.
+    /// The agents and shims of this directory, and all their descendants.
     fn processes(&self) -> BTreeSet<i32> {
         let all = processes();
         let host = self.directory.path().as_os_str().as_encoded_bytes().to_owned();
@@ -101,7 +101,7 @@ impl Drop for AgentHost {
                 break;
             }
             for pid in left.iter().filter_map(|pid| Pid::from_raw(*pid)) {
-                // It may be gone already.
+                // It may have exited already.
                 let _ = kill_process(pid, Signal::KILL);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -109,7 +109,7 @@ impl Drop for AgentHost {
     }
 }
 
-/// Every process of the machine that is not a zombie, and its parent.
+/// The parent of every process on this machine, without zombies.
 fn processes() -> BTreeMap<i32, i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -119,12 +119,12 @@ fn processes() -> BTreeMap<i32, i32> {
 /// The state and the parent of a process.
 fn stat(pid: i32) -> Option<(char, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, in brackets, may hold anything.
+    // The program's name, in brackets, may contain spaces and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
-/// Whether a process runs; a zombie does not.
+/// Whether a process runs. A zombie does not count.
 pub fn is_running(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
         && stat(pid).is_some_and(|(state, _)| state != 'Z')
@@ -147,7 +147,7 @@ pub struct AgentLaunch {
 }
 
 impl AgentLaunch {
-    /// With a flag, instead of what it was.
+    /// With a flag, which replaces its earlier value.
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> AgentLaunch {
         self.flags.insert(flag.to_owned(), value.to_owned());
@@ -168,7 +168,7 @@ impl AgentLaunch {
         self
     }
 
-    /// Run by a command that takes the agent's as its last arguments and becomes it.
+    /// Run by a wrapper command that takes the agent's command as its last arguments and must `exec` it.
     #[must_use]
     pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> AgentLaunch {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
@@ -191,7 +191,7 @@ impl AgentLaunch {
         agent
     }
 
-    /// Runs an agent that is expected to refuse, to its end.
+    /// Runs an agent that is expected to exit; returns its exit status and log.
     pub fn run_to_exit(&self) -> (ExitStatus, String) {
         let mut agent = self.spawn();
         let status = agent.wait();
@@ -199,17 +199,17 @@ impl AgentLaunch {
     }
 }
 
-/// An agent that runs. It is killed when dropped; what it started is its [`AgentHost`]'s to end.
+/// A running agent. It is killed when it is dropped; its containers are killed with its [`AgentHost`].
 #[derive(Debug)]
 pub struct AgentProcess(ChildProcess);
 
 impl AgentProcess {
-    /// Its service, for anybody.
+    /// Its service, without TLS.
     pub fn service(&self) -> AgentServiceClient<Channel> {
         AgentServiceClient::new(channel(&self.url()))
     }
 
-    /// Its service, for who shows that certificate; it must have been started with certificates of its own.
+    /// Its service, called with that certificate. The agent must have been started with TLS.
     pub fn service_as(&self, tls: &ClientTls) -> AgentServiceClient<Channel> {
         let url = format!("https://{}", self.address("grpc"));
         let endpoint = Endpoint::from_shared(url).expect("an agent has an address");
@@ -217,38 +217,38 @@ impl AgentProcess {
         AgentServiceClient::new(endpoint.connect_lazy())
     }
 
-    /// `kill -9`, over when this returns.
+    /// Kills it with SIGKILL and waits until it has exited.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Stops it in order.
+    /// Stops it with SIGTERM and waits until it has exited.
     pub fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// What it believes.
+    /// Its own view of its node (`GetAgent`).
     pub async fn state(&self) -> pb::GetAgentResponse {
         let mut agent = self.service();
-        in_time("the agent's answer", agent.get_agent(pb::GetAgentRequest {}))
+        in_time("the agent answers", agent.get_agent(pb::GetAgentRequest {}))
             .await
             .expect("the agent answers")
             .into_inner()
     }
 
-    /// What it runs.
+    /// Its pods (`ListWorkloads`).
     pub async fn workloads(&self) -> Vec<pb::Workload> {
         let mut agent = self.service();
-        in_time("the agent's answer", agent.list_workloads(pb::ListWorkloadsRequest {}))
+        in_time("the agent answers", agent.list_workloads(pb::ListWorkloadsRequest {}))
             .await
             .expect("the agent answers")
             .into_inner()
             .workloads
     }
 
-    /// The process of a pod's container `main`, once it runs.
+    /// The process id of a pod's container `main`; waits until it runs.
     pub async fn container_pid(&self, pod: &str) -> i32 {
         eventually(TIMEOUT, &format!("pod {pod} runs"), || async {
             let workloads = self.workloads().await;
@@ -279,12 +279,12 @@ pub fn condition<'a>(node: &'a pb::Node, kind: &str) -> Option<&'a pb::NodeCondi
     node.status.as_ref()?.conditions.iter().find(|condition| condition.r#type == kind)
 }
 
-/// Whether a node says that it is ready.
+/// Whether the Ready condition of a node is True.
 pub fn is_ready(node: &pb::Node) -> bool {
     condition(node, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// The node once something holds of it.
+/// Waits until a condition holds for a node; returns the node.
 pub async fn node_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {
     eventually(TIMEOUT, &format!("node {name}: {what}"), || async {
         api.get::<pb::Node>(name).await.ok().filter(&holds)
@@ -292,7 +292,7 @@ pub async fn node_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::N
     .await
 }
 
-/// The node's lease once something holds of it.
+/// Waits until a condition holds for a node's lease; returns the lease.
 pub async fn lease_where(api: &Api, name: &str, what: &str, holds: impl Fn(&pb::Lease) -> bool) -> pb::Lease {
     eventually(TIMEOUT, &format!("the lease of {name}: {what}"), || async {
         api.get::<pb::Lease>(&format!("kube-node-lease/{name}")).await.ok().filter(&holds)
@@ -305,7 +305,7 @@ pub fn renewed_at(lease: &pb::Lease) -> Option<(i64, i32)> {
     lease.spec.as_ref()?.renew_time.map(|time| (time.seconds, time.nanos))
 }
 
-/// The pod once something holds of it.
+/// Waits until a condition holds for a pod; returns the pod.
 pub async fn pod_where(api: &Api, path: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
     eventually(TIMEOUT, &format!("pod {path}: {what}"), || async {
         api.get::<pb::Pod>(path).await.ok().filter(&holds)

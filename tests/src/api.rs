@@ -1,4 +1,4 @@
-//! The store as one caller sees it, over one connection.
+//! The store's API for one caller, over one connection.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -21,11 +21,11 @@ use crate::resource::{
 };
 use crate::rpc_error::RpcError;
 
-/// The store as one caller sees it.
+/// The store's API for one caller.
 #[derive(Debug, Clone)]
 pub struct Api {
     channel: Channel,
-    /// An administrator's connection, to see what a refused call has left behind.
+    /// An administrator's connection, to check that a failed call changed nothing.
     admin: Channel,
 }
 
@@ -34,7 +34,7 @@ impl Api {
         Self { channel, admin }
     }
 
-    /// The store as its administrator sees it over that connection.
+    /// The API for an administrator who uses that connection.
     pub fn of(channel: Channel) -> Self {
         Self::new(channel.clone(), channel)
     }
@@ -78,8 +78,8 @@ impl Api {
         in_time("a list", R::list(self.channel(), query)).await
     }
 
-    pub async fn watch<R: Resource>(&self, follow: WatchQuery) -> Result<Watch<R>, Status> {
-        let frames = in_time("the start of a watch", R::watch(self.channel(), follow)).await?;
+    pub async fn watch<R: Resource>(&self, query: WatchQuery) -> Result<Watch<R>, Status> {
+        let frames = in_time("the start of a watch", R::watch(self.channel(), query)).await?;
         Ok(Watch { frames, waiting: VecDeque::new() })
     }
 
@@ -119,7 +119,7 @@ impl Api {
         Ok(in_time("an event", recorded).await?.into_inner().event.unwrap_or_default())
     }
 
-    /// Opens a heartbeat stream on which nothing was said yet.
+    /// Opens a heartbeat stream, without a hello.
     pub async fn heartbeat(&self) -> HeartbeatStream {
         let (sender, said) = mpsc::unbounded_channel();
         let mut hearts = HeartbeatServiceClient::new(self.channel());
@@ -128,28 +128,28 @@ impl Api {
         HeartbeatStream { sender, responses: responses.into_inner(), sequence: 0 }
     }
 
-    /// Where the store's history stands.
+    /// The store's current revision.
     pub async fn revision(&self) -> u64 {
         let nothing = ListQuery { page_size: 1, ..ListQuery::default() };
         let page = in_time("a list", pb::Node::list(self.admin.clone(), nothing)).await;
         page.expect("an administrator may list").version
     }
 
-    /// What a call is refused with; it must be, and must leave the store's version where it was.
+    /// The error of a call. The call must fail and must not change the store's revision.
     pub async fn expect_error<T: Debug>(&self, call: impl Future<Output = Result<T, Status>>) -> RpcError {
         let before = self.revision().await;
         let status = match call.await {
-            Ok(answer) => panic!("it was granted: {answer:?}"),
+            Ok(answer) => panic!("the call succeeded: {answer:?}"),
             Err(status) => status,
         };
-        assert_eq!(self.revision().await, before, "a refused call moved the store's version: {status:?}");
+        assert_eq!(self.revision().await, before, "a failed call changed the store's revision: {status:?}");
         RpcError::from(&status)
     }
 
-    /// What a call comes to that must not move the store's version.
+    /// The answer of a call that must not change the store's revision.
     pub async fn without_a_write<T>(&self, call: impl Future<Output = Result<T, Status>>) -> T {
         let before = self.revision().await;
-        let answer = call.await.expect("the call is granted");
+        let answer = call.await.expect("the call succeeds");
         assert_eq!(self.revision().await, before, "nothing should have been written");
         answer
     }
@@ -179,7 +179,7 @@ impl<R: Resource> Watch<R> {
         }
     }
 
-    /// The next so many events.
+    /// The next `count` events.
     pub async fn take(&mut self, count: usize) -> Vec<ReceivedEvent<R>> {
         let mut seen = Vec::new();
         for _ in 0..count {
@@ -188,15 +188,15 @@ impl<R: Resource> Watch<R> {
         seen
     }
 
-    /// The next so many events, told in short: `ADDED a 7`.
+    /// Type, name and version of the next `count` events: `ADDED a 7`.
     pub async fn summaries(&mut self, count: usize) -> Vec<String> {
         self.take(count).await.iter().map(ReceivedEvent::summary).collect()
     }
 
-    /// What the stream ends with instead of a further event; `None` for a good end.
+    /// The error that the stream ends with; `None` when it ends without one.
     pub async fn end(&mut self) -> Option<RpcError> {
         match in_time("the end of the watch", self.try_next()).await {
-            Ok(Some(seen)) => panic!("the watch goes on: {seen:?}"),
+            Ok(Some(seen)) => panic!("another event came: {seen:?}"),
             Ok(None) => None,
             Err(status) => Some(RpcError::from(&status)),
         }
@@ -209,7 +209,7 @@ impl<R: Resource> Watch<R> {
                 None => return Ok(None),
             }
         }
-        Ok(self.waiting.pop_front().map(R::seen))
+        Ok(self.waiting.pop_front().map(R::received))
     }
 }
 
@@ -220,13 +220,13 @@ impl<R: Resource> Debug for Watch<R> {
 }
 
 impl<R: Resource> ReceivedEvent<R> {
-    /// In short: `ADDED a 7`.
+    /// Type, name and version: `ADDED a 7`.
     pub fn summary(&self) -> String {
         format!("{} {} {}", self.kind, self.record.name(), self.record.version())
     }
 }
 
-/// One agent's stream.
+/// The heartbeat stream of one agent.
 pub struct HeartbeatStream {
     sender: mpsc::UnboundedSender<pb::HeartbeatRequest>,
     responses: Streaming<pb::HeartbeatResponse>,
@@ -234,20 +234,20 @@ pub struct HeartbeatStream {
 }
 
 impl HeartbeatStream {
-    /// Says something and waits for the answer to it.
+    /// Sends a message and waits for its response.
     pub async fn send(
         &mut self,
         message: pb::heartbeat_request::Message,
     ) -> Result<pb::HeartbeatResponse, Status> {
         self.sequence += 1;
         let request = pb::HeartbeatRequest { sequence: self.sequence, message: Some(message) };
-        // A stream that is over says why when it is listened to.
+        // If the stream has ended, reading from it below returns the reason.
         let _ = self.sender.send(request);
         loop {
             match in_time("an answer to a heartbeat", self.responses.message()).await? {
                 Some(answer) if answer.sequence < self.sequence => {}
                 Some(answer) => return Ok(answer),
-                None => panic!("the heartbeat stream ended without a word"),
+                None => panic!("the heartbeat stream ended without an error"),
             }
         }
     }

@@ -40,7 +40,7 @@ impl Authority {
         self.issue_to_host(common_name, organization, "localhost")
     }
 
-    /// A certificate of who is found under that name, and its key.
+    /// A certificate for that host name, and its key.
     fn issue_to_host(&self, common_name: &str, organization: &str, host: &str) -> [PathBuf; 2] {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a valid name");
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -56,12 +56,12 @@ impl Authority {
         paths
     }
 
-    /// A directory with what a process of that name and group shows: `ca.crt`, `tls.crt` and `tls.key`.
+    /// A directory with the credentials of a process: `ca.crt`, `tls.crt` and `tls.key`.
     pub fn credentials(&self, common_name: &str, organization: &str) -> PathBuf {
         self.credentials_of_host(common_name, organization, "localhost")
     }
 
-    /// The same for a process that is found under that name.
+    /// The same, for a process that serves under that host name.
     pub fn credentials_of_host(&self, common_name: &str, organization: &str, host: &str) -> PathBuf {
         let [cert, key] = self.issue_to_host(common_name, organization, host);
         let directory = cert.with_extension("credentials");
@@ -72,7 +72,7 @@ impl Authority {
         directory
     }
 
-    /// What a caller of that name and group connects with.
+    /// The client credentials of that name and group.
     pub fn client(&self, common_name: &str, organization: &str) -> ClientTls {
         let [cert, key] = self.issue(common_name, organization);
         let ca = self.own();

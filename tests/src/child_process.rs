@@ -1,4 +1,4 @@
-//! A part of Muster that runs as a child of the test: what it logs, where it serves, and how it ends.
+//! A Muster binary that runs as a child process of the test: its log, its addresses and its exit.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::store_process::{TIMEOUT, metric, metrics};
 
-/// A part that runs, or did. It is killed when it is dropped.
+/// A process that runs or has exited. It is killed when it is dropped.
 pub struct ChildProcess {
     name: &'static str,
     child: Child,
@@ -25,7 +25,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a command, without the settings of whoever runs the tests, and waits for nothing.
+    /// Starts a command, without the `MUSTER_` variables of the test's environment, and does not wait.
     pub(crate) fn start(name: &'static str, mut command: Command) -> ChildProcess {
         without_settings(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -44,26 +44,26 @@ impl ChildProcess {
         self.wait_logged(&format!("{} is ready", self.name));
     }
 
-    /// Waits until it has logged a text.
+    /// Waits until its log contains a text.
     pub fn wait_logged(&self, text: &str) {
         if let Err(log) = self.log.wait_for(text) {
-            panic!("{} did not say {text:?}; it said:\n{log}", self.name);
+            panic!("{} did not log {text:?}; its log:\n{log}", self.name);
         }
     }
 
-    /// All it has logged.
+    /// Its whole log so far.
     pub fn log(&self) -> String {
         self.log.lock().0.clone()
     }
 
-    /// An address that it logs first of all, such as `grpc=127.0.0.1:7400`.
+    /// An address from its first log lines, such as `grpc=127.0.0.1:7400`.
     pub(crate) fn address(&self, field: &str) -> SocketAddr {
         let field = format!("{field}=");
         self.wait_logged(&field);
         let log = self.log();
         let (_, rest) = log.split_once(&field).expect("it has logged the field");
         let address = rest.split_whitespace().next().unwrap_or_default();
-        address.parse().unwrap_or_else(|_| panic!("{address:?} is no address"))
+        address.parse().unwrap_or_else(|_| panic!("{address:?} is not an address"))
     }
 
     /// Where it serves gRPC.
@@ -95,17 +95,17 @@ impl ChildProcess {
         kill_process(self.pid(), signal).expect("it is our child");
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;
             }
-            assert!(Instant::now() < deadline, "{} does not end; it said:\n{}", self.name, self.log());
+            assert!(Instant::now() < deadline, "{} does not exit; its log:\n{}", self.name, self.log());
             std::thread::sleep(Duration::from_millis(1));
         };
-        // Its pipe closes with it: then the log is whole.
+        // The pipe closes when the process exits; then the log is complete.
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the log's reader does not panic");
         }
@@ -121,9 +121,9 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{} said:\n{}", self.name, self.log());
+            eprintln!("the log of {}:\n{}", self.name, self.log());
         }
-        // It may have ended; there is nobody to tell either way.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -135,8 +135,8 @@ impl fmt::Debug for ChildProcess {
     }
 }
 
-/// The command that runs a program, or, within a wrapper, the one that takes it as its last argument and becomes it
-/// (`exec`), so that the child's number stays the program's.
+/// The command that runs a program, directly or by a wrapper. A wrapper takes the program as its last argument and must
+/// `exec` it, so that the child's process id is the program's.
 pub(crate) fn within(wrapper: &[OsString], program: &Path) -> Command {
     match wrapper {
         [] => Command::new(program),
@@ -148,14 +148,14 @@ pub(crate) fn within(wrapper: &[OsString], program: &Path) -> Command {
     }
 }
 
-/// The environment of whoever runs the tests has no say in what a part is told.
+/// Removes the `MUSTER_` variables of the test's environment, which the binaries read as flags.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MUSTER_")) {
         command.env_remove(name);
     }
 }
 
-/// What a part has logged so far, and whether that is all.
+/// The log of a process so far, and whether it is complete.
 #[derive(Default)]
 struct Log {
     text: Mutex<(String, bool)>,
@@ -179,7 +179,7 @@ impl Log {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the log has a text or has ended.
+    /// Waits until the log contains a text or is complete.
     fn wait_for(&self, text: &str) -> Result<(), String> {
         let waiting = |(log, ended): &mut (String, bool)| !log.contains(text) && !*ended;
         let waited = self.grown.wait_timeout_while(self.lock(), TIMEOUT, waiting);

@@ -1,4 +1,4 @@
-//! The real reference plug-in of a cloud as a child process. It is killed when it is dropped.
+//! The reference cloud plug-in as a child process. It is killed when it is dropped.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::child_process::ChildProcess;
 use crate::store_process::build_from;
 
-/// A plug-in that runs.
+/// A running plug-in.
 #[derive(Debug)]
 pub struct CloudProcess(ChildProcess);
 

@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 use crate::child_process::ChildProcess;
 use crate::store_process::build;
 
-/// The controller's binary, built from the sources as they are.
+/// The controller's binary, built from the current sources.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| build("muster-controller"))
 }
 
-/// A controller that runs.
+/// A running controller.
 #[derive(Debug)]
 pub struct ControllerProcess(ChildProcess);
 
 impl ControllerProcess {
-    /// Starts a controller of that store with further flags, such as `--node-monitor-period=1s`, and waits until it
+    /// Starts a controller of that store with more flags, such as `--node-monitor-period=1s`, and waits until it
     /// serves.
     pub fn start(store: &str, flags: &[&str]) -> ControllerProcess {
         let mut command = Command::new(binary());

@@ -1,7 +1,7 @@
-//! A Docker engine of the tests' own, and the three images in it.
+//! A private Docker engine for the tests, with the three images.
 //!
-//! It runs in namespaces made for it: its network, its mounts and its processes are nobody else's, no rule of the
-//! machine's firewall is touched, and when it is killed all that it started is gone with it. That takes root.
+//! It runs in its own network, mount and process namespaces: it changes no firewall rule of the machine, and when it is
+//! killed, all its containers end too. This requires root.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -18,25 +18,25 @@ use tempfile::TempDir;
 use crate::store_process::without_own_package;
 use crate::tools::{output_of, repository, tool};
 
-/// An engine that has not started by then never will.
+/// The engine must start within this time.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The cargo profile of the images: quick to build, since it is not their speed that is tested.
+/// The cargo profile of the images. It builds quickly; these tests do not measure speed.
 const PROFILE: &str = "image";
 /// The tag of the images in the engine.
 pub const TAG: &str = "test";
 
-/// A Docker engine that runs. It and everything in it ends when it is dropped.
+/// A running Docker engine. The engine and its containers are killed when it is dropped.
 pub struct Engine {
-    /// The process whose namespaces the engine runs in, and that takes it with it.
+    /// The `unshare` process that holds the engine's namespaces. Killing it kills the engine.
     namespaces: Child,
     directory: TempDir,
 }
 
 impl Engine {
-    /// The engine that the tests of this process share, with the images built. It ends with its last user.
+    /// The engine that all tests of this process share, with the images built. It is dropped with its last user.
     pub fn shared() -> Arc<Engine> {
         static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
-        // A test that failed in here leaves nothing half done behind: there is an engine or there is none.
+        // A poisoned lock is usable: the engine is stored only after it was started completely.
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
             let engine = Arc::new(Engine::start());
@@ -48,14 +48,14 @@ impl Engine {
 
     fn start() -> Engine {
         let root = rustix::process::geteuid().is_root();
-        assert!(root, "this test starts a Docker engine in namespaces of its own: run it as root");
+        assert!(root, "this test starts a Docker engine in new namespaces and must be run as root");
         let directory = tempfile::tempdir().expect("a directory for an engine");
         let at = |name: &str| directory.path().join(name);
         let log = File::create(at("log")).expect("a file for the engine's log");
         let errors = log.try_clone().expect("a second handle of it");
         let mut command = Command::new(tool("unshare"));
         command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-        // Its own network begins with nothing; the engine's name service speaks over the loopback.
+        // A new network namespace has no interface that is up; the engine's DNS needs the loopback.
         command.args(["sh", "-c", "\"$0\" link set lo up && exec \"$@\""]);
         command.arg(tool("ip")).arg(tool("dockerd")).arg("--data-root").arg(at("data"));
         command.arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
@@ -72,13 +72,13 @@ impl Engine {
             let ended = self.namespaces.try_wait().expect("the engine is our child");
             if ended.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-                panic!("the Docker engine does not answer ({ended:?}); it said:\n{log}");
+                panic!("the Docker engine does not answer ({ended:?}); its log:\n{log}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// The three images and, of the agent's, one with a program to run as work.
+    /// Builds the three images, and one of the agent with a program for pods.
     fn build_images(&self) {
         let mut build = Command::new(repository().join("deploy/images/build"));
         let docker = self.docker([""; 0]);
@@ -100,30 +100,30 @@ impl Engine {
         output_of(build.arg(&context).env("DOCKER_BUILDKIT", "0"));
     }
 
-    /// Where it listens, as `DOCKER_HOST` wants it.
+    /// Its address, in the format of `DOCKER_HOST`.
     pub fn address(&self) -> OsString {
         socket(self.directory.path())
     }
 
-    /// The command line of this engine.
+    /// The `docker` command for this engine.
     pub fn docker(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut docker = Command::new(tool("docker"));
         docker.arg("--host").arg(self.address()).args(args);
         docker
     }
 
-    /// What the engine answers; it must be content.
+    /// The output of a `docker` command that must succeed.
     pub fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
         output_of(&mut self.docker(args)).trim().to_owned()
     }
 
-    /// What the engine knows of a container or an image.
+    /// The output of `docker inspect`.
     pub fn inspect(&self, name: &str) -> Value {
         let answer: Value = serde_json::from_str(&self.run(["inspect", name])).expect("JSON");
         answer[0].clone()
     }
 
-    /// A program of the machine in the engine's network.
+    /// Runs a program of this machine in the engine's network namespace.
     pub fn in_network(&self, program: &Path) -> Command {
         let mut command = Command::new(tool("nsenter"));
         command.arg(format!("--net=/proc/{}/ns/net", self.namespaces.id())).arg(program);
@@ -133,7 +133,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Removed in order they leave no control groups behind. What fails here is dealt with by the kill.
+        // Containers that `docker rm` removes leave no cgroups behind. The kill below removes the others.
         let containers = self.docker(["ps", "--all", "--quiet"]).output();
         let containers = containers.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let containers = containers.unwrap_or_default();
@@ -145,8 +145,8 @@ impl Drop for Engine {
     }
 }
 
-/// The full name of one of the images: `store`, `controller`, `agent`, or `worker`, which is an agent with a program
-/// that waits to be told to end, `/idle`.
+/// The full name of one of the images: `store`, `controller`, `agent`, or `worker`, which is the agent's image with the
+/// program `/idle`, which waits until it is killed.
 pub fn image(part: &str) -> String {
     format!("muster-{part}:{TAG}")
 }

@@ -1,10 +1,10 @@
-//! Records in few words: `node("a").label("zone", "a").taint("gpu=yes:NoSchedule")`.
+//! Builders of records: `node("a").label("zone", "a").taint("gpu=yes:NoSchedule")`.
 
 use muster_proto::pb;
 
 use crate::resource::Resource;
 
-/// The namespace of pods and budgets that do not say otherwise.
+/// The default namespace of pods and budgets.
 pub const NAMESPACE: &str = "default";
 
 /// A node with nothing but a name.
@@ -19,18 +19,18 @@ pub fn pod(name: &str) -> pb::Pod {
     pb::Pod { metadata: Some(named(NAMESPACE, name)), spec: Some(spec), status: None }
 }
 
-/// A container that asks for nothing.
+/// A container without resource requests.
 pub fn container(name: &str) -> pb::Container {
     pb::Container { name: name.to_owned(), image: "image".to_owned(), ..Default::default() }
 }
 
-/// A lease in `kube-node-lease` that nobody holds.
+/// A lease in `kube-node-lease` without a holder.
 pub fn lease(name: &str) -> pb::Lease {
     let metadata = Some(named(muster_proto::wellknown::NODE_LEASE_NAMESPACE, name));
     pb::Lease { metadata, spec: Some(pb::LeaseSpec::default()) }
 }
 
-/// A budget in `default` over the pods with that label, of which so many must stay.
+/// A budget in `default` that keeps `min_available` of the pods with that label.
 pub fn budget(name: &str, (key, value): (&str, &str), min_available: &str) -> pb::DisruptionBudget {
     let selector = pb::LabelSelector {
         match_labels: [(key.to_owned(), value.to_owned())].into(),
@@ -44,7 +44,7 @@ pub fn budget(name: &str, (key, value): (&str, &str), min_available: &str) -> pb
     pb::DisruptionBudget { metadata: Some(named(NAMESPACE, name)), spec: Some(spec), status: None }
 }
 
-/// Something that happened to a node.
+/// An event about a node.
 pub fn event(node: &str, reason: &str, message: &str) -> pb::Event {
     let involved =
         pb::ObjectReference { kind: "Node".to_owned(), name: node.to_owned(), ..Default::default() };
@@ -57,7 +57,7 @@ pub fn event(node: &str, reason: &str, message: &str) -> pb::Event {
     }
 }
 
-/// A taint written `key=value:effect`; nothing of it is checked.
+/// A taint from `key=value:effect`, without validation.
 pub fn taint(text: &str) -> pb::Taint {
     let (mark, effect) = text.rsplit_once(':').unwrap_or((text, ""));
     let (key, value) = mark.split_once('=').unwrap_or((mark, ""));
@@ -74,7 +74,7 @@ fn named(namespace: &str, name: &str) -> pb::Metadata {
     pb::Metadata { name: name.to_owned(), namespace: namespace.to_owned(), ..Default::default() }
 }
 
-/// What every record can be given.
+/// Metadata of any record.
 pub trait MetadataBuilder: Resource {
     /// The record with its metadata changed.
     fn with(mut self, change: impl FnOnce(&mut pb::Metadata)) -> Self {
@@ -99,7 +99,7 @@ pub trait MetadataBuilder: Resource {
         self.with(|metadata| metadata.finalizers = finalizers)
     }
 
-    /// Owned by that record, which controls it.
+    /// With an owner reference to that record, as its controller.
     fn owned_by(self, kind: &str, name: &str, uid: &str) -> Self {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.to_owned());
         let api_version = "v1".to_owned();
@@ -118,7 +118,7 @@ pub trait MetadataBuilder: Resource {
         self.with(|metadata| namespace.clone_into(&mut metadata.namespace))
     }
 
-    /// Carrying this version, as an update does that must not overwrite a later one.
+    /// With this resource version: an update then fails when the record was changed since.
     fn at(self, version: u64) -> Self {
         self.with(|metadata| metadata.resource_version = version)
     }
@@ -126,7 +126,7 @@ pub trait MetadataBuilder: Resource {
 
 impl<R: Resource> MetadataBuilder for R {}
 
-/// What a node can be given.
+/// Fields of a node.
 pub trait NodeBuilder: Sized {
     fn spec(self, change: impl FnOnce(&mut pb::NodeSpec)) -> Self;
     fn status(self, change: impl FnOnce(&mut pb::NodeStatus)) -> Self;
@@ -175,7 +175,7 @@ impl NodeBuilder for pb::Node {
     }
 }
 
-/// What a pod can be given.
+/// Fields of a pod.
 pub trait PodBuilder: Sized {
     fn spec(self, change: impl FnOnce(&mut pb::PodSpec)) -> Self;
     fn status(self, change: impl FnOnce(&mut pb::PodStatus)) -> Self;
@@ -217,7 +217,7 @@ impl PodBuilder for pb::Pod {
     }
 }
 
-/// A lease held by somebody for so long.
+/// A lease with that holder and duration.
 pub fn held(lease: pb::Lease, holder: &str, seconds: i32) -> pb::Lease {
     let spec = pb::LeaseSpec {
         holder_identity: holder.to_owned(),

@@ -1,4 +1,4 @@
-//! A fleet of real processes: a store, a controller and agents, in a tenth of their usual time.
+//! A fleet of real processes: a store, a controller and agents, with all durations divided by ten.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::fixtures::{MetadataBuilder, NodeBuilder, PodBuilder, node, pod, toler
 use crate::store_process::{StoreLaunch, StoreProcess, TIMEOUT, channel};
 use crate::{eventually, in_time};
 
-/// Profile T: all durations divided by ten, all rates times ten. The grace is a little longer than that, so that a busy
-/// machine does not make healthy agents look dead.
+/// All durations divided by ten and all rates times ten. The grace is a little longer, so that healthy agents are not
+/// marked Unknown on a busy machine.
 pub const FAST_TIMINGS: [&str; 8] = [
     "--node-monitor-period=500ms",
     "--node-monitor-grace-period=6s",
@@ -29,13 +29,13 @@ pub const FAST_TIMINGS: [&str; 8] = [
     "--pod-gc-quarantine=4s",
 ];
 
-/// A store and a controller; agents join it.
+/// A store and a controller, to which tests add agents.
 pub struct Fleet {
     pub store: StoreProcess,
     pub controller: ControllerProcess,
     pub api: Api,
     hosts: Vec<AgentHost>,
-    /// Flags that every part is started with, without their dashes.
+    /// Flags that every process is started with, without their dashes.
     telemetry: Vec<(&'static str, String)>,
     _directory: TempDir,
 }
@@ -45,12 +45,12 @@ impl Fleet {
         Self::with(flags, |_| {})
     }
 
-    /// Starts the controller when the records are as it should find them.
+    /// Calls `prepare` before the controller starts, to create the records that it shall find.
     pub fn with(flags: &[&str], prepare: impl FnOnce(&StoreProcess)) -> Fleet {
         Self::build(flags, Vec::new(), prepare)
     }
 
-    /// Every part sends every trace to this collector.
+    /// Every process sends all traces to this collector.
     pub fn traced(collector: String) -> Fleet {
         Self::build(&[], vec![("otlp-endpoint", collector), ("trace-sample-ratio", "1".to_owned())], |_| {})
     }
@@ -66,19 +66,19 @@ impl Fleet {
             telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(&format!("--{flag}"), value));
         let store = launch.start();
         prepare(&store);
-        let told: Vec<String> = telemetry.iter().map(|(flag, value)| format!("--{flag}={value}")).collect();
-        let flags: Vec<&str> = flags.iter().copied().chain(told.iter().map(String::as_str)).collect();
+        let extra: Vec<String> = telemetry.iter().map(|(flag, value)| format!("--{flag}={value}")).collect();
+        let flags: Vec<&str> = flags.iter().copied().chain(extra.iter().map(String::as_str)).collect();
         let controller = controller(&store, &flags);
         let api = store.api();
         Fleet { store, controller, api, hosts: Vec::new(), telemetry, _directory: directory }
     }
 
-    /// Another controller in the place of this one, which is killed.
+    /// Kills the controller and starts another one.
     pub fn replace_controller(&mut self, flags: &[&str]) {
         self.controller = controller(&self.store, flags);
     }
 
-    /// A real agent of that name in that zone, once its node is Ready.
+    /// Starts a real agent in that zone; returns when its node is Ready.
     pub async fn agent(&mut self, name: &str, zone: &str) -> AgentProcess {
         let launch = self.launch(name, zone);
         let agent = launch.start();
@@ -86,7 +86,7 @@ impl Fleet {
         agent
     }
 
-    /// How to start an agent of that name in that zone, again and again on the same machine.
+    /// How to start an agent in that zone. It can be started again on the same host.
     pub fn launch(&mut self, name: &str, zone: &str) -> AgentLaunch {
         let host = AgentHost::new();
         let mut launch = host.agent(name, &self.store.url());
@@ -97,7 +97,7 @@ impl Fleet {
         self.telemetry.iter().fold(launch, |launch, (flag, value)| launch.flag(flag, value))
     }
 
-    /// A node that nobody answers for, with that Ready.
+    /// Creates a node that has no agent, with that status of the Ready condition.
     pub async fn node_without_agent(&self, name: &str, zone: &str, ready: &str) -> pb::Node {
         let record = node(name).label("topology.kubernetes.io/zone", zone).ready(ready);
         self.api.create(record).await.expect("a node can be created")
@@ -118,18 +118,18 @@ impl Fleet {
         answer.await.expect("the controller answers").into_inner()
     }
 
-    /// What is done, held back or refused for a node, in a word.
+    /// The state of an action for a node, as `ExplainNode` reports it.
     pub async fn explanation_state(&self, name: &str, action: &str) -> String {
         let explanation = self.explain(name).await;
-        let told = explanation.explanations.into_iter().find(|told| told.action == action);
-        told.map(|told| told.state).unwrap_or_default()
+        let found = explanation.explanations.into_iter().find(|found| found.action == action);
+        found.map(|found| found.state).unwrap_or_default()
     }
 
     pub async fn node_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {
         node_where(&self.api, name, what, holds).await
     }
 
-    /// Waits until the controller says this of itself.
+    /// Waits until a condition holds for what `GetFleet` returns.
     pub async fn fleet_where(&self, what: &str, holds: impl Fn(&pb::Fleet) -> bool) -> pb::Fleet {
         eventually(TIMEOUT, &format!("the fleet: {what}"), || async {
             Some(self.fleet().await).filter(&holds)
@@ -137,19 +137,19 @@ impl Fleet {
         .await
     }
 
-    /// Drains a node to the end; says every turn of it.
+    /// Drains a node; returns all progress messages when the drain has ended.
     pub async fn drain(&self, request: pb::DrainNodeRequest) -> Result<Vec<pb::DrainNodeResponse>, Status> {
         let mut progress = self.service().drain_node(request).await?.into_inner();
-        let mut told = Vec::new();
-        while let Some(turn) = in_time("the next turn of a drain", progress.message()).await? {
-            told.push(turn);
+        let mut messages = Vec::new();
+        while let Some(message) = in_time("the drain makes progress", progress.message()).await? {
+            messages.push(message);
         }
-        Ok(told)
+        Ok(messages)
     }
 }
 
-/// Whoever is replaced was killed: its lease has to run out, which must not take long here. Nor may it be so short that
-/// a store that is slow for a moment ends a term.
+/// Leader election timings. A replaced controller was killed, so its lease must expire soon; but the lease must be long
+/// enough that a store that is slow for a moment does not end a term.
 pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=8s",
     "--leader-elect-renew-deadline=6s",
@@ -164,7 +164,7 @@ fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
     ControllerProcess::start(&store.url(), &all)
 }
 
-/// A pod that sleeps on a node, and stays on one that is not heard for so many seconds.
+/// A pod that sleeps on a node and tolerates its unreachability for `seconds`.
 pub fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
     let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
     toleration.toleration_seconds = Some(seconds);
@@ -172,22 +172,22 @@ pub fn sleeper(name: &str, node: &str, seconds: i64) -> pb::Pod {
     pod.spec(|spec| spec.containers[0].command = ["sleep", "1000"].map(str::to_owned).to_vec())
 }
 
-/// Whether somebody has asked for a pod's end.
+/// Whether a pod is being deleted.
 pub fn is_terminating(pod: &pb::Pod) -> bool {
     pod.metadata.as_ref().is_some_and(|metadata| metadata.deletion_timestamp.is_some())
 }
 
-/// A machine that does not answer, without being told so.
+/// Pauses an agent (SIGSTOP): it stops renewing, and its connections stay open.
 pub fn pause(agent: &AgentProcess) {
     agent.signal(Signal::STOP);
 }
 
-/// It answers again.
+/// Resumes a paused agent.
 pub fn resume(agent: &AgentProcess) {
     agent.signal(Signal::CONT);
 }
 
-/// A node's taints as `kubectl` writes them, without what all keys begin with.
+/// A node's taints as `key:effect`, without the prefix `node.kubernetes.io/`.
 pub fn taints(node: &pb::Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| &spec.taints);
     taints
@@ -195,10 +195,10 @@ pub fn taints(node: &pb::Node) -> Vec<String> {
         .collect()
 }
 
-/// Ready as the record has it.
+/// The status of a node's Ready condition.
 pub fn ready(node: &pb::Node) -> &str {
     crate::agent_process::condition(node, "Ready").map_or("", |ready| &ready.status)
 }
 
-/// How long something that must not happen is waited for: several assessments of the zones.
+/// How long to check that something does not happen: several passes over the zones.
 pub const OBSERVATION_TIME: Duration = Duration::from_secs(4);

@@ -1,11 +1,11 @@
-//! As much of HTTP as asking a server on this machine takes.
+//! A minimal HTTP client for servers on this machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::store_process::TIMEOUT;
 
-/// What a page holds, if the server answers.
+/// The body of a response, if the server answers.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -16,7 +16,7 @@ pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     Some(answer.split_once("\r\n\r\n")?.1.to_owned())
 }
 
-/// A text as a query can hold it.
+/// A text in the encoding of a URL's query.
 pub fn percent_encoded(text: &str) -> String {
     let encoded = text.bytes().map(|byte| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' => char::from(byte).to_string(),

@@ -1,4 +1,4 @@
-//! The real Jaeger as a child process: it collects spans over OTLP, and is asked for traces as its own pages would ask.
+//! The real Jaeger as a child process: it collects spans over OTLP and serves traces over the API of its web pages.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -15,7 +15,7 @@ use crate::http;
 use crate::store_process::{TIMEOUT, free_port};
 use crate::tools::tool;
 
-/// A Jaeger that keeps its traces in memory. It does not outlive the test.
+/// A Jaeger that keeps its traces in memory. It is killed when it is dropped.
 pub struct Jaeger {
     child: Child,
     directory: TempDir,
@@ -23,15 +23,15 @@ pub struct Jaeger {
     query: SocketAddr,
 }
 
-/// A span as Jaeger tells of it.
+/// A span as Jaeger returns it.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub service: String,
     pub name: String,
     pub id: String,
-    /// The span above it, if that is of the same trace.
+    /// The parent span, if it is in the same trace.
     pub parent: Option<String>,
-    /// Spans that it follows from, in other traces or this one.
+    /// Linked spans, in this trace or others.
     pub links: Vec<String>,
     /// Microseconds since 1970.
     pub start: u64,
@@ -40,7 +40,7 @@ pub struct Span {
 }
 
 impl Jaeger {
-    /// Starts one on ports of its own and waits until it answers.
+    /// Starts one on free ports and waits until it answers.
     pub fn start() -> Jaeger {
         let directory = tempfile::tempdir().expect("a directory for Jaeger");
         let [otlp, query, query_grpc] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
@@ -65,20 +65,20 @@ impl Jaeger {
             let ended = self.child.try_wait().expect("Jaeger is our child");
             if ended.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-                panic!("Jaeger does not answer ({ended:?}); it said:\n{log}");
+                panic!("Jaeger does not answer ({ended:?}); its log:\n{log}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Where spans are sent to.
+    /// The URL to send spans to.
     pub fn collector(&self) -> String {
         format!("http://{}", self.otlp)
     }
 
     fn ask(&self, path: &str) -> Option<Value> {
         let answer: Value = serde_json::from_str(&http::get(self.query, path)?).ok()?;
-        // Null where there is nothing, and not there at all in a error.
+        // `data` is null when nothing was found, and absent in an error.
         answer.get("data").cloned()
     }
 
@@ -99,7 +99,7 @@ impl Drop for Jaeger {
     }
 }
 
-/// Only what a collector of ours needs, on ports that nobody else has.
+/// A minimal configuration on these ports.
 fn configuration(otlp: SocketAddr, query: SocketAddr, query_grpc: SocketAddr) -> String {
     format!(
         r#"
@@ -154,7 +154,7 @@ pub fn services(trace: &[Span]) -> BTreeSet<&str> {
     trace.iter().map(|span| span.service.as_str()).collect()
 }
 
-/// A trace as a person would read it: who did what when, below what.
+/// A trace as text: one line per span with its time, service and name, indented below its parent.
 pub fn render(trace: &[Span]) -> String {
     let begin = trace.first().map_or(0, |first| first.start);
     let depth = |span: &Span| {

@@ -1,11 +1,11 @@
-//! PROOF: the words that scenarios are written in, and the real store they are told to.
+//! Helpers of the integration tests: they build records, start the real parts and call them.
 //!
-//! [`fixtures`] builds records; [`cluster`] starts a store on a real socket, in this process, plain or with mutual TLS;
-//! [`api`] calls it as somebody, and [`error`] is what a call that was refused says, checked to have left no trace.
+//! [`fixtures`] builds records; [`test_store`] starts a store in this process, on a real socket, without TLS or with
+//! mutual TLS; [`api`] calls the store as a given caller, and [`rpc_error`] holds the error of a failed call.
 //!
-//! [`process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child`]; an [`cluster`]
-//! is a store with one agent. [`docker`] runs the real images, [`jaeger`] collects their traces, [`load`] keeps them
-//! busy, and [`tools`] finds the programs that operators call them with.
+//! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
+//! [`single_node`] is a store with one agent, [`fleet`] adds a controller. [`docker`] runs the real images, [`jaeger`]
+//! collects traces, [`load`] creates load, and [`tools`] finds the programs that operators use.
 
 pub mod agent_process;
 pub mod api;
@@ -39,25 +39,25 @@ pub use resource::{Deletion, ListQuery, Page, ReceivedEvent, Resource, WatchQuer
 pub use rpc_error::RpcError;
 pub use test_store::TestStore;
 
-/// Whatever takes longer than this has failed. It is less than the 30 s after which store and agent look after
-/// everything anyhow: what they were to be woken for does not pass for done because of that.
+/// What takes longer than this has failed. It is less than the 30 s after which store and agent check everything again,
+/// so a missing wake-up is not hidden by that check.
 pub const TIMEOUT: Duration = Duration::from_secs(25);
 
-/// How long a condition that is not met yet is left alone before it is looked at again.
+/// The pause between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The answer, which must come before patience runs out.
+/// Awaits a future, for at most [`TIMEOUT`].
 ///
 /// # Panics
-/// When it does not.
+/// When it is not done by then.
 pub async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
     within(TIMEOUT, what, answer).await
 }
 
-/// The answer, which must come within that time.
+/// Awaits a future, for at most that time.
 ///
 /// # Panics
-/// When it does not.
+/// When it is not done by then.
 pub async fn within<T>(time: Duration, what: &str, answer: impl Future<Output = T>) -> T {
     match tokio::time::timeout(time, answer).await {
         Ok(answer) => answer,
@@ -65,10 +65,10 @@ pub async fn within<T>(time: Duration, what: &str, answer: impl Future<Output = 
     }
 }
 
-/// Looks again and again until there is something to see.
+/// Polls until `look` returns a value, and returns that value.
 ///
 /// # Panics
-/// When there is nothing within that time.
+/// When it returns none within that time.
 pub async fn eventually<T, F>(time: Duration, what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -84,10 +84,10 @@ where
     within(time, what, looking).await
 }
 
-/// Looks again and again, for all of that time, and finds that something holds.
+/// Checks repeatedly, for all of that time, that something holds.
 ///
 /// # Panics
-/// When it once does not.
+/// When it does not hold at one of the checks.
 #[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
 pub async fn holds_for<F>(time: Duration, what: &str, look: impl FnMut() -> F)
 where
@@ -96,11 +96,11 @@ where
     holds_until(Instant::now() + time, what, look).await;
 }
 
-/// Looks again and again up to that moment, and finds that something holds. A look that ends later tells nothing: on a
-/// busy machine it may be of another time.
+/// Checks repeatedly, until that moment, that something holds. A check that ends later does not count: on a busy
+/// machine its answer may come from after that moment.
 ///
 /// # Panics
-/// When it once does not.
+/// When it does not hold at one of the checks.
 #[allow(clippy::disallowed_methods, reason = "what runs beside a test runs by the real clock")]
 pub async fn holds_until<F>(end: Instant, what: &str, mut look: impl FnMut() -> F)
 where
@@ -111,12 +111,12 @@ where
         if Instant::now() >= end {
             return;
         }
-        assert!(held, "no longer so: {what}");
+        assert!(held, "no longer true: {what}");
         tokio::time::sleep(POLL_INTERVAL * 4).await;
     }
 }
 
-/// Now, in seconds since 1970, by the clock that the store in this process has too.
+/// The Unix time in seconds, from the same clock as a store in this process.
 pub fn now_seconds() -> i64 {
     SystemClock::shared().wall().as_second()
 }

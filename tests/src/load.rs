@@ -1,7 +1,7 @@
-//! Load on a store: many agents that renew at once, and what comes of it.
+//! Load on a store: many agents that renew at the same time, and the throughput that they reach.
 //!
-//! Each has one renewal under way at a time, over a heartbeat stream of its own or as one call after the other. What is
-//! counted is what was acknowledged between a warm-up and the end.
+//! Each agent has one renewal in flight, on its own heartbeat stream or as consecutive calls. Renewals that are
+//! acknowledged after the warm-up are counted.
 
 #![allow(clippy::disallowed_methods, reason = "load is measured by the real clock")]
 
@@ -27,10 +27,10 @@ use tonic::transport::{Channel, Endpoint};
 use crate::fixtures::{held, lease, node};
 
 const CONNECTIONS: usize = 16;
-/// Calls under way at once while the records are made.
+/// Concurrent calls while the records are created.
 const AT_ONCE: usize = 256;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
     pub per_second: f64,
@@ -44,7 +44,7 @@ impl fmt::Display for Throughput {
     }
 }
 
-/// What is acknowledged to those who renew, and whether they are to go on.
+/// Counts acknowledged renewals, and tells the renewing tasks when to stop.
 #[derive(Debug)]
 pub struct Meter {
     counting: AtomicBool,
@@ -67,12 +67,12 @@ impl Meter {
         })
     }
 
-    /// One of those who renew has begun.
+    /// A task has started to renew.
     pub fn join(&self) {
         self.ready.add_permits(1);
     }
 
-    /// Whether renewing goes on.
+    /// Whether tasks shall continue to renew.
     pub fn goes_on(&self) -> bool {
         !self.stopped.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// Counts what these tasks, which have this meter, come to.
+    /// Measures the throughput of these tasks, which use this meter.
     pub async fn measure(&self, mut tasks: JoinSet<()>, warm_up: Duration, lasts: Duration) -> Throughput {
         let all = u32::try_from(tasks.len()).expect("not that many");
         self.ready.acquire_many(all).await.expect("the semaphore stays").forget();
@@ -97,7 +97,7 @@ impl Meter {
         let figures = self.figures(started.elapsed());
         self.stopped.store(true, Ordering::Relaxed);
         while let Some(ended) = tasks.join_next().await {
-            ended.expect("nobody who renews panics");
+            ended.expect("no renewing task panics");
         }
         figures
     }
@@ -120,13 +120,13 @@ pub fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds are sound")
 }
 
-/// Agents of one store, over a few connections that they share.
+/// Agents of one store that share a few connections.
 #[derive(Debug)]
 pub struct Agents {
     channels: Vec<Channel>,
-    /// Of their nodes.
+    /// The uids of their nodes.
     uids: Vec<String>,
-    /// How many of them have a lease that is renewed by calls.
+    /// How many leases for renewals by call exist.
     leases: usize,
 }
 
@@ -144,7 +144,7 @@ impl Agents {
         self.channels[index % self.channels.len()].clone()
     }
 
-    /// Creates nodes until there are so many.
+    /// Creates nodes until there are `agents`.
     pub async fn register(&mut self, agents: usize) {
         let mut calls = JoinSet::new();
         for index in self.uids.len()..agents {
@@ -182,7 +182,7 @@ impl Agents {
         meter.measure(tasks, warm_up, lasts).await
     }
 
-    /// So many renew, each the lease of its own, by `RenewLease`.
+    /// `agents` tasks renew by `RenewLease`, each its own lease.
     pub async fn call(&mut self, agents: usize, warm_up: Duration, lasts: Duration) -> Throughput {
         let mut leases = LeaseServiceClient::new(self.channel(0));
         for index in self.leases..agents {
@@ -203,12 +203,12 @@ fn name(index: usize) -> String {
     format!("node-{index:05}")
 }
 
-/// Whoever renews by calls: no stream may have its lease.
+/// The name of a lease that is renewed by calls; no stream uses it.
 fn caller(index: usize) -> String {
     format!("caller-{index:05}")
 }
 
-/// An agent's side of its stream: at most one message waits to be sent.
+/// The sending side of an agent's stream: at most one message waits.
 #[derive(Default)]
 struct Outbox {
     message: Mutex<Option<pb::HeartbeatRequest>>,
@@ -252,7 +252,7 @@ async fn stream(
     outbox.send(pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) });
     let answers = client.heartbeat(Outgoing(Arc::clone(&outbox))).await;
     let mut answers = answers.expect("the stream opens").into_inner();
-    answers.message().await.expect("the agent is let in");
+    answers.message().await.expect("the hello is accepted");
     meter.join();
     let mut sequence = 0;
     while meter.goes_on() {
@@ -260,7 +260,7 @@ async fn stream(
         let renewal = pb::HeartbeatRenewal { status_digest: 7, status_age_millis: 100 };
         let sent = Instant::now();
         outbox.send(pb::HeartbeatRequest { sequence, message: Some(Message::Renewal(renewal)) });
-        let answer = answers.message().await.expect("the renewal is durable").expect("the stream goes on");
+        let answer = answers.message().await.expect("the renewal is durable").expect("the stream stays open");
         assert_eq!(answer.sequence, sequence);
         meter.record(index, sent.elapsed());
     }

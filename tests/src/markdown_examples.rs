@@ -1,25 +1,25 @@
-//! Examples in a document, and whether what they printed is what the document shows.
+//! Examples in a Markdown document, and the comparison of their output with what the document shows.
 //!
-//! An example is a fence of `sh`. The fences after it show what it prints: `json` some answers, in order, each with the
-//! part that matters; `text` pieces of what it complains of, in which case it has to fail.
+//! An example is a code block of `sh`. The blocks after it show its output: `json` shows answers in order, each with the
+//! fields that matter; `text` shows parts of its error message, and then the example must fail.
 
 use serde_json::Value;
 
-/// An example, and what is shown of its outcome.
+/// An example with its expected output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Example {
-    /// The line of the document that it begins on.
+    /// Its first line in the document.
     pub line: usize,
     pub script: String,
     pub answers: Vec<Value>,
-    /// Empty of an example that goes well.
+    /// Empty for an example that succeeds.
     pub complaints: Vec<String>,
 }
 
 /// The examples of a Markdown document, in order.
 ///
 /// # Errors
-/// When a fence is none of ours, shows the outcome of nothing or is no JSON; the text names its line.
+/// When a block has another language, follows no example, or is not valid JSON; the text names its line.
 pub fn examples(document: &str) -> Result<Vec<Example>, String> {
     let mut examples: Vec<Example> = Vec::new();
     let mut lines = document.lines().zip(1..);
@@ -28,7 +28,7 @@ pub fn examples(document: &str) -> Result<Vec<Example>, String> {
         let inside = lines.by_ref().map(|(line, _)| line).take_while(|line| *line != "```");
         let text = inside.collect::<Vec<_>>().join("\n");
         let shown = |examples: &mut Vec<Example>| {
-            examples.pop().ok_or_else(|| format!("line {number}: the outcome of no example"))
+            examples.pop().ok_or_else(|| format!("line {number}: output without an example"))
         };
         let example = match language {
             "sh" => Example { line: number, script: text, ..Example::default() },
@@ -42,7 +42,7 @@ pub fn examples(document: &str) -> Result<Vec<Example>, String> {
                 let complaints = text.lines().map(|line| line.trim().to_owned()).collect();
                 Example { complaints, ..shown(&mut examples)? }
             }
-            other => return Err(format!("line {number}: a fence of {other:?}, not sh, json or text")),
+            other => return Err(format!("line {number}: a block of {other:?}, not sh, json or text")),
         };
         examples.push(example);
     }
@@ -59,20 +59,20 @@ pub fn calls(script: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The answers that were shown and did not come, in this order, among those that did.
-pub fn missing<'a>(shown: &'a [Value], came: &[Value]) -> Option<&'a Value> {
-    let mut came = came.iter();
-    shown.iter().find(|shown| !came.any(|came| contains(came, shown)))
+/// The first shown answer that is not among the received ones, in this order.
+pub fn missing<'a>(shown: &'a [Value], received: &[Value]) -> Option<&'a Value> {
+    let mut received = received.iter();
+    shown.iter().find(|shown| !received.any(|received| contains(received, shown)))
 }
 
-/// Whether everything shown is in what came: of an object some fields, of a list some elements in their order.
-fn contains(came: &Value, shown: &Value) -> bool {
-    match (came, shown) {
-        (Value::Object(came), Value::Object(shown)) => {
-            shown.iter().all(|(key, shown)| came.get(key).is_some_and(|came| contains(came, shown)))
-        }
-        (Value::Array(came), Value::Array(shown)) => missing(shown, came).is_none(),
-        _ => came == shown,
+/// Whether the shown value is part of the received one: some fields of an object, some elements of a list in order.
+fn contains(received: &Value, shown: &Value) -> bool {
+    match (received, shown) {
+        (Value::Object(received), Value::Object(shown)) => shown
+            .iter()
+            .all(|(key, shown)| received.get(key).is_some_and(|received| contains(received, shown))),
+        (Value::Array(received), Value::Array(shown)) => missing(shown, received).is_none(),
+        _ => received == shown,
     }
 }
 
@@ -106,7 +106,7 @@ ERROR:
 ";
 
     #[test]
-    fn a_document_holds_examples_and_their_outcomes() {
+    fn examples_are_read_with_their_expected_output() {
         let found = examples(DOCUMENT).unwrap();
         let [first, second] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((first.line, first.script.as_str()), (3, "grpcurl $STORE muster.v1.NodeService/GetNode"));
@@ -116,11 +116,11 @@ ERROR:
     }
 
     #[test]
-    fn a_fence_that_says_nothing_to_us_is_named() {
+    fn an_unknown_or_misplaced_block_is_an_error_that_names_its_line() {
         for (document, complaint) in [
-            ("```json\n{}\n```", "line 1: the outcome of no example"),
+            ("```json\n{}\n```", "line 1: output without an example"),
             ("```sh\ntrue\n```\n\n```json\n{\n```", "line 5: EOF while parsing an object"),
-            ("\n```bash\ntrue\n```", "line 2: a fence of \"bash\", not sh, json or text"),
+            ("\n```bash\ntrue\n```", "line 2: a block of \"bash\", not sh, json or text"),
         ] {
             let error = examples(document).unwrap_err();
             assert!(error.starts_with(complaint), "{error}");
@@ -128,7 +128,7 @@ ERROR:
     }
 
     #[test]
-    fn calls_are_found_wherever_they_stand_in_a_line() {
+    fn calls_are_found_anywhere_in_a_line() {
         let script = "X=$(grpcurl -d '{\"a\": \"b/C\"}' $STORE muster.v1.PodService/GetPod | cat)\n\
                       grpcurl $STORE grpc.health.v1.Health/Check; cat /etc/Hosts";
         let found: Vec<&str> = calls(script).collect();
@@ -136,8 +136,8 @@ ERROR:
     }
 
     #[test]
-    fn what_is_shown_is_a_part_of_what_came_in_its_order() {
-        let came =
+    fn shown_answers_are_parts_of_the_received_ones_in_order() {
+        let received =
             [json!({"events": [{"type": "ADDED", "n": 1}, {"type": "BOOKMARK"}]}), json!({"count": 2})];
         for (shown, expected) in [
             (vec![], None),
@@ -148,7 +148,7 @@ ERROR:
             (vec![json!({"count": 3})], Some(0)),
             (vec![json!({"count": 2, "more": null})], Some(0)),
         ] {
-            assert_eq!(missing(&shown, &came), expected.map(|index: usize| &shown[index]), "{shown:?}");
+            assert_eq!(missing(&shown, &received), expected.map(|index: usize| &shown[index]), "{shown:?}");
         }
     }
 }

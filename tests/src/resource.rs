@@ -1,4 +1,4 @@
-//! The same five verbs for every kind of record, as the generated clients have them.
+//! One generic interface to the generated clients: create, get, list, update, delete and watch for every kind.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -13,7 +13,7 @@ use muster_proto::watch::WatchFrame;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-/// What a list asks for; all of it by default.
+/// Parameters of a list; by default it lists everything.
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
     pub namespace: &'static str,
@@ -25,7 +25,7 @@ pub struct ListQuery {
     pub page_token: String,
 }
 
-/// What a watch asks for; everything from the present on by default.
+/// Parameters of a watch; by default it sends all current records and all later changes.
 #[derive(Debug, Clone, Default)]
 pub struct WatchQuery {
     pub namespace: &'static str,
@@ -46,7 +46,7 @@ pub struct Page<R> {
     pub next: String,
 }
 
-/// How to delete.
+/// Options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub struct Deletion {
     pub uid: String,
@@ -61,7 +61,7 @@ impl Deletion {
     }
 }
 
-/// One event of a watch.
+/// One event that a watch received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedEvent<R> {
     pub kind: String,
@@ -82,10 +82,10 @@ pub trait Resource: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     fn watch(
         channel: Channel,
-        follow: WatchQuery,
+        query: WatchQuery,
     ) -> impl Future<Output = Result<Frames<Self::Event>, Status>> + Send;
 
-    fn seen(event: Self::Event) -> ReceivedEvent<Self>;
+    fn received(event: Self::Event) -> ReceivedEvent<Self>;
 
     fn name(&self) -> &str {
         self.metadata().map_or("", |metadata| &metadata.name)
@@ -104,7 +104,7 @@ pub trait Resource: Clone + Debug + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// A kind of record that is created, read, replaced and deleted by name.
+/// A kind of record that is created, read, updated and deleted by name.
 pub trait WritableResource: Resource {
     fn create(channel: Channel, record: Self) -> impl Future<Output = Result<Self, Status>> + Send;
 
@@ -124,7 +124,7 @@ pub trait WritableResource: Resource {
     ) -> impl Future<Output = Result<Self, Status>> + Send;
 }
 
-/// A kind whose status is written apart.
+/// A kind of record that has a separate update of its status.
 pub trait ResourceWithStatus: WritableResource {
     fn update_status(channel: Channel, record: Self) -> impl Future<Output = Result<Self, Status>> + Send;
 }
@@ -161,21 +161,21 @@ macro_rules! wire {
                 Ok(Page { records: answer.$many, version, next })
             }
 
-            async fn watch(channel: Channel, follow: WatchQuery) -> Result<Frames<Self::Event>, Status> {
+            async fn watch(channel: Channel, query: WatchQuery) -> Result<Frames<Self::Event>, Status> {
                 let request = pb::$watch_request {
-                    $($namespace: follow.namespace.to_owned(),)?
-                    label_selector: follow.labels.to_owned(),
-                    field_selector: follow.fields.to_owned(),
-                    resource_version: follow.version,
-                    resource_version_match: follow.version_match.to_owned(),
-                    send_initial_events: follow.initial_events,
-                    allow_bookmarks: follow.bookmarks,
-                    timeout_seconds: follow.seconds,
+                    $($namespace: query.namespace.to_owned(),)?
+                    label_selector: query.labels.to_owned(),
+                    field_selector: query.fields.to_owned(),
+                    resource_version: query.version,
+                    resource_version_match: query.version_match.to_owned(),
+                    send_initial_events: query.initial_events,
+                    allow_bookmarks: query.bookmarks,
+                    timeout_seconds: query.seconds,
                 };
                 Ok($client::new(channel).$watch(request).await?.into_inner())
             }
 
-            fn seen(event: Self::Event) -> ReceivedEvent<Self> {
+            fn received(event: Self::Event) -> ReceivedEvent<Self> {
                 ReceivedEvent { kind: event.r#type, record: event.$field.unwrap_or_default() }
             }
         }

@@ -1,4 +1,4 @@
-//! What a call that was refused says, in the parts that programs act on.
+//! The error of a failed call, with the details that programs use.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use muster_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-/// A refused call.
+/// The error of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
     pub code: Code,
-    /// `ErrorInfo.reason`; empty when the answer did not come from the store's own rules.
+    /// `ErrorInfo.reason`; empty when the error did not come from the store's own checks.
     pub reason: String,
     pub message: String,
-    /// The fields that `BadRequest` names, in order.
+    /// The fields of `BadRequest`, in order.
     pub fields: Vec<String>,
-    /// What `ResourceInfo` names, as `Kind name`.
+    /// The resource of `ResourceInfo`, as `Kind name`.
     pub resource: String,
     pub retry_after: Option<Duration>,
-    /// What `PreconditionFailure` names.
+    /// The types in `PreconditionFailure`.
     pub violations: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl From<&Status> for RpcError {
         let details = status.get_error_details();
         let info = details.error_info();
         if let Some(info) = info {
-            assert_eq!(info.domain, ERROR_DOMAIN, "whose reason is that: {status:?}");
+            assert_eq!(info.domain, ERROR_DOMAIN, "unknown error domain: {status:?}");
         }
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice());
         let preconditions = details.precondition_failure().map(|failure| failure.violations.as_slice());
@@ -51,7 +51,7 @@ impl From<&Status> for RpcError {
 }
 
 impl RpcError {
-    /// Checks that the request was found invalid, in these fields and no others.
+    /// Checks that exactly these fields were invalid.
     #[track_caller]
     pub fn is_invalid(&self, fields: &[&str]) -> &Self {
         self.is(Code::InvalidArgument, "INVALID");
@@ -66,16 +66,16 @@ impl RpcError {
         self
     }
 
-    /// Checks that the call was not permitted.
+    /// Checks that permission was denied.
     #[track_caller]
     pub fn is_denied(&self) -> &Self {
         self.is(Code::PermissionDenied, "PERMISSION_DENIED")
     }
 
-    /// Checks that the text tells people this.
+    /// Checks that the message contains a text.
     #[track_caller]
     pub fn mentions(&self, text: &str) -> &Self {
-        assert!(self.message.contains(text), "{:?} does not say {text:?}", self.message);
+        assert!(self.message.contains(text), "{:?} does not contain {text:?}", self.message);
         self
     }
 }

@@ -1,4 +1,4 @@
-//! A store, and one machine with an agent: the node `n1`.
+//! A store and one agent, whose node is `n1`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::store_process::{StoreLaunch, StoreProcess};
 use crate::{Resource, eventually};
 
-/// The store and where the agent lives; what runs there ends with it.
+/// A store and the host of one agent. When it is dropped, all processes on that host are killed.
 #[derive(Debug)]
 pub struct SingleNodeCluster {
     pub store: StoreProcess,
@@ -22,7 +22,7 @@ pub struct SingleNodeCluster {
 }
 
 impl SingleNodeCluster {
-    /// With an agent whose node is ready.
+    /// Starts store and agent; returns when the node is ready.
     pub async fn new() -> (SingleNodeCluster, AgentProcess) {
         let directory = tempfile::tempdir().expect("a directory for a store");
         let store = StoreLaunch::on(directory.path()).start();
@@ -44,12 +44,12 @@ impl SingleNodeCluster {
         agent
     }
 
-    /// The pod once something holds of it.
+    /// Waits until a condition holds for a pod; returns the pod.
     pub async fn pod_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Pod) -> bool) -> pb::Pod {
         pod_where(&self.api, &format!("default/{name}"), what, holds).await
     }
 
-    /// Returns once a pod's record is gone.
+    /// Waits until a pod's record is removed.
     pub async fn gone(&self, name: &str, within: Duration) {
         let path = format!("default/{name}");
         eventually(within, &format!("pod {name} is gone"), || async {
@@ -59,7 +59,7 @@ impl SingleNodeCluster {
         .await;
     }
 
-    /// Where the files of a pod's container `main` are.
+    /// The directory of a pod's container `main`.
     pub fn folder(&self, pod: &pb::Pod) -> PathBuf {
         self.host.file("state").join("runtime/pods").join(pod.uid()).join("main")
     }

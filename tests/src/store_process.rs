@@ -1,8 +1,8 @@
-//! The real `muster-store` as a child process: started, asked, killed.
+//! The real `muster-store` as a child process.
 //!
-//! What a crash leaves behind can only be seen from outside, so these tests run
-//! the binary itself. A [`StoreProcess`] is killed when it is dropped.
-//! [`journal`] are writers that know what was acknowledged to them, [`tale`] watchers that know what they were told.
+//! What a crash leaves on the disk can only be checked from outside, so these tests run the binary itself. A
+//! [`StoreProcess`] is killed when it is dropped. [`write_log`] has writers that record which writes were acknowledged,
+//! [`watch_log`] has watchers that record which events they received.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -25,7 +25,7 @@ use crate::api::Api;
 use crate::child_process::{ChildProcess, within, without_settings};
 use crate::http;
 
-/// No condition here takes this long on a machine that works.
+/// What takes longer than this has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The store's binary, built from the current sources.
@@ -83,12 +83,12 @@ pub(crate) fn without_own_package(command: &mut Command) {
     }
 }
 
-/// A port that nobody listens on, for a store that comes back at the same place.
+/// A free port, for a store that is restarted at the same address.
 ///
-/// Not one the kernel hands out to callers: one of those could take it while the
-/// store is away, or even meet itself there.
+/// It is outside of the kernel's range for outgoing connections: a connection could take the port while the store is
+/// down, or even connect to itself.
 pub fn free_port() -> u16 {
-    // Handed out once: the test that has it may have stopped its store for a moment.
+    // Each port is returned once: the test that has it may have stopped its store for a moment.
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let start = 20_000 + (std::process::id() as u16).wrapping_mul(7) % 10_000;
@@ -110,19 +110,19 @@ pub struct StoreLaunch {
 }
 
 impl StoreLaunch {
-    /// A store on this directory, at a port of its own choice.
+    /// A store on this directory, on a free port.
     pub fn on(data_dir: &Path) -> StoreLaunch {
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
         StoreLaunch { data_dir: data_dir.to_owned(), host, port: 0, args: Vec::new(), wrapper: Vec::new() }
     }
 
-    /// At this port.
+    /// On this port.
     #[must_use]
     pub fn at(self, port: u16) -> StoreLaunch {
         StoreLaunch { port, ..self }
     }
 
-    /// At this port of every address, in clear.
+    /// On this port of all interfaces, without TLS.
     #[must_use]
     pub fn everywhere_at(self, port: u16) -> StoreLaunch {
         let mut launch = StoreLaunch { host: Ipv4Addr::UNSPECIFIED.into(), port, ..self };
@@ -130,15 +130,15 @@ impl StoreLaunch {
         launch
     }
 
-    /// With a further flag.
+    /// With one more flag.
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> StoreLaunch {
         self.args.extend([flag.into(), value.into()]);
         self
     }
 
-    /// Run by a command that takes the store's as its last arguments and becomes
-    /// it (`exec`), so that the child's number stays the store's.
+    /// Run by a wrapper command that takes the store's command as its last arguments and must `exec` it, so that the
+    /// child's process id is the store's.
     #[must_use]
     pub fn within(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> StoreLaunch {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
@@ -161,7 +161,7 @@ impl StoreLaunch {
         store
     }
 
-    /// Runs a store that is expected to refuse, to its end.
+    /// Runs a store that is expected to exit; returns its exit status and log.
     pub fn run_to_exit(&self) -> (ExitStatus, String) {
         let mut store = self.spawn();
         let status = store.wait();
@@ -169,12 +169,12 @@ impl StoreLaunch {
     }
 }
 
-/// Runs the binary with a subcommand to its end.
+/// Runs a subcommand of the store's binary.
 pub fn run(args: &[&OsStr]) -> Output {
     Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("muster-store can be run")
 }
 
-/// The operator's command, without the settings of whoever runs the tests.
+/// The command `muster`, without the `MUSTER_` variables of the test's environment.
 pub fn command() -> Command {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(BINARY.get_or_init(|| build("muster")));
@@ -182,33 +182,33 @@ pub fn command() -> Command {
     command
 }
 
-/// Runs the operator's command to its end.
+/// Runs the command `muster`.
 pub fn muster(args: &[&str]) -> Output {
     command().args(args).stdin(Stdio::null()).output().expect("muster can be run")
 }
 
-/// A store that runs.
+/// A running store.
 #[derive(Debug)]
 pub struct StoreProcess(ChildProcess);
 
 impl StoreProcess {
-    /// A connection of its own, made when first used.
+    /// A new connection, opened at its first use.
     pub fn channel(&self) -> Channel {
         channel(&self.url())
     }
 
-    /// The store as its administrator sees it.
+    /// The store's API for an administrator.
     pub fn api(&self) -> Api {
         Api::of(self.channel())
     }
 
-    /// `kill -9`, over when this returns.
+    /// Kills it with SIGKILL and waits until it has exited.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// The memory it holds, in bytes.
+    /// Its resident memory in bytes.
     pub fn resident(&self) -> u64 {
         let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
         let status = std::fs::read_to_string(path).expect("the store runs");
@@ -243,29 +243,28 @@ pub(crate) fn metric(text: &str, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
 }
 
-/// A connection that is made when first used. Must be called within a runtime.
+/// A connection that is opened at its first use. Must be called within a runtime.
 pub fn channel(url: &str) -> Channel {
     let endpoint = Endpoint::from_shared(url.to_owned()).expect("a store has an address");
-    // Wide enough for a watcher that catches up with a thousand changes.
+    // Large enough for a watcher that catches up with a thousand changes.
     endpoint.tcp_nodelay(true).initial_stream_window_size(1 << 20).connect_lazy()
 }
 
-/// Returns once something holds; fails if it does not in time.
+/// Waits until something holds; panics after [`TIMEOUT`].
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Numbers that look random and come again with the same seed.
+/// A pseudo-random generator: the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// From `MUSTER_TEST_SEED`, or else by the clock; printed, so that a failure
-    /// can be run again.
+    /// Seeded from `MUSTER_TEST_SEED`, or else from the clock. Prints the seed, so that a failure can be repeated.
     pub fn seeded() -> SeededRandom {
         let given = std::env::var("MUSTER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
@@ -276,12 +275,12 @@ impl SeededRandom {
         SeededRandom(seed)
     }
 
-    /// SeededRandom of its own for a part, so that parts do not disturb each other.
+    /// A generator for one task: what other tasks draw does not change its numbers.
     pub fn fork(&mut self) -> SeededRandom {
         SeededRandom(self.next())
     }
 
-    /// Any number (splitmix64).
+    /// The next number (splitmix64).
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -295,7 +294,7 @@ impl SeededRandom {
         self.next() % end
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,4 +1,4 @@
-//! A way to the store that can go bad: connections stay open and swallow everything, or there are none.
+//! A TCP proxy to the store whose connections can be blackholed (open, but nothing passes) or closed.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +9,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// A proxy before one address.
+/// A proxy to one address.
 #[derive(Debug)]
 pub struct TcpProxy {
     address: SocketAddr,
-    /// One for each connection that was made; true once it swallows.
+    /// One for each connection so far; true once the connection is blackholed.
     connections: Arc<Mutex<Vec<watch::Sender<bool>>>>,
     accepting: AbortHandle,
 }
 
 impl TcpProxy {
-    /// Begins to pass connections on.
+    /// Starts to forward connections.
     pub async fn to(target: SocketAddr) -> TcpProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
         let address = listener.local_addr().expect("a listener has an address");
@@ -28,11 +28,11 @@ impl TcpProxy {
         let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let Ok(far) = TcpStream::connect(target).await else { continue };
-                let (swallow, swallows) = watch::channel(false);
-                held.lock().unwrap_or_else(PoisonError::into_inner).push(swallow);
+                let (blackhole, blackholed) = watch::channel(false);
+                held.lock().unwrap_or_else(PoisonError::into_inner).push(blackhole);
                 let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-                tokio::spawn(pass(near_in, far_out, swallows.clone()));
-                tokio::spawn(pass(far_in, near_out, swallows));
+                tokio::spawn(pass(near_in, far_out, blackholed.clone()));
+                tokio::spawn(pass(far_in, near_out, blackholed));
             }
         });
         TcpProxy { address, connections, accepting: accepting.abort_handle() }
@@ -42,12 +42,12 @@ impl TcpProxy {
         format!("http://{}", self.address)
     }
 
-    /// How many connections were made.
+    /// How many connections were accepted so far.
     pub fn connections_made(&self) -> usize {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// From now on the connections there are lead nowhere, and do not say so. New ones are good.
+    /// Blackholes all current connections: they stay open, but nothing passes. New connections work.
     pub fn blackhole(&self) {
         for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             connection.send_replace(true);
@@ -56,20 +56,20 @@ impl TcpProxy {
 }
 
 impl TcpProxy {
-    /// From now on nobody is there: connections end, and there are no new ones.
+    /// Closes all connections and stops listening.
     pub fn close(&self) {
         self.accepting.abort();
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// Passes on what one end says, until it ends, is swallowed or the proxy is closed.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut swallows: watch::Receiver<bool>) {
+/// Forwards one direction until the peer closes it, it is blackholed or the proxy is closed.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut blackholed: watch::Receiver<bool>) {
     let mut part = vec![0; 16 * 1024];
     loop {
         let read = tokio::select! {
             biased;
-            swallowed = swallows.wait_for(|swallows| *swallows) => match swallowed {
+            changed = blackholed.wait_for(|is_blackholed| *is_blackholed) => match changed {
                 Ok(_) => break,
                 Err(_) => return,
             },
@@ -80,7 +80,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut swallows: wat
             return;
         }
     }
-    // Both ends stay open: the other is held here for as long as this one says anything.
+    // Read and drop, so that both ends stay open.
     while matches!(from.read(&mut part).await, Ok(1..)) {}
     drop(to);
 }

@@ -1,4 +1,4 @@
-//! A real store on a real socket, in this process, on a directory that outlives it.
+//! A real store in this process, on a real socket. Its directory survives a restart.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::certificate_authority::Authority;
 use crate::{TIMEOUT, eventually, in_time};
 
-/// A store, and the directory it keeps its records in.
+/// A running store and its data directory.
 pub struct TestStore {
     directory: TempDir,
     flags: Vec<String>,
@@ -36,7 +36,7 @@ impl TestStore {
         Self::open(directory(), flags.iter().map(|flag| (*flag).to_owned()).collect(), None).await
     }
 
-    /// A store that asks its callers for certificates.
+    /// A store that requires client certificates.
     pub async fn secure() -> Self {
         let authority = Authority::new();
         let [cert, key] = authority.issue("store", "muster:stores");
@@ -58,52 +58,52 @@ impl TestStore {
         Self { directory, flags, authority, running, shutdown, admin }
     }
 
-    /// Where it is, by the name that its certificate has.
+    /// Its URL, with the host name of its certificate.
     pub fn url(&self) -> String {
         url(&self.running, self.authority.is_some()).replace("127.0.0.1", "localhost")
     }
 
-    /// Who issues certificates for it; nobody if it asks for none.
+    /// The authority of its certificates; `None` without TLS.
     pub fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
     }
 
-    /// The store as the administrator sees it.
+    /// The store's API for an administrator.
     pub fn api(&self) -> Api {
         Api::new(self.admin.clone(), self.admin.clone())
     }
 
-    /// The store as a caller with that certificate sees it.
+    /// The store's API for a caller with that certificate.
     pub fn api_as(&self, common_name: &str, organization: &str) -> Api {
         let own = channel(&self.running, self.authority.as_ref(), common_name, organization);
         Api::new(own, self.admin.clone())
     }
 
-    /// The store as a node's agent sees it.
+    /// The store's API for the agent of a node.
     pub fn api_as_node(&self, name: &str) -> Api {
         self.api_as(&format!("node:{name}"), "muster:nodes")
     }
 
-    /// The client that Muster's own parts use.
+    /// The client that controller and agent use.
     pub fn client(&self) -> StoreClient {
         let endpoints = StoreEndpoints::new([url(&self.running, self.authority.is_some())]);
         let tls = self.authority.as_ref().map(|authority| authority.client("eva", "muster:admins"));
         StoreClient::connect(endpoints.with_tls(tls)).expect("an address that can be used")
     }
 
-    /// How often a watcher had to be told from the disk.
+    /// How often a watch was served from the disk.
     pub fn replays_from_disk(&self) -> u64 {
         self.running.store.metrics().watch_replays.get()
     }
 
-    /// Stops the store in order; the directory stays.
+    /// Shuts the store down; the directory stays.
     pub async fn stop(self) -> Stopped {
         let Self { directory, flags, authority, running, shutdown, admin } = self;
         drop(admin);
         let store = Arc::downgrade(&running.store);
         shutdown.trigger();
-        in_time("the end of the store", running.stopped()).await.expect("the store stops in order");
-        // The files are free once the last connection has let go of the store.
+        in_time("the end of the store", running.stopped()).await.expect("the store shuts down");
+        // The files are unlocked when the last connection has dropped the store.
         eventually(TIMEOUT, "the last use of the store", || async {
             (store.strong_count() == 0).then_some(())
         })
@@ -111,13 +111,13 @@ impl TestStore {
         Stopped { directory, flags, authority }
     }
 
-    /// Stops the store and starts it again on what it has kept. It listens on another port then.
+    /// Restarts the store on the same directory. It listens on another port then.
     pub async fn restart(self) -> Self {
         self.stop().await.start().await
     }
 }
 
-/// What a store leaves behind.
+/// The directory and settings of a stopped store.
 pub struct Stopped {
     directory: TempDir,
     flags: Vec<String>,

@@ -9,38 +9,38 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository")
 }
 
-/// Where `.ci/tools` puts what it installs.
+/// The directory that `.ci/tools` installs into.
 pub fn own_tools() -> PathBuf {
     repository().join(".tools/bin")
 }
 
-/// The tool of that name that `.ci/tools` installs, by itself or as a package, or else the one on the path.
+/// The path of a tool: the one in `.tools`, the one of the system's packages, or else the first on the path.
 ///
 /// # Panics
-/// When there is none, with what to do about it.
+/// When the tool is not installed.
 pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Packages first: an engine and the command that speaks to it should come from one.
+    // Packages before the path: a Docker engine and its client should come from the same package.
     let of_packages = ["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let folders = std::iter::once(own_tools()).chain(of_packages).chain(std::env::split_paths(&path));
     let found = folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file());
     found.unwrap_or_else(|| panic!("there is no {name}: run .ci/tools first"))
 }
 
-/// What a command printed; it must have ended well.
+/// The standard output of a command that must succeed.
 ///
 /// # Panics
-/// When it did not, with all that it said.
+/// When it fails, with its output.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let Output { status, stdout, stderr } = &output;
     let said = String::from_utf8_lossy(stdout);
     let complaint = String::from_utf8_lossy(stderr);
-    assert!(status.success(), "{} ended with {status}:\n{complaint}\n{said}", line(command));
+    assert!(status.success(), "{} failed with {status}:\n{complaint}\n{said}", line(command));
     said.into_owned()
 }
 
-/// A command as somebody would type it.
+/// The command line of a command.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! A way to the store on which chosen calls are refused or held up; all others pass.
+//! A gRPC proxy to the store that fails or delays chosen calls and forwards all others.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
@@ -25,16 +25,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::store_process::channel;
 
-/// What the whole record of a node is reported with, where the stream does not do.
+/// The call for status updates that do not fit the heartbeat stream, such as a changed label.
 const UPDATE_STATUS: &str = "/muster.v1.NodeService/UpdateNodeStatus";
 
-/// A gate before a store that lets everything through, but for what it was told to refuse.
+/// A proxy to a store that forwards every call, except those it was asked to fail.
 #[derive(Clone, Debug)]
 pub struct FaultProxy {
     store: Channel,
     url: String,
     plan: Arc<Mutex<FaultPlan>>,
-    /// Whole records of nodes pass while nobody has it for himself.
+    /// `UpdateNodeStatus` calls pass while no test holds it for writing.
     update_gate: Arc<RwLock<()>>,
 }
 
@@ -54,49 +54,49 @@ pub struct Renewal {
 }
 
 impl FaultProxy {
-    /// A gate before the store at that URL.
+    /// Starts a proxy to the store at that URL.
     pub async fn to(store: &str) -> FaultProxy {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a gate");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
         let url = format!("http://{}", listener.local_addr().expect("a listener has an address"));
-        let gate =
+        let proxy =
             FaultProxy { store: channel(store), url, plan: Arc::default(), update_gate: Arc::default() };
-        let heartbeats = Routes::new(HeartbeatServiceServer::new(gate.clone()));
-        let routes = Routes::from(heartbeats.into_axum_router().fallback_service(gate.clone()));
+        let heartbeats = Routes::new(HeartbeatServiceServer::new(proxy.clone()));
+        let routes = Routes::from(heartbeats.into_axum_router().fallback_service(proxy.clone()));
         tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(TcpIncoming::from(listener)));
-        gate
+        proxy
     }
 
-    /// Where it is.
+    /// The URL of the proxy.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Refuses so many renewals from now on.
+    /// Fails the next `count` renewals.
     pub fn fail_renewals(&self, count: usize) {
         self.plan().renewals_to_fail = count;
     }
 
-    /// Refuses so many statuses of nodes from now on, however they come.
+    /// Fails the next `count` node statuses, on the stream or as calls.
     pub fn fail_statuses(&self, count: usize) {
         self.plan().statuses_to_fail = count;
     }
 
-    /// How many statuses are still to be refused.
+    /// How many statuses are still to be failed.
     pub fn statuses_to_fail(&self) -> usize {
         self.plan().statuses_to_fail
     }
 
-    /// Holds up whole records of nodes until what comes back is dropped.
+    /// Delays `UpdateNodeStatus` calls until the returned guard is dropped.
     pub async fn hold_status_updates(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.update_gate).write_owned().await
     }
 
-    /// How many whole records of nodes have come so far.
+    /// How many `UpdateNodeStatus` calls have arrived so far.
     pub fn status_updates(&self) -> usize {
         self.plan().status_updates
     }
 
-    /// Every renewal that came, in order.
+    /// All renewals that have arrived, in order.
     pub fn renewals(&self) -> Vec<Renewal> {
         self.plan().renewals.clone()
     }
@@ -117,7 +117,7 @@ impl FaultPlan {
             Some(Message::Status(_)) => spend(&mut self.statuses_to_fail),
             Some(Message::Hello(_)) | None => false,
         };
-        if is_failed { Err(Status::unavailable("refused at the gate")) } else { Ok(()) }
+        if is_failed { Err(Status::unavailable("failed by the fault proxy")) } else { Ok(()) }
     }
 }
 
@@ -135,33 +135,33 @@ impl HeartbeatService for FaultProxy {
         &self,
         request: Request<Streaming<pb::HeartbeatRequest>>,
     ) -> Result<Response<Self::HeartbeatStream>, Status> {
-        let (passed_on, onward) = mpsc::unbounded_channel();
-        let (refused, refusals) = mpsc::unbounded_channel();
-        let (gate, mut said) = (self.clone(), request.into_inner());
+        let (forwarded, outgoing) = mpsc::unbounded_channel();
+        let (errors, injected) = mpsc::unbounded_channel();
+        let (proxy, mut requests) = (self.clone(), request.into_inner());
         tokio::spawn(async move {
-            while let Some(Ok(request)) = said.next().await {
-                let judged = gate.plan().check(request.message.as_ref());
-                // Nobody listens any more when the stream is over.
-                if let Err(status) = judged {
-                    let _ = refused.send(Err(status));
+            while let Some(Ok(request)) = requests.next().await {
+                let checked = proxy.plan().check(request.message.as_ref());
+                // Sending fails only when the stream has ended.
+                if let Err(status) = checked {
+                    let _ = errors.send(Err(status));
                     return;
                 }
-                if passed_on.send(request).is_err() {
+                if forwarded.send(request).is_err() {
                     return;
                 }
             }
         });
         let mut store = HeartbeatServiceClient::new(self.store.clone());
-        let answers = store.heartbeat(UnboundedReceiverStream::new(onward)).await?.into_inner();
-        // A error is the stream's last word, whatever the store may still have to say.
-        let all = futures_util::stream::select(UnboundedReceiverStream::new(refusals), answers);
+        let answers = store.heartbeat(UnboundedReceiverStream::new(outgoing)).await?.into_inner();
+        // The stream ends with the injected error, even when more responses of the store follow.
+        let all = futures_util::stream::select(UnboundedReceiverStream::new(injected), answers);
         let mut is_over = false;
-        let until_refused = all.take_while(move |answer| {
+        let until_error = all.take_while(move |answer| {
             let goes_on = !is_over;
             is_over = answer.is_err();
             std::future::ready(goes_on)
         });
-        Ok(Response::new(Box::pin(until_refused)))
+        Ok(Response::new(Box::pin(until_error)))
     }
 }
 
@@ -187,7 +187,7 @@ where
         let (mut store, request) = (self.store.clone(), request.map(tonic::body::Body::new));
         Box::pin(async move {
             if is_failed {
-                return Ok(Status::unavailable("refused at the gate").into_http());
+                return Ok(Status::unavailable("failed by the fault proxy").into_http());
             }
             if is_record {
                 drop(update_gate.read().await);

@@ -1,4 +1,4 @@
-//! Watchers that write down what they were told, to be compared with what happened.
+//! Watchers that record the events they receive, to compare them with the acknowledged writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,17 @@ use muster_proto::pb;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::write_log::{Change, Key, Kind, RecordState, WriteLog, lease_state, node_state, pod_state};
+use super::write_log::{Change, Kind, RecordKey, RecordState, WriteLog, lease_state, node_state, pod_state};
 
-/// One event of a watch.
+/// One event that a watcher received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedChange {
-    pub key: Key,
+    pub key: RecordKey,
     pub event_type: String,
     pub seen: RecordState,
 }
 
-/// What a watcher was told so far, in order.
+/// The events that a watcher received so far, in order.
 pub type WatchLog = Arc<Mutex<Vec<WatchedChange>>>;
 
 macro_rules! follow {
@@ -42,15 +42,15 @@ macro_rules! follow {
                                         let record = event.$record.unwrap_or_default();
                                         let seen = $see(&record);
                                         if event.r#type == "BOOKMARK" {
-                                            assert!(seen.version >= last, "a bookmark goes back");
+                                            assert!(seen.version >= last, "a bookmark has an older version");
                                             last = seen.version;
                                             continue;
                                         }
                                         assert!(seen.version > last, "{} came after {last}", seen.version);
                                         last = seen.version;
                                         let key = ($kind, record.metadata.unwrap_or_default().name);
-                                        let told = WatchedChange { key, event_type: event.r#type, seen };
-                                        log.lock().expect("nobody panics with it").push(told);
+                                        let change = WatchedChange { key, event_type: event.r#type, seen };
+                                        log.lock().expect("no holder of the lock panics").push(change);
                                     }
                                 }
                                 Ok(None) => break Status::unavailable("the stream ended"),
@@ -60,7 +60,7 @@ macro_rules! follow {
                     }
                 };
                 check_interruption(&ended, last);
-                // The store is being started again.
+                // The store is being restarted.
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         }
@@ -68,45 +68,44 @@ macro_rules! follow {
 }
 
 follow!(
-    /// Follows nodes across every loss of the store, from its last version on.
+    /// Watches nodes. After each restart of the store it resumes from the last version it received.
     follow_nodes, Kind::Node, NodeServiceClient, watch_nodes(WatchNodesRequest), node, node_state
 );
 follow!(
-    /// Follows pods likewise.
+    /// Watches pods in the same way.
     follow_pods, Kind::Pod, PodServiceClient, watch_pods(WatchPodsRequest), pod, pod_state
 );
 follow!(
-    /// Follows leases likewise.
+    /// Watches leases in the same way.
     follow_leases, Kind::Lease, LeaseServiceClient, watch_leases(WatchLeasesRequest), lease, lease_state
 );
 
-/// A watcher loses the store, never its place in history.
+/// A watch may break, but the store must be able to resume it.
 fn check_interruption(status: &Status, last: u64) {
     let details = status.get_error_details();
     let reason = details.error_info().map_or("", |info| info.reason.as_str());
-    assert_ne!(reason, "RESOURCE_VERSION_TOO_LARGE", "told of {last}, which is not durable: {status:?}");
+    assert_ne!(reason, "RESOURCE_VERSION_TOO_LARGE", "received {last}, which was not durable: {status:?}");
     assert_ne!(status.code(), Code::OutOfRange, "history after {last} is gone: {status:?}");
 }
 
-/// Compares what watchers of a kind were told with what happened: every change
-/// once, in order, none left out. Returns how many.
+/// Checks that a watcher of a kind received every change once and in order. Returns the number of changes.
 pub fn check_watch_log(kind: Kind, log: &[WatchedChange], logs: &[&WriteLog]) -> usize {
-    let mut told: BTreeMap<&Key, Vec<&WatchedChange>> = BTreeMap::new();
+    let mut received: BTreeMap<&RecordKey, Vec<&WatchedChange>> = BTreeMap::new();
     for event in log {
-        told.entry(&event.key).or_default().push(event);
+        received.entry(&event.key).or_default().push(event);
     }
-    let mut expected: BTreeMap<&Key, Vec<&Change>> = BTreeMap::new();
+    let mut expected: BTreeMap<&RecordKey, Vec<&Change>> = BTreeMap::new();
     for (key, change) in logs.iter().flat_map(|log| log.changes()).filter(|(key, _)| key.0 == kind) {
         expected.entry(key).or_default().push(change);
     }
     let mut count = 0;
     for (key, expected) in &expected {
-        let told = told.remove(*key).unwrap_or_default();
+        let received = received.remove(*key).unwrap_or_default();
         let mut exists = false;
         for (step, change) in expected.iter().enumerate() {
-            let event = told
+            let event = received
                 .get(step)
-                .unwrap_or_else(|| panic!("{key:?}: {change:?} was not told, after {step} others"));
+                .unwrap_or_else(|| panic!("{key:?}: {change:?} was not received, after {step} others"));
             let event_type = match (&change.value, exists) {
                 (None, _) => "DELETED",
                 (Some(_), false) => "ADDED",
@@ -116,22 +115,25 @@ pub fn check_watch_log(kind: Kind, log: &[WatchedChange], logs: &[&WriteLog]) ->
             let same = event.event_type == event_type
                 && change.version.is_none_or(|version| version == event.seen.version)
                 && change.value.as_ref().is_none_or(|value| *value == event.seen.value);
-            assert!(same, "{key:?}, step {step}: {change:?} ({event_type}) happened, told was {event:?}");
+            assert!(
+                same,
+                "{key:?}, step {step}: {change:?} ({event_type}) was written, received was {event:?}"
+            );
         }
         assert_eq!(
-            told.len(),
+            received.len(),
             expected.len(),
-            "{key:?}: more was told than happened: {:?}",
-            &told[expected.len()..]
+            "{key:?}: more events than changes: {:?}",
+            &received[expected.len()..]
         );
         count += expected.len();
     }
-    assert!(told.is_empty(), "told of records that nobody wrote: {:?}", told.keys());
+    assert!(received.is_empty(), "events of records that no writer wrote: {:?}", received.keys());
     count
 }
 
-/// What a watcher makes of what it was told.
-pub fn fold(log: &[WatchedChange]) -> BTreeMap<Key, RecordState> {
+/// The records after all events of a watcher were applied.
+pub fn fold(log: &[WatchedChange]) -> BTreeMap<RecordKey, RecordState> {
     let mut all = BTreeMap::new();
     for event in log {
         if event.event_type == "DELETED" {

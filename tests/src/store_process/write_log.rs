@@ -1,8 +1,7 @@
-//! Writers that write down what the store acknowledged, to hold it to its word.
+//! Writers that record which writes the store acknowledged, to check that none is lost.
 //!
-//! Each writer has records of its own and one write under way at a time. So it
-//! knows what every one of them must look like, but for the write that a crash
-//! left without an answer: of that one either both sides of it are right.
+//! Each writer has its own records and sends one write at a time. So it knows the state of each of its records. The only
+//! exception is the write that a crash left without an answer: either the state before or the state after is right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
 use muster_proto::pb;
-use muster_proto::pb::heartbeat_request::Message as Say;
+use muster_proto::pb::heartbeat_request::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -21,13 +20,13 @@ use tonic::{Code, Status};
 
 use super::SeededRandom;
 
-/// Where a writer leaves its value on a record.
+/// The annotation that holds the value that a writer wrote.
 const VALUE_ANNOTATION: &str = "example.com/value";
-/// The namespace of all but nodes and their leases.
+/// The namespace of the writers' pods and leases.
 pub const NAMESPACE: &str = "crash";
 const NODE_LEASES: &str = "kube-node-lease";
 
-/// What kind a record is of.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Node,
@@ -35,71 +34,71 @@ pub enum Kind {
     Lease,
 }
 
-/// Which record is meant.
-pub type Key = (Kind, String);
+/// Kind and name of a record.
+pub type RecordKey = (Kind, String);
 
-/// A record, as far as a writer cares: what it wrote, and its version.
+/// The version of a record and the value that its writer wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordState {
     pub version: u64,
     pub value: String,
 }
 
-/// What a write makes of a record; a value that only the store knows is `None`.
+/// The effect of a write. The value is `None` where only the store knows it, such as the time of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Put(Option<String>),
     Gone,
 }
 
-/// One change that happened.
+/// One change of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// `None` for a deletion that nobody answered.
+    /// `None` for a deletion whose answer was lost.
     pub version: Option<u64>,
-    /// `None` if it is gone.
+    /// `None` for a deletion.
     pub value: Option<String>,
-    /// Whether it is a renewal, which watchers need not hear of one by one.
+    /// Whether it is a renewal. Watches may skip renewals that a newer one replaced.
     pub renewal: bool,
 }
 
-/// What a writer was told, and what it was not.
+/// The acknowledged writes of a writer, and the one without an answer.
 #[derive(Debug, Default)]
 pub struct WriteLog {
-    known: BTreeMap<Key, Option<RecordState>>,
-    /// The write without an answer: all of it happened, or none.
-    unanswered: Vec<(Key, Outcome)>,
-    changes: Vec<(Key, Change)>,
+    known: BTreeMap<RecordKey, Option<RecordState>>,
+    /// The write without an answer. It was committed as a whole or not at all.
+    unanswered: Vec<(RecordKey, Outcome)>,
+    changes: Vec<(RecordKey, Change)>,
     pub renewals: u64,
-    /// Doubts that turned out to have happened, and not.
+    /// How many writes without an answer were committed, and how many were not.
     pub unanswered_outcomes: (u64, u64),
 }
 
 impl WriteLog {
-    fn current(&self, key: &Key) -> Option<&RecordState> {
+    fn current(&self, key: &RecordKey) -> Option<&RecordState> {
         self.known.get(key).and_then(Option::as_ref)
     }
 
-    /// The newest version of a kind that is known.
+    /// The newest version of a kind in this log.
     pub fn newest(&self, kind: Kind) -> u64 {
         let of_kind = self.changes.iter().filter(|(key, _)| key.0 == kind);
         of_kind.filter_map(|(_, change)| change.version).max().unwrap_or(0)
     }
 
-    fn record(&mut self, key: Key, version: Option<u64>, value: Option<String>, renewal: bool) {
+    fn record(&mut self, key: RecordKey, version: Option<u64>, value: Option<String>, renewal: bool) {
         self.renewals += u64::from(renewal);
         let seen = value.clone().map(|value| RecordState { version: version.unwrap_or_default(), value });
         self.known.insert(key.clone(), seen);
         self.changes.push((key, Change { version, value, renewal }));
     }
 
-    /// Everything that happened, by record and in order.
-    pub fn changes(&self) -> &[(Key, Change)] {
+    /// All changes in order.
+    pub fn changes(&self) -> &[(RecordKey, Change)] {
         &self.changes
     }
 
-    /// Compares with what the store has, and clears the unanswered up.
-    pub fn check(&mut self, found: &BTreeMap<Key, RecordState>) {
+    /// Compares with the records in the store, and finds out whether the write without an answer was committed.
+    pub fn check(&mut self, found: &BTreeMap<RecordKey, RecordState>) {
         let unanswered = std::mem::take(&mut self.unanswered);
         for (key, known) in self.known.iter().filter(|(key, _)| unanswered.iter().all(|(k, _)| k != *key)) {
             assert_eq!(found.get(key), known.as_ref(), "{key:?} is not as it was acknowledged");
@@ -107,13 +106,13 @@ impl WriteLog {
         if unanswered.is_empty() {
             return;
         }
-        let happened: Vec<bool> =
-            unanswered.iter().map(|(key, outcome)| self.happened(key, outcome, found)).collect();
+        let committed: Vec<bool> =
+            unanswered.iter().map(|(key, outcome)| self.is_committed(key, outcome, found)).collect();
         assert!(
-            happened.iter().all(|it| *it == happened[0]),
-            "half of a write happened: {unanswered:?}: {happened:?}"
+            committed.iter().all(|it| *it == committed[0]),
+            "a write was committed in part: {unanswered:?}: {committed:?}"
         );
-        if !happened[0] {
+        if !committed[0] {
             self.unanswered_outcomes.1 += 1;
             return;
         }
@@ -125,10 +124,15 @@ impl WriteLog {
         }
     }
 
-    fn happened(&self, key: &Key, outcome: &Outcome, found: &BTreeMap<Key, RecordState>) -> bool {
+    fn is_committed(
+        &self,
+        key: &RecordKey,
+        outcome: &Outcome,
+        found: &BTreeMap<RecordKey, RecordState>,
+    ) -> bool {
         let (known, found) = (self.current(key), found.get(key));
         if found == known {
-            // A deletion of what is not there is never asked for.
+            // Only existing records are deleted, so an unchanged record means that nothing was committed.
             return false;
         }
         let fits = match (outcome, found) {
@@ -139,12 +143,12 @@ impl WriteLog {
             }
             _ => false,
         };
-        assert!(fits, "{key:?} was {known:?}, {outcome:?} was asked for, and it is {found:?}");
+        assert!(fits, "{key:?} was {known:?}, the write was {outcome:?}, the store has {found:?}");
         true
     }
 }
 
-/// What a writer does.
+/// What a writer writes.
 #[derive(Clone, Copy, Debug)]
 pub enum WriterKind {
     Nodes,
@@ -153,7 +157,7 @@ pub enum WriterKind {
     Leases,
 }
 
-/// A writer with records of its own.
+/// A writer with its own records.
 #[derive(Debug)]
 pub struct Writer {
     pub name: String,
@@ -163,10 +167,10 @@ pub struct Writer {
     pub log: WriteLog,
 }
 
-/// Acknowledgements of all writers.
+/// Counts the acknowledged writes of all writers.
 pub type AckCounter = Arc<AtomicU64>;
 
-/// Why a call was left without a record.
+/// The error of a call without an answer.
 pub type Interrupted = Status;
 
 impl Writer {
@@ -174,20 +178,20 @@ impl Writer {
         Writer { name: name.to_owned(), kind, random, written: 0, log: WriteLog::default() }
     }
 
-    /// A fleet of them, of every event_type, by name.
+    /// Writers of every kind, sorted by name.
     pub fn fleet(random: &mut SeededRandom) -> Vec<Writer> {
-        let works = [
+        let counts = [
             (WriterKind::Heartbeats, 2),
             (WriterKind::Leases, 2),
             (WriterKind::Nodes, 3),
             (WriterKind::Pods, 2),
         ];
-        let all = works.into_iter().flat_map(|(kind, count)| (0..count).map(move |i| (kind, i)));
+        let all = counts.into_iter().flat_map(|(kind, count)| (0..count).map(move |i| (kind, i)));
         all.map(|(kind, i)| Writer::new(&format!("{kind:?}-{i}").to_lowercase(), kind, random.fork()))
             .collect()
     }
 
-    /// Writes until the store does not answer.
+    /// Writes until a call fails because the store is gone.
     pub async fn write_on(&mut self, channel: Channel, acks: &AckCounter) -> Interrupted {
         let stopped = loop {
             if let Err(status) = self.step(&channel, acks).await {
@@ -195,14 +199,14 @@ impl Writer {
             }
         };
         let lost = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
-        assert!(lost.contains(&stopped.code()), "{} was refused: {stopped:?}", self.name);
+        assert!(lost.contains(&stopped.code()), "{}: unexpected error {stopped:?}", self.name);
         stopped
     }
 
-    /// Writes a few times; a heartbeat writer's time is a whole stream.
+    /// Writes `times` times. One time of a heartbeat writer is a whole stream.
     ///
     /// # Errors
-    /// The store's answer, if it is not the record.
+    /// The error of the first call that fails.
     pub async fn write(&mut self, channel: Channel, times: usize) -> Result<(), Interrupted> {
         for _ in 0..times {
             self.step(&channel, &AckCounter::default()).await?;
@@ -226,11 +230,11 @@ impl Writer {
         format!("{}-{}", self.name, self.written)
     }
 
-    fn unanswered(&mut self, key: &Key, outcome: Outcome) {
+    fn unanswered(&mut self, key: &RecordKey, outcome: Outcome) {
         self.log.unanswered.push((key.clone(), outcome));
     }
 
-    fn acknowledged(&mut self, key: Key, version: u64, value: Option<String>, renewal: bool) {
+    fn acknowledged(&mut self, key: RecordKey, version: u64, value: Option<String>, renewal: bool) {
         let before = self.log.current(&key).map_or(0, |seen| seen.version);
         assert!(version > before, "{key:?}: version {version} after {before}");
         self.log.unanswered.clear();
@@ -280,7 +284,7 @@ impl Writer {
         let pod = pod(&name, &value);
         self.unanswered(&key, Outcome::Put(Some(value.clone())));
         let stored = if exists {
-            // All but the annotation has to be as it is.
+            // Everything except the annotation must stay as it is.
             let get = pb::GetPodRequest { namespace, name };
             let current = pods.get_pod(get).await?.into_inner().pod.unwrap_or_default();
             let pod = Some(pb::Pod { metadata: pod.metadata, ..current });
@@ -320,8 +324,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A node's agent: registers, then beats over one stream, now and then with a
-    /// status; sometimes the node leaves the fleet.
+    /// Acts as a node's agent: registers, sends renewals and sometimes a status over one stream, then deletes the node.
     async fn heartbeat(&mut self, channel: Channel, acks: &AckCounter) -> Result<(), Interrupted> {
         let node_name = self.name.clone();
         let (key, lease) = ((Kind::Node, node_name.clone()), (Kind::Lease, node_name.clone()));
@@ -338,7 +341,7 @@ impl Writer {
         let request = pb::GetNodeRequest { name: node_name.clone() };
         let found =
             nodes.get_node(request).await?.into_inner().node.unwrap_or_default().metadata.unwrap_or_default();
-        let (say, said) = mpsc::channel(1);
+        let (requests, outgoing) = mpsc::channel(1);
         let hello = pb::HeartbeatHello {
             node_name: node_name.clone(),
             node_uid: found.uid,
@@ -349,19 +352,19 @@ impl Writer {
         if known.is_none() {
             self.unanswered(&lease, Outcome::Put(None));
         }
-        let first = pb::HeartbeatRequest { sequence: 1, message: Some(Say::Hello(hello)) };
-        say.send(first).await.expect("the other end is here");
-        let mut heard = HeartbeatServiceClient::new(channel.clone())
-            .heartbeat(ReceiverStream::new(said))
+        let first = pb::HeartbeatRequest { sequence: 1, message: Some(Message::Hello(hello)) };
+        requests.send(first).await.expect("the receiver is still here");
+        let mut responses = HeartbeatServiceClient::new(channel.clone())
+            .heartbeat(ReceiverStream::new(outgoing))
             .await?
             .into_inner();
-        let answer = next(&mut heard).await?;
+        let answer = next(&mut responses).await?;
         match known {
             Some(known) => {
-                assert_eq!(answer.resource_version, known.version, "the lease is the agent's own still");
+                assert_eq!(answer.resource_version, known.version, "the agent still holds the lease");
             }
             None => {
-                // Its value is the store's clock at the greeting.
+                // The value is the store's time at the hello.
                 let request =
                     pb::GetLeaseRequest { namespace: NODE_LEASES.to_owned(), name: node_name.clone() };
                 let created = LeaseServiceClient::new(channel).get_lease(request).await?.into_inner().lease;
@@ -378,21 +381,25 @@ impl Writer {
                 let (value, phase) = (format!("{annotation}/{}", self.written), self.written.to_string());
                 self.unanswered(&key, Outcome::Put(Some(value.clone())));
                 let status = Some(pb::NodeStatus { phase, ..Default::default() });
-                let message = Some(Say::Status(pb::HeartbeatStatus { status, resource_version: 0 }));
-                let answer = ask(&say, &mut heard, pb::HeartbeatRequest { sequence, message }).await?;
+                let message = Some(Message::Status(pb::HeartbeatStatus { status, resource_version: 0 }));
+                let answer =
+                    request_response(&requests, &mut responses, pb::HeartbeatRequest { sequence, message })
+                        .await?;
                 self.acknowledged(key.clone(), answer.resource_version, Some(value), false);
             } else {
                 let status_digest = self.written;
                 self.unanswered(&lease, Outcome::Put(None));
                 let message =
-                    Some(Say::Renewal(pb::HeartbeatRenewal { status_digest, status_age_millis: 0 }));
-                let answer = ask(&say, &mut heard, pb::HeartbeatRequest { sequence, message }).await?;
+                    Some(Message::Renewal(pb::HeartbeatRenewal { status_digest, status_age_millis: 0 }));
+                let answer =
+                    request_response(&requests, &mut responses, pb::HeartbeatRequest { sequence, message })
+                        .await?;
                 let value = renewal_value(status_digest, answer.renew_time.as_ref());
                 self.acknowledged(lease.clone(), answer.resource_version, Some(value), true);
             }
             acks.fetch_add(1, Ordering::Relaxed);
         }
-        // The lease belongs to the node and goes with it.
+        // The node owns the lease: both are deleted together.
         self.unanswered(&key, Outcome::Gone);
         self.unanswered(&lease, Outcome::Gone);
         let gone = nodes
@@ -405,31 +412,34 @@ impl Writer {
     }
 }
 
-type Heard = tonic::Streaming<pb::HeartbeatResponse>;
+type Responses = tonic::Streaming<pb::HeartbeatResponse>;
 
-async fn ask(
-    say: &mpsc::Sender<pb::HeartbeatRequest>,
-    heard: &mut Heard,
+async fn request_response(
+    requests: &mpsc::Sender<pb::HeartbeatRequest>,
+    responses: &mut Responses,
     request: pb::HeartbeatRequest,
 ) -> Result<pb::HeartbeatResponse, Interrupted> {
     let sequence = request.sequence;
-    if say.send(request).await.is_err() {
-        return Err(next(heard).await.err().unwrap_or_else(|| Status::unavailable("the stream is closed")));
+    if requests.send(request).await.is_err() {
+        return Err(next(responses)
+            .await
+            .err()
+            .unwrap_or_else(|| Status::unavailable("the stream is closed")));
     }
-    let answer = next(heard).await?;
+    let answer = next(responses).await?;
     assert_eq!(answer.sequence, sequence);
     Ok(answer)
 }
 
-async fn next(heard: &mut Heard) -> Result<pb::HeartbeatResponse, Interrupted> {
-    heard.message().await?.ok_or_else(|| Status::unavailable("the stream ended"))
+async fn next(responses: &mut Responses) -> Result<pb::HeartbeatResponse, Interrupted> {
+    responses.message().await?.ok_or_else(|| Status::unavailable("the stream ended"))
 }
 
 fn version(metadata: Option<pb::Metadata>) -> u64 {
     metadata.unwrap_or_default().resource_version
 }
 
-/// Metadata as a caller sends it.
+/// The metadata of a request.
 pub fn metadata(name: &str, namespace: &str, value: &str) -> pb::Metadata {
     let annotations =
         [(VALUE_ANNOTATION.to_owned(), value.to_owned())].into_iter().filter(|(_, value)| !value.is_empty());
@@ -441,12 +451,12 @@ pub fn metadata(name: &str, namespace: &str, value: &str) -> pb::Metadata {
     }
 }
 
-/// A node as a caller sends it.
+/// A node for a request.
 pub fn node(name: &str, value: &str) -> pb::Node {
     pb::Node { metadata: Some(metadata(name, "", value)), ..Default::default() }
 }
 
-/// A pod as a caller sends it.
+/// A pod for a request.
 pub fn pod(name: &str, value: &str) -> pb::Pod {
     let container = pb::Container { name: "main".into(), image: "web:1".into(), ..Default::default() };
     let spec = pb::PodSpec { containers: vec![container], ..Default::default() };
@@ -478,8 +488,8 @@ pub fn lease_state(lease: &pb::Lease) -> RecordState {
     RecordState { version, value: renewal_value(spec.status_digest, spec.renew_time.as_ref()) }
 }
 
-/// All records of these kinds, and the newest version there is.
-pub async fn read_all(channel: &Channel) -> Result<(BTreeMap<Key, RecordState>, u64), Status> {
+/// All nodes, pods and leases, and the store's revision.
+pub async fn read_all(channel: &Channel) -> Result<(BTreeMap<RecordKey, RecordState>, u64), Status> {
     const MAX: usize = 64 << 20;
     let name = |metadata: &Option<pb::Metadata>| metadata.clone().unwrap_or_default().name;
     let mut all = BTreeMap::new();
@@ -495,20 +505,19 @@ pub async fn read_all(channel: &Channel) -> Result<(BTreeMap<Key, RecordState>, 
     Ok((all, listed.resource_version))
 }
 
-/// Checks a store against what writers know; nothing else may be there.
-/// Returns the newest version.
+/// Checks that the store has exactly the records in the writers' logs. Returns the store's revision.
 pub async fn check_all(writers: &mut [Writer], channel: &Channel) -> u64 {
-    let (found, head) = read_all(channel).await.expect("a store that is ready answers");
+    let (found, head) = read_all(channel).await.expect("the store answers");
     for writer in writers.iter_mut() {
         writer.log.check(&found);
     }
     for key in found.keys() {
         let known = writers.iter().any(|writer| writer.log.current(key).is_some());
-        assert!(known, "nobody wrote {key:?}, and it is there");
+        assert!(known, "{key:?} exists, but no writer wrote it");
     }
     let kinds = [Kind::Node, Kind::Pod, Kind::Lease];
     let logs = writers.iter().map(|writer| &writer.log);
     let newest = logs.flat_map(|log| kinds.map(|kind| log.newest(kind))).max().unwrap_or(0);
-    assert!(newest <= head, "{newest} was acknowledged, and the store is at {head}");
+    assert!(newest <= head, "version {newest} was acknowledged, but the store is at {head}");
     head
 }
