@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::statvfs;
 
-use crate::process::{Launch, until};
+use crate::store_process::{StoreLaunch, until};
 
 /// A small disk in a mount namespace that a child process keeps open: the disk outlives every store on it and is gone
 /// when the value is dropped.
@@ -63,8 +63,8 @@ impl SmallDisk {
     }
 
     /// Starts stores on it.
-    pub fn launch(&self) -> Launch {
-        Launch::on(&self.mounted.join("data")).within(["nsenter", &self.namespace()])
+    pub fn launch(&self) -> StoreLaunch {
+        StoreLaunch::on(&self.mounted.join("data")).within(["nsenter", &self.namespace()])
     }
 
     /// Leaves only so many bytes free.

@@ -6,14 +6,14 @@
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_rpc::probe::{ProbeError, ask};
-use muster_tests::agent_process::Home;
-use muster_tests::child::Part;
+use muster_tests::agent_process::AgentHost;
+use muster_tests::child_process::ChildProcess;
 use muster_tests::controller_process::ControllerProcess;
 use muster_tests::disk::SmallDisk;
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
-use muster_tests::fleet::{LEASE, SHORT};
-use muster_tests::process::{Launch, PATIENCE, StoreProcess, channel, free_port};
+use muster_tests::fleet::{FAST_LEASE, FAST_TIMINGS};
+use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT, channel, free_port};
 use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::task::block_in_place;
 use tonic::transport::Channel;
@@ -37,12 +37,12 @@ const AGENT: &str = "muster.v1.AgentService";
 
 /// What the HTTP port and gRPC health say of a part.
 struct Watched<'a> {
-    part: &'a Part,
+    part: &'a ChildProcess,
     health: HealthClient<Channel>,
 }
 
 impl<'a> Watched<'a> {
-    fn new(part: &'a Part) -> Watched<'a> {
+    fn new(part: &'a ChildProcess) -> Watched<'a> {
         Watched { part, health: HealthClient::new(channel(&part.url())) }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Watched<'a> {
 
     /// Waits until the part is ready; then all its services serve.
     async fn becomes_ready(&self, services: &[&str]) {
-        eventually(PATIENCE, "it is ready", || async { self.problem().is_none().then_some(()) }).await;
+        eventually(TIMEOUT, "it is ready", || async { self.problem().is_none().then_some(()) }).await;
         for service in [PROCESS].iter().chain(services) {
             assert!(self.serves(service).await, "{service:?} must serve");
         }
@@ -73,7 +73,7 @@ impl<'a> Watched<'a> {
     /// Waits until the part is not ready for that reason; then the process and these services do not serve, the others
     /// do.
     async fn becomes_unready(&self, reason: &str, not_serving: &[&str], serving: &[&str]) {
-        eventually(PATIENCE, &format!("it is not ready: {reason}"), || async {
+        eventually(TIMEOUT, &format!("it is not ready: {reason}"), || async {
             self.problem().filter(|problem| problem.contains(reason))
         })
         .await;
@@ -128,7 +128,7 @@ async fn a_store_on_a_full_disk_is_not_ready_until_there_is_room() {
 async fn a_store_whose_disk_fails_is_not_ready_until_a_commit_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     // Without the trap the kernel ends a process that exceeds the limit.
-    let launch = Launch::on(directory.path()).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    let launch = StoreLaunch::on(directory.path()).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     let store = block_in_place(|| launch.start());
     let watched = Watched::new(&store);
     create(&store, "first").await.unwrap();
@@ -169,14 +169,14 @@ async fn a_store_whose_disk_hangs_is_not_ready_while_the_commit_waits() {
 }
 
 fn controller(store: &str) -> ControllerProcess {
-    let flags: Vec<&str> = SHORT.into_iter().chain(LEASE).collect();
+    let flags: Vec<&str> = FAST_TIMINGS.into_iter().chain(FAST_LEASE).collect();
     block_in_place(|| ControllerProcess::start(store, &flags))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_without_its_store_is_not_ready_until_it_is_synced_again() {
     let directory = tempfile::tempdir().unwrap();
-    let launch = Launch::on(directory.path()).at(free_port());
+    let launch = StoreLaunch::on(directory.path()).at(free_port());
     let store = block_in_place(|| launch.start());
     let leader = controller(&store.url());
     Watched::new(&leader).becomes_ready(&[FLEET]).await;
@@ -215,8 +215,8 @@ async fn controllers_that_cannot_write_the_lease_are_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_its_store_is_not_ready_once_its_lease_has_expired() {
-    let (directory, home) = (tempfile::tempdir().unwrap(), Home::new());
-    let launch = Launch::on(directory.path()).at(free_port());
+    let (directory, home) = (tempfile::tempdir().unwrap(), AgentHost::new());
+    let launch = StoreLaunch::on(directory.path()).at(free_port());
     let store = block_in_place(|| launch.start());
     let agent = block_in_place(|| home.agent("n1", &store.url()).start());
     let watched = Watched::new(&agent);
@@ -231,10 +231,10 @@ async fn an_agent_without_its_store_is_not_ready_once_its_lease_has_expired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_refused_is_not_ready_until_it_holds_the_lease() {
-    let (directory, homes) = (tempfile::tempdir().unwrap(), [Home::new(), Home::new()]);
-    let store = block_in_place(|| Launch::on(directory.path()).start());
+    let (directory, homes) = (tempfile::tempdir().unwrap(), [AgentHost::new(), AgentHost::new()]);
+    let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
     // Long enough that an agent that is only slow does not lose its lease.
-    let start = |home: &Home| {
+    let start = |home: &AgentHost| {
         let launch = home.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
         block_in_place(|| launch.start())
     };

@@ -2,6 +2,7 @@
 
 mod container_files;
 mod duplicate_node_name;
+mod events;
 mod heartbeat;
 mod pods;
 mod registration;

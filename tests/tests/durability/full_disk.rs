@@ -10,7 +10,7 @@ use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_tests::disk::SmallDisk;
 use muster_tests::store_process::write_log::{Writer, WriterKind, check_all, node, read_all};
-use muster_tests::store_process::{SeededRandom, StoreProcess};
+use muster_tests::store_process::{SeededRandom, StoreLaunch, StoreProcess};
 use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::task::block_in_place;
 use tonic::transport::Channel;

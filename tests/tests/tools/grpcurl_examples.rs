@@ -131,7 +131,7 @@ async fn every_example_works_as_it_is_written() {
         agent.state().await.acknowledged_status_at
     })
     .await;
-    eventually(muster_tests::PATIENCE, "the controller leads", || async {
+    eventually(muster_tests::TIMEOUT, "the controller leads", || async {
         muster_rpc::probe::ask(controller.http_address()).ok()
     })
     .await;
