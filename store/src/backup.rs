@@ -154,7 +154,7 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
 fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: data_dir.to_owned(), source };
     let within = data_dir.join(RESTORING);
-    if data_dir.exists() && !sled::is_vacant(data_dir, &within).map_err(failed)? {
+    if data_dir.exists() && !sled::is_empty_volume(data_dir, &within).map_err(failed)? {
         return Err(BackupError::Occupied(data_dir.to_owned()));
     }
     std::fs::create_dir_all(data_dir).map_err(failed)?;

@@ -1,9 +1,8 @@
-//! The ledger: how history lies in an engine, the same for every engine.
+//! The ledger: how history is stored in an engine. It is the same for every engine.
 //!
-//! A change is one value under its revision. The newest change of a record is
-//! also the record itself, so a write is one value and nothing is stored twice.
-//! Renewals of leases are packed, one value for those that come in a row, and
-//! folded into the leases' own values later. Keys sort by revision.
+//! A change is one value under its revision. The newest change of a record is also the record itself, so a write is one
+//! value and nothing is stored twice. Consecutive renewals of leases are packed into one value, and folded into the
+//! leases' own values later. Keys sort by revision.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ const COMPACTED: &[u8] = b"m/compacted";
 const CHANGES: u8 = b'v';
 const RENEWALS: u8 = b'w';
 
-/// How much is read from the engine at once while loading or replaying, and written while importing.
+/// How much is read at once while loading or replaying, and written at once while importing.
 const CHUNK: usize = 1024;
 const CHUNK_BYTES: usize = 4 << 20;
 
@@ -41,7 +40,7 @@ impl Ledger {
         self.number(HEAD)
     }
 
-    /// The revision up to which history is gone.
+    /// The revision up to which history is compacted.
     pub fn compacted(&self) -> Result<Revision, EngineError> {
         self.number(COMPACTED)
     }
@@ -66,7 +65,7 @@ impl Ledger {
             None => Ok(0),
             Some(value) => match <[u8; 8]>::try_from(&*value) {
                 Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
-                Err(_) => Err(EngineError::Damaged(format!("{} is no number", key.escape_ascii()))),
+                Err(_) => Err(EngineError::Damaged(format!("{} is not a number", key.escape_ascii()))),
             },
         }
     }
@@ -92,8 +91,7 @@ impl Ledger {
         self.engine.transact(&transaction)
     }
 
-    /// Fills an empty engine with records as they were at `head`, without their
-    /// history.
+    /// Fills an empty engine with the records as of `head`, without their history.
     pub fn import(&self, changes: &[(Revision, StoredChange)], head: Revision) -> Result<(), EngineError> {
         let mut some = Transaction::default();
         let mut bytes = 0;
@@ -111,7 +109,7 @@ impl Ledger {
         self.engine.transact(&Transaction { puts, ..Default::default() })
     }
 
-    /// Whether a commit could be made now.
+    /// Whether a commit could be written now.
     pub fn check(&self) -> Result<(), EngineError> {
         self.engine.check()
     }
@@ -125,10 +123,9 @@ impl Ledger {
         self.engine.transact(&transaction)
     }
 
-    /// Gets back to work after a failure, with history ending at `head`.
+    /// Recovers after a failure, with history ending at `head`.
     ///
-    /// What a failed commit may have left beyond it was neither acknowledged nor
-    /// seen, so it goes.
+    /// What a failed commit may have left behind `head` was neither acknowledged nor seen by a watcher, so it is removed.
     pub fn recover(&self, head: Revision) -> Result<(), EngineError> {
         self.engine.recover()?;
         let found = self.head()?;
@@ -170,8 +167,8 @@ impl Ledger {
         self.each_pair(CHANGES, after, |revision, value| each(revision, decode_change(revision, value)?))
     }
 
-    /// Changes of one kind after `after`, in order, at most `limit`, and the
-    /// revision up to which there are no others. Looks no further than `until`.
+    /// At most `limit` changes of one kind after `after` and up to `until`, in order, and the revision up to which there
+    /// are no others.
     pub fn changes_of(
         &self,
         kind: Kind,
@@ -250,7 +247,7 @@ fn revision_key(prefix: u8, revision: Revision) -> Vec<u8> {
 fn revision_of(key: &[u8]) -> Result<Revision, EngineError> {
     match key.split_first_chunk::<1>().map(|(_, rest)| <[u8; 8]>::try_from(rest)) {
         Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
-        _ => Err(EngineError::Damaged(format!("the key {} is no revision", key.escape_ascii()))),
+        _ => Err(EngineError::Damaged(format!("the key {} is not a revision", key.escape_ascii()))),
     }
 }
 

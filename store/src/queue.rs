@@ -1,4 +1,4 @@
-//! What waits for the writer, and how it answers.
+//! The queue of the writer, and how requests get their answers.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -11,25 +11,25 @@ use crate::error::StoreError;
 use muster_store_core::draft::Draft;
 use muster_store_core::lease_table::{Claim, Renewal};
 
-/// The most requests one commit takes; fewer, if they make it large before.
+/// The most requests in one commit; fewer if they make it large.
 pub const BATCH: usize = 4096;
 
-/// Tells a request how its commit went.
+/// Answers a request when the outcome of its commit is known.
 pub type Settle = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// A request of any kind.
 pub trait Request: Send {
-    /// Writes it into the draft; the answer goes out when the commit is known.
+    /// Evaluates the request in the draft. The returned function answers it when the outcome of the commit is known.
     fn evaluate(self: Box<Self>, draft: &mut Draft<'_>) -> Settle;
 
-    /// Answers without looking at it.
+    /// Answers with an error without evaluating the request.
     fn refuse(self: Box<Self>, error: StoreError);
 }
 
 /// A request to the writer.
 pub enum Job {
     Write(Box<dyn Request>),
-    /// With digest and age of the holder's status, if the renewal tells of them.
+    /// `status` is the digest and age of the holder's status, if the renewal carries them.
     Renew {
         claim: Claim,
         status: Option<(u64, u32)>,
@@ -37,7 +37,7 @@ pub enum Job {
     },
 }
 
-/// A request that is a function of the draft, and who waits for its answer.
+/// A request that is a function of the draft, and the channel for its answer.
 pub struct Write<F, T> {
     pub traceparent: String,
     pub request: F,
@@ -54,7 +54,7 @@ where
         draft.begin(traceparent);
         let result = request(draft);
         Box::new(move |committed| {
-            // Whoever asked may have gone; the write stands.
+            // The caller may be gone; the write is committed all the same.
             let _ = answer.send(committed.and(result));
         })
     }
@@ -65,19 +65,18 @@ where
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     jobs: Vec<Job>,
     stopped: bool,
 }
 
-/// The most writes that may wait: more than this the disk will not take soon.
-/// Renewals are not counted, since a stream has one under way at a time.
-const WAITING: usize = 32 * 1024;
+/// The most writes that may wait. Renewals do not count, since a stream has one in flight at a time.
+const MAX_QUEUED: usize = 32 * 1024;
 
-/// Requests in the order they came.
+/// Requests in the order they arrived.
 #[derive(Default)]
 pub struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     ready: Condvar,
 }
 
@@ -87,27 +86,27 @@ impl Queue {
         if waiting.stopped {
             return Err(StoreError::Stopping);
         }
-        if waiting.jobs.len() >= WAITING && matches!(job, Job::Write(_)) {
-            return Err(StoreError::Overloaded { limit: WAITING });
+        if waiting.jobs.len() >= MAX_QUEUED && matches!(job, Job::Write(_)) {
+            return Err(StoreError::Overloaded { limit: MAX_QUEUED });
         }
         waiting.jobs.push(job);
-        // Only an empty queue can have the writer waiting.
+        // The writer waits only for an empty queue.
         if waiting.jobs.len() == 1 {
             self.ready.notify_one();
         }
         Ok(())
     }
 
-    /// Refuses what comes from here on.
+    /// Refuses all further requests.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.ready.notify_one();
     }
 
-    /// The next batch; empty when `patience` ran out, `None` once all is done.
+    /// The next batch: empty when `patience` ran out, `None` when the queue is stopped and empty.
     pub fn take(&self, patience: Duration) -> Option<Vec<Job>> {
         let waiting = self.lock();
-        let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.stopped;
+        let idle = |waiting: &mut QueueState| waiting.jobs.is_empty() && !waiting.stopped;
         let waited = self.ready.wait_timeout_while(waiting, patience, idle);
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if waiting.jobs.is_empty() && waiting.stopped {
@@ -118,7 +117,7 @@ impl Queue {
         Some(std::mem::replace(jobs, rest))
     }
 
-    /// Takes back what a batch had no room for; it is the next.
+    /// Takes back requests that did not fit into a batch; they are the first of the next one.
     pub fn give_back(&self, mut jobs: Vec<Job>) {
         if !jobs.is_empty() {
             let mut waiting = self.lock();
@@ -127,13 +126,12 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The promise to fill a slot. Dropped without an answer, it says that there will
-/// be none.
+/// The obligation to fill a slot. Dropping it without an answer completes the slot with an error.
 pub struct Ack<T>(Option<Arc<AckSlot<T>>>);
 
 impl<T> Ack<T> {
@@ -156,7 +154,7 @@ impl<T> Drop for Ack<T> {
     }
 }
 
-/// Where a stream hears of its request: one slot, no channel and no task.
+/// Where a stream gets the answer to its request: one slot, no channel and no task.
 pub struct AckSlot<T> {
     outcome: Mutex<Option<Result<T, StoreError>>>,
     waker: AtomicWaker,

@@ -1,8 +1,8 @@
-//! The single writer: take what is queued, check and apply it in order, commit
-//! it with one flush, then publish and acknowledge.
+//! The single writer: takes queued requests, evaluates them in order, commits them together, then publishes and
+//! acknowledges.
 //!
-//! Under light load a write costs one flush; under heavy load thousands share
-//! one. Nothing is acknowledged or seen before it is durable.
+//! Under light load a write costs one sync; under heavy load thousands share one. Nothing is acknowledged or seen by a
+//! watcher before it is durable.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -20,27 +20,27 @@ use muster_store_core::indexes::Indexes;
 use muster_store_core::lease_table::Renewal;
 use muster_store_core::namespaced_name::NamespacedName;
 
-/// The writer looks after its house at least this often.
+/// Maintenance (expiry, compaction) runs at least this often.
 const IDLE: Duration = Duration::from_secs(30);
-/// It waits this long before it tries the disk again.
+/// The wait before a disk that refused writes is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A request that was evaluated and waits for the commit.
-enum Waiting {
+enum Evaluated {
     Write(Settle),
     Renewal(Ack<Renewal>, Result<Renewal, StoreError>),
 }
 
-impl Waiting {
+impl Evaluated {
     fn settle(self, committed: Result<(), StoreError>) {
         match self {
-            Waiting::Write(settle) => settle(committed),
-            Waiting::Renewal(ack, renewal) => ack.complete(committed.and(renewal)),
+            Evaluated::Write(settle) => settle(committed),
+            Evaluated::Renewal(ack, renewal) => ack.complete(committed.and(renewal)),
         }
     }
 }
 
-/// The thread that writes.
+/// The writer thread.
 pub struct Writer {
     store: Arc<Store>,
     policy: Policy,
@@ -48,7 +48,7 @@ pub struct Writer {
     orphans: Vec<(Kind, NamespacedName)>,
     /// Set while the disk refuses writes.
     failing: bool,
-    /// Set when a commit failed half-way and the files must be opened anew.
+    /// Set when a commit may be half written, so that the files must be opened again.
     uncertain: bool,
 }
 
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// How long the writer may sleep if nobody asks for anything.
+    /// How long the writer may sleep if no request comes.
     fn patience(&self) -> Duration {
         if self.failing {
             return RETRY;
@@ -94,11 +94,11 @@ impl Writer {
     }
 
     fn write(&mut self, jobs: Vec<Job>) {
-        // While the disk is known to refuse, nothing is drafted in vain. An idle store checks too, or it would call
-        // itself ready until the first write is refused.
+        // While the disk refuses writes, no request is evaluated. An idle store checks too, or it would report ready
+        // until the first write is refused.
         let is_idle = jobs.is_empty();
         let checked = if self.failing || is_idle { self.store.ledger().check() } else { Ok(()) };
-        if let Err(error) = checked.and_then(|()| self.make_certain()) {
+        if let Err(error) = checked.and_then(|()| self.recover_if_uncertain()) {
             self.report(&error);
             return refuse(jobs, &error.into());
         }
@@ -119,13 +119,13 @@ impl Writer {
         for (kind, key) in std::mem::take(&mut self.orphans) {
             draft.begin(String::new());
             if let Err(error) = draft.drop_orphan(kind, &key) {
-                tracing::warn!(%kind, record = %key, %error, "a record without its owner could not be removed");
+                tracing::warn!(%kind, record = %key, %error, "a record whose owner is gone could not be deleted");
             }
         }
         if let Err(error) =
             draft.maintain(|revision| store.ledger().change(revision).map_err(|error| error.to_string()))
         {
-            tracing::warn!(%error, "housekeeping was put off");
+            tracing::warn!(%error, "maintenance failed and is tried again later");
         }
         if draft.is_empty() {
             drop(memory);
@@ -152,7 +152,7 @@ impl Writer {
                 waiting.drain(..).for_each(|request| request.settle(Ok(())));
             }
             Err(error) => {
-                // The draft moved the indexes along; they must match memory again.
+                // The draft changed the indexes; they must match memory again.
                 self.indexes = Indexes::rebuild(&store.read(), self.policy.event_ttl_millis);
                 self.orphans = self.indexes.orphans(&store.read());
                 self.observe_failed(&error);
@@ -162,9 +162,8 @@ impl Writer {
         }
     }
 
-    /// After a commit that may be half written: opens the files anew and takes
-    /// history back to where memory is.
-    fn make_certain(&mut self) -> Result<(), EngineError> {
+    /// After a commit that may be half written: opens the files again and removes history behind memory's head.
+    fn recover_if_uncertain(&mut self) -> Result<(), EngineError> {
         if self.uncertain {
             let head = self.store.read().head();
             self.store.ledger().recover(head)?;
@@ -173,7 +172,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tries a commit of our own. Clients may have gone away because the store is not ready; without their writes it
+    /// Commits nothing, to test the disk. Clients may stay away because the store is not ready; without their writes it
     /// would never find out that the disk works again.
     fn probe(&mut self) {
         let head = self.store.read().head();
@@ -230,18 +229,18 @@ impl Writer {
     }
 }
 
-fn evaluate(job: Job, draft: &mut Draft<'_>) -> Waiting {
+fn evaluate(job: Job, draft: &mut Draft<'_>) -> Evaluated {
     match job {
         Job::Renew { claim, status, ack } => {
             let renewal = draft.renew(claim, status).map_err(StoreError::from);
-            Waiting::Renewal(ack, renewal)
+            Evaluated::Renewal(ack, renewal)
         }
         Job::Write(request) => {
             let settle = request.evaluate(draft);
             if let Err(error) = draft.settle_budgets() {
-                tracing::warn!(%error, "a disruption budget's status could not be brought up to date");
+                tracing::warn!(%error, "the status of a disruption budget could not be updated");
             }
-            Waiting::Write(settle)
+            Evaluated::Write(settle)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What any engine must do. Each engine's tests run this suite on a fresh one.
+//! What every engine must do. Each engine's tests run this suite on new engines.
 
 use bytes::Bytes;
 

@@ -1,19 +1,16 @@
-//! The embedded engine: sled 0.34, used so that an acknowledged write survives
-//! `kill -9` and power loss.
+//! The embedded engine: sled 0.34, used so that an acknowledged write survives `kill -9` and power loss.
 //!
-//! A transaction is written to a journal of our own and synced before sled gets it: one
-//! write and one `fdatasync` make it durable and atomic, however large it is. sled's own
-//! flush does not reach the disk on Linux, so now and then, before it has written too much,
-//! its log is synced by `fdatasync` on a second handle of its file, and the journal begins
-//! anew. Values above 2 KiB are split, because sled puts long leaves of its tree into files
-//! that this sync does not cover.
+//! A transaction is written to our own journal and synced before sled gets it: one write and one `fdatasync` make it
+//! durable and atomic, however large it is. sled's own flush does not reach the disk on Linux. So before sled has written
+//! too much, its log is synced by `fdatasync` on a second handle of its file, and the journal starts again. Values above
+//! 2 KiB are split, because sled puts long leaves of its tree into files that this sync does not cover.
 
-mod codec;
 mod disk;
 mod format;
 mod journal;
-mod layout;
-mod window;
+mod sync_window;
+mod value_codec;
+mod value_pieces;
 
 use std::fs::File;
 use std::io;
@@ -27,30 +24,28 @@ use prost::Message;
 use sled::Db;
 
 use self::disk::{Blobs, Disk, Files};
-pub use self::format::{FormatError, is_vacant, move_into};
-use self::journal::{End, Journal, Page, journal_of};
-use self::layout::{VALUES, changes_of, get, read_whole, value_key};
-use self::window::{Change, WINDOW, reckoned, windows};
+pub use self::format::{FormatError, is_empty_volume, move_into};
+use self::journal::{End, Entry, Journal, journal_of};
+use self::sync_window::{Change, WINDOW, estimated_bytes, windows};
+use self::value_pieces::{VALUES, changes_of, get, read_whole, value_key};
 use super::{Engine, EngineError, Pair, Transaction};
 
-/// The key of the number of a transaction: it and those before it are in the tree.
-const TAKEN_IN: &[u8] = b"j";
+/// The key of a transaction's number: that transaction and all before it are in the tree.
+const APPLIED: &[u8] = b"j";
 
-/// Writes are refused while less than this would stay free. sled cannot go on
-/// after it met a full disk, so it must not meet one.
+/// Writes are refused while less than this would stay free. sled cannot go on after it met a full disk, so it must not
+/// meet one.
 const RESERVE: u64 = 16 << 20;
-/// What a byte of a transaction may take on disk: once in the journal, and sled writes
-/// pages anew.
+/// How many bytes on disk a byte of a transaction may take: one in the journal, and sled rewrites leaves.
 const AMPLIFICATION: u64 = 5;
 
-/// sled writes its log in segments of this many bytes. That can be changed, but only
-/// by a setting that its makers ask not to rely on.
+/// sled writes its log in segments of this many bytes. Only an undocumented setting of sled changes that.
 const SEGMENT: usize = 512 * 1024;
 
-/// How many values of an earlier format are cut anew at once.
-const CUT_AT_ONCE: usize = 64;
+/// How many values of an older format one transaction converts.
+const CONVERTED_AT_ONCE: usize = 64;
 
-/// How long a file that this process let go of is waited for.
+/// How long to wait for the lock of a file that this process has just closed.
 const REOPENING_TRIES: u32 = 100;
 const REOPENING_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -75,41 +70,41 @@ pub enum OpenError {
     Sled { path: PathBuf, reason: String },
 }
 
-/// How far writing is.
+/// How far writing has come.
 struct Progress {
-    /// Of the journal, as far as it is synced.
+    /// The end of the journal, as far as it is synced.
     end: End,
-    /// What sled was given since its log was last synced, as reckoned.
+    /// How much sled has written since its log was last synced, as estimated.
     unsynced: usize,
 }
 
 impl Progress {
-    /// All up to this transaction is in sled's log and synced.
+    /// Everything up to this transaction is in sled's log and synced.
     fn at(number: u64) -> Self {
-        Self { end: End::anew(number), unsynced: 0 }
+        Self { end: End::restarted(number), unsynced: 0 }
     }
 
-    /// Whether sled can be given changes before its log is synced.
+    /// Whether sled can take these changes before its log must be synced.
     fn has_room_for(&self, changes: &[Change]) -> bool {
-        self.unsynced == 0 || self.unsynced + reckoned(changes) <= WINDOW
+        self.unsynced == 0 || self.unsynced + estimated_bytes(changes) <= WINDOW
     }
 }
 
-/// sled behind the engine's face.
+/// The engine on sled.
 pub struct SledEngine {
     directory: PathBuf,
     cache_bytes: u64,
     disk: Box<dyn Disk>,
     blobs: Blobs,
     journal: Journal,
-    /// Held by whoever writes: transactions are made one after the other. `None` after one that
-    /// failed, until [`Engine::recover`].
+    /// Locked while a transaction is written: there is one at a time. `None` after a transaction that failed, until
+    /// [`Engine::recover`].
     progress: Mutex<Option<Progress>>,
-    /// Whether the format tag says that something was committed.
+    /// Whether the format tag says that the store was used.
     used: AtomicBool,
-    /// `None` while the files are opened anew, until all is there again that was acknowledged.
-    /// Held for writing while a transaction goes into the tree, so that nobody reads a part of
-    /// it; of one that failed there may be a part until [`Engine::recover`].
+    /// `None` while the files are being opened again, until everything acknowledged is there. Locked for writing while a
+    /// transaction is put into the tree, so that no reader sees a part of it. After a transaction that failed, a part of
+    /// it may be there until [`Engine::recover`].
     db: RwLock<Option<Db>>,
 }
 
@@ -121,30 +116,29 @@ impl SledEngine {
         let tag = format::check_or_create(directory)?;
         let lost = || OpenError::Lost(directory.to_owned());
         let has_log = disk::log_of(directory).exists();
-        let lacks_journal = !tag.outdated && !journal_of(directory).exists();
+        let lacks_journal = !tag.is_older && !journal_of(directory).exists();
         if tag.used && (!has_log || lacks_journal) {
             return Err(lost());
         }
         if has_log {
-            disk::forget_cached_log(directory).map_err(unusable)?;
+            disk::drop_cached_log(directory).map_err(unusable)?;
         }
         let db = open_db(directory, cache_bytes)?;
         let journal = Journal::open(directory).map_err(unusable)?;
         let files = Files::open(directory).map_err(unusable)?;
         let engine = Self::with_disk(directory, cache_bytes, db, journal, Box::new(files));
-        // What was found is acknowledged from now on, and the files' own names must
-        // survive too.
+        // What was found counts as acknowledged from now on, so it must be durable, and so must the files' names.
         engine.sync().and_then(|()| File::open(directory)?.sync_all()).map_err(unusable)?;
         let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
-        let progress = engine.take_in_journal(opened(engine.exclusive().as_ref()).map_err(unready)?);
+        let progress = engine.replay_journal(opened(engine.exclusive().as_ref()).map_err(unready)?);
         *engine.progress() = Some(progress.map_err(unready)?);
         if tag.used && engine.shared().as_ref().is_some_and(|db| db.is_empty()) {
             return Err(lost());
         }
-        // While values are cut, the tag stays as it is: a crash must begin that anew.
-        engine.used.store(tag.used || tag.outdated, Ordering::Relaxed);
-        if tag.outdated {
-            engine.bring_to_present_format().map_err(unready)?;
+        // The tag keeps the older format until all values are converted: after a crash the conversion starts again.
+        engine.used.store(tag.used || tag.is_older, Ordering::Relaxed);
+        if tag.is_older {
+            engine.convert_format().map_err(unready)?;
         }
         Ok(engine)
     }
@@ -155,28 +149,27 @@ impl SledEngine {
         Self { directory, cache_bytes, disk, blobs, journal, progress, used, db: RwLock::new(Some(db)) }
     }
 
-    /// Brings what sled has written to the disk.
+    /// Makes what sled has written durable.
     fn sync(&self) -> io::Result<()> {
         self.blobs.sync(&*self.disk)?;
         self.disk.sync_log()
     }
 
-    /// Cuts the values of an earlier version into pieces as they are now, and says so in
-    /// the tag.
-    fn bring_to_present_format(&self) -> Result<(), EngineError> {
+    /// Splits the values of an older format into pieces of today's length, then writes the tag.
+    fn convert_format(&self) -> Result<(), EngineError> {
         let mut long = Vec::new();
         let used = {
             let db = self.shared();
             let db = opened(db.as_ref())?;
             for pair in db.range([VALUES]..[VALUES + 1]) {
                 let (key, stored) = pair.map_err(failed)?;
-                if codec::is_long(&stored) {
+                if value_codec::is_long(&stored) {
                     long.push(key[1..].to_vec());
                 }
             }
             !db.is_empty()
         };
-        for keys in long.chunks(CUT_AT_ONCE) {
+        for keys in long.chunks(CONVERTED_AT_ONCE) {
             let mut cut = Transaction::default();
             for key in keys {
                 cut.puts.extend(self.get(key)?.map(|value| (key.clone(), value)));
@@ -200,30 +193,30 @@ impl SledEngine {
         self.db.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings to the disk what was put into the tree.
+    /// Makes what was put into the tree durable.
     fn flush(&self, db: &Db) -> Result<(), EngineError> {
-        // Flush hands the bytes to the kernel, sync brings them to the disk.
+        // Flush hands the bytes to the kernel, sync makes them durable.
         db.flush().map_err(failed)?;
         self.sync().map_err(|e| EngineError::Failed(format!("fdatasync: {e}")))
     }
 
-    /// Brings all to the disk that sled was given, after which the journal can begin anew.
+    /// Makes everything in sled durable, after which the journal can start again.
     fn checkpoint(&self, db: &Db, number: u64) -> Result<Progress, EngineError> {
-        // Comes last, so that it is in the tree only when all the rest is.
-        db.insert(TAKEN_IN, &number.to_be_bytes()).map_err(failed)?;
+        // Inserted last, so that it is in the tree only when everything else is.
+        db.insert(APPLIED, &number.to_be_bytes()).map_err(failed)?;
         self.flush(db)?;
         Ok(Progress::at(number))
     }
 
-    /// Takes in what the journal holds and the tree may lack.
-    fn take_in_journal(&self, db: &Db) -> Result<Progress, EngineError> {
-        // What a process that was killed wrote and did not sync may be read here and yet be
-        // lost with the power, half way through.
+    /// Puts transactions of the journal into the tree that it may lack.
+    fn replay_journal(&self, db: &Db) -> Result<Progress, EngineError> {
+        // A process that was killed may have written entries without syncing them. They can be read here and still be
+        // lost with the power while they are being applied.
         self.disk.sync_journal().map_err(journal_failed)?;
-        let taken_in = taken_in(db)?;
-        let mut progress = Progress::at(taken_in);
-        for page in self.journal.read().map_err(journal_failed)? {
-            let (before, number) = (progress.end.number, page.number);
+        let applied = applied(db)?;
+        let mut progress = Progress::at(applied);
+        for entry in self.journal.read().map_err(journal_failed)? {
+            let (before, number) = (progress.end.number, entry.number);
             if number > before + 1 {
                 let gap = format!(
                     "the journal goes on with transaction {number}, the rest ends with {before}: put back the files \
@@ -232,25 +225,25 @@ impl SledEngine {
                 return Err(EngineError::Damaged(gap));
             }
             if number > before {
-                self.take_in(db, &page, &mut progress)?;
+                self.apply(db, &entry, &mut progress)?;
                 progress.end.number = number;
             }
         }
         match progress.end.number {
-            number if number > taken_in => self.checkpoint(db, number),
+            number if number > applied => self.checkpoint(db, number),
             _ => Ok(progress),
         }
     }
 
-    /// Puts what the journal holds into the tree, and syncs before that becomes too much.
-    fn take_in(&self, db: &Db, page: &Page, progress: &mut Progress) -> Result<(), EngineError> {
-        for window in windows(&page.changes) {
+    /// Puts a transaction into the tree, and syncs before too much is written.
+    fn apply(&self, db: &Db, entry: &Entry, progress: &mut Progress) -> Result<(), EngineError> {
+        for window in windows(&entry.changes) {
             if !progress.has_room_for(window) {
                 self.flush(db)?;
                 progress.unsynced = 0;
             }
             put(db, window)?;
-            progress.unsynced += reckoned(window);
+            progress.unsynced += estimated_bytes(window);
         }
         Ok(())
     }
@@ -305,17 +298,17 @@ impl Engine for SledEngine {
             return Ok(());
         }
         self.check_space(changes.iter().map(|change| change.encoded_len() as u64).sum())?;
-        // If anything fails from here on, it is not known how far writing is.
+        // If anything fails from here on, it is unknown how far writing has come.
         let unknown = || EngineError::Failed("a transaction failed before".into());
         let mut progress = held.take().ok_or_else(unknown)?;
         if !progress.has_room_for(&changes) {
             progress = self.checkpoint(opened(self.shared().as_ref())?, progress.end.number)?;
         }
-        let (page, end) = self.journal.write(progress.end, changes).map_err(journal_failed)?;
+        let (entry, end) = self.journal.write(progress.end, changes).map_err(journal_failed)?;
         self.disk.sync_journal().map_err(journal_failed)?;
-        // Now it is durable, and happens.
+        // The transaction is committed.
         progress.end = end;
-        self.take_in(opened(self.exclusive().as_ref())?, &page, &mut progress)?;
+        self.apply(opened(self.exclusive().as_ref())?, &entry, &mut progress)?;
         *held = Some(progress);
         if !transaction.puts.is_empty() && !self.used.load(Ordering::Relaxed) {
             format::write(&self.directory, true).map_err(|e| EngineError::Failed(e.to_string()))?;
@@ -332,23 +325,23 @@ impl Engine for SledEngine {
         self.check_space(0)?;
         let mut progress = self.progress();
         let mut db = self.exclusive();
-        // sled locks its file: the old handle has to go before a new one comes. It
-        // panics if its last sync fails, which after a failed one is to be expected.
+        // sled locks its file, so the old handle must be dropped first. Dropping panics if its last sync fails, which
+        // after a failed sync is to be expected.
         let old = db.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
         let unusable = |e: io::Error| EngineError::Failed(e.to_string());
-        disk::forget_cached_log(&self.directory).map_err(unusable)?;
+        disk::drop_cached_log(&self.directory).map_err(unusable)?;
         let anew = reopen_db(&self.directory, self.cache_bytes);
         let anew = anew.map_err(|e| EngineError::Failed(e.to_string()))?;
-        // What was found is acknowledged from now on.
+        // What was found counts as acknowledged from now on.
         self.sync().map_err(unusable)?;
-        *progress = Some(self.take_in_journal(&anew)?);
+        *progress = Some(self.replay_journal(&anew)?);
         *db = Some(anew);
         Ok(())
     }
 }
 
-/// Puts changes into the tree, one after the other: the journal sees to it that none is missing.
+/// Puts changes into the tree one by one. The journal makes them atomic.
 fn put(db: &Db, changes: &[Change]) -> Result<(), EngineError> {
     for Change { key, value, .. } in changes {
         match value {
@@ -361,11 +354,11 @@ fn put(db: &Db, changes: &[Change]) -> Result<(), EngineError> {
 }
 
 fn opened(db: Option<&Db>) -> Result<&Db, EngineError> {
-    db.ok_or_else(|| EngineError::Failed("they could not be opened again".into()))
+    db.ok_or_else(|| EngineError::Failed("the files could not be opened again".into()))
 }
 
-/// Opens what this process has just let go of. A thread of sled's, or a child between its fork and its program, may hold
-/// the file for a moment longer.
+/// Opens files that this process has just closed. A thread of sled, or a child between fork and exec, may hold the lock a
+/// moment longer.
 fn reopen_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     for _ in 0..REOPENING_TRIES {
         match open_db(directory, cache_bytes) {
@@ -390,12 +383,14 @@ fn open_db(directory: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     })
 }
 
-/// The number of the last transaction that is surely in the tree, as are those before it.
-fn taken_in(db: &Db) -> Result<u64, EngineError> {
-    match db.get(TAKEN_IN).map_err(failed)?.map(|number| <[u8; 8]>::try_from(&*number)) {
+/// The number of the last transaction that is in the tree together with all before it.
+fn applied(db: &Db) -> Result<u64, EngineError> {
+    match db.get(APPLIED).map_err(failed)?.map(|number| <[u8; 8]>::try_from(&*number)) {
         None => Ok(0),
         Some(Ok(number)) => Ok(u64::from_be_bytes(number)),
-        Some(Err(_)) => Err(EngineError::Damaged("the number of the last transaction is none".into())),
+        Some(Err(_)) => {
+            Err(EngineError::Damaged("the number of the last applied transaction is not a number".into()))
+        }
     }
 }
 

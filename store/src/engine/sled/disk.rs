@@ -1,10 +1,8 @@
-//! How what sled wrote is brought to the platter.
+//! How what sled wrote becomes durable.
 //!
-//! sled's log is one file, `db`. What a message of the log has no room for goes
-//! into a file of its own below `blobs/`. Values are cut so short that there is
-//! no such message; should there be one all the same (a directory of an earlier
-//! version has some until its values are cut anew), its file is synced before
-//! the log that names it.
+//! sled's log is one file, `db`. A message that is too long for the log goes into a file of its own below `blobs/`.
+//! Values are split so that there is no such message. If there is one all the same (a directory of an earlier version has
+//! some until it is converted), its file is synced before the log that refers to it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,20 +21,20 @@ pub(super) fn log_of(directory: &Path) -> PathBuf {
     directory.join(LOG)
 }
 
-/// Lets what is synced of a file be read from the disk: the kernel counts pages whose write
-/// failed as written, and keeps them.
-pub(super) fn forget_cached(file: &File) -> io::Result<()> {
+/// Drops a file from the page cache, so that it is read from the disk: the kernel keeps pages whose write failed, and
+/// treats them as written.
+pub(super) fn drop_cached(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
-/// The same for the log of a data directory, before sled opens it.
-pub(super) fn forget_cached_log(directory: &Path) -> io::Result<()> {
+/// The same for sled's log, before sled opens it.
+pub(super) fn drop_cached_log(directory: &Path) -> io::Result<()> {
     let log = File::open(log_of(directory))?;
     log.sync_data()?;
-    forget_cached(&log)
+    drop_cached(&log)
 }
 
-/// Where written bytes become durable; tests put a disk of their own here.
+/// Makes written bytes durable. Tests replace it to inject faults.
 pub(super) trait Disk: Send + Sync {
     /// Makes the log durable.
     fn sync_log(&self) -> io::Result<()>;
@@ -48,14 +46,14 @@ pub(super) trait Disk: Send + Sync {
     fn sync_files(&self, directory: &Path, files: &[PathBuf]) -> io::Result<()>;
 }
 
-/// The disk of the machine.
+/// The real files.
 pub(super) struct Files {
     log: File,
     journal: File,
 }
 
 impl Files {
-    /// A second handle of the log: sled syncs with none of its own.
+    /// A second handle of the log: sled never syncs its own.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         Ok(Self { log: File::open(log_of(directory))?, journal: File::open(journal_of(directory))? })
     }
@@ -74,7 +72,7 @@ impl Disk for Files {
         for file in files {
             match File::open(file) {
                 Ok(file) => file.sync_all()?,
-                // sled has replaced what was in it and removed it since.
+                // sled has replaced its content and removed the file since.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -83,10 +81,10 @@ impl Disk for Files {
     }
 }
 
-/// The files beside the log.
+/// The files of messages that were too long for the log.
 pub(super) struct Blobs {
     directory: PathBuf,
-    /// Those known to be durable. sled never uses a name twice.
+    /// Names of files that are durable. sled never uses a name twice.
     synced: Mutex<BTreeSet<OsString>>,
 }
 
@@ -95,7 +93,7 @@ impl Blobs {
         Self { directory: directory.join(BLOBS), synced: Mutex::default() }
     }
 
-    /// Makes new ones durable; costs a look into an empty directory when there are none.
+    /// Makes new files durable. Costs the listing of an empty directory if there are none.
     pub(super) fn sync(&self, disk: &dyn Disk) -> io::Result<()> {
         let found = match fs::read_dir(&self.directory) {
             Ok(entries) => {

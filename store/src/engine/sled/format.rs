@@ -1,9 +1,8 @@
-//! The data directory's format tag: what lies here, and in which format.
+//! The data directory's format tag: that it is a Muster data directory, and in which format.
 //!
-//! It is written before anything else and checked before anything is opened, so
-//! that a directory of something else, or of a later Muster, is never written to.
-//! Once a commit is on the disk it says that too, so that a store whose files are
-//! gone is not taken for a new one.
+//! It is written before anything else and checked before anything is opened, so that a directory of another program, or
+//! of a later Muster, is never written to. After the first commit it also says that the store was used, so that a store
+//! whose files are gone is not treated as a new one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,24 +11,23 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "MUSTER_FORMAT";
 const MAGIC: &str = "muster-store";
 const VERSION: u32 = 4;
-/// Formats before, which are brought to the present one. In 1, values lay in pieces so
-/// long that sled kept some of them in files that no sync covered; 2 had no journal, and 3
-/// had one of a single transaction.
-const OUTDATED: [u32; 3] = [1, 2, 3];
+/// Older formats, which are converted. In 1, pieces of values were so long that sled kept some of them in files that no
+/// sync covered; 2 had no journal; the journal of 3 held a single transaction.
+const OLDER: [u32; 3] = [1, 2, 3];
 const USED: &str = "used";
-/// The root of a volume that was just made holds this, and it is nobody's.
+/// A new volume holds this directory in its root; it does not count as content.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// What a data directory says of itself.
+/// The decoded tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
-    /// It has an earlier format.
-    pub(super) outdated: bool,
+    /// The format is an older one.
+    pub(super) is_older: bool,
     /// Something was committed here.
     pub(super) used: bool,
 }
 
-/// Why a directory is not taken as a data directory.
+/// Why a directory cannot be used as a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     #[error(
@@ -61,11 +59,11 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
     let mut words = text.split_whitespace();
     let (magic, version) = (words.next(), words.next().and_then(|version| version.parse::<u32>().ok()));
     match (version.filter(|_| magic == Some(MAGIC)), words.next(), words.next()) {
-        (Some(found), ..) if found != VERSION && !OUTDATED.contains(&found) => {
+        (Some(found), ..) if found != VERSION && !OLDER.contains(&found) => {
             Err(FormatError::Unknown { path, found: found.to_string() })
         }
-        (Some(found), None, _) => Ok(Tag { outdated: found != VERSION, used: false }),
-        (Some(found), Some(USED), None) => Ok(Tag { outdated: found != VERSION, used: true }),
+        (Some(found), None, _) => Ok(Tag { is_older: found != VERSION, used: false }),
+        (Some(found), Some(USED), None) => Ok(Tag { is_older: found != VERSION, used: true }),
         _ => Err(FormatError::Damaged { path, found: text.chars().take(64).collect() }),
     }
 }
@@ -73,16 +71,16 @@ fn check(directory: &Path) -> Result<Tag, FormatError> {
 /// Checks the tag, or writes it into an empty directory.
 pub(super) fn check_or_create(directory: &Path) -> Result<Tag, FormatError> {
     let unreadable = |source| FormatError::Unreadable { path: directory.to_owned(), source };
-    // What was begun aside does not make the directory somebody else's.
-    if !is_vacant(directory, &aside(directory)).map_err(unreadable)? {
+    // A temporary tag that a crash left behind does not make the directory foreign.
+    if !is_empty_volume(directory, &temporary(directory)).map_err(unreadable)? {
         return check(directory);
     }
     write(directory, false).map_err(unreadable)?;
-    Ok(Tag { outdated: false, used: false })
+    Ok(Tag { is_older: false, used: false })
 }
 
-/// Whether there is nothing in a directory but what a new volume has, and `ours`.
-pub fn is_vacant(directory: &Path, ours: &Path) -> io::Result<bool> {
+/// Whether a directory holds nothing but what a new volume has, and `ours`.
+pub fn is_empty_volume(directory: &Path, ours: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_name() != LOST_AND_FOUND && entry.path() != ours {
@@ -92,8 +90,7 @@ pub fn is_vacant(directory: &Path, ours: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Moves the files of one data directory into another, the tag last: until then
-/// nobody takes the other for a store.
+/// Moves the files of one data directory into another, the tag last: until then the other is not a data directory.
 pub fn move_into(from: &Path, directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
@@ -107,21 +104,20 @@ pub fn move_into(from: &Path, directory: &Path) -> io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
-/// Writes the tag of the present format.
-///
-/// Aside, then renamed: a crash leaves a whole tag or the one before.
+/// Writes the tag of the current format, to a temporary file that is then renamed: a crash leaves the old tag or the new
+/// one.
 pub(super) fn write(directory: &Path, used: bool) -> io::Result<()> {
-    let mut file = fs::File::create(aside(directory))?;
+    let mut file = fs::File::create(temporary(directory))?;
     match used {
         true => writeln!(file, "{MAGIC} {VERSION} {USED}"),
         false => writeln!(file, "{MAGIC} {VERSION}"),
     }?;
     file.sync_all()?;
-    fs::rename(aside(directory), directory.join(FILE))?;
+    fs::rename(temporary(directory), directory.join(FILE))?;
     fs::File::open(directory)?.sync_all()
 }
 
-fn aside(directory: &Path) -> PathBuf {
+fn temporary(directory: &Path) -> PathBuf {
     directory.join(format!("{FILE}.new"))
 }
 
@@ -130,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_format_is_taken() {
+    fn only_known_formats_are_accepted() {
         for (content, expected) in [
             (Some("muster-store 1\n"), "ok"),
             (Some("muster-store 2\n"), "ok"),
@@ -164,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_volume_becomes_ours_even_if_a_crash_cut_it_short() {
+    fn an_empty_volume_is_initialised_even_after_a_crash_in_between() {
         for begun in [None, Some(""), Some("muster-s")] {
             let directory = tempfile::tempdir().unwrap();
             fs::create_dir(directory.path().join("lost+found")).unwrap();
@@ -172,7 +168,7 @@ mod tests {
                 fs::write(directory.path().join("MUSTER_FORMAT.new"), begun).unwrap();
             }
             let tag = check_or_create(directory.path()).unwrap();
-            assert_eq!(tag, Tag { outdated: false, used: false });
+            assert_eq!(tag, Tag { is_older: false, used: false });
             assert_eq!(check(directory.path()).unwrap(), tag);
             write(directory.path(), true).unwrap();
             assert!(check(directory.path()).unwrap().used);

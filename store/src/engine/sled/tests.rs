@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-use super::layout::piece_key;
+use super::value_pieces::piece_key;
 use super::*;
 use crate::engine::conformance;
 
@@ -248,17 +248,17 @@ fn a_journal_that_lacks_a_transaction_is_refused() {
 
 #[test]
 fn the_journal_of_the_format_before_is_taken_in() {
-    for (taken_in, expected) in [(4u64, "new"), (5, "old")] {
+    for (applied, expected) in [(4u64, "new"), (5, "old")] {
         let directory = tempfile::tempdir().unwrap();
         {
             let db = open_db(directory.path(), 1 << 20).unwrap();
-            db.insert(value_key(b"k"), codec::encode(b"old").0).unwrap();
-            db.insert(TAKEN_IN, &taken_in.to_be_bytes()).unwrap();
+            db.insert(value_key(b"k"), value_codec::encode(b"old").0).unwrap();
+            db.insert(APPLIED, &applied.to_be_bytes()).unwrap();
             db.flush().unwrap();
         }
         let journal = Journal::open(directory.path()).unwrap();
         let put = |value: &[u8]| {
-            vec![Change { key: value_key(b"k"), value: Some(codec::encode(value).0), replaces: 0 }]
+            vec![Change { key: value_key(b"k"), value: Some(value_codec::encode(value).0), replaces: 0 }]
         };
         let (_, end) = journal.write(End::of_format_3(4), put(b"new")).unwrap();
         // It held one transaction; what lies behind it is left of others.
@@ -281,9 +281,9 @@ fn values_of_the_format_before_are_cut_anew() {
     {
         let db = open_db(directory.path(), 1 << 20).unwrap();
         for (key, value) in &values {
-            let (first, further) = codec::encode_in(LONG, value);
+            let (first, following) = value_codec::encode_in(LONG, value);
             db.insert(value_key(key), first).unwrap();
-            for (index, piece) in further.into_iter().enumerate() {
+            for (index, piece) in following.into_iter().enumerate() {
                 db.insert(piece_key(key, index), piece).unwrap();
             }
         }
@@ -294,7 +294,7 @@ fn values_of_the_format_before_are_cut_anew() {
 
     let engine = reopen(directory.path()).unwrap();
     assert_eq!(fs::read_to_string(directory.path().join("MUSTER_FORMAT")).unwrap(), "muster-store 4 used\n");
-    let cut = engine.shared().as_ref().unwrap().iter().all(|pair| !codec::is_long(&pair.unwrap().1));
+    let cut = engine.shared().as_ref().unwrap().iter().all(|pair| !value_codec::is_long(&pair.unwrap().1));
     assert!(cut, "a long entry is left");
     let expected: Vec<Pair> = values.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
     assert!(all(&engine) == expected, "the values are what they were");

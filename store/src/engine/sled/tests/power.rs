@@ -300,7 +300,7 @@ impl Image {
         let disk = Box::new(Shared(Arc::clone(&platter)));
         let engine = SledEngine::with_disk(directory, 1 << 20, db, journal, disk);
         engine.sync().unwrap();
-        engine.take_in_journal(engine.exclusive().as_ref().unwrap()).unwrap();
+        engine.replay_journal(engine.exclusive().as_ref().unwrap()).unwrap();
         std::mem::take(&mut platter.lock().unwrap().images)
     }
 
