@@ -4,9 +4,9 @@ use muster_store_client::{ClientError, Stored};
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Store};
 use crate::failure::{Exit, Failure, Failures};
-use crate::files::{FileFlags, manifests};
 use crate::kind::for_stored;
 use crate::manifest::Manifest;
+use crate::manifest_files::{FileFlags, manifests};
 use crate::records::{ATTEMPTS, events_are_recorded, spoken, version};
 use crate::terminal::Terminal;
 

@@ -4,9 +4,9 @@ use muster_store_client::Stored;
 
 use crate::connection::{At, ConnectionFlags, NamespaceFlags, Store};
 use crate::failure::{Failure, Failures};
-use crate::files::{FileFlags, manifests};
 use crate::kind::for_stored;
 use crate::manifest::Manifest;
+use crate::manifest_files::{FileFlags, manifests};
 use crate::records::{events_are_recorded, spoken};
 use crate::terminal::Terminal;
 

@@ -8,8 +8,8 @@ use muster_store_client::{ClientError, DeleteOptions, Preconditions, Stored};
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
 use crate::failure::{Exit, Failure, Failures};
-use crate::files::manifests;
 use crate::kind::{Target, for_stored, plural};
+use crate::manifest_files::manifests;
 use crate::records::{events_are_recorded, spoken};
 use crate::targets::{SelectionFlags, keys, strip_kind};
 use crate::terminal::Terminal;

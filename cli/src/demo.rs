@@ -1,13 +1,13 @@
 //! `muster demo`: a node, a zone and all zones die and come back, told as it happens.
 //!
 //! Everything that is said comes from the store's events and the controller's answers; what is claimed is waited for, and
-//! the demonstration fails if it does not come true. The acts are in [`acts`], the waiting in [`scene`], the words in
-//! [`tell`].
+//! the demonstration fails if it does not come true. The scenarios are in [`scenarios`], the waiting in [`session`], the words in
+//! [`messages`].
 
-mod acts;
-mod scene;
-mod switch;
-mod tell;
+mod messages;
+mod scenarios;
+mod session;
+mod simulation_client;
 mod workload;
 
 use std::time::Duration;
@@ -16,14 +16,14 @@ use clap::Parser;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::TlsFlags;
 
-use self::scene::Scene;
-use self::switch::Switch;
+use self::session::Scene;
+use self::simulation_client::Switch;
 use self::workload::Workload;
 use crate::connection::{ConnectionFlags, NamespaceFlags};
 use crate::failure::{Exit, Failure};
 use crate::up;
-use crate::up::parts::Parts;
-use crate::up::place::Place;
+use crate::up::components::Parts;
+use crate::up::data_dir::Place;
 
 /// How much faster than usual the demonstration's own fleet lives.
 const SPEED: &str = "10";
@@ -108,7 +108,7 @@ async fn play(flags: &ConnectionFlags, switch: Switch, asked: &Shutdown) -> Resu
     };
     let mut scene = Scene::new(connection.store()?, connection.controller()?, switch, workload);
     let outcome = tokio::select! {
-        outcome = acts::play(&mut scene) => outcome,
+        outcome = scenarios::play(&mut scene) => outcome,
         () = asked.requested() => Err(Failure::new(Exit::Failed, "the demonstration was interrupted")
             .hint("all nodes were revived, and its pods are being taken away")),
     };

@@ -1,7 +1,7 @@
 //! `muster doctor`: what the settings of a fleet come to, before it is tried out.
 
-mod findings;
-mod judge;
+mod checks;
+mod forecast;
 mod report;
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use muster_rpc::config::parse_duration;
 
-use self::findings::Level;
-use self::judge::{Settings, judge};
+use self::checks::Level;
+use self::forecast::{Settings, judge};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 

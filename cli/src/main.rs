@@ -19,13 +19,12 @@ mod doctor;
 mod drain;
 mod explain;
 mod failure;
-mod files;
 mod fleet;
 mod get;
-mod home;
 mod kind;
 mod label;
 mod manifest;
+mod manifest_files;
 mod manual;
 mod print;
 mod records;
@@ -36,6 +35,7 @@ mod targets;
 mod terminal;
 mod top;
 mod up;
+mod xdg;
 
 #[cfg(test)]
 mod samples;

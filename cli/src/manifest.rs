@@ -6,8 +6,8 @@
 
 mod documents;
 mod error;
+mod field_names;
 mod merge;
-mod spelling;
 
 use std::io::Read;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn collect(place: String, document: Value, manifests: &mut Vec<Manifest>) -> Res
 impl Manifest {
     fn new(place: String, mut fields: Map<String, Value>) -> Result<Manifest, ManifestError> {
         let kind = heading(&mut fields).map_err(|problem| problem.at(&place))?;
-        let spelled = spelling::spell(&schema::descriptor(kind), fields);
+        let spelled = field_names::spell(&schema::descriptor(kind), fields);
         let fields = spelled.map_err(|problem| problem.at(format_args!("{place} ({kind})")))?;
         let manifest = Manifest { place, kind, fields };
         manifest.in_the_schema(without_nulls(&manifest.fields))?;

@@ -1,14 +1,14 @@
 //! Simulated agents: machines that are not there, speaking the real protocol over real sockets.
 //!
-//! Who they are is in [`blueprint`], who of them is up in [`roll`]. Each has a heartbeat stream of its own (`machine`);
-//! their pods are looked after together (`pods`), by rules that are pure (`work`). `control` switches them off and on.
+//! Who they are is in [`fleet_spec`], who of them is up in [`machines`]. Each has a heartbeat stream of its own (`agent`);
+//! their pods are looked after together (`pod_loop`), by rules that are pure (`pod_lifecycle`). `http_api` switches them off and on.
 
-pub(crate) mod blueprint;
-mod control;
-mod machine;
-mod pods;
-pub(crate) mod roll;
-mod work;
+mod agent;
+pub(crate) mod fleet_spec;
+mod http_api;
+pub(crate) mod machines;
+mod pod_lifecycle;
+mod pod_loop;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,10 +31,10 @@ use muster_store_client::{
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::blueprint::{Blueprint, SIMULATED};
-use self::machine::Machine;
-use self::pods::Pods;
-use self::roll::Roll;
+use self::agent::Machine;
+use self::fleet_spec::{Blueprint, SIMULATED};
+use self::machines::Roll;
+use self::pod_loop::Pods;
 
 /// Machines that share a connection. The store takes far more streams, but one connection is worked on by one
 /// processor at a time.
@@ -95,7 +95,7 @@ pub(crate) async fn start(settings: Settings, shutdown: Shutdown) -> Result<Runn
     let clock = SystemClock::shared();
     let (heard_by, heard) = watch::channel(0);
     let mut tasks = JoinSet::new();
-    let routes = control::routes(roll.clone());
+    let routes = http_api::routes(roll.clone());
     let over = shutdown.clone();
     tasks.spawn(async move {
         if let Err(error) = serve_routes(listener, routes, over).await {

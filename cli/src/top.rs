@@ -1,7 +1,7 @@
 //! `muster top`: the fleet, live.
 
-mod draw;
-mod model;
+mod fleet_view;
+mod render;
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use muster_store_client::{Cache, ListOptions, WatchOptions};
 use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::sync::{mpsc, watch};
 
-use self::model::{Controller, Model, Store as StoreSeen};
+use self::fleet_view::{Controller, Model, Store as StoreSeen};
 use crate::connection::{At, ConnectionFlags, Controller as ControllerClient, Store};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
@@ -61,7 +61,7 @@ async fn once(
     let (nodes, fleet) = tokio::join!(store.client.list::<Node>(options), ask(controller));
     let nodes = nodes.at(&store.peer)?.records;
     let model = Model::of(nodes.iter(), StoreSeen::Heard, &fleet, SystemClock::new().wall());
-    terminal.say(&draw::text(&model))
+    terminal.say(&render::text(&model))
 }
 
 /// What the controller says of the fleet. Top shows the nodes with it or without.
@@ -111,7 +111,7 @@ async fn live(store: &Store, controller: ControllerClient, selector: String) -> 
         let seen = if nodes.is_synced() { StoreSeen::Heard } else { StoreSeen::Silent };
         let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.wall());
         scroll = model.scrolled(scroll);
-        if let Err(error) = screen.draw(|frame| draw::draw(&model, scroll, frame)) {
+        if let Err(error) = screen.draw(|frame| render::draw(&model, scroll, frame)) {
             break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}"))
                 .hint("`muster fleet -w` needs less of a terminal"));
         }

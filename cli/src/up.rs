@@ -1,16 +1,16 @@
 //! `muster up`: Muster in this process, with a fleet to look at.
 //!
-//! Store, controller and agent are the code that their own binaries run, wired by the same functions ([`parts`]); this
+//! Store, controller and agent are the code that their own binaries run, wired by the same functions ([`components`]); this
 //! file only chooses the directory, says what is where, and waits. The rest of the fleet is simulated.
 
-mod failure;
-mod greeting;
-mod muster;
-pub(crate) mod parts;
-pub(crate) mod place;
+mod banner;
+mod command_line;
+pub(crate) mod components;
+pub(crate) mod data_dir;
+mod error;
 mod readiness;
 mod settings;
-mod speed;
+mod speed_factor;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
 
-pub(crate) use self::failure::Failure;
-use self::greeting::Greeting;
-use self::muster::Muster;
-use self::parts::Parts;
-use self::place::Place;
+use self::banner::Greeting;
+use self::command_line::Muster;
+use self::components::Parts;
+use self::data_dir::Place;
+pub(crate) use self::error::Failure;
 use self::readiness::{Progress, Waiting};
-use self::speed::Speed;
+use self::speed_factor::Speed;
 use crate::connection;
 
 /// Runs Muster in this process: store, controller, this machine's agent and simulated ones
@@ -165,7 +165,8 @@ async fn wait(parts: &Parts, flags: &Flags, tell: impl FnMut(Progress)) -> Resul
 fn greeting<'a>(parts: &'a Parts, flags: &'a Flags, place: &'a Place) -> Result<Greeting<'a>, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = std::env::current_dir().ok();
-    let program = muster::called(&std::env::current_exe()?, here.as_deref(), std::env::split_paths(&path));
+    let program =
+        command_line::called(&std::env::current_exe()?, here.as_deref(), std::env::split_paths(&path));
     let (store, controller) = (parts.store, parts.controller);
     Ok(Greeting {
         store,

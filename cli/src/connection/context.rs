@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigPath;
 use crate::failure::{Exit, Failure};
-use crate::home;
+use crate::xdg;
 
 /// A Muster, and who we are to it. Absent settings are left to the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Contexts {
 
     /// Reads the file; one that is not there is empty, and made when it is written.
     pub(crate) fn read_or_begin(flags: &ConfigPath) -> Result<Contexts, Failure> {
-        let Some(path) = flags.config.clone().or_else(|| home::config().map(|own| own.join("config.toml")))
+        let Some(path) = flags.config.clone().or_else(|| xdg::config().map(|own| own.join("config.toml")))
         else {
             return Ok(Contexts { path: None, file: File::default() });
         };

@@ -11,7 +11,7 @@ use muster_proto::quantity::Quantity;
 use muster_proto::taint::{TaintEffect, Toleration, TolerationOperator};
 use muster_proto::wellknown::taint;
 
-use crate::simulation::blueprint::SIMULATED;
+use crate::simulation::fleet_spec::SIMULATED;
 
 /// On every pod of the demonstration.
 pub(super) const LABEL: &str = "muster.dev/demo";

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::findings::Level;
-use super::judge::{Clearing, Forecast, Span};
+use super::checks::Level;
+use super::forecast::{Clearing, Forecast, Span};
 use crate::print::{Cell, Paint, Table, age};
 
 pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {
@@ -79,7 +79,7 @@ fn rate(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::judge::{judge, tests::usual};
+    use crate::doctor::forecast::{judge, tests::usual};
 
     #[test]
     fn a_forecast_reads_as_a_page() {

@@ -163,7 +163,7 @@ impl Printer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::blueprint::Blueprint;
+    use crate::simulation::fleet_spec::Blueprint;
     use jiff::Timestamp;
 
     #[test]

@@ -123,7 +123,7 @@ pub(super) fn troubles(node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::blueprint::Blueprint;
+    use crate::simulation::fleet_spec::Blueprint;
     use jiff::Timestamp;
 
     #[tokio::test]

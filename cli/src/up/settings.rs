@@ -8,10 +8,10 @@ use clap::Parser;
 use muster_proto::wellknown::label;
 use muster_store_client::StoreEndpoints;
 
-use super::place::Place;
+use super::data_dir::Place;
 use super::{Failure, Flags};
 use crate::simulation;
-use crate::simulation::blueprint::{Blueprint, REGION};
+use crate::simulation::fleet_spec::{Blueprint, REGION};
 
 /// How long a simulated program takes to start or to stop.
 const MOMENT: Duration = Duration::from_secs(1);

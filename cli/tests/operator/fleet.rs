@@ -3,8 +3,8 @@
 use muster_proto::pb;
 use tonic::Status;
 
-use crate::controller::{Asked, Controller, Script};
-use crate::stage::Stage;
+use crate::fake_controller::{Asked, Controller, Script};
+use crate::harness::Stage;
 
 async fn stage(script: Script) -> (Stage, Controller) {
     let mut stage = Stage::with_store().await;

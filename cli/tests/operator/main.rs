@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-mod connecting;
-mod controller;
+mod connection;
+mod fake_controller;
 mod fleet;
+mod harness;
+mod local_commands;
 mod manifests;
 mod records;
-mod screen;
-mod stage;
-mod tools;
-mod watching;
+mod terminal;
+mod watch;

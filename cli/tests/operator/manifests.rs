@@ -8,7 +8,7 @@ use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 use muster_store_client::{ListOptions, Resource};
 
-use crate::stage::{Stage, sample};
+use crate::harness::{Stage, sample};
 
 /// What the seed pages give as the first node.
 const SEED: &str = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;

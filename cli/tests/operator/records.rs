@@ -8,7 +8,7 @@ use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::record::Kind;
 
-use crate::stage::{Stage, sample};
+use crate::harness::{Stage, sample};
 
 /// A node, its lease, a pod on it, a budget over the pod, and something that happened to the node.
 async fn furnished() -> Stage {
@@ -234,7 +234,7 @@ async fn records_are_deleted_pods_with_the_time_they_need() {
     assert_eq!(stage.muster("delete nodes --all").await.ok(), "node/worker-1 deleted\n");
 }
 
-impl crate::stage::Said {
+impl crate::harness::Said {
     /// The answer; that there is none may be said beside it.
     fn ok_or_nothing(self) -> String {
         assert_eq!(self.code, 0, "{}", self.err);

@@ -12,8 +12,8 @@ use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::{Clock, SystemClock};
 use muster_store_client::{DeleteOptions, ListOptions, Watch, WatchOptions};
 
-use super::switch::Switch;
-use super::tell;
+use super::messages;
+use super::simulation_client::Switch;
 use super::workload::{LABEL, Workload};
 use crate::connection::{At, Controller, Store};
 use crate::failure::{Exit, Failure};
@@ -104,7 +104,7 @@ impl Scene {
                 return Ok((sight, waited));
             }
             if waited > patience {
-                let message = format!("this did not happen within {}: {what}", tell::seconds(patience));
+                let message = format!("this did not happen within {}: {what}", messages::seconds(patience));
                 return Err(Failure::new(Exit::Failed, message).hint(WHERE_TO_LOOK));
             }
             self.listen(TICK).await?;
@@ -151,7 +151,7 @@ impl Scene {
                 Some(news) = self.events.next() => match news {
                     WatchEvent::Synced { .. } => self.is_following = true,
                     WatchEvent::Applied { record } if self.is_following => {
-                        if let Some(line) = tell::event(&record) {
+                        if let Some(line) = messages::event(&record) {
                             self.say(&line)?;
                         }
                     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::findings::{Finding, findings};
+use super::checks::{Finding, findings};
 
 /// The settings of a fleet, under their flags' meanings.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::blueprint::Blueprint;
+use super::fleet_spec::Blueprint;
 
 /// What a machine has been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Commands that need nobody to answer.
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn help_says_what_exit_codes_mean() {

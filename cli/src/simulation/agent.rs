@@ -14,8 +14,8 @@ use muster_store_client::{ClientError, StoreClient};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::blueprint::Blueprint;
-use super::roll::Orders;
+use super::fleet_spec::Blueprint;
+use super::machines::Orders;
 
 /// Kept across restarts of the simulation: its machines come back as who they were.
 const INCARNATION: &str = "simulated";

@@ -13,8 +13,8 @@ use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient, Watch, WatchOptions};
 use tokio::time::sleep;
 
-use super::roll::Roll;
-use super::work::{self, Step};
+use super::machines::Roll;
+use super::pod_lifecycle::{self, Step};
 
 /// Calls under way at once.
 const CALLS: usize = 64;
@@ -120,7 +120,7 @@ impl Pods {
         let node = pod.spec.node_name.as_ref()?;
         let is_up = self.roll.is_up(node.as_str())?;
         let machine = self.roll.blueprint.index(node.as_str())?;
-        work::next(pod).filter(|_| is_up).map(|step| (machine, step))
+        pod_lifecycle::next(pod).filter(|_| is_up).map(|step| (machine, step))
     }
 
     fn consider(&mut self, key: &Key) {
@@ -146,8 +146,10 @@ impl Pods {
                 return Called { key, version, outcome: Ok(Done::Silenced) };
             }
             let outcome = match step {
-                Step::Run => client.update_status(work::running(&pod, machine, clock.wall())).await.map(said),
-                Step::End => client.update_status(work::ended(&pod, clock.wall())).await.map(said),
+                Step::Run => {
+                    client.update_status(pod_lifecycle::running(&pod, machine, clock.wall())).await.map(said)
+                }
+                Step::End => client.update_status(pod_lifecycle::ended(&pod, clock.wall())).await.map(said),
                 Step::Remove => {
                     let preconditions = Preconditions::uid_of(&pod);
                     let options = DeleteOptions { preconditions, grace_period_seconds: Some(0) };

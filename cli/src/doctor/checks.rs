@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::judge::{Forecast, Settings};
+use super::forecast::{Forecast, Settings};
 
 /// Something to know about the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]

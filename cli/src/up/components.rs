@@ -7,7 +7,7 @@ use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::place::Place;
+use super::data_dir::Place;
 use super::{Failure, Flags, settings};
 use crate::simulation;
 

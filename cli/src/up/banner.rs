@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::muster::Muster;
-use super::parts::{Addresses, OwnAgent};
-use super::place::Place;
+use super::command_line::Muster;
+use super::components::{Addresses, OwnAgent};
+use super::data_dir::Place;
 
 /// What runs, where, and what to try.
 pub(super) struct Greeting<'a> {

@@ -1,6 +1,6 @@
 //! Where Muster is, and who we are to it.
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_not_there_is_named_with_a_way_out() {

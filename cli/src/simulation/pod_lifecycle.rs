@@ -6,7 +6,7 @@ use muster_proto::pb;
 use muster_proto::pb::container_state::State;
 use muster_proto::pod::{Pod, PodCondition, PodPhase, PodStatus};
 
-use super::blueprint::Blueprint;
+use super::fleet_spec::Blueprint;
 
 /// What a machine that is up does next about a pod of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

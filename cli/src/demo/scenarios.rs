@@ -10,13 +10,13 @@ use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::wellknown::label;
 
-use super::scene::{Scene, Sight, WHERE_TO_LOOK};
-use super::tell;
+use super::messages;
+use super::session::{Scene, Sight, WHERE_TO_LOOK};
 use super::workload::{by_node, counts, is_running};
 use crate::connection::At;
 use crate::failure::{Exit, Failure};
 use crate::print::fleet::duration;
-use crate::simulation::blueprint::{Blueprint, REGION};
+use crate::simulation::fleet_spec::{Blueprint, REGION};
 use crate::terminal::Terminal;
 
 /// What was measured, for the end.
@@ -79,13 +79,13 @@ async fn the_fleet(scene: &mut Scene) -> Result<Duration, Failure> {
     scene.workload.toleration_seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX).max(1);
     scene.say(&format!(
         "a node may be silent for {}; a controller that has just begun waits that long before it evicts anybody",
-        tell::seconds(grace)
+        messages::seconds(grace)
     ))?;
     let judges = |sight: &Sight| sight.fleet.state == "Judging";
     let patience = grace * 4 + Duration::from_secs(30);
     let (sight, _) =
         scene.until("the controller has heard the fleet for long enough", patience, judges).await?;
-    scene.say_all(&tell::fleet(&sight.fleet))?;
+    scene.say_all(&messages::fleet(&sight.fleet))?;
     Ok(grace)
 }
 
@@ -126,12 +126,12 @@ async fn a_node_dies(
     scene.switch.kill(&format!("node={victim}")).await?;
     scene.say(&format!("killed {victim}, which runs {}", pods.join(" and ")))?;
     scene.subject = Some(victim.clone());
-    scene.say_all(&tell::explanation(&scene.explain(&victim).await?))?;
+    scene.say_all(&messages::explanation(&scene.explain(&victim).await?))?;
 
     let is_unknown = |sight: &Sight| sight.node.as_ref().is_some_and(|node| node.ready == "Unknown");
     let (sight, _) = scene.until("the dead node's Ready becomes Unknown", patience, is_unknown).await?;
     let detected = scene.now() - killed_at;
-    scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
+    scene.say_all(&sight.node.iter().flat_map(messages::explanation).collect::<Vec<_>>())?;
 
     let replicas = scene.workload.replicas;
     let on_victim = |pod: &Pod| counts(pod) && pod.is_on(&victim);
@@ -145,9 +145,9 @@ async fn a_node_dies(
     ))?;
     findings.note(format!(
         "{victim} was Unknown {} after it died (it may be silent for {}), and its work ran elsewhere after {}",
-        tell::seconds(detected),
-        tell::seconds(grace),
-        tell::seconds(moved)
+        messages::seconds(detected),
+        messages::seconds(grace),
+        messages::seconds(moved)
     ));
     Ok(victim)
 }
@@ -180,19 +180,19 @@ async fn a_zone_dies(
     };
     let (sight, _) = scene.until("the zone counts as lost", patience, is_lost).await?;
     let detected = scene.now() - killed_at;
-    scene.say_all(&tell::fleet(&sight.fleet))?;
+    scene.say_all(&messages::fleet(&sight.fleet))?;
 
     let replicas = scene.workload.replicas;
     let in_zone = |pod: &Pod| counts(pod) && killed.iter().any(|node| pod.is_on(node));
     let moved = |sight: &Sight| work_runs(sight, replicas) && !sight.pods.iter().any(in_zone);
     let (sight, _) = scene.until("the zone's pods are evicted and run elsewhere", patience, moved).await?;
     let moved = scene.now() - killed_at;
-    scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
+    scene.say_all(&sight.node.iter().flat_map(messages::explanation).collect::<Vec<_>>())?;
     say_places(scene, &sight.pods)?;
     findings.note(format!(
         "{zone} counted as lost after {}; other zones lived, so its pods were evicted and its work ran elsewhere after {}",
-        tell::seconds(detected),
-        tell::seconds(moved)
+        messages::seconds(detected),
+        messages::seconds(moved)
     ));
     Ok(())
 }
@@ -217,24 +217,24 @@ async fn all_zones_die(
     let all_lost = |sight: &Sight| sight.fleet.state == "FullDisruption";
     let (sight, _) = scene.until("all zones count as lost", patience, all_lost).await?;
     let detected = scene.now() - killed_at;
-    scene.say_all(&tell::fleet(&sight.fleet))?;
+    scene.say_all(&messages::fleet(&sight.fleet))?;
     // As of a second look, after the decision.
     let before = leaving(&scene.look().await?);
     let watched = grace * 3;
-    scene.say(&format!("watching for {} whether anybody is evicted", tell::seconds(watched)))?;
+    scene.say(&format!("watching for {} whether anybody is evicted", messages::seconds(watched)))?;
     scene.listen(watched).await?;
     let sight = scene.look().await?;
     let evicted: Vec<Uid> = leaving(&sight).difference(&before).copied().collect();
     if !evicted.is_empty() {
         return Err(failed(format!("{} pods were evicted though all zones were lost", evicted.len())));
     }
-    scene.say_all(&sight.node.iter().flat_map(tell::explanation).collect::<Vec<_>>())?;
+    scene.say_all(&sight.node.iter().flat_map(messages::explanation).collect::<Vec<_>>())?;
     scene.say("nobody was")?;
     findings.note(format!(
         "all zones were lost after {}: the controller took that for its own trouble and evicted nobody in {}, three times \
          as long as pods here tolerate a lost node",
-        tell::seconds(detected),
-        tell::seconds(watched)
+        messages::seconds(detected),
+        messages::seconds(watched)
     ));
     Ok(())
 }
@@ -258,7 +258,7 @@ async fn all_come_back(
     let (sight, _) =
         scene.until("all simulated nodes are Ready again, and judged so", patience, is_well).await?;
     let ready = scene.now() - revived_at;
-    scene.say_all(&tell::fleet(&sight.fleet))?;
+    scene.say_all(&messages::fleet(&sight.fleet))?;
     let replicas = scene.workload.replicas;
     let settled = |sight: &Sight| work_runs(sight, replicas) && sight.pods.len() == replicas;
     let what = "all pods run, and those that were evicted from the dead are gone";
@@ -268,8 +268,8 @@ async fn all_come_back(
     scene.say("the evicted pods are gone: their machines are back and have said that they are stopped")?;
     findings.note(format!(
         "all nodes were Ready {} after they came back, and what was left of the evicted pods was gone after {}",
-        tell::seconds(ready),
-        tell::seconds(settled)
+        messages::seconds(ready),
+        messages::seconds(settled)
     ));
     scene.clear().await?;
     scene.until("the demonstration's pods are gone", patience, |sight| sight.pods.is_empty()).await?;

@@ -1,6 +1,6 @@
 //! Following records.
 
-use crate::stage::{Stage, sample};
+use crate::harness::{Stage, sample};
 
 const OTHER: &str = "{kind: Node, apiVersion: v1, metadata: {name: worker-2}}";
 

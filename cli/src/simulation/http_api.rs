@@ -8,7 +8,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 
-use super::roll::{Roll, Selection};
+use super::machines::{Roll, Selection};
 
 /// The pages.
 pub(super) fn routes(roll: Roll) -> Router {
@@ -56,7 +56,7 @@ fn selection(query: &str) -> Result<Selection, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::blueprint::Blueprint;
+    use crate::simulation::fleet_spec::Blueprint;
 
     #[test]
     fn a_query_says_who_is_meant_or_is_refused() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::Failure;
-use crate::home;
+use crate::xdg;
 
 /// Not a variable of the flag: that would count as if it were said with each command, and contradict --ephemeral.
 const VARIABLE: &str = "MUSTER_UP_DATA_DIR";
@@ -26,7 +26,7 @@ impl Place {
             return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
         }
         let usual = || std::env::var_os(VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
-        let kept = data_dir.map(Path::to_owned).or_else(usual).or_else(home::state);
+        let kept = data_dir.map(Path::to_owned).or_else(usual).or_else(xdg::state);
         kept.map(Place::Kept).ok_or(Failure::NoHome)
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::doctor::findings::Level;
+use crate::doctor::checks::Level;
 
 /// The defaults, for a thousand nodes in three zones.
 pub(in crate::doctor) fn usual() -> Settings {

@@ -1,4 +1,4 @@
-use super::super::model::{Controller, Store};
+use super::super::fleet_view::{Controller, Store};
 use super::*;
 use crate::samples::{self, now};
 use muster_proto::condition::ConditionStatus;

@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::controller::{Controller, Script};
-use crate::stage::{PATIENCE, Stage, sample};
+use crate::fake_controller::{Controller, Script};
+use crate::harness::{PATIENCE, Stage, sample};
 
 /// A `muster` on a terminal, and what it has drawn.
 struct Screen {

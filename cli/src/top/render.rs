@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
-use super::model::{Health, Model, NodeRow, ZoneRow};
+use super::fleet_view::{Health, Model, NodeRow, ZoneRow};
 
 /// How wide the picture is where there is no screen.
 const WIDTH: u16 = 120;
