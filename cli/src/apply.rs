@@ -1,75 +1,66 @@
-//! `muster apply`: makes records what manifests say.
+//! `muster apply`: creates the records of manifests, or merges the manifests into the records that exist.
 
 use muster_store_client::{ClientError, Stored};
 
-use crate::connection::{ConnectionFlags, NamespaceFlags, Store};
-use crate::failure::{Exit, Failure, Failures};
-use crate::kind::for_stored;
+use crate::connection::Store;
+use crate::failure::{Exit, Failure};
 use crate::manifest::Manifest;
-use crate::manifest_files::{FileFlags, manifests};
-use crate::records::{ATTEMPTS, events_are_recorded, spoken, version};
-use crate::terminal::Terminal;
+use crate::manifest_files::{ManifestFlags, WriteManifest, write_manifests};
+use crate::records::{ATTEMPTS, kind_and_name, version};
 
-/// Creates records from manifests, or changes those that exist
+/// Creates records from manifests, or updates the records that exist
 ///
-/// What a manifest names is set, null removes, and what it does not mention stays as it is; lists are set as
-/// a whole. A metadata.resourceVersion in the manifest must still be current, unless nothing would change.
+/// Fields that a manifest names are set, null removes a field, and all other fields keep their values. A list is
+/// replaced as a whole. If the manifest has a metadata.resourceVersion, it must be the record's current one, unless
+/// the manifest would change nothing.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
-    files: FileFlags,
-
-    #[command(flatten)]
-    namespace: NamespaceFlags,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+    manifests: ManifestFlags,
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let connection = flags.connection.settle()?;
-    let manifests = manifests(&flags.files.filename, &connection.namespaces(&flags.namespace))?;
-    let store = connection.store()?;
-    let mut failures = Failures::default();
-    for manifest in &manifests {
-        let applied = for_stored!(manifest.kind, apply(&store, manifest), else Err(events_are_recorded()));
-        if let Some(line) = failures.keep(applied.map_err(|failure| failure.about(&manifest.place)))? {
-            Terminal::stdout().say(&line)?;
-        }
-    }
-    failures.finish()
+    write_manifests::<Apply>(&flags.manifests).await
 }
 
-async fn apply<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, Failure> {
-    let key = manifest.key()?;
-    let what = spoken(R::KIND, &key);
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
-        let again = attempts < ATTEMPTS;
-        let current = match store.client.get::<R>(&key).await {
-            Ok(current) => current,
-            Err(ClientError::NotFound(_)) => match store.client.create::<R>(manifest.record()?).await {
-                Ok(_) => return Ok(format!("{what} created\n")),
-                // Somebody was quicker.
-                Err(ClientError::AlreadyExists(_)) if again => continue,
+struct Apply;
+
+impl WriteManifest for Apply {
+    async fn write<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, Failure> {
+        let key = manifest.key()?;
+        let name = kind_and_name(R::KIND, &key);
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let may_retry = attempts < ATTEMPTS;
+            let current = match store.client.get::<R>(&key).await {
+                Ok(current) => current,
+                Err(ClientError::NotFound(_)) => {
+                    match store.client.create::<R>(manifest.to_record()?).await {
+                        Ok(_) => return Ok(format!("{name} created\n")),
+                        // Another client created the record after our read.
+                        Err(ClientError::AlreadyExists(_)) if may_retry => continue,
+                        Err(error) => return Err(store.peer.failure(error)),
+                    }
+                }
                 Err(error) => return Err(store.peer.failure(error)),
-            },
-            Err(error) => return Err(store.peer.failure(error)),
-        };
-        match store.client.update(manifest.over(&current)?).await {
-            Ok(stored) if version(&stored) == version(&current) => return Ok(format!("{what} unchanged\n")),
-            Ok(_) => return Ok(format!("{what} configured\n")),
-            // Changed since we looked; that matters only to whoever named a version.
-            Err(ClientError::Conflict(_)) if again && !manifest.has_version() => {}
-            Err(ClientError::NotFound(_)) if again => {}
-            Err(ClientError::Conflict(message)) if manifest.has_version() => {
-                return Err(Failure::new(Exit::Conflict, message).hint(
-                    "it changed since the manifest was printed: print it again, or take metadata.resourceVersion and \
-                     metadata.uid out",
-                ));
+            };
+            match store.client.update(manifest.merged_into(&current)?).await {
+                Ok(stored) if version(&stored) == version(&current) => {
+                    return Ok(format!("{name} unchanged\n"));
+                }
+                Ok(_) => return Ok(format!("{name} configured\n")),
+                // Another client changed the record after our read. A manifest without a version can be merged again.
+                Err(ClientError::Conflict(_)) if may_retry && !manifest.has_version() => {}
+                Err(ClientError::NotFound(_)) if may_retry => {}
+                Err(ClientError::Conflict(message)) if manifest.has_version() => {
+                    return Err(Failure::new(Exit::Conflict, message).hint(
+                        "the record changed after the manifest was printed: print it again, or remove \
+                         metadata.resourceVersion and metadata.uid from the manifest",
+                    ));
+                }
+                Err(error) => return Err(store.peer.failure(error)),
             }
-            Err(error) => return Err(store.peer.failure(error)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked of `muster`.
+//! The command line of `muster`: its commands and their flags.
 
 use clap::{Parser, Subcommand};
 
@@ -8,7 +8,7 @@ use crate::{
     get, label, manual, taint, top, up,
 };
 
-/// Keeps the roll of a fleet of machines
+/// Manages a fleet of machines
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -27,9 +27,9 @@ pub(crate) enum Command {
     Delete(delete::Flags),
     Label(label::Flags),
     Taint(taint::Flags),
-    /// Keeps new pods away from nodes
+    /// Stops scheduling new pods to nodes
     Cordon(cordon::Flags),
-    /// Lets new pods on to nodes again; ends a drain that is under way
+    /// Allows scheduling to nodes again; cancels a drain that is in progress
     Uncordon(cordon::Flags),
     Drain(drain::Flags),
     Explain(explain::Flags),
@@ -43,7 +43,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The word the command was called by.
+    /// The command's name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Command::Up(_) => "up",
@@ -76,26 +76,22 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_arguments_are_well_formed() {
+    fn the_arguments_pass_claps_own_checks() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn every_command_and_flag_has_its_help() {
+    fn every_command_and_flag_has_a_help_text() {
         let mut command = Arguments::command();
         command.build();
-        let mut waiting: Vec<&clap::Command> = vec![&command];
-        while let Some(command) = waiting.pop() {
+        let mut commands: Vec<&clap::Command> = vec![&command];
+        while let Some(command) = commands.pop() {
             let name = command.get_name();
-            assert!(command.get_about().is_some(), "{name} says nothing about itself");
+            assert!(command.get_about().is_some(), "{name} has no help text");
             for argument in command.get_arguments() {
-                assert!(
-                    argument.get_help().is_some(),
-                    "{name} {} says nothing about itself",
-                    argument.get_id()
-                );
+                assert!(argument.get_help().is_some(), "{name} {} has no help text", argument.get_id());
             }
-            waiting.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
+            commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `muster certs`: a certificate authority for development, and certificates for every part.
+//! `muster certs`: a certificate authority for development, and certificates for all components.
 //!
-//! Rights come from the organisation in a certificate (`muster_rpc::identity`), so this is also who may do
-//! what.
+//! The store derives the rights of a caller from the organisation in its certificate (`muster_rpc::identity`), so the
+//! subjects here also decide what each certificate permits.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,25 +22,25 @@ use rcgen::{
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Makes certificates for development: an authority, and one for each part
+/// Creates certificates for development: a certificate authority (CA) and a certificate for each component
 ///
-/// The authority in DIR is used if there is one, so that further certificates can be added later. Nothing
-/// that exists is overwritten. Keys are readable by their owner only. A real fleet wants a real authority.
+/// If DIR has a CA already, that CA signs the new certificates, so more certificates can be added later. Existing
+/// files are never overwritten. Key files are readable by their owner only. Do not use this CA in production.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Where they go; it is made if need be
+    /// The directory for the files; it is created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// Who gets a certificate: store, controller, admin, viewer or node:NAME
-    #[arg(value_name = "WHO", default_values = ["store", "controller", "admin", "viewer"])]
-    holders: Vec<Holder>,
+    /// Subjects to create certificates for: store, controller, admin, viewer or node:NAME
+    #[arg(value_name = "SUBJECT", default_values = ["store", "controller", "admin", "viewer"])]
+    subjects: Vec<Subject>,
 
-    /// Further names or addresses that servers are reached by, besides localhost, 127.0.0.1 and ::1
+    /// More DNS names or IP addresses of the servers, besides localhost, 127.0.0.1 and ::1
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     host: Vec<String>,
 
-    /// Days that the certificates are valid for
+    /// How many days the certificates are valid
     #[arg(
         long,
         value_name = "DAYS",
@@ -50,9 +50,9 @@ pub(crate) struct Flags {
     days: u16,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
+enum Subject {
     Store,
     Controller,
     Admin,
@@ -60,18 +60,18 @@ enum Holder {
     Node(Name),
 }
 
-impl FromStr for Holder {
+impl FromStr for Subject {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Holder, String> {
+    fn from_str(text: &str) -> Result<Subject, String> {
         match text {
-            "store" => Ok(Holder::Store),
-            "controller" => Ok(Holder::Controller),
-            "admin" => Ok(Holder::Admin),
-            "viewer" => Ok(Holder::Viewer),
+            "store" => Ok(Subject::Store),
+            "controller" => Ok(Subject::Controller),
+            "admin" => Ok(Subject::Admin),
+            "viewer" => Ok(Subject::Viewer),
             _ => match text.strip_prefix("node:") {
                 Some(name) => {
-                    name.parse().map(Holder::Node).map_err(|error| format!("the node's name {error}"))
+                    name.parse().map(Subject::Node).map_err(|error| format!("the node's name {error}"))
                 }
                 None => Err("expected store, controller, admin, viewer or node:NAME".to_owned()),
             },
@@ -79,34 +79,34 @@ impl FromStr for Holder {
     }
 }
 
-impl Holder {
+impl Subject {
     fn common_name(&self) -> String {
         match self {
-            Holder::Store => "store".to_owned(),
-            Holder::Controller => "controller".to_owned(),
-            Holder::Admin => "admin".to_owned(),
-            Holder::Viewer => "viewer".to_owned(),
-            Holder::Node(name) => format!("node:{name}"),
+            Subject::Store => "store".to_owned(),
+            Subject::Controller => "controller".to_owned(),
+            Subject::Admin => "admin".to_owned(),
+            Subject::Viewer => "viewer".to_owned(),
+            Subject::Node(name) => format!("node:{name}"),
         }
     }
 
     fn organization(&self) -> &'static str {
         match self {
-            // It serves, and calls nobody: it needs no rights.
-            Holder::Store => "muster:stores",
-            Holder::Controller => "muster:controllers",
-            Holder::Admin => "muster:admins",
-            Holder::Viewer => "muster:viewers",
-            Holder::Node(_) => "muster:nodes",
+            // The store only serves and makes no calls, so it needs no rights.
+            Subject::Store => "muster:stores",
+            Subject::Controller => "muster:controllers",
+            Subject::Admin => "muster:admins",
+            Subject::Viewer => "muster:viewers",
+            Subject::Node(_) => "muster:nodes",
         }
     }
 
-    /// Certificate and key. A node's lie where the agent's --credentials looks for them.
+    /// The paths of certificate and key. A node's files have the names that the agent's --credentials expects.
     fn files(&self, directory: &Path) -> (PathBuf, PathBuf) {
         match self {
-            Holder::Node(name) => {
-                let own = directory.join("nodes").join(name.as_str());
-                (own.join("tls.crt"), own.join("tls.key"))
+            Subject::Node(name) => {
+                let node_dir = directory.join("nodes").join(name.as_str());
+                (node_dir.join("tls.crt"), node_dir.join("tls.key"))
             }
             _ => {
                 let name = self.common_name();
@@ -117,58 +117,57 @@ impl Holder {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let made = make(flags, SystemClock::new().wall())?;
-    Terminal::stdout().say(&made)
+    let output = create(flags, SystemClock::new().wall())?;
+    Terminal::stdout().print(&output)
 }
 
-/// Makes what is asked for, or nothing if any of it exists.
-fn make(flags: &Flags, now: Timestamp) -> Result<String, Failure> {
+/// Creates all certificates, or none if any of the files exists. Returns the text to print.
+fn create(flags: &Flags, now: Timestamp) -> Result<String, Failure> {
     let directory = &flags.directory;
     let ca = (directory.join("ca.crt"), directory.join("ca.key"));
-    let wanted: Vec<(&Holder, PathBuf, PathBuf)> = flags
-        .holders
+    let wanted: Vec<(&Subject, PathBuf, PathBuf)> = flags
+        .subjects
         .iter()
-        .map(|holder| {
-            let (cert, key) = holder.files(directory);
-            (holder, cert, key)
+        .map(|subject| {
+            let (cert, key) = subject.files(directory);
+            (subject, cert, key)
         })
         .collect();
-    if let Some(there) = wanted.iter().flat_map(|(_, cert, key)| [cert, key]).find(|path| path.exists()) {
-        return Err(exists(there));
+    if let Some(path) = wanted.iter().flat_map(|(_, cert, key)| [cert, key]).find(|path| path.exists()) {
+        return Err(exists(path));
     }
     let validity = Validity::from(now, flags.days);
-    let mut said = String::new();
+    let mut output = String::new();
     let (issuer, authority) = match (ca.0.exists(), ca.1.exists()) {
         (true, true) => open_authority(&ca.0, &ca.1)?,
         (false, false) => {
             let (issuer, pem) = new_authority(&ca.0, &ca.1, validity)?;
-            said.push_str(&format!("{}\n", ca.0.display()));
+            output.push_str(&format!("{}\n", ca.0.display()));
             (issuer, pem)
         }
         (true, false) => return Err(exists(&ca.0)),
         (false, true) => return Err(exists(&ca.1)),
     };
-    for (holder, cert, key) in &wanted {
-        issue(holder, &issuer, &flags.host, validity, cert, key)?;
-        if matches!(holder, Holder::Node(_)) {
-            let beside = cert.with_file_name("ca.crt");
-            write(&beside, &authority, Secrecy::Public)?;
+    for (subject, cert, key) in &wanted {
+        issue(subject, &issuer, &flags.host, validity, cert, key)?;
+        if matches!(subject, Subject::Node(_)) {
+            write(&cert.with_file_name("ca.crt"), &authority, Access::Public)?;
         }
-        said.push_str(&format!(
+        output.push_str(&format!(
             "{}   {} of {}\n",
             cert.display(),
-            holder.common_name(),
-            holder.organization()
+            subject.common_name(),
+            subject.organization()
         ));
     }
-    said.push_str(&next_steps(directory));
-    Ok(said)
+    output.push_str(&next_steps(directory));
+    Ok(output)
 }
 
 fn next_steps(directory: &Path) -> String {
     let dir = directory.display();
     format!(
-        "\nThe keys lie beside them. To use them:\n\n  \
+        "\nThe keys are in the same directories. To use the certificates:\n\n  \
          muster-store --tls-cert {dir}/store.crt --tls-key {dir}/store.key --tls-client-ca {dir}/ca.crt\n  \
          muster config set-context dev --store https://localhost:7400 --controller https://localhost:7500 \\\n    \
          --tls-ca {dir}/ca.crt --tls-cert {dir}/admin.crt --tls-key {dir}/admin.key\n"
@@ -176,11 +175,11 @@ fn next_steps(directory: &Path) -> String {
 }
 
 fn exists(path: &Path) -> Failure {
-    Failure::new(Exit::Conflict, format!("{} exists, and nothing is overwritten", path.display()))
-        .hint("name another directory, leave that one out, or remove the file yourself")
+    Failure::new(Exit::Conflict, format!("{} exists, and existing files are not overwritten", path.display()))
+        .hint("choose another directory, omit this certificate, or remove the file yourself")
 }
 
-/// From when to when, by day.
+/// The first and last day of a certificate.
 #[derive(Clone, Copy, Debug)]
 struct Validity {
     from: Date,
@@ -188,7 +187,7 @@ struct Validity {
 }
 
 impl Validity {
-    /// From yesterday on: not everybody's clock is ours.
+    /// Starts yesterday, because the clocks of other machines may be behind.
     fn from(now: Timestamp, days: u16) -> Validity {
         let today = now.to_zoned(TimeZone::UTC).date();
         Validity { from: today.saturating_sub(1.day()), until: today.saturating_add(i32::from(days).days()) }
@@ -207,27 +206,26 @@ fn new_authority(cert: &Path, key: &Path, validity: Validity) -> Result<Authorit
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name = named("muster development authority", "muster");
+    params.distinguished_name = distinguished_name("muster development authority", "muster");
     validity.apply(&mut params);
-    let pair = KeyPair::generate().map_err(|error| cannot_make(&error))?;
-    let own = params.self_signed(&pair).map_err(|error| cannot_make(&error))?;
-    write(key, &pair.serialize_pem(), Secrecy::Private)?;
-    write(cert, &own.pem(), Secrecy::Public)?;
-    Ok((Issuer::new(params, pair), own.pem()))
+    let pair = KeyPair::generate().map_err(|error| cannot_create(&error))?;
+    let certificate = params.self_signed(&pair).map_err(|error| cannot_create(&error))?;
+    write(key, &pair.serialize_pem(), Access::Private)?;
+    write(cert, &certificate.pem(), Access::Public)?;
+    Ok((Issuer::new(params, pair), certificate.pem()))
 }
 
 fn open_authority(cert: &Path, key: &Path) -> Result<Authority, Failure> {
     let read = |path: &Path| {
         fs::read_to_string(path).map_err(|error| {
-            Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display())).hint(
-                "an authority is ca.crt and ca.key; name another directory, and a new one is made there",
-            )
+            Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display()))
+                .hint("a CA is ca.crt and ca.key; choose another directory to create a new CA")
         })
     };
     let (certificate, key_text) = (read(cert)?, read(key)?);
     let unusable = |path: &Path, error: &rcgen::Error| {
-        Failure::new(Exit::Failed, format!("{} is no authority of ours: {error}", path.display()))
-            .hint("name another directory, and a new authority is made there")
+        Failure::new(Exit::Failed, format!("{} is not usable as a CA: {error}", path.display()))
+            .hint("choose another directory to create a new CA")
     };
     let pair = KeyPair::from_pem(&key_text).map_err(|error| unusable(key, &error))?;
     let issuer = Issuer::from_ca_cert_pem(&certificate, pair).map_err(|error| unusable(cert, &error))?;
@@ -235,7 +233,7 @@ fn open_authority(cert: &Path, key: &Path) -> Result<Authority, Failure> {
 }
 
 fn issue(
-    holder: &Holder,
+    subject: &Subject,
     issuer: &Issuer<'static, KeyPair>,
     hosts: &[String],
     validity: Validity,
@@ -244,7 +242,7 @@ fn issue(
 ) -> Result<(), Failure> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     names.extend(hosts.iter().cloned());
-    if let Holder::Node(name) = holder {
+    if let Subject::Node(name) = subject {
         names.push(name.as_str().to_owned());
     }
     names.dedup();
@@ -252,42 +250,42 @@ fn issue(
         Failure::usage(format!("--host: {error}")).hint("a host is a DNS name or an IP address")
     };
     let mut params = CertificateParams::new(names).map_err(wrong_host)?;
-    params.distinguished_name = named(&holder.common_name(), holder.organization());
+    params.distinguished_name = distinguished_name(&subject.common_name(), subject.organization());
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Every part both serves and calls, and is the same to both sides.
+    // Controllers and agents serve and make calls with the same certificate.
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     validity.apply(&mut params);
-    let pair = KeyPair::generate().map_err(|error| cannot_make(&error))?;
-    let certificate = params.signed_by(&pair, issuer).map_err(|error| cannot_make(&error))?;
-    write(key, &pair.serialize_pem(), Secrecy::Private)?;
-    write(cert, &certificate.pem(), Secrecy::Public)
+    let pair = KeyPair::generate().map_err(|error| cannot_create(&error))?;
+    let certificate = params.signed_by(&pair, issuer).map_err(|error| cannot_create(&error))?;
+    write(key, &pair.serialize_pem(), Access::Private)?;
+    write(cert, &certificate.pem(), Access::Public)
 }
 
-fn named(common_name: &str, organization: &str) -> DistinguishedName {
+fn distinguished_name(common_name: &str, organization: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     name.push(DnType::OrganizationName, organization);
     name
 }
 
-fn cannot_make(error: &rcgen::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("no certificate can be made: {error}"))
-        .hint("name another directory, and a new authority is made there")
+fn cannot_create(error: &rcgen::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot create a certificate: {error}"))
+        .hint("choose another directory to create a new CA")
 }
 
-/// Who may read a file.
+/// The access mode of a file.
 #[derive(Clone, Copy, Debug)]
-enum Secrecy {
+enum Access {
     Public,
     Private,
 }
 
-/// Writes a new file; one that exists is left as it is.
-fn write(path: &Path, text: &str, secrecy: Secrecy) -> Result<(), Failure> {
-    let mode = match secrecy {
-        Secrecy::Public => 0o644,
-        Secrecy::Private => 0o600,
+/// Writes a new file; it is an error if the file exists.
+fn write(path: &Path, text: &str, access: Access) -> Result<(), Failure> {
+    let mode = match access {
+        Access::Public => 0o644,
+        Access::Private => 0o600,
     };
     let parent = path.parent().unwrap_or(Path::new("."));
     let written = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).and_then(|()| {
@@ -296,8 +294,8 @@ fn write(path: &Path, text: &str, secrecy: Secrecy) -> Result<(), Failure> {
     });
     written.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
-            .hint("name a directory that you may write to"),
+        _ => Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
+            .hint("choose a directory that you may write to"),
     })
 }
 

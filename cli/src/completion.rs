@@ -1,4 +1,4 @@
-//! `muster completion`: what a shell needs to complete muster's words.
+//! `muster completion`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -7,12 +7,12 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Prints the completions for a shell
+/// Prints the completion script for a shell
 ///
 /// For bash: `source <(muster completion bash)`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -20,5 +20,5 @@ pub(crate) struct Flags {
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Arguments::command(), "muster", &mut script);
-    Terminal::stdout().say(&String::from_utf8_lossy(&script))
+    Terminal::stdout().print(&String::from_utf8_lossy(&script))
 }

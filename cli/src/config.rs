@@ -1,4 +1,4 @@
-//! `muster config`: the contexts of the config file.
+//! `muster config`: shows and edits the contexts of the config file.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::print::rows::or_none;
 use crate::print::{Cell, Table};
 use crate::terminal::Terminal;
 
-/// Shows and changes the contexts of the config file: which Muster, and who we are to it
+/// Shows and edits the contexts of the config file: addresses, certificates and namespace
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -26,19 +26,19 @@ enum Command {
         #[command(flatten)]
         path: ConfigPath,
     },
-    /// Prints the name of the context in use
+    /// Prints the name of the current context
     CurrentContext {
         #[command(flatten)]
         path: ConfigPath,
     },
-    /// Uses a context from now on
+    /// Makes a context the current one
     UseContext {
         /// Name of the context
         name: String,
         #[command(flatten)]
         path: ConfigPath,
     },
-    /// Makes a context, or changes what is given of it
+    /// Creates a context, or changes the given settings of a context
     SetContext(SetFlags),
     /// Removes a context
     DeleteContext {
@@ -49,25 +49,26 @@ enum Command {
     },
 }
 
-/// What a context is to say. Without variables: what is set for this moment is not meant to be kept.
+/// The settings of a context. Environment variables are not read here: they are for one call and must not end up in
+/// the file.
 #[derive(Debug, Clone, clap::Args)]
 struct SetFlags {
     /// Name of the context
     name: String,
 
-    /// Stores, in order of preference
+    /// Addresses of the stores, in order of preference
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     store: Vec<String>,
 
-    /// The controller
+    /// Address of the controller
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
 
-    /// Certificate authorities that the servers' certificates must come from, PEM
+    /// CA certificates that the servers' certificates are checked against, PEM
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 
-    /// Certificate that says who we are, PEM
+    /// Client certificate, PEM
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
@@ -75,7 +76,7 @@ struct SetFlags {
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// Namespace of records that do not say
+    /// Default namespace
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<Namespace>,
 
@@ -88,37 +89,38 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     match flags.command {
         Command::GetContexts { path } => {
             let contexts = Contexts::read(&path)?;
-            terminal.say(&table(&contexts).take(terminal.paint))
+            terminal.print(&table(&contexts).take(terminal.paint))
         }
         Command::CurrentContext { path } => match Contexts::read(&path)?.file.current_context {
-            Some(name) => terminal.say(&format!("{name}\n")),
-            None => Err(Failure::new(Exit::NotFound, "no context is in use")
-                .hint("`muster config use-context NAME` chooses one, `muster config set-context` makes one")),
+            Some(name) => terminal.print(&format!("{name}\n")),
+            None => Err(Failure::new(Exit::NotFound, "there is no current context").hint(
+                "`muster config use-context NAME` selects one, `muster config set-context` creates one",
+            )),
         },
         Command::UseContext { name, path } => {
             let mut contexts = Contexts::read(&path)?;
-            contexts.named(&name)?;
+            contexts.get(&name)?;
             contexts.file.current_context = Some(name.clone());
             contexts.write()?;
-            terminal.say(&format!("context {name} is in use\n"))
+            terminal.print(&format!("context {name} is now the current one\n"))
         }
         Command::SetContext(set) => {
-            let mut contexts = Contexts::read_or_begin(&set.path)?;
+            let mut contexts = Contexts::read_or_create(&set.path)?;
             let name = set.name.clone();
             let context = contexts.file.contexts.entry(name.clone()).or_default();
             update(context, set)?;
-            // The first one is what its maker wants to use.
+            // The first context becomes the current one.
             contexts.file.current_context.get_or_insert_with(|| name.clone());
             contexts.write()?;
-            terminal.say(&format!("context {name} set\n"))
+            terminal.print(&format!("context {name} set\n"))
         }
         Command::DeleteContext { name, path } => {
             let mut contexts = Contexts::read(&path)?;
-            contexts.named(&name)?;
+            contexts.get(&name)?;
             contexts.file.contexts.remove(&name);
             contexts.file.current_context.take_if(|current| *current == name);
             contexts.write()?;
-            terminal.say(&format!("context {name} deleted\n"))
+            terminal.print(&format!("context {name} deleted\n"))
         }
     }
 }
@@ -130,15 +132,15 @@ fn update(context: &mut Context, set: SetFlags) -> Result<(), Failure> {
     if set.controller.is_some() {
         context.controller = set.controller;
     }
-    for (held, given) in [
+    for (setting, given) in [
         (&mut context.tls_ca, set.tls_ca),
         (&mut context.tls_cert, set.tls_cert),
         (&mut context.tls_key, set.tls_key),
     ] {
         if let Some(path) = given {
-            // Named from here, but read from wherever muster is called.
-            *held = Some(std::path::absolute(&path).map_err(|error| {
-                Failure::usage(format!("{} is not the name of a file: {error}", path.display()))
+            // The flag is relative to this directory, but the file is read from any directory.
+            *setting = Some(std::path::absolute(&path).map_err(|error| {
+                Failure::usage(format!("{} is not a file path: {error}", path.display()))
             })?);
         }
     }

@@ -1,7 +1,7 @@
-//! Where the store and the controller are, and who we are to them.
+//! How `muster` connects: addresses, certificates, namespace and timeout.
 //!
-//! Each setting comes from its flag, else its variable, else the context of the config file, else a default
-//! for a Muster on this machine.
+//! Each setting comes from its flag, else its environment variable, else the context of the config file, else the
+//! default for a Muster on this machine.
 
 pub(crate) mod context;
 mod peer;
@@ -20,33 +20,34 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
 use self::context::{Context, Contexts};
-pub(crate) use self::peer::{At, Peer};
+pub(crate) use self::peer::{OrFailure, Peer};
 use crate::failure::Failure;
 
-// Where `muster up` listens unless told otherwise. Without a scheme: certificates decide on it.
+// The default addresses of `muster up`. They have no scheme: it is https if certificates are given, else http.
 pub(crate) const STORE: &str = "127.0.0.1:7400";
 pub(crate) const CONTROLLER: &str = "127.0.0.1:7500";
 const NAMESPACE: &str = "default";
-/// Not a variable of the flag: that would count as if it were said with each command, and contradict what is.
+/// Not the `env` of the flag: clap would treat it as a given flag, which conflicts with --all-namespaces and with
+/// the namespace of a manifest.
 const NAMESPACE_VARIABLE: &str = "MUSTER_NAMESPACE";
 
-/// Where to find Muster, and with what to be let in.
+/// The flags of every command that calls the store or the controller.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionFlags {
-    /// Stores, in order of preference [default: http://127.0.0.1:7400]
+    /// Addresses of the stores, in order of preference [default: http://127.0.0.1:7400]
     #[arg(long, env = "MUSTER_STORE", value_name = "URL", value_delimiter = ',')]
     pub(crate) store: Vec<String>,
 
-    /// The controller [default: http://127.0.0.1:7500]
+    /// Address of the controller [default: http://127.0.0.1:7500]
     #[arg(long, env = "MUSTER_CONTROLLER", value_name = "URL")]
     pub(crate) controller: Option<String>,
 
-    /// Certificate authorities that the servers' certificates must come from, PEM
+    /// CA certificates that the servers' certificates are checked against, PEM
     #[arg(long, env = "MUSTER_TLS_CA", value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// Certificate that says who we are, PEM
+    /// Client certificate, PEM
     #[arg(long, env = "MUSTER_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -54,7 +55,7 @@ pub(crate) struct ConnectionFlags {
     #[arg(long, env = "MUSTER_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// How long an answer may take
+    /// Time limit for the answer to a request
     #[arg(
         long,
         env = "MUSTER_REQUEST_TIMEOUT",
@@ -68,10 +69,10 @@ pub(crate) struct ConnectionFlags {
     pub(crate) file: ConfigFlags,
 }
 
-/// Which config file, and what of it.
+/// The config file and the context to use.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigFlags {
-    /// Context of the config file to use instead of the current one
+    /// Context of the config file [default: the current context]
     #[arg(long, env = "MUSTER_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
 
@@ -79,54 +80,54 @@ pub(crate) struct ConfigFlags {
     pub(crate) path: ConfigPath,
 }
 
-/// Which config file.
+/// The config file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigPath {
-    /// File with contexts [default: muster/config.toml in $XDG_CONFIG_HOME or ~/.config]
-    // Not MUSTER_CONFIG: that names the settings of a service, which may run in the same environment.
+    /// Config file with contexts [default: muster/config.toml in $XDG_CONFIG_HOME or ~/.config]
+    // Not MUSTER_CONFIG: that is the config file of a service, which may run in the same environment.
     #[arg(long, env = "MUSTER_CONTEXTS", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
-/// Which namespace records are looked for in.
+/// The namespace of the records.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NamespaceFlags {
-    /// Namespace of the records [default: MUSTER_NAMESPACE, that of the context, or default; of leases
+    /// Namespace of the records [default: MUSTER_NAMESPACE, else the context's namespace, else default; for leases
     /// kube-node-lease]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<Namespace>,
 }
 
-/// The namespace of a record that does not say.
+/// The namespaces of records that are given without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Namespaces {
-    /// As the caller said it.
-    pub(crate) asked: Option<Namespace>,
-    /// As the variable or the context says it.
-    usual: Namespace,
+    /// The namespace of the flag.
+    pub(crate) requested: Option<Namespace>,
+    /// The namespace of the environment variable or the context, else `default`.
+    default: Namespace,
 }
 
 impl Namespaces {
-    /// Where records of a kind are looked for. The leases that an operator means are the nodes'.
+    /// The namespace of a kind. For leases the default is the namespace of the node leases.
     pub(crate) fn of(&self, kind: Kind) -> Namespace {
-        match (&self.asked, kind) {
-            (Some(asked), _) => asked.clone(),
+        match (&self.requested, kind) {
+            (Some(requested), _) => requested.clone(),
             (None, Kind::Lease) => NODE_LEASE_NAMESPACE.parse().expect("a valid name"),
-            (None, _) => self.usual.clone(),
+            (None, _) => self.default.clone(),
         }
     }
 }
 
-/// What flags, variables and config file come to.
+/// The resolved settings of flags, environment variables and config file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Connection {
     stores: Vec<String>,
     controller: String,
     tls: TlsFiles,
-    /// Whether the certificates are for these addresses: those of a context are not for an address from
-    /// elsewhere.
-    store_in_tls: bool,
-    controller_in_tls: bool,
+    /// Whether the certificates are used for this address. The certificates of a context are not used for an `http://`
+    /// address that comes from a flag.
+    store_uses_tls: bool,
+    controller_uses_tls: bool,
     namespace: Option<Namespace>,
     timeout: Duration,
 }
@@ -152,28 +153,29 @@ impl TlsFiles {
                 let tls =
                     ClientTls::read(file("--tls-ca", ca), file("--tls-cert", cert), file("--tls-key", key));
                 tls.map(Some).map_err(|error| {
-                    Failure::usage(error).hint("`muster certs DIR` makes certificates for development")
+                    Failure::usage(error).hint("`muster certs DIR` creates certificates for development")
                 })
             }
             _ => {
                 let missing = [("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)];
                 let missing: Vec<&str> =
                     missing.iter().filter(|(_, file)| file.is_none()).map(|(flag, _)| *flag).collect();
-                let failure = Failure::usage(format!("{} is missing", missing.join(" and ")));
-                Err(failure.hint("TLS needs --tls-ca, --tls-cert and --tls-key, here or in the context"))
+                let verb = if missing.len() == 1 { "is" } else { "are" };
+                let failure = Failure::usage(format!("{} {verb} missing", missing.join(" and ")));
+                Err(failure.hint("TLS needs --tls-ca, --tls-cert and --tls-key, as flags or in the context"))
             }
         }
     }
 }
 
-/// The store, and how to speak of it when it fails us.
+/// The store's client, and its name and address for error messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) client: StoreClient,
     pub(crate) peer: Peer,
 }
 
-/// The controller, and how to speak of it when it fails us.
+/// The controller's client, and its name and address for error messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub(crate) client: FleetServiceClient<Channel>,
@@ -182,59 +184,59 @@ pub(crate) struct Controller {
 }
 
 impl ConnectionFlags {
-    /// What they come to, with the config file they name.
-    pub(crate) fn settle(&self) -> Result<Connection, Failure> {
+    /// Reads the config file and resolves all settings.
+    pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
         let contexts = Contexts::read(&self.file.path)?;
         let mut context = contexts.choose(self.file.context.as_deref())?.unwrap_or_default();
-        context.namespace = usual_namespace()?.or(context.namespace);
-        Ok(settle(self, &context))
+        context.namespace = namespace_from_env()?.or(context.namespace);
+        Ok(resolve(self, &context))
     }
 }
 
-/// The namespace that the variable names, if it names one.
-fn usual_namespace() -> Result<Option<Namespace>, Failure> {
-    let said = std::env::var(NAMESPACE_VARIABLE).ok().filter(|name| !name.is_empty());
-    let named = said.map(|name| {
+/// The namespace of the environment variable, if it is set.
+fn namespace_from_env() -> Result<Option<Namespace>, Failure> {
+    let value = std::env::var(NAMESPACE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let namespace = value.map(|name| {
         name.parse::<Namespace>()
             .map_err(|error| Failure::usage(format!("{NAMESPACE_VARIABLE}: `{name}` {error}")))
     });
-    named.transpose()
+    namespace.transpose()
 }
 
-fn settle(flags: &ConnectionFlags, context: &Context) -> Connection {
-    let own_tls =
+fn resolve(flags: &ConnectionFlags, context: &Context) -> Connection {
+    let flag_tls =
         TlsFiles { ca: flags.tls_ca.clone(), cert: flags.tls_cert.clone(), key: flags.tls_key.clone() };
-    let their_tls =
+    let context_tls =
         TlsFiles { ca: context.tls_ca.clone(), cert: context.tls_cert.clone(), key: context.tls_key.clone() };
-    let from_context = own_tls.is_empty();
-    let is_clear = |url: &str| url.starts_with("http://");
-    // An address that is given by hand, in clear, is somewhere else than the context and its certificates.
-    let store_elsewhere = from_context && flags.store.iter().any(|url| is_clear(url));
-    let controller_elsewhere = from_context && flags.controller.as_deref().is_some_and(is_clear);
+    let is_context_tls = flag_tls.is_empty();
+    let is_plaintext = |url: &str| url.starts_with("http://");
+    // An http:// address in a flag is another server than the context's, so the context's certificates are not for it.
+    let other_store = is_context_tls && flags.store.iter().any(|url| is_plaintext(url));
+    let other_controller = is_context_tls && flags.controller.as_deref().is_some_and(is_plaintext);
     let stores = [&flags.store, &context.store].into_iter().find(|urls| !urls.is_empty()).cloned();
     let controller = flags.controller.clone().or_else(|| context.controller.clone());
     Connection {
-        store_in_tls: !store_elsewhere,
-        controller_in_tls: !controller_elsewhere,
+        store_uses_tls: !other_store,
+        controller_uses_tls: !other_controller,
         stores: stores.unwrap_or_else(|| vec![STORE.to_owned()]),
         controller: controller.unwrap_or_else(|| CONTROLLER.to_owned()),
-        tls: if from_context { their_tls } else { own_tls },
+        tls: if is_context_tls { context_tls } else { flag_tls },
         namespace: context.namespace.clone(),
         timeout: flags.request_timeout,
     }
 }
 
 impl Connection {
-    /// Where records are looked for that do not say.
+    /// The namespaces of records that are given without one.
     pub(crate) fn namespaces(&self, flags: &NamespaceFlags) -> Namespaces {
-        let usual = self.namespace.clone();
-        let usual = usual.unwrap_or_else(|| NAMESPACE.parse().expect("a valid name"));
-        Namespaces { asked: flags.namespace.clone(), usual }
+        let default = self.namespace.clone();
+        let default = default.unwrap_or_else(|| NAMESPACE.parse().expect("a valid name"));
+        Namespaces { requested: flags.namespace.clone(), default }
     }
 
-    /// The store. Nothing is sent yet.
+    /// The store's client. Nothing is sent yet.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
-        let tls = if self.store_in_tls { self.tls.read()? } else { None };
+        let tls = if self.store_uses_tls { self.tls.read()? } else { None };
         let urls: Vec<String> = self.stores.iter().map(|url| with_scheme(url, tls.is_some())).collect();
         let peer = Peer::store(urls.join(", "), self.timeout);
         let endpoints = StoreEndpoints { deadline: self.timeout, ..StoreEndpoints::new(urls).with_tls(tls) };
@@ -242,25 +244,25 @@ impl Connection {
         Ok(Store { client, peer })
     }
 
-    /// The controller. Nothing is sent yet.
+    /// The controller's client. Nothing is sent yet.
     pub(crate) fn controller(&self) -> Result<Controller, Failure> {
-        let tls = if self.controller_in_tls { self.tls.read()? } else { None };
+        let tls = if self.controller_uses_tls { self.tls.read()? } else { None };
         let url = with_scheme(&self.controller, tls.is_some());
         let not_an_address = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("{url} is not the address of a controller: {error}"))
-                .hint("--controller, MUSTER_CONTROLLER or the context says where it is")
+                .hint("--controller, MUSTER_CONTROLLER or the context sets the address")
         };
         let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| not_an_address(&error))?;
         let endpoint = match (tls, url.starts_with("https://")) {
             (Some(tls), true) => endpoint.tls_config(tls.config()).map_err(|error| not_an_address(&error))?,
             (None, false) => endpoint,
             (Some(_), false) => {
-                return Err(not_an_address(&"it would be spoken to in clear though certificates are given"));
+                return Err(not_an_address(&"it has no TLS (http://) although certificates are given"));
             }
             (None, true) => return Err(not_an_address(&"it needs --tls-ca, --tls-cert and --tls-key")),
         };
-        // A stream may be silent for long. Whether anybody is still there is asked as often as an answer may take, and
-        // answered in that time or not at all.
+        // A stream may have no messages for a long time. Keep-alive pings detect a dead connection within the request
+        // timeout.
         let endpoint = endpoint
             .connect_timeout(self.timeout)
             .http2_keep_alive_interval(self.timeout)
@@ -274,25 +276,25 @@ impl Connection {
 }
 
 impl Controller {
-    /// A request that tells how long its answer may take.
-    pub(crate) fn timed<Q>(&self, message: Q) -> Request<Q> {
+    /// A request with the request timeout as its deadline.
+    pub(crate) fn with_timeout<Q>(&self, message: Q) -> Request<Q> {
         let mut request = Request::new(message);
         request.set_timeout(self.timeout);
         request
     }
 
-    /// The stream that a call opens. It may go on for as long as it likes, but has to begin like any answer.
-    pub(crate) async fn opened<T>(
+    /// Opens a stream. The request timeout applies to the first answer only: the stream itself has no time limit.
+    pub(crate) async fn open_stream<T>(
         &self,
-        opening: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+        call: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
     ) -> Result<Streaming<T>, Failure> {
-        let opened = tokio::time::timeout(self.timeout, opening).await;
+        let opened = tokio::time::timeout(self.timeout, call).await;
         let opened = opened.map_err(|_| self.peer.failure(ClientError::DeadlineExceeded))?;
-        Ok(opened.at(&self.peer)?.into_inner())
+        Ok(opened.or_failure(&self.peer)?.into_inner())
     }
 }
 
-/// An explanation of a node with many pods, or a fleet of many zones, is larger than tonic's 4 MiB.
+/// The explanation of a node with many pods, or a fleet with many zones, can exceed tonic's default of 4 MiB.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
 fn with_scheme(url: &str, tls: bool) -> String {
@@ -305,19 +307,19 @@ fn with_scheme(url: &str, tls: bool) -> String {
 fn unusable(error: &EndpointError, flag: &str) -> Failure {
     let hint = match error {
         EndpointError::NoCertificate { .. } => {
-            "give --tls-ca, --tls-cert and --tls-key, or put them into a context"
+            "give --tls-ca, --tls-cert and --tls-key, or set them in a context"
         }
         EndpointError::None | EndpointError::Unusable { .. } | EndpointError::InClear { .. } => {
-            "an address is written http://HOST:PORT, or https:// with certificates"
+            "an address is http://HOST:PORT, or https://HOST:PORT with certificates"
         }
     };
     Failure::usage(format!("{flag}: {error}")).hint(hint)
 }
 
-/// What flags come to without a config file.
+/// Resolves the flags without a config file.
 #[cfg(test)]
-pub(crate) fn settle_without_file(flags: &ConnectionFlags) -> Connection {
-    settle(flags, &Context::default())
+pub(crate) fn resolve_without_file(flags: &ConnectionFlags) -> Connection {
+    resolve(flags, &Context::default())
 }
 
 #[cfg(test)]

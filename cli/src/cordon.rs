@@ -1,24 +1,22 @@
-//! `muster cordon` and `muster uncordon`: keeps new pods away from nodes, or lets them come again.
+//! `muster cordon` and `muster uncordon`: stop and resume scheduling of pods to nodes.
 //!
-//! The controller is asked, not the store: it writes down who asked and why.
+//! The request goes to the controller and not to the store, because the controller records who asked and why.
 
 use muster_proto::node::Node;
 use muster_proto::pb;
+use muster_proto::record::Kind;
+use tonic::Status;
 
-use crate::connection::{At, Connection, ConnectionFlags, NamespaceFlags};
+use crate::connection::{Connection, ConnectionFlags, Controller, NamespaceFlags, OrFailure};
 use crate::failure::{Failure, Failures};
-use crate::targets::{SelectionFlags, keys, strip_kind};
+use crate::targets::{SelectionFlags, strip_kind, target_keys};
 use crate::terminal::Terminal;
 
-/// Which nodes, and why.
+/// The flags of both commands.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Names of nodes
-    #[arg(value_name = "NODE")]
-    names: Vec<String>,
-
     #[command(flatten)]
-    selection: SelectionFlags,
+    nodes: NodeFlags,
 
     #[command(flatten)]
     reason: ReasonFlags,
@@ -27,17 +25,37 @@ pub(crate) struct Flags {
     connection: ConnectionFlags,
 }
 
-/// Why something is done.
+/// Which nodes a command is about.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct NodeFlags {
+    /// Names of nodes
+    #[arg(value_name = "NODE")]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    selection: SelectionFlags,
+}
+
+impl NodeFlags {
+    /// The names of the nodes. The store is called only for `--selector` and `--all`.
+    pub(crate) async fn names(&self, connection: &Connection) -> Result<Vec<String>, Failure> {
+        let names = strip_kind(Kind::Node, None, &self.names)?;
+        let namespaces = connection.namespaces(&NamespaceFlags::default());
+        let keys = target_keys::<Node>(&connection.store()?, &names, &self.selection, &namespaces).await?;
+        Ok(keys.into_iter().map(|key| key.name.as_str().to_owned()).collect())
+    }
+}
+
+/// The reason that is recorded with a request.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ReasonFlags {
-    /// Why, for whoever wonders later; recorded [default: who called muster]
+    /// Reason to record with the request [default: the command and the calling user]
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 impl ReasonFlags {
-    /// What is recorded. Nobody is made to type a reason, but nobody is left without a trace
-    /// either.
+    /// The reason given, or the command and the user: a reason is optional, but a record of the caller is not.
     pub(crate) fn text(&self, command: &str) -> String {
         self.reason.clone().filter(|reason| !reason.trim().is_empty()).unwrap_or_else(|| {
             let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
@@ -50,43 +68,36 @@ impl ReasonFlags {
 }
 
 pub(crate) async fn cordon(flags: Flags) -> Result<(), Failure> {
-    let connection = flags.connection.settle()?;
-    let controller = connection.controller()?;
-    let reason = flags.reason.text("cordon");
-    let mut failures = Failures::default();
-    for name in nodes(&connection, &flags.names, &flags.selection).await? {
-        let request = pb::CordonNodeRequest { name: name.clone(), reason: reason.clone() };
-        let answer = controller.client.clone().cordon_node(controller.timed(request)).await;
-        if failures.keep(answer.at(&controller.peer))?.is_some() {
-            Terminal::stdout().say(&format!("node/{name} cordoned\n"))?;
-        }
-    }
-    failures.finish()
+    for_each_node(&flags, "cordon", async |controller: &Controller, name, reason| {
+        let request = controller.with_timeout(pb::CordonNodeRequest { name, reason });
+        controller.client.clone().cordon_node(request).await.map(drop)
+    })
+    .await
 }
 
 pub(crate) async fn uncordon(flags: Flags) -> Result<(), Failure> {
-    let connection = flags.connection.settle()?;
+    for_each_node(&flags, "uncordon", async |controller: &Controller, name, reason| {
+        let request = controller.with_timeout(pb::UncordonNodeRequest { name, reason });
+        controller.client.clone().uncordon_node(request).await.map(drop)
+    })
+    .await
+}
+
+/// Calls the controller for every node, with the node's name and the reason. A failed call does not stop the rest.
+async fn for_each_node(
+    flags: &Flags,
+    command: &str,
+    call: impl AsyncFn(&Controller, String, String) -> Result<(), Status>,
+) -> Result<(), Failure> {
+    let connection = flags.connection.resolve()?;
     let controller = connection.controller()?;
-    let reason = flags.reason.text("uncordon");
+    let reason = flags.reason.text(command);
     let mut failures = Failures::default();
-    for name in nodes(&connection, &flags.names, &flags.selection).await? {
-        let request = pb::UncordonNodeRequest { name: name.clone(), reason: reason.clone() };
-        let answer = controller.client.clone().uncordon_node(controller.timed(request)).await;
-        if failures.keep(answer.at(&controller.peer))?.is_some() {
-            Terminal::stdout().say(&format!("node/{name} uncordoned\n"))?;
+    for name in flags.nodes.names(&connection).await? {
+        let answer = call(&controller, name.clone(), reason.clone()).await;
+        if failures.keep(answer.or_failure(&controller.peer))?.is_some() {
+            Terminal::stdout().print(&format!("node/{name} {command}ed\n"))?;
         }
     }
     failures.finish()
-}
-
-/// The nodes meant; the store is asked only if they have to be looked for.
-pub(crate) async fn nodes(
-    connection: &Connection,
-    names: &[String],
-    selection: &SelectionFlags,
-) -> Result<Vec<String>, Failure> {
-    let names = strip_kind(muster_proto::record::Kind::Node, None, names)?;
-    let namespaces = connection.namespaces(&NamespaceFlags::default());
-    let keys = keys::<Node>(&connection.store()?, &names, selection, &namespaces).await?;
-    Ok(keys.into_iter().map(|key| key.name.as_str().to_owned()).collect())
 }

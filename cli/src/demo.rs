@@ -1,8 +1,8 @@
-//! `muster demo`: a node, a zone and all zones die and come back, told as it happens.
+//! `muster demo`: kills and revives simulated nodes, and prints what Muster does.
 //!
-//! Everything that is said comes from the store's events and the controller's answers; what is claimed is waited for, and
-//! the demonstration fails if it does not come true. The scenarios are in [`scenarios`], the waiting in [`session`], the words in
-//! [`messages`].
+//! All output comes from the store's events and the controller's answers. The demo waits for every effect that it
+//! announces, and fails if the effect does not happen. [`scenarios`] has the steps, [`session`] the waiting,
+//! [`messages`] the texts.
 
 mod messages;
 mod scenarios;
@@ -16,26 +16,28 @@ use clap::Parser;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::TlsFlags;
 
-use self::session::Scene;
-use self::simulation_client::Switch;
+use self::session::Session;
+use self::simulation_client::SimulationClient;
 use self::workload::Workload;
 use crate::connection::{ConnectionFlags, NamespaceFlags};
 use crate::failure::{Exit, Failure};
 use crate::up;
-use crate::up::components::Parts;
-use crate::up::data_dir::Place;
+use crate::up::components::Components;
+use crate::up::data_dir::DataDir;
 
-/// How much faster than usual the demonstration's own fleet lives.
+/// How much faster than normal the demo's own fleet runs.
 const SPEED: &str = "10";
 const REPLICAS: usize = 6;
 
-/// Shows what happens when a node dies, then a zone, then all zones, and says why
+/// Shows and explains what Muster does when a node, a zone and then all zones fail
 ///
-/// It runs a Muster of its own, ten times as fast as usual, with nine simulated nodes in three zones, unless it is told
-/// of a running one by --simulation. Takes about a minute; a fleet that is not sped up takes ten times as long.
+/// Starts a Muster of its own with nine simulated nodes in three zones, which runs ten times faster than normal, and
+/// takes about a minute. --simulation uses a running `muster up` instead; without --speed 10 that takes ten times as
+/// long.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// The simulated nodes of a running `muster up`, such as http://127.0.0.1:7402; --store and --controller are its too
+    /// Simulation address of a running `muster up`, such as http://127.0.0.1:7402; --store and --controller must be of the
+    /// same Muster
     #[arg(long, env = "MUSTER_SIMULATION", value_name = "URL")]
     simulation: Option<String>,
 
@@ -43,43 +45,43 @@ pub(crate) struct Flags {
     connection: ConnectionFlags,
 }
 
-/// The flags of the demonstration's own fleet.
+/// The flags of the demo's own fleet.
 #[derive(Debug, Parser)]
-struct Own {
+struct OwnFleet {
     #[command(flatten)]
     up: up::Flags,
 }
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
     let unable = |error: std::io::Error| {
-        Failure::new(Exit::Failed, error).hint("`ulimit -a` shows what this user may have")
+        Failure::new(Exit::Failed, error).hint("`ulimit -a` shows the limits of this user")
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(unable)?;
     runtime.block_on(async {
-        let asked = Shutdown::on_signals().map_err(unable)?;
+        let signal = Shutdown::on_signals().map_err(unable)?;
         match &flags.simulation {
-            Some(url) => play(&flags.connection, Switch::at(url), &asked).await,
-            None => play_on_own_fleet(&asked).await,
+            Some(url) => run(&flags.connection, SimulationClient::new(url), &signal).await,
+            None => run_on_own_fleet(&signal).await,
         }
     })
 }
 
-async fn play_on_own_fleet(asked: &Shutdown) -> Result<(), Failure> {
+async fn run_on_own_fleet(signal: &Shutdown) -> Result<(), Failure> {
     let flags = own_flags()?;
-    let place = Place::choose(true, None)?;
-    let parts = Parts::start(&flags, &place).await?;
-    let Some((simulation, _)) = &parts.simulation else {
-        unreachable!("the demonstration's own fleet has simulated nodes");
+    let data_dir = DataDir::choose(true, None)?;
+    let components = Components::start(&flags, &data_dir).await?;
+    let Some((simulation, _)) = &components.simulation else {
+        unreachable!("the demo's own fleet has simulated nodes");
     };
     let connection = ConnectionFlags {
-        store: vec![format!("http://{}", parts.store.grpc)],
-        controller: Some(format!("http://{}", parts.controller.grpc)),
+        store: vec![format!("http://{}", components.store.grpc)],
+        controller: Some(format!("http://{}", components.controller.grpc)),
         request_timeout: Duration::from_secs(10),
         ..ConnectionFlags::default()
     };
-    let played = play(&connection, Switch::at(&simulation.to_string()), asked).await;
-    let stopped = parts.stop(|_| {}).await.map_err(Failure::from);
-    played.and(stopped)
+    let outcome = run(&connection, SimulationClient::new(&simulation.to_string()), signal).await;
+    let stopped = components.stop(|_| {}).await.map_err(Failure::from);
+    outcome.and(stopped)
 }
 
 fn own_flags() -> Result<up::Flags, Failure> {
@@ -93,30 +95,33 @@ fn own_flags() -> Result<up::Flags, Failure> {
         "--simulation-listen",
     ];
     let ports = ports.into_iter().flat_map(|flag| [flag, free]);
-    let own = Own::try_parse_from(arguments.chain(ports)).map_err(up::Failure::from)?;
-    // It is on this machine's own addresses, whatever the fleets that are spoken to otherwise.
+    let own = OwnFleet::try_parse_from(arguments.chain(ports)).map_err(up::UpError::from)?;
+    // The demo's own fleet listens on loopback addresses, so it needs no TLS, whatever the environment sets.
     Ok(up::Flags { tls: TlsFlags::default(), ..own.up })
 }
 
-async fn play(flags: &ConnectionFlags, switch: Switch, asked: &Shutdown) -> Result<(), Failure> {
-    let connection = flags.settle()?;
+async fn run(
+    flags: &ConnectionFlags,
+    simulation: SimulationClient,
+    signal: &Shutdown,
+) -> Result<(), Failure> {
+    let connection = flags.resolve()?;
     let workload = Workload {
         namespace: connection.namespaces(&NamespaceFlags::default()).of(muster_proto::record::Kind::Pod),
         replicas: REPLICAS,
         toleration_seconds: 1,
-        made: 0,
+        created: 0,
     };
-    let mut scene = Scene::new(connection.store()?, connection.controller()?, switch, workload);
+    let mut session = Session::new(connection.store()?, connection.controller()?, simulation, workload);
     let outcome = tokio::select! {
-        outcome = scenarios::play(&mut scene) => outcome,
-        () = asked.requested() => Err(Failure::new(Exit::Failed, "the demonstration was interrupted")
-            .hint("all nodes were revived, and its pods are being taken away")),
+        outcome = scenarios::run_all(&mut session) => outcome,
+        () = signal.requested() => Err(Failure::new(Exit::Failed, "the demo was interrupted")
+            .hint("all simulated nodes were revived, and the demo's pods are being deleted")),
     };
     if outcome.is_err() {
-        // Nobody should be left dead behind a story that was not told to its end. What already went wrong is told instead
-        // of what may go wrong here.
-        let _ = scene.switch.revive("all").await;
-        let _ = scene.clear().await;
+        // Clean up: no simulated node stays off. The earlier failure is reported, not failures of the cleanup.
+        let _ = session.simulation.revive("all").await;
+        let _ = session.delete_pods().await;
     }
     outcome
 }

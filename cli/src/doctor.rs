@@ -1,4 +1,4 @@
-//! `muster doctor`: what the settings of a fleet come to, before it is tried out.
+//! `muster doctor`: computes the effects of a fleet's settings and warns about unsafe combinations.
 
 mod checks;
 mod forecast;
@@ -10,18 +10,18 @@ use clap::builder::RangedU64ValueParser;
 use muster_rpc::config::parse_duration;
 
 use self::checks::Level;
-use self::forecast::{Settings, judge};
+use self::forecast::{Settings, forecast};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Computes how fast a death is noticed, what the store has to write, how long a dead zone takes to clear,
-/// and warns
+/// Computes how fast a node failure is detected, how much the store writes and how long a failed zone takes to clear,
+/// and warns about unsafe settings
 ///
-/// Flags have the names and defaults they have for the controller and the agent. The exit code is 1 where
-/// settings are unsafe.
+/// The flags have the same names and defaults as those of the store, the controller and the agent. The exit code is 1
+/// if settings are unsafe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// How many nodes there are
+    /// Number of nodes
     #[arg(
         long,
         value_name = "COUNT",
@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     )]
     nodes: u64,
 
-    /// How many zones they are spread over
+    /// Number of zones that the nodes are spread over
     #[arg(
         long,
         value_name = "COUNT",
@@ -39,35 +39,35 @@ pub(crate) struct Flags {
     )]
     zones: u64,
 
-    /// How many pods run on them [default: 30 a node]
+    /// Number of pods [default: 30 per node]
     #[arg(long, value_name = "COUNT")]
     pods: Option<u64>,
 
-    /// How long a node may be silent before it is Unknown
+    /// How long a node may send no heartbeat before it is Unknown
     #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = parse_duration)]
     node_monitor_grace_period: Duration,
 
-    /// How often zones are judged and nodes tainted
+    /// How often zone states are computed and nodes are tainted
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     node_monitor_period: Duration,
 
-    /// Nodes of a zone that may be tainted per second
+    /// How many nodes of a zone may be tainted per second
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate)]
     node_eviction_rate: f64,
 
-    /// The same in a large zone of which much is down
+    /// The same for a large zone that is partially disrupted
     #[arg(long, value_name = "RATE", default_value = "0.01", value_parser = rate)]
     secondary_node_eviction_rate: f64,
 
-    /// Share of a zone that has to be down for it to be partly disrupted
+    /// Share of unhealthy nodes from which a zone counts as partially disrupted
     #[arg(long, value_name = "SHARE", default_value = "0.55", value_parser = share)]
     unhealthy_zone_threshold: f64,
 
-    /// Zones of at most this many nodes are left alone while they are partly disrupted
+    /// Zones with at most this many nodes have no evictions while they are partially disrupted
     #[arg(long, value_name = "COUNT", default_value = "50")]
     large_cluster_size_threshold: u64,
 
-    /// How long an agent means each renewal of its lease to last; it renews four times in that time
+    /// Duration of a node's lease; the agent renews it four times in that time
     #[arg(
         long,
         value_name = "SECONDS",
@@ -80,24 +80,24 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     node_status_report_frequency: Duration,
 
-    /// How long pods that say nothing bear a node that is not ready
+    /// How long pods tolerate a node that is not ready, if they do not set it themselves
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     default_not_ready_toleration_seconds: u64,
 
-    /// How long pods that say nothing bear a node that is silent
+    /// How long pods tolerate an unreachable node, if they do not set it themselves
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     default_unreachable_toleration_seconds: u64,
 }
 
-/// How many pods a node is taken to run.
-const PODS_A_NODE: u64 = 30;
+/// The default number of pods per node.
+const PODS_PER_NODE: u64 = 30;
 
 impl From<&Flags> for Settings {
     fn from(flags: &Flags) -> Settings {
         Settings {
             nodes: flags.nodes,
             zones: flags.zones,
-            pods: flags.pods.unwrap_or(flags.nodes.saturating_mul(PODS_A_NODE)),
+            pods: flags.pods.unwrap_or(flags.nodes.saturating_mul(PODS_PER_NODE)),
             grace: flags.node_monitor_grace_period,
             monitor_period: flags.node_monitor_period,
             eviction_rate: flags.node_eviction_rate,
@@ -113,14 +113,14 @@ impl From<&Flags> for Settings {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let forecast = judge(&flags.into());
+    let forecast = forecast(&flags.into());
     let terminal = Terminal::stdout();
-    terminal.say(&report::text(&forecast, terminal.paint))?;
-    let unsafe_ones = forecast.findings.iter().filter(|finding| finding.level == Level::Unsafe).count();
-    match unsafe_ones {
+    terminal.print(&report::text(&forecast, terminal.paint))?;
+    let unsafe_count = forecast.findings.iter().filter(|finding| finding.level == Level::Unsafe).count();
+    match unsafe_count {
         0 => Ok(()),
         count => Err(Failure::new(Exit::Failed, format!("unsafe combinations of settings: {count}"))
-            .hint("what to change is named with each above")),
+            .hint("the report above says for each of them what to change")),
     }
 }
 
@@ -142,13 +142,13 @@ mod tests {
     use muster_proto::time::Mono;
 
     #[derive(Debug, Parser)]
-    struct Own {
+    struct DoctorFlags {
         #[command(flatten)]
         flags: Flags,
     }
 
-    /// The flags of a service, without arguments. Variables of whoever runs the test have a say in them, as in ours.
-    fn usual<F: Parser>() -> F {
+    /// The default flags of a service. Environment variables of the test run apply to both sides of the comparison.
+    fn defaults<F: Parser>() -> F {
         F::try_parse_from(["service"])
             .or_else(|_| F::try_parse_from(["service", "--store=http://a"]))
             .unwrap()
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_services() {
-        let own = Settings::from(&Own::parse_from(["muster"]).flags);
-        let store: muster_store::config::Flags = usual();
-        let controller: muster_controller::config::Flags = usual();
-        let agent = muster_agent::Config::try_from(&usual::<muster_agent::config::Flags>()).unwrap();
+        let doctor = Settings::from(&DoctorFlags::parse_from(["muster"]).flags);
+        let store: muster_store::config::Flags = defaults();
+        let controller: muster_controller::config::Flags = defaults();
+        let agent = muster_agent::Config::try_from(&defaults::<muster_agent::config::Flags>()).unwrap();
         let seconds = |seconds: i64| Duration::from_secs(seconds.try_into().unwrap());
-        let theirs = Settings {
+        let services = Settings {
             grace: controller.health.node_monitor_grace_period,
             monitor_period: controller.health.node_monitor_period,
             eviction_rate: controller.health.node_eviction_rate,
@@ -171,16 +171,16 @@ mod tests {
             report_frequency: agent.status.report_frequency,
             not_ready_toleration: seconds(store.default_not_ready_toleration_seconds),
             unreachable_toleration: seconds(store.default_unreachable_toleration_seconds),
-            ..own.clone()
+            ..doctor.clone()
         };
-        assert_eq!(own, theirs);
-        assert_eq!(own.unhealthy_threshold as f32, controller.health.unhealthy_zone_threshold);
+        assert_eq!(doctor, services);
+        assert_eq!(doctor.unhealthy_threshold as f32, controller.health.unhealthy_zone_threshold);
     }
 
     #[test]
-    fn an_agent_renews_as_it_is_reckoned_with() {
-        let settings = Settings::from(&Own::parse_from(["muster"]).flags);
-        let forecast = judge(&settings);
+    fn the_forecast_uses_the_agents_renewal_interval() {
+        let settings = Settings::from(&DoctorFlags::parse_from(["muster"]).flags);
+        let forecast = forecast(&settings);
         let interval = RenewalSchedule::new(settings.lease_duration, Mono::default()).interval();
         assert_eq!(forecast.renew_interval, interval);
         assert_eq!(forecast.unknown.least, settings.grace - jittered(interval, 1.0));

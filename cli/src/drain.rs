@@ -1,64 +1,54 @@
-//! `muster drain`: moves a node's pods away, or says what that would mean.
+//! `muster drain`: evicts the pods of nodes, or shows the plan of a drain.
 //!
-//! The drain is the controller's: it goes on if we go away, and whoever asks for the same again follows it.
+//! The controller runs the drain. It continues if this command is interrupted, and the same command again follows the
+//! drain that is in progress.
 
 use std::time::Duration;
 
 use muster_proto::pb;
 use muster_rpc::config::parse_duration;
 
-use crate::connection::{At, ConnectionFlags, Controller};
-use crate::cordon::{ReasonFlags, nodes};
+use crate::connection::{ConnectionFlags, Controller, OrFailure};
+use crate::cordon::{NodeFlags, ReasonFlags};
+use crate::delete::GracePeriodFlags;
 use crate::failure::{Exit, Failure, Failures};
 use crate::print::drain::{Progress, plan, verdict};
-use crate::targets::SelectionFlags;
 use crate::terminal::Terminal;
 
-/// Cordons nodes and moves their pods away
+/// Cordons nodes and evicts their pods
 ///
-/// Pods are evicted as their disruption budgets allow. --plan names what would happen to each pod, in order,
-/// what stands in the way and what would stay, and does nothing; its exit code is 4 where the drain would be
+/// Pods are evicted as their disruption budgets allow. --plan changes nothing: it lists the pods in order with what
+/// would happen to each, which pods block the drain and which would stay. Its exit code is 4 if the drain would be
 /// refused.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Names of nodes
-    #[arg(value_name = "NODE")]
-    names: Vec<String>,
-
     #[command(flatten)]
-    selection: SelectionFlags,
+    nodes: NodeFlags,
 
-    /// Only say what would be done
+    /// Show what the drain would do, and change nothing
     #[arg(long)]
     plan: bool,
 
-    /// Also pods that nothing manages, which nobody will start again elsewhere
+    /// Also evict pods without a workload controller, which nothing will recreate
     #[arg(long)]
     force: bool,
 
-    /// Leave pods of daemon sets running instead of refusing because of them
+    /// Leave pods of daemon sets running; without this flag they make the drain fail
     #[arg(long)]
     ignore_daemonsets: bool,
 
-    /// Also pods with emptyDir volumes; what is in them is lost
+    /// Also evict pods with emptyDir volumes; the data in the volumes is lost
     #[arg(long)]
     delete_emptydir_data: bool,
 
-    /// Delete pods instead of evicting them: disruption budgets are not asked
+    /// Delete pods instead of evicting them; this bypasses disruption budgets
     #[arg(long)]
     disable_eviction: bool,
 
-    /// Seconds that pods are given to end; -1 means their own
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = -1,
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i64).range(-1..)
-    )]
-    grace_period: i64,
+    #[command(flatten)]
+    grace_period: GracePeriodFlags,
 
-    /// Do not wait for pods that have been ending for longer than this many seconds; 0 waits for all
+    /// Do not wait for pods that have been terminating for more than this many seconds; 0 waits for all pods
     #[arg(
         long,
         value_name = "SECONDS",
@@ -67,7 +57,7 @@ pub(crate) struct Flags {
     )]
     skip_wait_for_delete_timeout: i64,
 
-    /// How long it may take in all before it is given up; 0 means for ever
+    /// Time limit for the whole drain, after which it fails; 0 means no limit
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
     timeout: Duration,
 
@@ -79,10 +69,10 @@ pub(crate) struct Flags {
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let connection = flags.connection.settle()?;
+    let connection = flags.connection.resolve()?;
     let controller = connection.controller()?;
     let mut failures = Failures::default();
-    for node in nodes(&connection, &flags.names, &flags.selection).await? {
+    for node in flags.nodes.names(&connection).await? {
         failures.keep(drain(&controller, &node, &flags).await)?;
     }
     failures.finish()
@@ -92,20 +82,20 @@ async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(),
     let terminal = Terminal::stdout();
     let request = request(node, flags);
     let mut client = controller.client.clone();
-    // Without a deadline once it has begun: a drain takes what it takes, and has one of its own.
-    let mut answers = controller.opened(client.drain_node(request)).await?;
+    // No deadline after the first answer: a drain may take long, and --timeout limits it.
+    let mut answers = controller.open_stream(client.drain_node(request)).await?;
     let mut progress = Progress::default();
     let mut last = pb::DrainNodeResponse::default();
-    let lost = |failure: Failure| if flags.plan { failure } else { failure.hint(goes_on(node)) };
-    while let Some(told) = answers.message().await.at(&controller.peer).map_err(lost)? {
+    let lost = |failure: Failure| if flags.plan { failure } else { failure.hint(drain_continues(node)) };
+    while let Some(told) = answers.message().await.or_failure(&controller.peer).map_err(lost)? {
         if flags.plan {
-            terminal.say(&plan(node, &told, terminal.paint))?;
+            terminal.print(&plan(node, &told, terminal.paint))?;
         } else {
-            terminal.say(&progress.lines(node, &told, terminal.paint))?;
+            terminal.print(&progress.lines(node, &told, terminal.paint))?;
         }
         last = told;
     }
-    judge(node, &last, flags.plan)
+    result(node, &last, flags.plan)
 }
 
 fn request(node: &str, flags: &Flags) -> pb::DrainNodeRequest {
@@ -114,57 +104,59 @@ fn request(node: &str, flags: &Flags) -> pb::DrainNodeRequest {
         ignore_daemonsets: flags.ignore_daemonsets,
         delete_emptydir_data: flags.delete_emptydir_data,
         disable_eviction: flags.disable_eviction,
-        grace_period_seconds: (flags.grace_period >= 0).then_some(flags.grace_period),
+        grace_period_seconds: flags.grace_period.seconds(),
         skip_wait_for_delete_seconds: flags.skip_wait_for_delete_timeout,
     };
     pb::DrainNodeRequest {
         name: node.to_owned(),
         reason: flags.reason.text("drain"),
         options: Some(options),
-        // Longer than the schema can say is for ever.
+        // A duration that the schema cannot represent means no limit.
         timeout: (!flags.timeout.is_zero()).then(|| flags.timeout.try_into().ok()).flatten(),
         plan_only: flags.plan,
     }
 }
 
-/// What the last answer means for whoever asked.
-fn judge(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Failure> {
+/// The result of the command, from the last answer of the stream.
+fn result(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Failure> {
     let why = format!("node/{node}: {}", verdict(last));
-    let in_the_way = last.pods.iter().any(|pod| pod.action == "Refuse");
+    let is_refused = last.pods.iter().any(|pod| pod.action == "Refuse");
     match last.state.as_str() {
-        "Planned" if in_the_way => Err(Failure::new(Exit::Refused, why).hint(WAYS_OUT)),
+        "Planned" if is_refused => Err(Failure::new(Exit::Refused, why).hint(OVERRIDES)),
         "Planned" | "Complete" => Ok(()),
         "Refused" => Err(Failure::new(Exit::Refused, why)
-            .hint(format!("{WAYS_OUT}; the node stays cordoned, `muster uncordon {node}` ends that"))),
+            .hint(format!("{OVERRIDES}; the node stays cordoned until `muster uncordon {node}`"))),
         "Failed" => Err(Failure::new(Exit::Failed, why)
-            .hint(format!("`muster drain {node} --plan` says what is left; the node stays cordoned"))),
-        "Cancelled" => Err(Failure::new(Exit::Conflict, why).hint("somebody uncordoned the node meanwhile")),
+            .hint(format!("`muster drain {node} --plan` lists the remaining pods; the node stays cordoned"))),
+        "Cancelled" => {
+            Err(Failure::new(Exit::Conflict, why).hint("the node was uncordoned during the drain"))
+        }
         _ if plan => Err(Failure::new(Exit::Failed, format!("node/{node}: the controller sent no plan"))
-            .hint("try again; the log of the controller says more")),
+            .hint("try again, and see the log of the controller")),
         _ => Err(Failure::new(
             Exit::Unreachable,
-            format!("node/{node}: the controller went away before the end"),
+            format!("node/{node}: the controller ended the stream before the drain was complete"),
         )
-        .hint(goes_on(node))),
+        .hint(drain_continues(node))),
     }
 }
 
-/// What to do when a drain is lost sight of.
-fn goes_on(node: &str) -> String {
+/// The hint for a drain whose stream was lost.
+fn drain_continues(node: &str) -> String {
     format!(
-        "the drain goes on: the same command follows it again; `muster fleet -w` and `muster describe node {node}` show it"
+        "the drain continues: run the same command to follow it; `muster fleet -w` and `muster describe node {node}` show it"
     )
 }
 
-const WAYS_OUT: &str = "the pods in the way are named above with the rule; --ignore-daemonsets, --force and \
-                        --delete-emptydir-data are the ways around them";
+const OVERRIDES: &str = "the list above names the pods that block the drain and why; --ignore-daemonsets, --force and \
+                         --delete-emptydir-data override these rules";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn how_a_drain_ended_decides_on_the_exit_code() {
+    fn the_final_state_of_a_drain_decides_the_exit_code() {
         for (state, action, plan, expected) in [
             ("Planned", "Evict", true, None),
             ("Planned", "Refuse", true, Some(Exit::Refused)),
@@ -177,7 +169,7 @@ mod tests {
         ] {
             let pods = vec![pb::DrainPod { action: action.to_owned(), ..Default::default() }];
             let last = pb::DrainNodeResponse { state: state.to_owned(), message: "why".to_owned(), pods };
-            let exit = judge("a", &last, plan).err().and_then(|failure| failure.exit());
+            let exit = result("a", &last, plan).err().and_then(|failure| failure.exit());
             assert_eq!(exit, expected, "{state} {action}");
         }
     }

@@ -1,20 +1,20 @@
-//! Why a command failed: what its exit code tells a script, and what a person can do next.
+//! Why a command failed: the exit code for scripts, and the message and hint for people.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// What `muster --help` promises about exit codes.
+/// The meaning of the exit codes, as `muster --help` prints it.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
-  1  failed in a way that has no code of its own
-  2  the command line, the config file or a manifest cannot be understood
-  3  a record that was named does not exist
-  4  refused: not permitted, against a rule, or not allowed now
-  5  conflict: it exists already, changed meanwhile, or is another record of that name
-  6  the store or the controller cannot be reached, or did not answer in time";
+  0  success
+  1  failed for a reason that has no code of its own
+  2  the command line, the config file or a manifest is wrong
+  3  a named record does not exist
+  4  refused: not permitted, invalid, or not allowed at the moment
+  5  conflict: the record exists already, was changed by another client, or has another uid
+  6  the store or the controller cannot be reached or did not answer in time";
 
-/// How a command ended, as scripts see it.
+/// The exit code of a command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -26,18 +26,18 @@ pub(crate) enum Exit {
     Unreachable = 6,
 }
 
-/// What ended a command before it was done.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     One {
         exit: Exit,
         message: String,
-        /// What to do next, where the message does not say so itself.
+        /// What to do next, if the message does not say it.
         hint: Option<String>,
     },
-    /// Several things were asked for, and these went wrong; the first decides on the exit code.
+    /// Several parts of the command failed. The first one decides the exit code.
     Several(Vec<Failure>),
-    /// Nobody reads our output any more, as behind `| head`: no failure at all.
+    /// The reader closed our standard output, as behind `| head`. This is not an error: the exit code is 0.
     Closed,
 }
 
@@ -58,7 +58,7 @@ impl Failure {
         self
     }
 
-    /// The same failure, saying first what it is about.
+    /// The same failure with its subject, such as a file or a record, at the start of the message.
     #[must_use]
     pub(crate) fn about(mut self, subject: impl fmt::Display) -> Failure {
         if let Failure::One { message, .. } = &mut self {
@@ -79,7 +79,7 @@ impl Failure {
         self.exit().map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
     }
 
-    /// What to print, a line for each message and each hint. A hint that was just given is not repeated.
+    /// The text to print: a line for each message and each hint. Equal hints in a row are printed once.
     pub(crate) fn report(&self, command: &str) -> String {
         let mut report = String::new();
         let mut last = None;
@@ -97,7 +97,7 @@ impl Failure {
                         *last = Some(hint);
                     }
                     None if *exit == Exit::Usage => {
-                        report.push_str(&format!("hint: `muster {command} --help` says how\n"));
+                        report.push_str(&format!("hint: `muster {command} --help` shows the usage\n"));
                     }
                     _ => {}
                 }
@@ -112,12 +112,13 @@ impl Failure {
     }
 }
 
-/// Goes on after a failure and remembers it, for commands that are asked for several things.
+/// Collects the failures of a command that acts on several things and continues after a failure.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Vec<Failure>);
 
 impl Failures {
-    /// The value, or nothing and a failure to report at the end. What makes going on pointless ends it here.
+    /// Returns the value, or keeps the failure for [`finish`](Self::finish) and returns `None`. An unreachable server or
+    /// a closed output is returned as an error, because it makes the rest of the command pointless.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -144,10 +145,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_failures_are_all_reported_and_the_first_decides_on_the_code() {
+    fn all_failures_are_reported_and_the_first_one_decides_the_exit_code() {
         let gone = |name: &str| {
             let failure = Failure::new(Exit::NotFound, format!("node/{name} does not exist"));
-            failure.hint("`muster get nodes` lists what there is")
+            failure.hint("`muster get nodes` lists the nodes")
         };
         let mut failures = Failures::default();
         assert!(failures.keep(Ok(1)).unwrap().is_some());
@@ -158,20 +159,20 @@ mod tests {
         assert_eq!(failure.exit(), Some(Exit::NotFound));
         assert_eq!(
             failure.report("get"),
-            "muster get: node/a does not exist\nhint: `muster get nodes` lists what there is\n\
+            "muster get: node/a does not exist\nhint: `muster get nodes` lists the nodes\n\
              muster get: node/b does not exist\nmuster get: no\n"
         );
     }
 
     #[test]
-    fn a_store_that_is_gone_ends_it_at_once() {
+    fn an_unreachable_store_or_closed_output_ends_the_command_at_once() {
         let mut failures = Failures::default();
         assert!(failures.keep::<()>(Err(Failure::new(Exit::Unreachable, "gone"))).is_err());
         assert!(failures.keep::<()>(Err(Failure::Closed)).is_err());
     }
 
     #[test]
-    fn every_code_is_explained_to_the_user() {
+    fn every_exit_code_is_in_the_help_text() {
         for exit in
             [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Conflict, Exit::Unreachable]
         {

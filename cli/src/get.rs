@@ -1,4 +1,4 @@
-//! `muster get`: records in a table, or as documents.
+//! `muster get`: lists records in a table or as documents.
 
 mod watch;
 
@@ -14,7 +14,7 @@ use muster_proto::record::Kind;
 use muster_rpc::clock::{Clock, SystemClock};
 use muster_store_client::ListOptions;
 
-use crate::connection::{At, ConnectionFlags, NamespaceFlags, Namespaces, Store};
+use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, OrFailure, Store};
 use crate::failure::{Failure, Failures};
 use crate::kind::{Target, plural, singular};
 use crate::print::Table;
@@ -23,31 +23,31 @@ use crate::print::rows::View;
 use crate::records::{Readable, key};
 use crate::schema;
 use crate::targets::strip_kind;
-use crate::terminal::{Terminal, aside};
+use crate::terminal::{Terminal, print_stderr};
 
-/// Lists records, or shows some of them
+/// Lists records, or shows the records that are named
 ///
-/// KIND is nodes, leases, pods, events or budgets; the singular, short forms (no, po, ev, pdb) and KIND/NAME
-/// work too.
+/// KIND is nodes, leases, pods, events or budgets. The singular, the short forms (no, po, ev, pdb) and KIND/NAME are
+/// accepted too.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Kind of the records
+    /// Kind of the records, or KIND/NAME
     #[arg(value_name = "KIND")]
     target: Target,
 
-    /// Names of records; all of them unless given
+    /// Names of the records [default: all records of the kind]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// How to show them
+    /// Output format
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 
-    /// Only records with these labels, such as `zone=a,tier in (x,y),!old`
+    /// Only records with matching labels, such as `zone=a,tier in (x,y),!old`
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// Only records with these fields, such as `spec.nodeName=a` or `status.phase!=Running`
+    /// Only records with matching fields, such as `spec.nodeName=a` or `status.phase!=Running`
     #[arg(long, value_name = "SELECTOR")]
     field_selector: Option<String>,
 
@@ -55,15 +55,15 @@ pub(crate) struct Flags {
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 
-    /// After that, every change as it happens
+    /// After the list, keep running and show every change
     #[arg(short, long)]
     watch: bool,
 
-    /// With --watch, say of each line whether the record was ADDED, MODIFIED or DELETED
+    /// With --watch, show for each line whether the record was ADDED, MODIFIED or DELETED
     #[arg(long, requires = "watch")]
     output_watch_events: bool,
 
-    /// Leave the headings of the table out
+    /// Print the table without headers
     #[arg(long)]
     no_headers: bool,
 
@@ -78,7 +78,7 @@ pub(crate) struct Flags {
     connection: ConnectionFlags,
 }
 
-/// How records are shown.
+/// The output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// A table with more columns
@@ -87,7 +87,7 @@ pub(crate) enum Output {
     Json,
     /// YAML that `muster apply` understands
     Yaml,
-    /// KIND/NAME, one a line
+    /// KIND/NAME, one per line
     Name,
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     }
 }
 
-/// The command, ready to ask.
+/// The command with its flags checked and its connection resolved.
 struct Get<'a> {
     flags: &'a Flags,
     names: Vec<String>,
@@ -129,10 +129,10 @@ impl<'a> Get<'a> {
         if !names.is_empty() && is_selecting {
             let failure = Failure::usage("names cannot be combined with selectors or --all-namespaces");
             return Err(
-                failure.hint("name records, or select them; --namespace says where names are looked for")
+                failure.hint("give names, or a selector; --namespace sets the namespace of the names")
             );
         }
-        let connection = flags.connection.settle()?;
+        let connection = flags.connection.resolve()?;
         let namespaces = connection.namespaces(&flags.namespace);
         let store = connection.store()?;
         Ok(Get { flags, names, namespaces, store, terminal: Terminal::stdout(), clock: SystemClock::new() })
@@ -149,10 +149,10 @@ impl<'a> Get<'a> {
         let mut records = Vec::new();
         for name in &self.names {
             let key = key(R::KIND, name, &self.namespaces)?;
-            let read = R::read(&self.store, &key).await.at(&self.store.peer);
+            let read = R::read(&self.store, &key).await.or_failure(&self.store.peer);
             records.extend(failures.keep(read)?);
         }
-        self.say(records, self.names.len() == 1)?;
+        self.print(records, self.names.len() == 1)?;
         failures.finish()
     }
 
@@ -163,10 +163,10 @@ impl<'a> Get<'a> {
             field_selector: self.flags.field_selector.clone().unwrap_or_default(),
             ..ListOptions::default()
         };
-        let mut list = self.store.client.list::<R>(options).await.at(&self.store.peer)?;
+        let mut list = self.store.client.list::<R>(options).await.or_failure(&self.store.peer)?;
         for unreadable in list.unreadable {
             let name = unreadable.key.map(|key| key.to_string()).unwrap_or_default();
-            aside(format_args!(
+            print_stderr(format_args!(
                 "warning: {}/{name} cannot be read: {}",
                 singular(R::KIND),
                 unreadable.reason
@@ -174,22 +174,24 @@ impl<'a> Get<'a> {
         }
         let is_document = self.flags.output.is_some_and(|output| output.language().is_some());
         if list.records.is_empty() && !is_document {
-            aside(self.nothing::<R>());
+            print_stderr(self.nothing_found::<R>());
             return Ok(());
         }
-        R::arrange(&mut list.records);
-        self.say(list.records, false)
+        R::sort(&mut list.records);
+        self.print(list.records, false)
     }
 
-    fn nothing<R: Readable>(&self) -> String {
+    fn nothing_found<R: Readable>(&self) -> String {
         let kind = plural(R::KIND);
         match self.namespace::<R>() {
-            Some(namespace) => format!("No {kind} found in namespace {namespace}; -A looks in all."),
+            Some(namespace) => {
+                format!("No {kind} found in namespace {namespace}; -A searches all namespaces.")
+            }
             None => format!("No {kind} found."),
         }
     }
 
-    /// The namespace to look in; `None` for all.
+    /// The namespace to search; `None` means all.
     fn namespace<R: Readable>(&self) -> Option<Namespace> {
         let one = R::KIND.is_namespaced() && !self.flags.all_namespaces;
         one.then(|| self.namespaces.of(R::KIND))
@@ -207,18 +209,18 @@ impl<'a> Get<'a> {
         if self.flags.no_headers { Table::without_headers() } else { Table::new(self.view().headers::<R>()) }
     }
 
-    /// Says the records; one that was asked for alone is a document of its own.
-    fn say<R: Readable>(&self, records: Vec<R>, alone: bool) -> Result<(), Failure> {
+    /// Prints the records. A document is a `List`, except for a single record that was requested by name.
+    fn print<R: Readable>(&self, records: Vec<R>, is_single: bool) -> Result<(), Failure> {
         let text = match self.flags.output {
-            Some(Output::Name) => records.iter().map(spoken_line).collect(),
+            Some(Output::Name) => records.iter().map(name_line).collect(),
             Some(output) if let Some(language) = output.language() => {
                 let mut values: Vec<_> = records.into_iter().map(schema::to_json).collect();
-                match (alone, values.pop()) {
-                    (true, Some(value)) => document(&value, language, false),
+                match (is_single, values.pop()) {
+                    (true, Some(value)) => document(&value, language, true),
                     (true, None) => String::new(),
                     (false, last) => {
                         values.extend(last);
-                        document(&schema::list(values), language, false)
+                        document(&schema::list(values), language, true)
                     }
                 }
             }
@@ -232,7 +234,7 @@ impl<'a> Get<'a> {
                 table.take(self.terminal.paint)
             }
         };
-        self.terminal.say(&text)
+        self.terminal.print(&text)
     }
 
     fn now(&self) -> Timestamp {
@@ -240,6 +242,6 @@ impl<'a> Get<'a> {
     }
 }
 
-fn spoken_line<R: Readable>(record: &R) -> String {
+fn name_line<R: Readable>(record: &R) -> String {
     format!("{}/{}\n", singular(R::KIND), record.meta().name)
 }

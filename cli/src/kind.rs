@@ -1,8 +1,8 @@
-//! The kinds of records, in the words of the command line.
+//! The kinds of records as the command line names them.
 
 use muster_proto::record::Kind;
 
-/// The kind that a word means: singular, plural, short, or as manifests write it.
+/// Parses the name of a kind: singular, plural, short, or as manifests write it.
 pub(crate) fn parse(word: &str) -> Result<Kind, String> {
     match word.to_ascii_lowercase().as_str() {
         "node" | "nodes" | "no" => Ok(Kind::Node),
@@ -16,11 +16,11 @@ pub(crate) fn parse(word: &str) -> Result<Kind, String> {
         | "poddisruptionbudget"
         | "poddisruptionbudgets"
         | "pdb" => Ok(Kind::DisruptionBudget),
-        _ => Err(format!("`{word}` is no kind: the kinds are nodes, leases, pods, events and budgets")),
+        _ => Err(format!("`{word}` is not a kind; the kinds are nodes, leases, pods, events and budgets")),
     }
 }
 
-/// One of the kind, as in `node/a`.
+/// The singular name, as in `node/a`.
 pub(crate) fn singular(kind: Kind) -> &'static str {
     match kind {
         Kind::Node => "node",
@@ -31,7 +31,7 @@ pub(crate) fn singular(kind: Kind) -> &'static str {
     }
 }
 
-/// Several of the kind, as in `get nodes`.
+/// The plural name, as in `get nodes`.
 pub(crate) fn plural(kind: Kind) -> &'static str {
     match kind {
         Kind::Node => "nodes",
@@ -42,7 +42,7 @@ pub(crate) fn plural(kind: Kind) -> &'static str {
     }
 }
 
-/// A kind, or one record of it: `nodes`, `node/a`.
+/// A kind, or one record of a kind: `nodes`, `node/a`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
@@ -61,15 +61,16 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Calls an async function that is generic over the records that callers write, for the kind at hand.
+/// Calls an async function that is generic over the kinds that clients write, with the type for `$kind`.
+/// Events are not written by clients: for them the macro yields `$otherwise`.
 macro_rules! for_stored {
-    ($kind:expr, $call:ident($($argument:expr),* $(,)?), else $otherwise:expr) => {
+    ($kind:expr, $($call:ident)::+($($argument:expr),* $(,)?), else $otherwise:expr) => {
         match $kind {
-            muster_proto::record::Kind::Node => $call::<muster_proto::node::Node>($($argument),*).await,
-            muster_proto::record::Kind::Lease => $call::<muster_proto::lease::Lease>($($argument),*).await,
-            muster_proto::record::Kind::Pod => $call::<muster_proto::pod::Pod>($($argument),*).await,
+            muster_proto::record::Kind::Node => $($call)::+::<muster_proto::node::Node>($($argument),*).await,
+            muster_proto::record::Kind::Lease => $($call)::+::<muster_proto::lease::Lease>($($argument),*).await,
+            muster_proto::record::Kind::Pod => $($call)::+::<muster_proto::pod::Pod>($($argument),*).await,
             muster_proto::record::Kind::DisruptionBudget => {
-                $call::<muster_proto::budget::DisruptionBudget>($($argument),*).await
+                $($call)::+::<muster_proto::budget::DisruptionBudget>($($argument),*).await
             }
             muster_proto::record::Kind::Event => $otherwise,
         }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_words() {
+    fn every_name_of_a_kind_is_parsed() {
         for kind in Kind::ALL {
             for word in [singular(kind), plural(kind), &kind.to_string()] {
                 assert_eq!(parse(word), Ok(kind), "{word}");

@@ -1,8 +1,8 @@
-//! VOICE: `muster`, the operator's command.
+//! `muster`, the operator's command.
 //!
-//! One file per command: it asks the store or the controller and says the answer. How an answer looks is in
-//! [`mod@print`], which asks nobody; what manifests mean is in [`manifest`], where to ask in [`connection`],
-//! and what went wrong in [`failure`].
+//! One file per command: it calls the store or the controller and prints the answer. [`mod@print`] formats answers
+//! and makes no calls, [`manifest`] parses manifests, [`connection`] finds the servers, and [`failure`] maps errors to
+//! messages, hints and exit codes.
 
 mod apply;
 mod arguments;
@@ -52,7 +52,7 @@ use self::failure::Failure;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: the agent in `muster up` starts containers through this very program.
+    // First of all, because the agent in `muster up` starts containers by running this program as the shim.
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(arguments);
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            terminal::complain(&failure.report(name));
+            terminal::report_failure(&failure.report(name));
             failure.code()
         }
     }
@@ -72,19 +72,19 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Up(flags) => up::main(&flags).map_err(Failure::from),
         Command::Demo(flags) => demo::main(&flags),
-        Command::Get(flags) => asking(get::run(flags)),
-        Command::Describe(flags) => asking(describe::run(flags)),
-        Command::Apply(flags) => asking(apply::run(flags)),
-        Command::Create(flags) => asking(create::run(flags)),
-        Command::Delete(flags) => asking(delete::run(flags)),
-        Command::Label(flags) => asking(label::run(flags)),
-        Command::Taint(flags) => asking(taint::run(flags)),
-        Command::Cordon(flags) => asking(cordon::cordon(flags)),
-        Command::Uncordon(flags) => asking(cordon::uncordon(flags)),
-        Command::Drain(flags) => asking(drain::run(flags)),
-        Command::Explain(flags) => asking(explain::run(flags)),
-        Command::Fleet(flags) => asking(fleet::run(flags)),
-        Command::Top(flags) => asking(top::run(flags)),
+        Command::Get(flags) => block_on(get::run(flags)),
+        Command::Describe(flags) => block_on(describe::run(flags)),
+        Command::Apply(flags) => block_on(apply::run(flags)),
+        Command::Create(flags) => block_on(create::run(flags)),
+        Command::Delete(flags) => block_on(delete::run(flags)),
+        Command::Label(flags) => block_on(label::run(flags)),
+        Command::Taint(flags) => block_on(taint::run(flags)),
+        Command::Cordon(flags) => block_on(cordon::cordon(flags)),
+        Command::Uncordon(flags) => block_on(cordon::uncordon(flags)),
+        Command::Drain(flags) => block_on(drain::run(flags)),
+        Command::Explain(flags) => block_on(explain::run(flags)),
+        Command::Fleet(flags) => block_on(fleet::run(flags)),
+        Command::Top(flags) => block_on(top::run(flags)),
         Command::Certs(flags) => certs::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),
         Command::Config(flags) => config::run(flags),
@@ -93,15 +93,15 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs a command that asks others. One thread will do: it mostly waits.
-fn asking(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+/// Runs a command that makes calls. One thread is enough, because the command mostly waits for answers.
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
-        Failure::new(failure::Exit::Failed, format!("this process cannot wait for answers: {error}"))
-            .hint("`ulimit -a` shows what this user may have")
+        Failure::new(failure::Exit::Failed, format!("cannot start the async runtime: {error}"))
+            .hint("`ulimit -a` shows the limits of this user")
     })?;
     let outcome = runtime.block_on(command);
-    // Whatever is still under way, such as a key that nobody will press, is not waited for.
+    // Do not wait for tasks that are still running, such as the reader of key presses.
     runtime.shutdown_background();
     outcome
 }

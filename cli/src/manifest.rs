@@ -1,8 +1,8 @@
-//! Manifests: records as people write them, in YAML or JSON, checked field by field.
+//! Manifests: records in YAML or JSON files, checked field by field.
 //!
-//! A manifest says which record it means (`kind`, `metadata.name`) and some of its fields. It can be turned
-//! into a whole record, or laid over one that exists: what it names is set, `null` removes, the rest stays as
-//! it is.
+//! A manifest identifies a record (`kind`, `metadata.name`) and has some of its fields. It can be converted to a
+//! new record or merged into an existing one (JSON Merge Patch): named fields are set, `null` removes a field, all
+//! other fields stay.
 
 mod documents;
 mod error;
@@ -21,18 +21,18 @@ pub(crate) use self::error::{ManifestError, Problem};
 use crate::connection::Namespaces;
 use crate::schema::{self, API_VERSION};
 
-/// One record as somebody wrote it.
+/// One record of a manifest file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Manifest {
-    /// Where it stands: a file, and which of its documents.
-    pub(crate) place: String,
+    /// The file, and the document in the file.
+    pub(crate) location: String,
     pub(crate) kind: Kind,
-    /// Its fields by their names in the schema.
+    /// The fields by their JSON names in the schema.
     fields: Map<String, Value>,
 }
 
-/// What only the store writes of a record's metadata; in a manifest it is there because it was printed.
-const OF_THE_STORE: [&str; 7] = [
+/// The metadata fields that only the store writes. A manifest that was printed by `muster get` has them.
+const STORE_FIELDS: [&str; 7] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -42,56 +42,56 @@ const OF_THE_STORE: [&str; 7] = [
     "traceparent",
 ];
 
-/// The manifests of a file, or of what is piped in for `-`.
+/// Reads the manifests of a file, or of standard input for `-`.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let mut text = String::new();
-    let (place, outcome) = if path == Path::new("-") {
+    let (location, outcome) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::stdin().lock().read_to_string(&mut text).map(drop))
     } else {
         let read = std::fs::read_to_string(path).map(|read| text = read);
         (path.display().to_string(), read)
     };
-    outcome.map_err(|error| Problem::Unreadable(error).at(&place))?;
-    read(&place, &text)
+    outcome.map_err(|error| Problem::Unreadable(error).at(&location))?;
+    read(&location, &text)
 }
 
-/// The manifests of a text. A `List` stands for its items.
-pub(crate) fn read(place: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
-    let documents = documents::parse(text).map_err(|problem| problem.at(place))?;
+/// Parses the manifests of a text. A `List` yields its items.
+pub(crate) fn read(location: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
+    let documents = documents::parse(text).map_err(|problem| problem.at(location))?;
     if documents.is_empty() {
-        return Err(Problem::Empty.at(place));
+        return Err(Problem::Empty.at(location));
     }
     let several = documents.len() > 1;
     let mut manifests = Vec::new();
     for (i, document) in documents.into_iter().enumerate() {
-        let place = if several { format!("{place}, document {}", i + 1) } else { place.to_owned() };
-        collect(place, document, &mut manifests)?;
+        let location = if several { format!("{location}, document {}", i + 1) } else { location.to_owned() };
+        collect(location, document, &mut manifests)?;
     }
     Ok(manifests)
 }
 
-fn collect(place: String, document: Value, manifests: &mut Vec<Manifest>) -> Result<(), ManifestError> {
-    let Value::Object(mut fields) = document else { return Err(Problem::NoRecord.at(&place)) };
+fn collect(location: String, document: Value, manifests: &mut Vec<Manifest>) -> Result<(), ManifestError> {
+    let Value::Object(mut fields) = document else { return Err(Problem::NoRecord.at(&location)) };
     if fields.get("kind").and_then(Value::as_str) == Some("List") {
         let Some(Value::Array(items)) = fields.remove("items") else {
-            return Err(Problem::NoItems.at(&place));
+            return Err(Problem::NoItems.at(&location));
         };
         for (i, item) in items.into_iter().enumerate() {
-            collect(format!("{place}, item {}", i + 1), item, manifests)?;
+            collect(format!("{location}, item {}", i + 1), item, manifests)?;
         }
         return Ok(());
     }
-    manifests.push(Manifest::new(place, fields)?);
+    manifests.push(Manifest::new(location, fields)?);
     Ok(())
 }
 
 impl Manifest {
-    fn new(place: String, mut fields: Map<String, Value>) -> Result<Manifest, ManifestError> {
-        let kind = heading(&mut fields).map_err(|problem| problem.at(&place))?;
-        let spelled = field_names::spell(&schema::descriptor(kind), fields);
-        let fields = spelled.map_err(|problem| problem.at(format_args!("{place} ({kind})")))?;
-        let manifest = Manifest { place, kind, fields };
-        manifest.in_the_schema(without_nulls(&manifest.fields))?;
+    fn new(location: String, mut fields: Map<String, Value>) -> Result<Manifest, ManifestError> {
+        let kind = take_kind(&mut fields).map_err(|problem| problem.at(&location))?;
+        let fields = field_names::to_schema_names(&schema::descriptor(kind), fields)
+            .map_err(|problem| problem.at(format_args!("{location} ({kind})")))?;
+        let manifest = Manifest { location, kind, fields };
+        manifest.to_message(without_nulls(&manifest.fields))?;
         Ok(manifest)
     }
 
@@ -103,26 +103,26 @@ impl Manifest {
         self.metadata("name")
     }
 
-    /// Whether it says which version of the record it speaks of.
+    /// Whether the manifest names the version of the record that it changes.
     pub(crate) fn has_version(&self) -> bool {
         self.metadata("resourceVersion").is_some_and(|version| version != "0")
     }
 
     fn problem(&self, problem: Problem) -> ManifestError {
-        let who = self.name().map(|name| format!(" {name}")).unwrap_or_default();
-        problem.at(format_args!("{} ({}{who})", self.place, self.kind))
+        let name = self.name().map(|name| format!(" {name}")).unwrap_or_default();
+        problem.at(format_args!("{} ({}{name})", self.location, self.kind))
     }
 
-    /// Puts a record that names no namespace into the one it belongs in.
-    pub(crate) fn settle(&mut self, namespaces: &Namespaces) -> Result<(), ManifestError> {
+    /// Sets the namespace of a manifest that has none. A namespace that contradicts the flag is an error.
+    pub(crate) fn set_namespace(&mut self, namespaces: &Namespaces) -> Result<(), ManifestError> {
         if !self.kind.is_namespaced() {
             return Ok(());
         }
         let own = self.metadata("namespace").map(str::to_owned);
-        match (own, &namespaces.asked) {
-            (Some(own), Some(asked)) if own != asked.as_str() => {
-                let asked = asked.as_str().to_owned();
-                Err(self.problem(Problem::OtherNamespace { own, asked }))
+        match (own, &namespaces.requested) {
+            (Some(own), Some(requested)) if own != requested.as_str() => {
+                let requested = requested.as_str().to_owned();
+                Err(self.problem(Problem::OtherNamespace { own, requested }))
             }
             (Some(_), _) => Ok(()),
             (None, _) => {
@@ -136,7 +136,7 @@ impl Manifest {
         }
     }
 
-    /// Which record it means.
+    /// The key of the record.
     pub(crate) fn key(&self) -> Result<Key, ManifestError> {
         let name = self.name().ok_or_else(|| self.problem(Problem::NoName))?;
         let invalid = |field: &str, error: &dyn std::fmt::Display| {
@@ -150,50 +150,50 @@ impl Manifest {
         Ok(Key { namespace, name })
     }
 
-    /// The record as it stands here and nowhere else, without what only the store can have written.
-    pub(crate) fn record<R: Record>(&self) -> Result<R, ManifestError> {
+    /// The manifest as a new record, without the fields that only the store writes.
+    pub(crate) fn to_record<R: Record>(&self) -> Result<R, ManifestError> {
         let mut fields = without_nulls(&self.fields);
-        forget_the_store(&mut fields);
+        remove_store_fields(&mut fields);
         self.check(fields)
     }
 
-    /// The record that this makes of the one there is.
+    /// The current record with the manifest merged into it.
     ///
-    /// It carries the version to be replaced: the manifest's own, unless nothing would change. A manifest
-    /// that was printed a while ago and never edited has nothing to be in conflict about.
-    pub(crate) fn over<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
-        let Value::Object(mut there) = schema::to_json(current.clone()) else {
+    /// Its version is the manifest's own, so that the store refuses it if the record has changed. If the manifest would
+    /// change nothing, it is the current version: a manifest that was printed earlier and not edited causes no conflict.
+    pub(crate) fn merged_into<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
+        let Value::Object(mut fields) = schema::to_json(current.clone()) else {
             unreachable!("a record is a JSON object")
         };
         for heading in ["apiVersion", "kind"] {
-            there.remove(heading);
+            fields.remove(heading);
         }
-        let mut merged = there.clone();
-        merge::lay_over(&mut merged, self.fields.clone());
-        // The status is not ours to write, and an update would leave it alone anyway.
-        match there.get("status") {
+        let mut merged = fields.clone();
+        merge::merge_patch(&mut merged, self.fields.clone());
+        // An update does not change the status, so the manifest's status is ignored.
+        match fields.get("status") {
             Some(status) => merged.insert("status".to_owned(), status.clone()),
             None => merged.remove("status"),
         };
         let mut wanted: R = self.check(merged).map_err(|error| match error.problem {
-            Problem::Invalid(invalid) if self.record::<R>().is_ok() => {
-                self.problem(Problem::Together(invalid))
+            Problem::Invalid(invalid) if self.to_record::<R>().is_ok() => {
+                self.problem(Problem::InvalidWithCurrent(invalid))
             }
             _ => error,
         })?;
-        if without_the_store(&wanted) == without_the_store(current) {
+        if without_store_fields(&wanted) == without_store_fields(current) {
             wanted.meta_mut().resource_version = current.meta().resource_version;
         }
         Ok(wanted)
     }
 
     fn check<R: Record>(&self, fields: Map<String, Value>) -> Result<R, ManifestError> {
-        let message: R::Pb = schema::from_message::<R>(&self.in_the_schema(fields)?);
+        let message: R::Pb = schema::from_message::<R>(&self.to_message(fields)?);
         R::try_from(message).map_err(|invalid| self.problem(Problem::Invalid(invalid)))
     }
 
-    /// The fields as a message of the schema, each of its type.
-    fn in_the_schema(&self, fields: Map<String, Value>) -> Result<DynamicMessage, ManifestError> {
+    /// Converts the fields to a message of the schema; a field of the wrong type is an error.
+    fn to_message(&self, fields: Map<String, Value>) -> Result<DynamicMessage, ManifestError> {
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(Value::Object(fields), &mut track);
         let message = DynamicMessage::deserialize(schema::descriptor(self.kind), deserializer);
@@ -204,15 +204,15 @@ impl Manifest {
     }
 }
 
-/// Laid over nothing, `null` has nothing to remove.
+/// Drops the fields that are `null`: in a new record they have nothing to remove.
 fn without_nulls(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut left = Map::new();
-    merge::lay_over(&mut left, fields.clone());
+    merge::merge_patch(&mut left, fields.clone());
     left
 }
 
-/// Takes `apiVersion` and `kind` off a document; they say what it is.
-fn heading(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
+/// Removes `apiVersion` and `kind` from a document, checks them and returns the kind.
+fn take_kind(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
     let text = |value: Option<Value>| match value {
         Some(Value::String(text)) => Some(text),
         _ => None,
@@ -233,15 +233,15 @@ fn heading(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
     }
 }
 
-fn forget_the_store(fields: &mut Map<String, Value>) {
+fn remove_store_fields(fields: &mut Map<String, Value>) {
     if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-        for field in OF_THE_STORE {
+        for field in STORE_FIELDS {
             metadata.remove(field);
         }
     }
 }
 
-fn without_the_store<R: Record>(record: &R) -> R::Pb {
+fn without_store_fields<R: Record>(record: &R) -> R::Pb {
     let mut record = record.clone();
     let meta = record.meta_mut();
     meta.resource_version = 0;
@@ -253,10 +253,10 @@ fn without_the_store<R: Record>(record: &R) -> R::Pb {
     record.into()
 }
 
-/// A kind's own fields, for the tests of what is printed.
 #[cfg(test)]
 impl Manifest {
-    pub(crate) fn whole<R: Record>(&self) -> Result<R, ManifestError> {
+    /// The record with the fields that only the store writes, for tests of the output.
+    pub(crate) fn to_stored_record<R: Record>(&self) -> Result<R, ManifestError> {
         self.check(self.fields.clone())
     }
 }

@@ -1,27 +1,60 @@
-//! The files of manifests that a command is given.
+//! Commands that read manifests from files: their flags, and the loop over the manifests.
 
 use std::path::PathBuf;
 
-use crate::connection::Namespaces;
-use crate::failure::{Exit, Failure};
-use crate::manifest::{Manifest, ManifestError, Problem, read_file};
+use muster_store_client::Stored;
 
-/// Where manifests are.
+use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
+use crate::failure::{Exit, Failure, Failures};
+use crate::kind::for_stored;
+use crate::manifest::{Manifest, ManifestError, Problem, read_file};
+use crate::records::events_are_read_only;
+use crate::terminal::Terminal;
+
+/// The flags of a command that writes the records of manifests.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct FileFlags {
-    /// File of manifests in YAML or JSON, - for standard input; may be given again
+pub(crate) struct ManifestFlags {
+    /// File with manifests in YAML or JSON, or - for standard input; can be repeated
     #[arg(short, long, value_name = "FILE", required = true)]
-    pub(crate) filename: Vec<PathBuf>,
+    filename: Vec<PathBuf>,
+
+    #[command(flatten)]
+    namespace: NamespaceFlags,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
 
-/// The manifests of all files, in order. All are read before anything is done.
-pub(crate) fn manifests(files: &[PathBuf], namespaces: &Namespaces) -> Result<Vec<Manifest>, Failure> {
+/// What a command does with one manifest.
+pub(crate) trait WriteManifest {
+    /// Writes the record; returns the line to print.
+    async fn write<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, Failure>;
+}
+
+/// Writes the record of every manifest. A manifest that fails does not stop the ones after it.
+pub(crate) async fn write_manifests<W: WriteManifest>(flags: &ManifestFlags) -> Result<(), Failure> {
+    let connection = flags.connection.resolve()?;
+    let manifests = read_manifests(&flags.filename, &connection.namespaces(&flags.namespace))?;
+    let store = connection.store()?;
+    let mut failures = Failures::default();
+    for manifest in &manifests {
+        let written =
+            for_stored!(manifest.kind, W::write(&store, manifest), else Err(events_are_read_only()));
+        if let Some(line) = failures.keep(written.map_err(|failure| failure.about(&manifest.location)))? {
+            Terminal::stdout().print(&line)?;
+        }
+    }
+    failures.finish()
+}
+
+/// The manifests of all files, in order. All files are read before the caller acts on any manifest.
+pub(crate) fn read_manifests(files: &[PathBuf], namespaces: &Namespaces) -> Result<Vec<Manifest>, Failure> {
     let mut manifests = Vec::new();
     for file in files {
         manifests.extend(read_file(file)?);
     }
     for manifest in &mut manifests {
-        manifest.settle(namespaces)?;
+        manifest.set_namespace(namespaces)?;
     }
     Ok(manifests)
 }
@@ -29,14 +62,14 @@ pub(crate) fn manifests(files: &[PathBuf], namespaces: &Namespaces) -> Result<Ve
 impl From<ManifestError> for Failure {
     fn from(error: ManifestError) -> Failure {
         let exit = match error.problem {
-            // It was understood, and breaks a rule that the store would refuse it by.
-            Problem::Invalid(_) | Problem::Together(_) => Exit::Refused,
+            // The manifest is readable but breaks a rule, so the store would refuse it.
+            Problem::Invalid(_) | Problem::InvalidWithCurrent(_) => Exit::Refused,
             _ => Exit::Usage,
         };
         let failure = Failure::new(exit, &error);
         match error.problem.hint() {
             Some(hint) => failure.hint(hint),
-            None => failure.hint("correct the manifest, and try again"),
+            None => failure.hint("correct the manifest and try again"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `muster manual`: the manual pages, one for each command and service, from the same words as `--help`.
+//! `muster manual`: the manual pages, one for each command and service, generated from the `--help` texts.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,13 @@ use crate::arguments::Arguments;
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Writes the manual pages into a directory, those of the services too
+/// Writes the manual pages of muster and of the services into a directory
 ///
-/// `man -l DIR/muster.1` reads them; muster-store.1, muster-controller.1 and muster-agent.1 list every flag of these.
+/// `man -l DIR/muster.1` shows a page. muster-store.1, muster-controller.1 and muster-agent.1 list all flags of the
+/// services.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Where they go; it is made if need be
+    /// The directory; it is created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -33,13 +34,19 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
             .try_for_each(|command| clap_mangen::generate_to(without_help(command), directory))
     });
     written.map_err(|error| {
-        Failure::new(Exit::Failed, format!("the pages cannot be written to {}: {error}", directory.display()))
-            .hint("name a directory that you may write to")
+        Failure::new(
+            Exit::Failed,
+            format!("cannot write the manual pages to {}: {error}", directory.display()),
+        )
+        .hint("choose a directory that you may write to")
     })?;
-    Terminal::stdout().say(&format!("manual pages are in {0}: man -l {0}/muster.1\n", directory.display()))
+    Terminal::stdout().print(&format!(
+        "manual pages written to {0}; read them with: man -l {0}/muster.1\n",
+        directory.display()
+    ))
 }
 
-/// `muster help get` is `man muster-get`: there is no page about asking for pages.
+/// Removes the `help` subcommands: `muster help get` shows what `man muster-get` shows and needs no page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }

@@ -1,6 +1,6 @@
-//! How a record looks: to a person (tables, pages) and to a program (JSON, YAML).
+//! Formats records and answers: tables and pages for people, JSON and YAML for programs.
 //!
-//! Pure: records and the time go in, text comes out.
+//! Pure: functions of records and the current time that return text.
 
 pub(crate) mod age;
 pub(crate) mod describe;
@@ -13,14 +13,14 @@ pub(crate) mod table;
 
 pub(crate) use table::{Cell, Table};
 
-/// Whether text is coloured.
+/// Whether the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paint {
     Plain,
     Coloured,
 }
 
-/// What is shown where there is nothing to show.
+/// Shown for an empty value.
 pub(crate) const NONE: &str = "<none>";
-/// What is shown where it is not known.
+/// Shown for an unknown value.
 pub(crate) const UNKNOWN: &str = "<unknown>";

@@ -1,4 +1,4 @@
-//! Reading and changing single records, whatever their kind.
+//! Reads and changes single records of any kind.
 
 use std::future::Future;
 
@@ -11,12 +11,13 @@ use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use muster_store_client::{ClientError, ListOptions, Stored};
 
-use crate::connection::{At, Namespaces, Store};
-use crate::failure::{Exit, Failure};
+use crate::connection::{Namespaces, OrFailure, Store};
+use crate::failure::{Exit, Failure, Failures};
 use crate::kind::singular;
 use crate::print::rows::Tabular;
+use crate::terminal::Terminal;
 
-/// How often a change is tried again on what somebody else made of the record meanwhile.
+/// How often a change is tried in all when other clients change the same record at the same time.
 pub(crate) const ATTEMPTS: usize = 5;
 
 /// A kind whose records can be read by name.
@@ -37,7 +38,7 @@ macro_rules! readable {
 readable!(Node, Lease, Pod, DisruptionBudget);
 
 impl Readable for Event {
-    /// The store has no call for a single event: nobody knows their names by heart.
+    /// The store has no call to get a single event, so this lists by name.
     async fn read(store: &Store, key: &Key) -> Result<Self, ClientError> {
         let options = ListOptions {
             namespace: key.namespace.clone(),
@@ -49,44 +50,67 @@ impl Readable for Event {
     }
 }
 
-/// The key of the record that a name on the command line means.
+/// The key of a record named on the command line.
 pub(crate) fn key(kind: Kind, name: &str, namespaces: &Namespaces) -> Result<Key, Failure> {
     let parsed = name.parse().map_err(|error| {
-        Failure::usage(format!("`{name}` is not the name of a {}: it {error}", singular(kind)))
+        Failure::usage(format!("`{name}` is not a valid name for a {}: it {error}", singular(kind)))
     })?;
     let namespace = kind.is_namespaced().then(|| namespaces.of(kind));
     Ok(Key { namespace, name: parsed })
 }
 
-/// A record as messages speak of it: `node/a`.
-pub(crate) fn spoken(kind: Kind, key: &Key) -> String {
+/// The kind and name of a record as messages show it: `node/a`.
+pub(crate) fn kind_and_name(kind: Kind, key: &Key) -> String {
     format!("{}/{}", singular(kind), key.name)
 }
 
-/// Why nothing is done about an event.
-pub(crate) fn events_are_recorded() -> Failure {
-    Failure::new(Exit::Refused, format!("an {} is what happened: it can be read only", Kind::Event))
-        .hint("leave events out of the manifests")
+/// The failure of a command that would write an event.
+pub(crate) fn events_are_read_only() -> Failure {
+    Failure::new(Exit::Refused, "events are read-only").hint("remove events from the manifests")
 }
 
-/// What a change came to.
+/// Whether a change changed the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changed {
+enum Changed {
     Yes,
     No,
 }
 
-/// Changes a record as it is now; somebody who changed it meanwhile is not overwritten.
-pub(crate) async fn change<R: Stored>(
+/// Changes the records one after the other and prints a line for each, such as `node/a labeled`. A record that
+/// cannot be changed does not stop the ones after it.
+pub(crate) async fn change_each<R: Stored>(
+    store: &Store,
+    keys: &[Key],
+    done: &str,
+    edit: impl Fn(&mut R) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut failures = Failures::default();
+    for key in keys {
+        let name = kind_and_name(R::KIND, key);
+        let edit = |record: &mut R| edit(record).map_err(|failure| failure.about(&name));
+        let line = change(store, key, edit).await.map(|changed| match changed {
+            Changed::Yes => format!("{name} {done}\n"),
+            Changed::No => format!("{name} not {done}: nothing to change\n"),
+        });
+        if let Some(line) = failures.keep(line)? {
+            Terminal::stdout().print(&line)?;
+        }
+    }
+    failures.finish()
+}
+
+/// Reads a record, edits it and writes it back. After a conflict it starts again from the current record, so a
+/// concurrent change by another client is kept.
+async fn change<R: Stored>(
     store: &Store,
     key: &Key,
-    change: impl Fn(&mut R) -> Result<(), Failure>,
+    edit: impl Fn(&mut R) -> Result<(), Failure>,
 ) -> Result<Changed, Failure> {
     let mut attempts = 0;
     loop {
-        let current: R = store.client.get(key).await.at(&store.peer)?;
+        let current: R = store.client.get(key).await.or_failure(&store.peer)?;
         let mut wanted = current.clone();
-        change(&mut wanted)?;
+        edit(&mut wanted)?;
         match store.client.update(wanted).await {
             Ok(stored) if version(&stored) == version(&current) => return Ok(Changed::No),
             Ok(_) => return Ok(Changed::Yes),

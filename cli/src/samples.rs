@@ -1,4 +1,4 @@
-//! Records for the tests of how things look, in few words.
+//! Sample records for the tests of the output.
 
 use jiff::Timestamp;
 use muster_proto::budget::DisruptionBudget;
@@ -10,31 +10,31 @@ use muster_proto::record::Record;
 
 use crate::manifest;
 
-/// When everything is looked at.
+/// The current time of the tests.
 pub(crate) fn now() -> Timestamp {
     "2026-05-04T12:00:00Z".parse().expect("a time")
 }
 
-/// The record that a manifest in YAML writes down, with what only a store would write.
+/// The record of a YAML manifest, with the fields that only the store writes.
 pub(crate) fn record<R: Record>(yaml: &str) -> R {
     let manifests = manifest::read("sample", yaml).expect("a manifest");
-    manifests[0].whole().expect("a record")
+    manifests[0].to_stored_record().expect("a record")
 }
 
-/// A node with much to say.
+/// A node with all fields set.
 pub(crate) fn node() -> Node {
     record(include_str!("samples/node.yaml"))
 }
 
-/// A node that nobody ever heard.
-pub(crate) fn silent_node() -> Node {
+/// A node whose agent has never connected.
+pub(crate) fn new_node() -> Node {
     record(
         r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"},
             "creationTimestamp":"2026-05-04T11:59:30Z"}}"#,
     )
 }
 
-/// A pod that runs, with a container that was started again.
+/// A running pod with a container that has restarted.
 pub(crate) fn pod() -> Pod {
     record(include_str!("samples/pod.yaml"))
 }
@@ -47,7 +47,7 @@ pub(crate) fn budget() -> DisruptionBudget {
     record(include_str!("samples/budget.yaml"))
 }
 
-/// Something that went wrong, some while ago, for the third time.
+/// A warning that has been recorded three times.
 pub(crate) fn event() -> Event {
     record(include_str!("samples/event.yaml"))
 }

@@ -1,7 +1,8 @@
-//! Simulated agents: machines that are not there, speaking the real protocol over real sockets.
+//! Simulated agents: they have no machine, but use the real protocol over real sockets.
 //!
-//! Who they are is in [`fleet_spec`], who of them is up in [`machines`]. Each has a heartbeat stream of its own (`agent`);
-//! their pods are looked after together (`pod_loop`), by rules that are pure (`pod_lifecycle`). `http_api` switches them off and on.
+//! [`fleet_spec`] has their names, zones and records, [`machines`] which of them are powered on. Each has a heartbeat
+//! stream of its own (`agent`). One loop reports the status of all their pods (`pod_loop`), by pure rules
+//! (`pod_lifecycle`). `http_api` kills and revives them.
 
 mod agent;
 pub(crate) mod fleet_spec;
@@ -31,39 +32,37 @@ use muster_store_client::{
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::agent::Machine;
-use self::fleet_spec::{Blueprint, SIMULATED};
-use self::machines::Roll;
-use self::pod_loop::Pods;
+use self::agent::SimulatedAgent;
+use self::fleet_spec::{FleetSpec, SIMULATED};
+use self::machines::Machines;
+use self::pod_loop::PodLoop;
 
-/// Machines that share a connection. The store takes far more streams, but one connection is worked on by one
-/// processor at a time.
+/// Heartbeat streams on one connection. The store accepts far more, but one connection is processed by one core at a
+/// time.
 const STREAMS_PER_CONNECTION: usize = 4096;
-/// Registrations under way at once.
+/// Concurrent registrations.
 const REGISTRATIONS: usize = 256;
-/// Between attempts to register a machine.
+/// The delay between attempts to register a node.
 const REGISTER: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(7));
 
-/// What to simulate, and where.
+/// The settings of a simulation.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) blueprint: Blueprint,
+    pub(crate) spec: FleetSpec,
     /// The store to register with.
     pub(crate) endpoints: StoreEndpoints,
-    /// Where machines are switched off and on.
+    /// The address of the HTTP API that kills and revives nodes.
     pub(crate) listen: SocketAddr,
-    /// How long a renewal is meant to last.
+    /// The duration of the nodes' leases.
     pub(crate) lease_duration: Duration,
-    /// How long a program takes to start or to stop.
-    pub(crate) moment: Duration,
+    /// How long a simulated container takes to start or to stop.
+    pub(crate) container_delay: Duration,
 }
 
-/// Why there can be no simulation.
+/// Why the simulation cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SimulationError {
-    #[error(
-        "--simulation-listen: {0} can be reached by other machines; it must be an address of this machine's own"
-    )]
+    #[error("--simulation-listen: {0} can be reached by other machines; it must be a loopback address")]
     Exposed(SocketAddr),
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -71,88 +70,94 @@ pub(crate) enum SimulationError {
     Store(#[from] EndpointError),
 }
 
-/// A simulation under way.
+/// A running simulation.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    /// How many machines the store has heard.
-    pub(crate) heard: watch::Receiver<usize>,
+    /// How many agents have connected to the store at least once.
+    pub(crate) connected: watch::Receiver<usize>,
     tasks: JoinSet<()>,
     shutdown: Shutdown,
 }
 
-/// Starts the machines; they register and beat in the background.
+/// Starts the agents. They register and send heartbeats in the background.
 pub(crate) async fn start(settings: Settings, shutdown: Shutdown) -> Result<Running, SimulationError> {
     if !settings.listen.ip().is_loopback() {
         return Err(SimulationError::Exposed(settings.listen));
     }
     let listener = bind("--simulation-listen", settings.listen).await?;
     let address = listener.address();
-    let connections = 1 + settings.blueprint.nodes / STREAMS_PER_CONNECTION;
+    let connections = 1 + settings.spec.nodes / STREAMS_PER_CONNECTION;
     let connect = |_| StoreClient::connect(settings.endpoints.clone());
     let clients: Vec<StoreClient> = (0..connections).map(connect).collect::<Result<_, _>>()?;
-    let roll = Roll::new(settings.blueprint);
+    let machines = Machines::new(settings.spec);
     let clock = SystemClock::shared();
-    let (heard_by, heard) = watch::channel(0);
+    let (connected_sender, connected) = watch::channel(0);
     let mut tasks = JoinSet::new();
-    let routes = http_api::routes(roll.clone());
-    let over = shutdown.clone();
+    let routes = http_api::routes(machines.clone());
+    let server_shutdown = shutdown.clone();
     tasks.spawn(async move {
-        if let Err(error) = serve_routes(listener, routes, over).await {
-            tracing::error!(%error, "simulated machines cannot be switched any more");
+        if let Err(error) = serve_routes(listener, routes, server_shutdown).await {
+            tracing::error!(%error, "the simulation's HTTP API failed: nodes cannot be killed or revived any more");
         }
     });
-    let pods = Pods::new(clients[0].clone(), roll.clone(), SharedClock::clone(&clock), settings.moment);
-    tasks.spawn(pods.run());
-    tasks.spawn(attend(clients[0].clone(), roll.clone()));
-    let crew = Crew { clients, roll, clock, lease_duration: settings.lease_duration, heard: heard_by };
-    tasks.spawn(crew.run());
-    Ok(Running { address, heard, tasks, shutdown })
+    let pod_loop = PodLoop::new(
+        clients[0].clone(),
+        machines.clone(),
+        SharedClock::clone(&clock),
+        settings.container_delay,
+    );
+    tasks.spawn(pod_loop.run());
+    tasks.spawn(request_status_reports(clients[0].clone(), machines.clone()));
+    let lease_duration = settings.lease_duration;
+    let agents = Agents { clients, machines, clock, lease_duration, connected: connected_sender };
+    tasks.spawn(agents.run());
+    Ok(Running { address, connected, tasks, shutdown })
 }
 
 impl Running {
-    /// Returns when the simulation was asked to stop and has.
+    /// Returns when the shutdown was requested and the simulation has stopped.
     pub(crate) async fn stopped(mut self) {
         self.shutdown.requested().await;
         self.tasks.shutdown().await;
     }
 }
 
-/// Tells machines of which the store has another opinion than they have.
-async fn attend(client: StoreClient, roll: Roll) {
+/// Asks an agent for a new status when the store's record says that its node is not Ready.
+async fn request_status_reports(client: StoreClient, machines: Machines) {
     let options = WatchOptions { label_selector: SIMULATED.to_owned(), ..WatchOptions::default() };
     let mut watch: Watch<Node> = client.watch(options);
     while let Some(event) = watch.next().await {
         if let WatchEvent::Applied { record } = event
             && !record.is_ready()
         {
-            roll.tell_to_report(record.meta.name.as_str());
+            machines.request_status_report(record.meta.name.as_str());
         }
     }
 }
 
-/// Everybody who has to register and beat.
-struct Crew {
+/// All simulated agents.
+struct Agents {
     clients: Vec<StoreClient>,
-    roll: Roll,
+    machines: Machines,
     clock: SharedClock,
     lease_duration: Duration,
-    heard: watch::Sender<usize>,
+    connected: watch::Sender<usize>,
 }
 
-impl Crew {
+impl Agents {
     async fn run(self) {
-        self.dismiss().await;
-        let crew = &self;
-        let mut registered = stream::iter(0..self.roll.blueprint.nodes)
-            .map(|index| async move { (index, crew.register(index).await) })
+        self.delete_surplus_nodes().await;
+        let agents = &self;
+        let mut registered = stream::iter(0..self.machines.spec.nodes)
+            .map(|index| async move { (index, agents.register(index).await) })
             .buffer_unordered(REGISTRATIONS);
-        // All of them on this one task: each mostly sleeps.
-        let mut beating = FuturesUnordered::new();
+        // All agents run on this one task, because each of them mostly sleeps.
+        let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some((index, uid)) = registered.next() => beating.push(self.machine(index, uid).run()),
-                Some(()) = beating.next() => {}
+                Some((index, uid)) = registered.next() => running.push(self.agent(index, uid).run()),
+                Some(()) = running.next() => {}
                 else => return,
             }
         }
@@ -162,23 +167,23 @@ impl Crew {
         &self.clients[index % self.clients.len()]
     }
 
-    /// Takes machines off the roll that an earlier, larger simulation on the same records left there.
-    async fn dismiss(&self) {
+    /// Deletes nodes that an earlier run with more simulated nodes left in the store.
+    async fn delete_surplus_nodes(&self) {
         let mut options = ListOptions { label_selector: SIMULATED.to_owned(), ..ListOptions::default() };
         loop {
             let page = match self.client(0).list_page::<Node>(options.clone()).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::warn!(%error, "simulated nodes of an earlier run may be left");
+                    tracing::warn!(%error, "surplus simulated nodes of an earlier run could not be listed and may remain");
                     return;
                 }
             };
-            let is_surplus = |node: &&Node| self.roll.blueprint.index(node.meta.name.as_str()).is_none();
+            let is_surplus = |node: &&Node| self.machines.spec.index(node.meta.name.as_str()).is_none();
             for node in page.records.iter().filter(is_surplus) {
                 let preconditions = Preconditions::uid_of(node);
                 let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
                 if let Err(error) = self.client(0).delete::<Node>(&Key::of(node), options).await {
-                    tracing::warn!(node = %node.meta.name, %error, "a simulated node of an earlier run is left");
+                    tracing::warn!(node = %node.meta.name, %error, "a surplus simulated node of an earlier run could not be deleted");
                 }
             }
             if page.next_page_token.is_empty() {
@@ -188,14 +193,16 @@ impl Crew {
         }
     }
 
-    /// Puts a machine on the roll, however long it takes.
+    /// Registers a node; retries until it succeeds.
     async fn register(&self, index: usize) -> Uid {
         let mut failures = 0;
         loop {
             match self.try_register(index).await {
                 Ok(Some(uid)) => return uid,
                 Ok(None) => {}
-                Err(error) => tracing::debug!(index, %error, "a simulated node is not registered yet"),
+                Err(error) => {
+                    tracing::debug!(index, %error, "a simulated node could not be registered; retrying");
+                }
             }
             failures += 1;
             tokio::time::sleep(REGISTER.delay(failures, 0.0)).await;
@@ -203,10 +210,10 @@ impl Crew {
     }
 
     async fn try_register(&self, index: usize) -> Result<Option<Uid>, ClientError> {
-        let (client, wanted) = (self.client(index), self.roll.blueprint.node(index, self.clock.wall()));
+        let (client, wanted) = (self.client(index), self.machines.spec.node(index, self.clock.wall()));
         let node = match client.create(wanted.clone()).await {
             Err(ClientError::AlreadyExists(_)) => {
-                // Ours from an earlier run, perhaps in another zone.
+                // The node is from an earlier run, perhaps with another zone.
                 let mut node: Node = client.get(&Key::node(wanted.meta.name.clone())).await?;
                 node.meta.labels.extend(wanted.meta.labels);
                 node.status = wanted.status;
@@ -217,15 +224,15 @@ impl Crew {
         Ok(node.meta.uid)
     }
 
-    fn machine(&self, index: usize, uid: Uid) -> Machine {
-        Machine {
+    fn agent(&self, index: usize, uid: Uid) -> SimulatedAgent {
+        SimulatedAgent {
             client: self.client(index).clone(),
-            blueprint: self.roll.blueprint,
+            spec: self.machines.spec,
             index,
             uid,
             lease_duration: self.lease_duration,
-            orders: self.roll.orders(index),
-            heard: self.heard.clone(),
+            machine: self.machines.subscribe(index),
+            connected: self.connected.clone(),
             clock: SharedClock::clone(&self.clock),
         }
     }

@@ -1,30 +1,64 @@
-//! Which records a command is about: those named, those selected, or all.
+//! Which records a command is about: named on the command line, selected by labels, or all.
 
 use muster_proto::key::Key;
 use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
 use muster_store_client::{ListOptions, Resource};
 
-use crate::connection::{At, Namespaces, Store};
+use crate::connection::{Namespaces, OrFailure, Store};
 use crate::failure::{Exit, Failure};
-use crate::kind::plural;
+use crate::kind::{Target, plural, singular};
 use crate::records::key;
 
-/// A choice besides names.
+/// Selects records without naming them.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SelectionFlags {
-    /// Those with these labels, such as `zone=a,tier in (x,y),!old`
+    /// Select records by labels, such as `zone=a,tier in (x,y),!old`
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
 
-    /// All there are, in the namespace if they have one
+    /// Select all records of the kind, in the namespace if the kind has namespaces
     #[arg(long, conflicts_with = "selector")]
     pub(crate) all: bool,
 }
 
-/// The records meant. At least one has to be named or selected by somebody: nothing is done to everything by
-/// accident.
-pub(crate) async fn keys<R: Resource>(
+/// The kind and names of a command that shows nodes or pods one by one.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NodeOrPodFlags {
+    /// node or pod, or KIND/NAME
+    #[arg(value_name = "KIND")]
+    target: Target,
+
+    /// Names of nodes or pods
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+impl NodeOrPodFlags {
+    pub(crate) fn kind(&self) -> Kind {
+        self.target.kind
+    }
+
+    /// The names, at least one.
+    pub(crate) fn names(&self) -> Result<Vec<String>, Failure> {
+        let Target { kind, name } = &self.target;
+        if !matches!(kind, Kind::Node | Kind::Pod) {
+            let failure = Failure::usage(format!("only nodes and pods are supported, not {}", plural(*kind)));
+            let hint = format!("`muster get {} NAME -o yaml` shows the whole record", singular(*kind));
+            return Err(failure.hint(hint));
+        }
+        let names = strip_kind(*kind, name.as_ref(), &self.names)?;
+        if names.is_empty() {
+            let failure = Failure::usage(format!("the name of a {} is missing", singular(*kind)));
+            return Err(failure.hint(format!("`muster get {}` lists the names", plural(*kind))));
+        }
+        Ok(names)
+    }
+}
+
+/// The keys of the records that a command changes. No names and no selection is an error, so that no command changes
+/// all records by accident.
+pub(crate) async fn target_keys<R: Resource>(
     store: &Store,
     names: &[String],
     selection: &SelectionFlags,
@@ -35,7 +69,7 @@ pub(crate) async fn keys<R: Resource>(
         (false, false) => names.iter().map(|name| key(R::KIND, name, namespaces)).collect(),
         (true, true) => selected::<R>(store, selection, namespaces).await,
         (false, true) => Err(Failure::usage("names cannot be combined with --selector or --all")),
-        (true, false) => Err(Failure::usage(format!("no {} are named", plural(R::KIND)))
+        (true, false) => Err(Failure::usage(format!("no {} are given", plural(R::KIND)))
             .hint("give names, --selector or --all")),
     }
 }
@@ -48,17 +82,16 @@ async fn selected<R: Resource>(
     let namespace: Option<Namespace> = R::KIND.is_namespaced().then(|| namespaces.of(R::KIND));
     let label_selector = selection.selector.clone().unwrap_or_default();
     let options = ListOptions { namespace, label_selector, ..ListOptions::default() };
-    let found = store.client.list::<R>(options).await.at(&store.peer)?;
+    let found = store.client.list::<R>(options).await.or_failure(&store.peer)?;
     let keys: Vec<Key> = found.records.iter().map(Key::of).collect();
     if keys.is_empty() {
         return Err(Failure::new(Exit::NotFound, format!("no {} match", plural(R::KIND)))
-            .hint(format!("`muster get {} --show-labels` shows what there is", plural(R::KIND))));
+            .hint(format!("`muster get {} --show-labels` shows the labels", plural(R::KIND))));
     }
     Ok(keys)
 }
 
-/// Takes words of the command line apart into names and what to do to them: changes have a `=` or a `:` or
-/// end in `-`.
+/// Splits the words of the command line into names and changes. A change contains `=` or `:` or ends in `-`.
 pub(crate) fn names_and_changes(words: &[String]) -> (Vec<String>, Vec<String>) {
     let is_change = |word: &&String| word.contains(['=', ':']) || word.ends_with('-');
     let changes: Vec<String> = words.iter().filter(is_change).cloned().collect();
@@ -66,7 +99,7 @@ pub(crate) fn names_and_changes(words: &[String]) -> (Vec<String>, Vec<String>) 
     (names, changes)
 }
 
-/// A kind with the names after it: `node a b`, `node/a node/b`.
+/// The names without their kind: `a` and `b` for `node a b` and for `node/a node/b`.
 pub(crate) fn strip_kind(
     kind: Kind,
     first: Option<&String>,
@@ -78,8 +111,8 @@ pub(crate) fn strip_kind(
             None => stripped.push(name.clone()),
             Some((word, name)) if crate::kind::parse(word) == Ok(kind) => stripped.push(name.to_owned()),
             Some(_) => {
-                let failure = Failure::usage(format!("`{name}` is not one of the {}", plural(kind)));
-                return Err(failure.hint("one command is about one kind"));
+                let failure = Failure::usage(format!("`{name}` does not name one of the {}", plural(kind)));
+                return Err(failure.hint("all names of a command must have the same kind"));
             }
         }
     }
@@ -95,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_changes_are_told_apart() {
+    fn words_are_split_into_names_and_changes() {
         for (given, names, changes) in [
             ("a b zone=x", "a b", "zone=x"),
             ("a zone- tier=", "a", "zone- tier="),
@@ -108,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_carry_their_kind() {
+    fn a_name_may_have_its_kind_as_prefix() {
         let first = "a".to_owned();
         assert_eq!(strip_kind(Kind::Node, Some(&first), &words("node/b c")).unwrap(), words("a b c"));
         assert!(strip_kind(Kind::Node, None, &words("pod/b")).is_err());

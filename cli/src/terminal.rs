@@ -1,4 +1,4 @@
-//! The person in front of us, or the program behind a pipe.
+//! Standard output and standard error, which can be a terminal or a pipe.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -6,59 +6,59 @@ use std::io::{self, IsTerminal, Write};
 use crate::failure::{Exit, Failure};
 use crate::print::Paint;
 
-/// Where a command's answer goes.
+/// Standard output, where a command prints its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {
-    /// Whether a person is watching, so that a picture may be drawn over the last one.
-    pub(crate) live: bool,
+    /// Whether the output is a terminal, so that a screen can be drawn over the last one.
+    pub(crate) is_tty: bool,
     pub(crate) paint: Paint,
 }
 
 impl Terminal {
     pub(crate) fn stdout() -> Terminal {
-        let live = io::stdout().is_terminal();
-        Terminal { live, paint: paint(live, std::env::var_os("NO_COLOR").as_deref()) }
+        let is_tty = io::stdout().is_terminal();
+        Terminal { is_tty, paint: paint(is_tty, std::env::var_os("NO_COLOR").as_deref()) }
     }
 
-    /// Says it at once.
-    pub(crate) fn say(self, text: &str) -> Result<(), Failure> {
+    /// Writes the text and flushes it. A closed pipe, as behind `| head`, is [`Failure::Closed`].
+    pub(crate) fn print(self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Closed,
             _ => Failure::new(Exit::Failed, format!("cannot write the answer: {error}")).hint(
-                "what was to be done may be done: look before you repeat it, and see where the output goes",
+                "the command may have taken effect: check that before you repeat it, and check where the output goes",
             ),
         })
     }
 
-    /// Shows a picture in the place of the one before, or after it where there is no screen.
-    pub(crate) fn show(self, picture: &str, first: bool) -> Result<(), Failure> {
-        // Home, the picture, and away with what is left of the old one: it does not flicker.
-        match (self.live, first) {
+    /// Draws a screen over the last one; prints it below the last one if the output is not a terminal.
+    pub(crate) fn redraw(self, screen: &str, is_first: bool) -> Result<(), Failure> {
+        // Cursor home, the new screen, then clear the rest: clearing the old screen first would flicker.
+        match (self.is_tty, is_first) {
             (true, _) => {
-                let lines = picture.replace('\n', "\x1b[K\n");
-                self.say(&format!("{}{lines}\x1b[J", if first { "\x1b[2J\x1b[H" } else { "\x1b[H" }))
+                let lines = screen.replace('\n', "\x1b[K\n");
+                self.print(&format!("{}{lines}\x1b[J", if is_first { "\x1b[2J\x1b[H" } else { "\x1b[H" }))
             }
-            (false, true) => self.say(picture),
-            (false, false) => self.say(&format!("\n{picture}")),
+            (false, true) => self.print(screen),
+            (false, false) => self.print(&format!("\n{screen}")),
         }
     }
 }
 
-/// Says something beside the answer, to whoever reads errors.
-pub(crate) fn aside(text: impl std::fmt::Display) {
-    // If nobody does, the answer still counts.
+/// Prints a line to standard error, for messages that are not part of the answer.
+pub(crate) fn print_stderr(text: impl std::fmt::Display) {
+    // A closed standard error does not make the answer wrong.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Says why a command failed. Its exit code says so too, whether anybody reads this or not.
-pub(crate) fn complain(report: &str) {
+/// Prints why a command failed. A closed standard error is ignored, because the exit code reports the failure too.
+pub(crate) fn report_failure(report: &str) {
     let _ = io::stderr().lock().write_all(report.as_bytes());
 }
 
-/// Colours are for terminals, unless their owner wants none (no-color.org).
-fn paint(live: bool, no_color: Option<&OsStr>) -> Paint {
-    if live && no_color.is_none_or(OsStr::is_empty) { Paint::Coloured } else { Paint::Plain }
+/// Colours are for terminals, unless NO_COLOR is set (no-color.org).
+fn paint(is_tty: bool, no_color: Option<&OsStr>) -> Paint {
+    if is_tty && no_color.is_none_or(OsStr::is_empty) { Paint::Coloured } else { Paint::Plain }
 }
 
 #[cfg(test)]
@@ -66,15 +66,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_whose_owner_wants_them() {
-        for (live, no_color, expected) in [
+    fn colours_are_for_terminals_without_no_color() {
+        for (is_tty, no_color, expected) in [
             (true, None, Paint::Coloured),
             (true, Some(""), Paint::Coloured),
             (true, Some("1"), Paint::Plain),
             (false, None, Paint::Plain),
             (false, Some(""), Paint::Plain),
         ] {
-            assert_eq!(paint(live, no_color.map(OsStr::new)), expected, "{live} {no_color:?}");
+            assert_eq!(paint(is_tty, no_color.map(OsStr::new)), expected, "{is_tty} {no_color:?}");
         }
     }
 }

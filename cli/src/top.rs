@@ -1,4 +1,4 @@
-//! `muster top`: the fleet, live.
+//! `muster top`: a live view of the fleet.
 
 mod fleet_view;
 mod render;
@@ -15,23 +15,23 @@ use muster_store_client::{Cache, ListOptions, WatchOptions};
 use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::sync::{mpsc, watch};
 
-use self::fleet_view::{Controller, Model, Store as StoreSeen};
-use crate::connection::{At, ConnectionFlags, Controller as ControllerClient, Store};
+use self::fleet_view::{ControllerState, FleetView, StoreState};
+use crate::connection::{ConnectionFlags, Controller, OrFailure, Store};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// How often the picture is drawn again though nothing was heard: ages pass.
-const TICK: Duration = Duration::from_secs(1);
-/// Changes that come faster than this are drawn together.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// How often the screen is redrawn without changes, because ages change.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// Changes within this time are drawn together.
+const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Shows nodes by zone, live; q quits
+/// Shows a live view of the nodes by zone; q quits
 ///
-/// Where the output is no terminal, the picture is printed once. The controller is asked for the states of
-/// zones; without it, only what the store knows is shown.
+/// If the output is not a terminal, the view is printed once. The states of the zones come from the controller; if it
+/// cannot be reached, only the data of the store is shown.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Only nodes with these labels, such as `zone=a`
+    /// Only nodes with matching labels, such as `zone=a`
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
@@ -40,132 +40,132 @@ pub(crate) struct Flags {
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let connection = flags.connection.settle()?;
+    let connection = flags.connection.resolve()?;
     let (store, controller) = (connection.store()?, connection.controller()?);
     let selector = flags.selector.unwrap_or_default();
     let terminal = Terminal::stdout();
-    if terminal.live {
-        live(&store, controller, selector).await
+    if terminal.is_tty {
+        run_live(&store, controller, selector).await
     } else {
-        once(&store, &controller, selector, terminal).await
+        print_once(&store, &controller, selector, terminal).await
     }
 }
 
-async fn once(
+async fn print_once(
     store: &Store,
-    controller: &ControllerClient,
+    controller: &Controller,
     selector: String,
     terminal: Terminal,
 ) -> Result<(), Failure> {
     let options = ListOptions { label_selector: selector, ..ListOptions::default() };
-    let (nodes, fleet) = tokio::join!(store.client.list::<Node>(options), ask(controller));
-    let nodes = nodes.at(&store.peer)?.records;
-    let model = Model::of(nodes.iter(), StoreSeen::Heard, &fleet, SystemClock::new().wall());
-    terminal.say(&render::text(&model))
+    let (nodes, fleet) = tokio::join!(store.client.list::<Node>(options), get_fleet(controller));
+    let nodes = nodes.or_failure(&store.peer)?.records;
+    let view = FleetView::new(nodes.iter(), StoreState::Connected, &fleet, SystemClock::new().wall());
+    terminal.print(&render::text(&view))
 }
 
-/// What the controller says of the fleet. Top shows the nodes with it or without.
-async fn ask(controller: &ControllerClient) -> Controller {
-    let answer = controller.client.clone().get_fleet(controller.timed(pb::GetFleetRequest {})).await;
+/// The controller's view of the fleet. `muster top` also works without it.
+async fn get_fleet(controller: &Controller) -> ControllerState {
+    let answer = controller.client.clone().get_fleet(controller.with_timeout(pb::GetFleetRequest {})).await;
     match answer {
-        Ok(answer) => Controller::Heard(Box::new(answer.into_inner().fleet.unwrap_or_default())),
-        Err(_) => Controller::Silent,
+        Ok(answer) => ControllerState::Reachable(Box::new(answer.into_inner().fleet.unwrap_or_default())),
+        Err(_) => ControllerState::Unreachable,
     }
 }
 
-/// What can be pressed.
+/// What the user or the terminal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum Input {
     Quit,
     Scroll(i32),
     Redraw,
 }
 
-async fn live(store: &Store, controller: ControllerClient, selector: String) -> Result<(), Failure> {
+async fn run_live(store: &Store, controller: Controller, selector: String) -> Result<(), Failure> {
     let options = WatchOptions { label_selector: selector, ..WatchOptions::default() };
     let mut changes = store.client.watch::<Node>(options);
     let mut nodes = Cache::new();
-    // Before the screen is taken over: a store that cannot be reached is told like by any other command.
+    // Before the screen is taken over, so that an unreachable store is reported as in any other command.
     while !nodes.is_synced() {
         match changes.next().await {
             Some(WatchEvent::Lost(failure)) => {
                 let refused = failure.kind == WatchFailureKind::Refused;
                 let exit = if refused { Exit::Refused } else { Exit::Unreachable };
-                return Err(store.peer.lost(exit, &failure.message));
+                return Err(store.peer.watch_failure(exit, &failure.message));
             }
             Some(event) => nodes.observe(event),
             None => return Ok(()),
         }
     }
-    let (told, mut fleet) = watch::channel(Controller::Silent);
+    let (fleet_sender, mut fleet) = watch::channel(ControllerState::Unreachable);
     tokio::spawn(async move {
-        while told.send(ask(&controller).await).is_ok() {
-            tokio::time::sleep(TICK).await;
+        while fleet_sender.send(get_fleet(&controller).await).is_ok() {
+            tokio::time::sleep(REDRAW_INTERVAL).await;
         }
     });
-    let mut keys = keys();
+    let mut inputs = read_inputs();
     let clock = SystemClock::new();
     let mut screen = ratatui::init();
     let mut scroll = 0;
     let outcome = loop {
-        let seen = if nodes.is_synced() { StoreSeen::Heard } else { StoreSeen::Silent };
-        let model = Model::of(nodes.iter(), seen, &fleet.borrow_and_update(), clock.wall());
-        scroll = model.scrolled(scroll);
-        if let Err(error) = screen.draw(|frame| render::draw(&model, scroll, frame)) {
-            break Err(Failure::new(Exit::Failed, format!("the screen cannot be drawn on: {error}"))
-                .hint("`muster fleet -w` needs less of a terminal"));
+        let state = if nodes.is_synced() { StoreState::Connected } else { StoreState::Disconnected };
+        let view = FleetView::new(nodes.iter(), state, &fleet.borrow_and_update(), clock.wall());
+        scroll = view.clamp_scroll(scroll);
+        if let Err(error) = screen.draw(|frame| render::draw(&view, scroll, frame)) {
+            break Err(Failure::new(Exit::Failed, format!("cannot draw on the terminal: {error}"))
+                .hint("`muster fleet -w` works on simpler terminals"));
         }
         tokio::select! {
-            key = keys.recv() => match key {
-                Some(Key::Quit) | None => break Ok(()),
-                Some(Key::Scroll(lines)) => scroll = scroll.saturating_add_signed(lines as isize),
-                Some(Key::Redraw) => {}
+            input = inputs.recv() => match input {
+                Some(Input::Quit) | None => break Ok(()),
+                Some(Input::Scroll(lines)) => scroll = scroll.saturating_add_signed(lines as isize),
+                Some(Input::Redraw) => {}
             },
             Some(event) = changes.next() => {
                 nodes.observe(event);
-                tokio::time::sleep(SHORTEST).await;
+                tokio::time::sleep(DEBOUNCE).await;
                 while let Some(Some(event)) = changes.next().now_or_never() {
                     nodes.observe(event);
                 }
             }
             changed = fleet.changed() => drop(changed),
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(REDRAW_INTERVAL) => {}
         }
     };
     ratatui::restore();
     outcome
 }
 
-/// Keys as they are pressed. A thread of its own waits for them: a terminal knows no other way.
-fn keys() -> mpsc::Receiver<Key> {
-    let (pressed, keys) = mpsc::channel(16);
+/// Reads key presses in a thread of its own, because reading a terminal blocks.
+fn read_inputs() -> mpsc::Receiver<Input> {
+    let (sender, inputs) = mpsc::channel(16);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
-            let Some(key) = meaning(&event) else { continue };
-            if pressed.blocking_send(key).is_err() {
+            let Some(input) = parse_input(&event) else { continue };
+            if sender.blocking_send(input).is_err() {
                 break;
             }
         }
     });
-    keys
+    inputs
 }
 
-fn meaning(event: &event::Event) -> Option<Key> {
+fn parse_input(event: &event::Event) -> Option<Input> {
     const PAGE: i32 = 20;
     let key = match event {
         event::Event::Key(key) if key.kind != KeyEventKind::Release => key,
-        event::Event::Resize(..) => return Some(Key::Redraw),
+        event::Event::Resize(..) => return Some(Input::Redraw),
         _ => return None,
     };
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
-        KeyCode::Down | KeyCode::Char('j') => Some(Key::Scroll(1)),
-        KeyCode::Up | KeyCode::Char('k') => Some(Key::Scroll(-1)),
-        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::Scroll(PAGE)),
-        KeyCode::PageUp => Some(Key::Scroll(-PAGE)),
-        KeyCode::Home => Some(Key::Scroll(i32::MIN)),
-        KeyCode::End => Some(Key::Scroll(i32::MAX)),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Input::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Input::Quit),
+        KeyCode::Down | KeyCode::Char('j') => Some(Input::Scroll(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(Input::Scroll(-1)),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(Input::Scroll(PAGE)),
+        KeyCode::PageUp => Some(Input::Scroll(-PAGE)),
+        KeyCode::Home => Some(Input::Scroll(i32::MIN)),
+        KeyCode::End => Some(Input::Scroll(i32::MAX)),
         _ => None,
     }
 }
@@ -176,18 +176,18 @@ mod tests {
     use ratatui::crossterm::event::KeyEvent;
 
     #[test]
-    fn q_quits_and_so_does_control_c() {
-        let key = |code, modifiers| meaning(&event::Event::Key(KeyEvent::new(code, modifiers)));
+    fn q_escape_and_control_c_quit() {
+        let key = |code, modifiers| parse_input(&event::Event::Key(KeyEvent::new(code, modifiers)));
         for (code, modifiers, expected) in [
-            (KeyCode::Char('q'), KeyModifiers::NONE, Some(Key::Quit)),
-            (KeyCode::Esc, KeyModifiers::NONE, Some(Key::Quit)),
-            (KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Key::Quit)),
+            (KeyCode::Char('q'), KeyModifiers::NONE, Some(Input::Quit)),
+            (KeyCode::Esc, KeyModifiers::NONE, Some(Input::Quit)),
+            (KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Input::Quit)),
             (KeyCode::Char('c'), KeyModifiers::NONE, None),
-            (KeyCode::Down, KeyModifiers::NONE, Some(Key::Scroll(1))),
-            (KeyCode::PageUp, KeyModifiers::NONE, Some(Key::Scroll(-20))),
+            (KeyCode::Down, KeyModifiers::NONE, Some(Input::Scroll(1))),
+            (KeyCode::PageUp, KeyModifiers::NONE, Some(Input::Scroll(-20))),
         ] {
             assert_eq!(key(code, modifiers), expected, "{code:?}");
         }
-        assert_eq!(meaning(&event::Event::Resize(1, 1)), Some(Key::Redraw));
+        assert_eq!(parse_input(&event::Event::Resize(1, 1)), Some(Input::Redraw));
     }
 }

@@ -1,15 +1,15 @@
-//! Every command block of README.md and ARCHITECTURE.md does what it says.
+//! Runs every command block of README.md and ARCHITECTURE.md.
 //!
-//! The info string of a fenced block says what it is, and an unknown one fails the test:
+//! The info string of a fenced block is its type; an unknown type fails the test:
 //!
-//! - `sh`: all of them run in their order, in one shell, against a running `muster up`; each must succeed;
-//! - `sh fails WORD`: the same, but one command of it must be refused, with this word in what is said;
-//! - `sh follows`: goes on until it is interrupted; it must have something to say;
-//! - `sh builds`: builds or tests the workspace, which a test of the workspace cannot. `cargo run --release -- ...` is run
-//!   as the `muster` under test, with free ports, and is the one that all other commands speak to. A script must exist;
-//! - `text`: a picture, or what a command said.
+//! - `sh`: all of these run in order, in one shell, against a running `muster up`; each must succeed;
+//! - `sh fails WORD`: the same, but one command of the block must fail, with this word in its output;
+//! - `sh follows`: runs until it is interrupted; it must print something;
+//! - `sh builds`: builds or tests the workspace, which a test of the workspace cannot do. `cargo run --release -- ...`
+//!   runs the `muster` under test with free ports, and all other commands connect to it. A script must exist;
+//! - `text`: a diagram, or the output of a command.
 //!
-//! The documents name the usual ports; the test's are free ones, and take their place.
+//! The documents have the default ports; the test replaces them by the free ports that it uses.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -23,16 +23,16 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A Muster that is not ready by then never will be.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A `muster up` that is not ready by then has failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
 
-/// The documents, and how many of their blocks are run at least: less would mean that they are not found any more.
+/// The documents and the minimum number of blocks to run; fewer would mean that the parser misses blocks.
 const DOCUMENTS: [(&str, usize); 2] = [("README.md", 10), ("ARCHITECTURE.md", 3)];
 
-/// What `muster up` listens on: the flag, the usual address, and where its greeting tells the one it took.
-const PLACES: [(&str, &str, &str, usize); 7] = [
+/// The addresses of `muster up`: the flag, the default, and the line and column of the banner with the actual address.
+const LISTENERS: [(&str, &str, &str, usize); 7] = [
     ("--listen", "127.0.0.1:7400", "store", 0),
     ("--http-listen", "127.0.0.1:7401", "store", 1),
     ("--simulation-listen", "127.0.0.1:7402", "simulation", 0),
@@ -45,7 +45,7 @@ const PLACES: [(&str, &str, &str, usize); 7] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Runs,
-    /// With this in what is said.
+    /// With this word in the output.
     Fails(String),
     Follows,
     Builds,
@@ -54,13 +54,13 @@ enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Block {
-    /// Where it begins.
+    /// The line of its opening fence.
     line: usize,
     kind: Kind,
     text: String,
 }
 
-/// The fenced blocks of a document, or the line of one that cannot be understood.
+/// The fenced blocks of a document; an error names the line of a block that is not valid.
 fn blocks(document: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -75,7 +75,7 @@ fn blocks(document: &str) -> Result<Vec<Block>, String> {
                     "sh follows" => Kind::Follows,
                     "sh builds" => Kind::Builds,
                     "text" => Kind::Text,
-                    other => return Err(format!("line {}: no test knows blocks of `{other}`", number + 1)),
+                    other => return Err(format!("line {}: unknown block type `{other}`", number + 1)),
                 };
                 open = Some(Block { line: number + 1, kind, text: String::new() });
             }
@@ -84,32 +84,33 @@ fn blocks(document: &str) -> Result<Vec<Block>, String> {
         }
     }
     match open {
-        Some(block) => Err(format!("line {}: the block has no end", block.line)),
+        Some(block) => Err(format!("line {}: the block is not closed", block.line)),
         None => Ok(blocks),
     }
 }
 
-/// What sees to it that a command was refused, and by which word. `set -e` is off meanwhile, as it ends the whole script.
-const REFUSED: &str = "\
-refused() {
+/// Shell code that checks that a command failed with a word in its output. `set -e` is off during the command, because
+/// it would end the whole script.
+const CHECK_FAILED: &str = "\
+check_failed() {
     set -e
     echo \"$3\" >&2
-    if [ $1 = 0 ]; then echo 'this should have been refused' >&2; exit 1; fi
-    case $3 in *\"$2\"*) ;; *) echo \"this should have said $2\" >&2; exit 1;; esac
+    if [ $1 = 0 ]; then echo 'this should have failed' >&2; exit 1; fi
+    case $3 in *\"$2\"*) ;; *) echo \"the output should have $2\" >&2; exit 1;; esac
 }
 set +e
 ";
 
-/// What waits until the follower has said something, then ends it.
-const HEARD: &str = "\
+/// Shell code that waits until the background command has printed something, then ends it.
+const CHECK_FOLLOWS: &str = "\
 follower=$!
-for _ in $(seq 600); do [ -s $followed ] && break; kill -0 $follower; sleep 0.1; done
+for _ in $(seq 600); do [ -s $output ] && break; kill -0 $follower; sleep 0.1; done
 kill $follower
-[ -s $followed ]
-rm $followed
+[ -s $output ]
+rm $output
 ";
 
-/// One script of all the blocks that run.
+/// One script with all the blocks that run.
 fn script(name: &str, blocks: &[Block]) -> String {
     let mut script = String::from("set -euo pipefail\n");
     for Block { line, kind, text } in blocks {
@@ -117,9 +118,11 @@ fn script(name: &str, blocks: &[Block]) -> String {
         let commands = match kind {
             Kind::Runs => format!("{text}\n"),
             Kind::Fails(word) => {
-                format!("{REFUSED}said=$(exec 2>&1; set -e; {text}\n)\nrefused $? '{word}' \"$said\"\n")
+                format!(
+                    "{CHECK_FAILED}output=$(exec 2>&1; set -e; {text}\n)\ncheck_failed $? '{word}' \"$output\"\n"
+                )
             }
-            Kind::Follows => format!("followed=$(mktemp)\n{text} > $followed &\n{HEARD}"),
+            Kind::Follows => format!("output=$(mktemp)\n{text} > $output &\n{CHECK_FOLLOWS}"),
             Kind::Builds | Kind::Text => continue,
         };
         script.push_str(&format!("echo '=== {name}:{line}' >&2\n{commands}"));
@@ -136,33 +139,33 @@ fn read(name: &str) -> Vec<Block> {
     blocks(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The tester's own settings are not the test's.
+/// Removes the settings of the test run, which must not change the test.
 fn clean(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("MUSTER_") {
             command.env_remove(name);
         }
     }
-    // Nor how full the machine is, nor the tester's contexts.
+    // The memory usage of the machine and the contexts of the user must not change the test either.
     command.env("MUSTER_EVICTION_HARD", "memory.available<1Mi").env("XDG_CONFIG_HOME", "/nonexistent")
 }
 
-/// A running `muster up`; it does not outlive the test.
+/// A running `muster up`; it is killed on drop.
 struct Up {
     child: Child,
-    said: Vec<String>,
-    /// What it leaves behind goes with this.
+    output: Vec<String>,
+    /// Holds what a killed process leaves behind.
     _temporary: TempDir,
 }
 
 impl Up {
-    /// Starts it with the arguments that a document gives it; its usual directory is a temporary one.
+    /// Starts `muster up` with the arguments of a document; its default data directory is a temporary one.
     fn start(arguments: &[String]) -> Up {
         let mut command = Command::new(MUSTER);
         let temporary = tempfile::tempdir().unwrap();
         clean(&mut command).env("TMPDIR", temporary.path()).env("XDG_STATE_HOME", temporary.path());
         command.args(arguments).stdout(Stdio::piped());
-        for (flag, ..) in PLACES {
+        for (flag, ..) in LISTENERS {
             command.args([flag, "127.0.0.1:0"]);
         }
         let mut child = command.spawn().unwrap();
@@ -171,29 +174,29 @@ impl Up {
         std::thread::spawn(move || {
             out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok());
         });
-        let mut up = Up { child, said: Vec::new(), _temporary: temporary };
-        while up.said.last().is_none_or(|line| line != "ready") {
-            match lines.recv_timeout(PATIENCE) {
-                Ok(line) => up.said.push(line),
-                Err(error) => panic!("never ready: {error}; {:?}", up.said),
+        let mut up = Up { child, output: Vec::new(), _temporary: temporary };
+        while up.output.last().is_none_or(|line| line != "ready") {
+            match lines.recv_timeout(TIMEOUT) {
+                Ok(line) => up.output.push(line),
+                Err(error) => panic!("never ready: {error}; {:?}", up.output),
             }
         }
         up
     }
 
-    /// Stops it as ctrl-C does.
+    /// Stops the process as ctrl-C does.
     fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "it ended with {status}");
+        assert!(status.success(), "`muster up` exited with {status}");
     }
 
-    /// The text with the addresses that were really taken.
-    fn with_own_ports(&self, text: &str) -> String {
-        PLACES.iter().fold(text.to_owned(), |text, (_, usual, part, column)| {
-            let line = self.said.iter().find_map(|line| line.trim_start().strip_prefix(part)).unwrap();
+    /// The text with the actual addresses instead of the defaults.
+    fn with_actual_ports(&self, text: &str) -> String {
+        LISTENERS.iter().fold(text.to_owned(), |text, (_, default, component, column)| {
+            let line = self.output.iter().find_map(|line| line.trim_start().strip_prefix(component)).unwrap();
             let address = line.split_whitespace().nth(*column).unwrap().trim_start_matches("http://");
-            text.replace(usual, address.split('/').next().unwrap())
+            text.replace(default, address.split('/').next().unwrap())
         })
     }
 }
@@ -205,41 +208,41 @@ impl Drop for Up {
     }
 }
 
-/// The lines that build or test the workspace.
-fn building(blocks: &[Block]) -> Vec<&str> {
-    let building = blocks.iter().filter(|block| block.kind == Kind::Builds);
-    building.flat_map(|block| block.text.lines()).collect()
+/// The lines of the blocks that build or test the workspace.
+fn build_lines(blocks: &[Block]) -> Vec<&str> {
+    let builds = blocks.iter().filter(|block| block.kind == Kind::Builds);
+    builds.flat_map(|block| block.text.lines()).collect()
 }
 
 const CARGO_RUN: &str = "cargo run --release -- ";
 
 #[test]
-fn every_command_of_the_documents_does_what_it_says() {
-    let tour = read("README.md");
+fn every_command_of_the_documents_works() {
+    let readme = read("README.md");
     let runs: Vec<&str> =
-        building(&tour).into_iter().filter_map(|line| line.strip_prefix(CARGO_RUN)).collect();
-    let [first] = runs.as_slice() else { panic!("README.md starts Muster once, not by {runs:?}") };
+        build_lines(&readme).into_iter().filter_map(|line| line.strip_prefix(CARGO_RUN)).collect();
+    let [first] = runs.as_slice() else { panic!("README.md must start Muster once, not with {runs:?}") };
     let up = Up::start(&first.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    for (name, least) in DOCUMENTS {
+    for (name, minimum) in DOCUMENTS {
         let blocks = read(name);
         let run = blocks.iter().filter(|block| !matches!(block.kind, Kind::Builds | Kind::Text)).count();
-        assert!(run >= least, "{name} has {run} blocks to run, and had {least}");
-        let script = up.with_own_ports(&script(name, &blocks));
+        assert!(run >= minimum, "{name} has {run} blocks to run, expected at least {minimum}");
+        let script = up.with_actual_ports(&script(name, &blocks));
         let binaries = Path::new(MUSTER).parent().unwrap();
         let script = script.replace("$PWD/target/release", binaries.to_str().unwrap());
         let mut shell = Command::new("bash");
         clean(&mut shell)
             .args(["-c", &script])
-            .env("MUSTER_STORE", up.with_own_ports("http://127.0.0.1:7400"))
-            .env("MUSTER_CONTROLLER", up.with_own_ports("http://127.0.0.1:7500"))
-            // The demonstration keeps nothing there, nor minds that others would.
+            .env("MUSTER_STORE", up.with_actual_ports("http://127.0.0.1:7400"))
+            .env("MUSTER_CONTROLLER", up.with_actual_ports("http://127.0.0.1:7500"))
+            // The demo must not use this directory.
             .env("MUSTER_UP_DATA_DIR", "/nonexistent")
             .current_dir(workspace())
             .stdin(Stdio::null());
         let output = shell.output().unwrap();
         assert!(
             output.status.success(),
-            "{name} ended with {}\n{}\n{}",
+            "{name} failed with {}\n{}\n{}",
             output.status,
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
@@ -249,20 +252,20 @@ fn every_command_of_the_documents_does_what_it_says() {
 }
 
 #[test]
-fn a_script_that_is_named_can_be_run() {
+fn every_named_script_is_executable() {
     for (name, _) in DOCUMENTS {
         let blocks = read(name);
-        for line in building(&blocks).into_iter().filter(|line| !line.starts_with(CARGO_RUN)) {
+        for line in build_lines(&blocks).into_iter().filter(|line| !line.starts_with(CARGO_RUN)) {
             let script = std::fs::metadata(workspace().join(line));
             let mode = script.unwrap_or_else(|error| panic!("{name}: {line}: {error}")).permissions().mode();
-            assert!(mode & 0o111 != 0, "{name}: {line} cannot be run");
+            assert!(mode & 0o111 != 0, "{name}: {line} is not executable");
         }
     }
 }
 
 #[test]
-fn a_block_counts_only_for_the_right_reason() {
-    let ends = |block: &str| {
+fn a_block_succeeds_only_as_its_type_requires() {
+    let succeeds = |block: &str| {
         let script = script("x", &blocks(block).unwrap());
         Command::new("bash").args(["-c", &script]).stderr(Stdio::null()).status().unwrap().success()
     };
@@ -278,12 +281,12 @@ fn a_block_counts_only_for_the_right_reason() {
         ("```sh follows\n(echo a; exec sleep 9)\n```", true),
         ("```sh follows\ntrue\n```", false),
     ] {
-        assert_eq!(ends(block), expected, "{block}");
+        assert_eq!(succeeds(block), expected, "{block}");
     }
 }
 
 #[test]
-fn cargo_run_means_muster() {
+fn cargo_run_runs_muster() {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).current_dir(workspace());
     let output = cargo.output().unwrap();
@@ -294,18 +297,18 @@ fn cargo_run_means_muster() {
 }
 
 #[test]
-fn a_block_of_an_unknown_kind_or_without_an_end_is_refused() {
+fn a_block_with_an_unknown_type_or_without_an_end_is_refused() {
     let block = |line, kind, text: &str| Block { line, kind, text: text.to_owned() };
     assert_eq!(
         blocks("a\n```sh\nb\n```\n```text\nc\n```\n"),
         Ok(vec![block(2, Kind::Runs, "b\n"), block(5, Kind::Text, "c\n")])
     );
-    assert_eq!(blocks("```bash\na\n```\n"), Err("line 1: no test knows blocks of `bash`".to_owned()));
-    assert_eq!(blocks("```\na\n```\n"), Err("line 1: no test knows blocks of ``".to_owned()));
+    assert_eq!(blocks("```bash\na\n```\n"), Err("line 1: unknown block type `bash`".to_owned()));
+    assert_eq!(blocks("```\na\n```\n"), Err("line 1: unknown block type ``".to_owned()));
     assert_eq!(
         blocks("```sh fails\na\n```\n"),
-        Err("line 1: no test knows blocks of `sh fails`".to_owned()),
-        "of what it fails must be said"
+        Err("line 1: unknown block type `sh fails`".to_owned()),
+        "the word is required"
     );
-    assert_eq!(blocks("\n```sh\na\n"), Err("line 2: the block has no end".to_owned()));
+    assert_eq!(blocks("\n```sh\na\n"), Err("line 2: the block is not closed".to_owned()));
 }

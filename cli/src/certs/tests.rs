@@ -8,11 +8,15 @@ use x509_parser::pem::parse_x509_pem;
 
 const NOW: &str = "2026-05-04T03:02:01Z";
 
-fn made(directory: &Path, holders: &[&str]) -> Result<String, Failure> {
-    let holders = holders.iter().map(|text| text.parse().unwrap()).collect();
-    let flags =
-        Flags { directory: directory.to_owned(), holders, host: vec!["muster.example".to_owned()], days: 30 };
-    make(&flags, NOW.parse().unwrap())
+fn create_certs(directory: &Path, subjects: &[&str]) -> Result<String, Failure> {
+    let subjects = subjects.iter().map(|text| text.parse().unwrap()).collect();
+    let flags = Flags {
+        directory: directory.to_owned(),
+        subjects,
+        host: vec!["muster.example".to_owned()],
+        days: 30,
+    };
+    create(&flags, NOW.parse().unwrap())
 }
 
 fn mode(path: &Path) -> u32 {
@@ -20,10 +24,10 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn every_certificate_says_who_its_holder_is() {
+fn every_certificate_identifies_its_subject() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("new/pki");
-    made(&directory, &["store", "controller", "admin", "viewer", "node:10.240.79.157"]).unwrap();
+    create_certs(&directory, &["store", "controller", "admin", "viewer", "node:10.240.79.157"]).unwrap();
     for (file, expected) in [
         ("store.crt", "nobody (CN=store O=muster:stores)"),
         ("controller.crt", "controller"),
@@ -37,19 +41,20 @@ fn every_certificate_says_who_its_holder_is() {
         let subject = certificate_subject(&pem.contents).unwrap();
         assert_eq!(Caller::from_subject(&subject).to_string(), expected);
         let file = PemFile::new;
-        ClientTls::read(file("ca", &ca), file("cert", &cert), file("key", &key)).expect("they fit together");
+        ClientTls::read(file("ca", &ca), file("cert", &cert), file("key", &key))
+            .expect("key, certificate and CA match");
         assert_eq!((mode(&cert), mode(&key)), (0o644, 0o600), "{}", cert.display());
     }
     assert_eq!(mode(&directory.join("ca.key")), 0o600);
-    let [own, beside] =
+    let [ca, node_ca] =
         ["ca.crt", "nodes/10.240.79.157/ca.crt"].map(|file| fs::read(directory.join(file)).unwrap());
-    assert_eq!(own, beside, "an agent needs nothing but its own directory");
+    assert_eq!(ca, node_ca, "an agent needs only the files in its own directory");
 }
 
 #[test]
-fn certificates_are_valid_for_the_days_and_hosts_asked_for() {
+fn certificates_are_valid_for_the_given_days_and_hosts() {
     let home = tempfile::tempdir().unwrap();
-    made(home.path(), &["store"]).unwrap();
+    create_certs(home.path(), &["store"]).unwrap();
     let (_, pem) = parse_x509_pem(&fs::read(home.path().join("store.crt")).unwrap()).unwrap();
     let certificate = pem.parse_x509().unwrap();
     let day = |time: x509_parser::time::ASN1Time| time.to_datetime().date().to_string();
@@ -64,29 +69,30 @@ fn certificates_are_valid_for_the_days_and_hosts_asked_for() {
 }
 
 #[test]
-fn more_certificates_come_from_the_same_authority_and_nothing_is_overwritten() {
+fn more_certificates_come_from_the_same_ca_and_no_file_is_overwritten() {
     let home = tempfile::tempdir().unwrap();
-    made(home.path(), &["admin"]).unwrap();
+    create_certs(home.path(), &["admin"]).unwrap();
     let authority = fs::read(home.path().join("ca.crt")).unwrap();
-    made(home.path(), &["viewer", "node:a"]).unwrap();
+    create_certs(home.path(), &["viewer", "node:a"]).unwrap();
     assert_eq!(fs::read(home.path().join("ca.crt")).unwrap(), authority);
 
     let admin = fs::read(home.path().join("admin.crt")).unwrap();
-    let refused = made(home.path(), &["controller", "admin"]).unwrap_err();
+    let refused = create_certs(home.path(), &["controller", "admin"]).unwrap_err();
     assert_eq!(refused.exit(), Some(Exit::Conflict));
-    assert!(refused.report("certs").contains("admin.crt exists, and nothing is overwritten"));
-    assert!(!home.path().join("controller.crt").exists(), "all or nothing");
+    assert!(refused.report("certs").contains("admin.crt exists, and existing files are not overwritten"));
+    assert!(!home.path().join("controller.crt").exists(), "all certificates or none");
     assert_eq!(fs::read(home.path().join("admin.crt")).unwrap(), admin);
 
     fs::remove_file(home.path().join("ca.key")).unwrap();
-    let refused = made(home.path(), &["controller"]).unwrap_err().report("certs");
+    let refused = create_certs(home.path(), &["controller"]).unwrap_err().report("certs");
     assert!(refused.contains("ca.crt exists"), "{refused}");
 }
 
 #[test]
-fn holders_that_do_not_exist_are_named() {
-    for (text, said) in [("root", "node:NAME"), ("node:", "must not be empty"), ("node:A", "lower-case")] {
-        let refused = text.parse::<Holder>().unwrap_err();
-        assert!(refused.contains(said), "{refused}");
+fn unknown_subjects_are_refused() {
+    for (text, expected) in [("root", "node:NAME"), ("node:", "must not be empty"), ("node:A", "lower-case")]
+    {
+        let refused = text.parse::<Subject>().unwrap_err();
+        assert!(refused.contains(expected), "{refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! The config file: contexts, each a Muster and who we are to it.
+//! The config file with its contexts. A context has the addresses of a Muster, certificates and a namespace.
 //!
 //! ```toml
 //! current-context = "lab"
@@ -23,7 +23,7 @@ use super::ConfigPath;
 use crate::failure::{Exit, Failure};
 use crate::xdg;
 
-/// A Muster, and who we are to it. Absent settings are left to the defaults.
+/// The settings of one context. Absent settings have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Context {
@@ -41,15 +41,15 @@ pub(crate) struct Context {
     pub(crate) namespace: Option<Namespace>,
 }
 
-/// All contexts, and the file they are in.
+/// The content and the path of the config file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contexts {
-    /// `None` where nothing says where this user's files are.
+    /// `None` if neither a flag nor XDG_CONFIG_HOME nor HOME gives a path.
     path: Option<PathBuf>,
     pub(crate) file: File,
 }
 
-/// What the file says.
+/// The content of the config file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct File {
@@ -60,61 +60,62 @@ pub(crate) struct File {
 }
 
 impl Contexts {
-    /// Reads the file. One that is not there is empty, unless it was asked for by name.
+    /// Reads the file. A missing file counts as empty, unless a flag or variable names it.
     pub(crate) fn read(flags: &ConfigPath) -> Result<Contexts, Failure> {
-        let contexts = Contexts::read_or_begin(flags)?;
+        let contexts = Contexts::read_or_create(flags)?;
         match &flags.config {
-            // To go on without it would be to go on with another Muster than was meant.
+            // Without the file the command would go to the default addresses, which may be another Muster.
             Some(path) if !path.exists() => Err(Failure::usage(format!("{} does not exist", path.display()))
-                .hint("--config or MUSTER_CONTEXTS names it; `muster config set-context` makes one")),
+                .hint("--config or MUSTER_CONTEXTS gives this path; `muster config set-context` creates the file")),
             _ => Ok(contexts),
         }
     }
 
-    /// Reads the file; one that is not there is empty, and made when it is written.
-    pub(crate) fn read_or_begin(flags: &ConfigPath) -> Result<Contexts, Failure> {
-        let Some(path) = flags.config.clone().or_else(|| xdg::config().map(|own| own.join("config.toml")))
+    /// Reads the file. A missing file counts as empty, and [`write`](Self::write) creates it.
+    pub(crate) fn read_or_create(flags: &ConfigPath) -> Result<Contexts, Failure> {
+        let Some(path) =
+            flags.config.clone().or_else(|| xdg::config_dir().map(|dir| dir.join("config.toml")))
         else {
             return Ok(Contexts { path: None, file: File::default() });
         };
         match std::fs::read_to_string(&path) {
             Ok(text) => {
-                let file = parse(&text).map_err(|reason| wrong(&path, &reason))?;
+                let file = parse(&text).map_err(|reason| unusable(&path, &reason))?;
                 Ok(Contexts { path: Some(path), file })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(Contexts { path: Some(path), file: File::default() })
             }
-            Err(error) => Err(wrong(&path, &error.to_string())),
+            Err(error) => Err(unusable(&path, &error.to_string())),
         }
     }
 
-    /// The context asked for, or the current one, with its files as they are found from here; none if there is none.
-    pub(crate) fn choose(&self, asked: Option<&str>) -> Result<Option<Context>, Failure> {
-        let Some(name) = asked.or(self.file.current_context.as_deref()) else { return Ok(None) };
-        let context = self.named(name)?.clone();
+    /// The requested context, else the current one, with its file paths resolved; `None` if there is neither.
+    pub(crate) fn choose(&self, requested: Option<&str>) -> Result<Option<Context>, Failure> {
+        let Some(name) = requested.or(self.file.current_context.as_deref()) else { return Ok(None) };
+        let context = self.get(name)?.clone();
         let directory = self.path.as_deref().and_then(Path::parent);
-        Ok(Some(context.seen_from(directory.unwrap_or(Path::new("")))))
+        Ok(Some(context.with_paths_relative_to(directory.unwrap_or(Path::new("")))))
     }
 
-    pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
+    pub(crate) fn get(&self, name: &str) -> Result<&Context, Failure> {
         self.file.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.file.contexts.keys().map(String::as_str).collect();
-            let there = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
-            Failure::new(Exit::NotFound, format!("there is no context `{name}` in {}", self.place()))
-                .hint(format!("contexts: {there}; `muster config set-context {name} --store URL` makes it"))
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            Failure::new(Exit::NotFound, format!("there is no context `{name}` in {}", self.path_text()))
+                .hint(format!("contexts: {known}; `muster config set-context {name} --store URL` creates it"))
         })
     }
 
-    fn place(&self) -> String {
-        self.path.as_ref().map_or_else(|| "a config file".to_owned(), |path| path.display().to_string())
+    fn path_text(&self) -> String {
+        self.path.as_ref().map_or_else(|| "the config file".to_owned(), |path| path.display().to_string())
     }
 
-    /// Writes the file as a whole, so that nobody ever reads half of it.
+    /// Replaces the file atomically, so that no reader sees half of it.
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let Some(path) = &self.path else {
-            let failure = Failure::usage("neither XDG_CONFIG_HOME nor HOME says where this user's files are");
-            return Err(failure.hint("name a file with --config"));
+            let failure = Failure::usage("there is no path for the config file: set XDG_CONFIG_HOME or HOME");
+            return Err(failure.hint("--config gives the path of the file"));
         };
         let text = toml::to_string(&self.file).expect("contexts are texts");
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -125,15 +126,15 @@ impl Contexts {
             file.persist(path).map_err(|error| error.error)
         });
         written.map(drop).map_err(|error| {
-            Failure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
-                .hint("name another file with --config")
+            Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
+                .hint("--config gives another path")
         })
     }
 }
 
 impl Context {
-    /// Files are named from where the config file is, so that a directory can be moved as a whole.
-    fn seen_from(mut self, directory: &Path) -> Context {
+    /// Paths in a config file are relative to its directory, so that the directory can be moved as a whole.
+    fn with_paths_relative_to(mut self, directory: &Path) -> Context {
         let files = [&mut self.tls_ca, &mut self.tls_cert, &mut self.tls_key];
         for path in files.into_iter().flatten() {
             *path = directory.join(&path);
@@ -146,12 +147,12 @@ fn parse(text: &str) -> Result<File, String> {
     toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
 }
 
-fn wrong(path: &Path, reason: &str) -> Failure {
+fn unusable(path: &Path, reason: &str) -> Failure {
     Failure::usage(format!("{}: {reason}", path.display()))
-        .hint("correct the file, or name another with --config")
+        .hint("correct the file, or give another one with --config")
 }
 
-/// Namespaces as text.
+/// Serializes a namespace as a string.
 mod namespace {
     use muster_proto::name::Namespace;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -204,14 +205,14 @@ namespace = \"work\"
     }
 
     #[test]
-    fn files_are_named_from_where_the_config_file_is() {
+    fn paths_are_relative_to_the_directory_of_the_config_file() {
         let lab = contexts(FILE).choose(None).unwrap().unwrap();
         assert_eq!(lab.tls_ca.as_deref(), Some(Path::new("/c/pki/ca.crt")));
         assert_eq!(lab.tls_cert.as_deref(), Some(Path::new("/etc/admin.crt")));
     }
 
     #[test]
-    fn the_context_asked_for_comes_before_the_current_one() {
+    fn the_requested_context_comes_before_the_current_one() {
         let contexts = contexts(FILE);
         assert_eq!(contexts.choose(None).unwrap().unwrap().namespace, Some("work".parse().unwrap()));
         assert_eq!(contexts.choose(Some("other")).unwrap(), Some(Context::default()));
@@ -222,15 +223,15 @@ namespace = \"work\"
     }
 
     #[test]
-    fn what_the_file_does_not_know_is_named() {
-        for (text, named) in [
+    fn unknown_settings_and_wrong_values_are_refused_by_name() {
+        for (text, expected) in [
             ("curent-context = \"a\"", "curent-context"),
             ("[contexts.a]\nstroe = [\"x\"]", "stroe"),
             ("[contexts.a]\nnamespace = \"A_b\"", "A_b"),
             ("[contexts.a]\nstore = \"x\"", "store"),
         ] {
             let refused = parse(text).unwrap_err();
-            assert!(refused.contains(named), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
 }

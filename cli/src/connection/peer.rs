@@ -1,4 +1,4 @@
-//! A service we speak to, and what its refusals mean to the person who asked.
+//! A server that `muster` calls, and the failures that its errors become.
 
 use std::time::Duration;
 
@@ -7,12 +7,14 @@ use tonic::{Code, Status};
 
 use crate::failure::{Exit, Failure};
 
-/// Who is spoken to, and how that is set.
+/// What an error message says about a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     role: &'static str,
     address: String,
+    /// The settings that give its address.
     settings: &'static str,
+    /// The commands that start it.
     start: &'static str,
     timeout: Duration,
 }
@@ -28,29 +30,29 @@ impl Peer {
         Peer { role: "controller", address, settings, start: "`muster up` or muster-controller", timeout }
     }
 
-    /// What a call that came to nothing means.
+    /// The failure for the error of a call.
     pub(crate) fn failure(&self, error: ClientError) -> Failure {
         let Peer { role, address, settings, start, timeout } = self;
         match error {
             ClientError::Invalid(invalid) => {
-                Failure::new(Exit::Refused, invalid).hint("correct what is named, and try again")
+                Failure::new(Exit::Refused, invalid).hint("correct the named fields and try again")
             }
             ClientError::NotFound(message) => Failure::new(Exit::NotFound, message)
-                .hint("`muster get` lists what there is; -A looks in all namespaces"),
+                .hint("`muster get` lists the records; -A searches all namespaces"),
             ClientError::AlreadyExists(message) => {
-                Failure::new(Exit::Conflict, message).hint("`muster apply` changes what exists")
+                Failure::new(Exit::Conflict, message).hint("`muster apply` updates existing records")
             }
             ClientError::Conflict(message) | ClientError::Fenced(message) => {
                 Failure::new(Exit::Conflict, message)
-                    .hint("look at it again with `muster get -o yaml` and repeat what you want of it")
+                    .hint("the record has changed: check it with `muster get -o yaml` and repeat the command")
             }
             ClientError::Denied(message) => Failure::new(Exit::Refused, message)
-                .hint("the certificate decides who you are: --tls-cert, or another --context"),
+                .hint("the client certificate decides your rights: use another --tls-cert or --context"),
             ClientError::Expired(message) => {
-                Failure::new(Exit::Failed, message).hint("the answer took too long to read: try again")
+                Failure::new(Exit::Failed, message).hint("the list took too long to read: try again")
             }
             ClientError::BudgetExhausted { message, .. } => Failure::new(Exit::Refused, message)
-                .hint("`muster get budgets -A` shows what stands in the way; it may pass"),
+                .hint("`muster get budgets -A` shows the budgets; try again when more pods are healthy"),
             ClientError::FutureVersion { message, .. } | ClientError::TooBusy { message, .. } => {
                 Failure::new(Exit::Unreachable, format!("the {role} at {address} is busy: {message}"))
                     .hint("try again in a moment")
@@ -59,26 +61,26 @@ impl Peer {
                 Exit::Unreachable,
                 format!("the {role} at {address} cannot be reached: {reason}"),
             )
-            .hint(format!("does it run? {start} starts one. {settings} says where it is")),
+            .hint(format!("is the {role} running? {start} starts one; {settings} sets its address")),
             ClientError::DeadlineExceeded => {
                 let message = format!("the {role} at {address} did not answer within {timeout:?}");
                 Failure::new(Exit::Unreachable, message)
-                    .hint(format!("--request-timeout waits longer; {settings} says where it is"))
+                    .hint(format!("--request-timeout sets the time limit; {settings} sets the address"))
             }
             ClientError::Unreadable(reason) => Failure::new(
                 Exit::Failed,
-                format!("the answer of the {role} at {address} cannot be read: {reason}"),
+                format!("the answer of the {role} at {address} cannot be decoded: {reason}"),
             )
-            .hint("it may be of another release: use the muster that came with it"),
+            .hint(format!("the {role} may be of another release: use the muster of that release")),
             ClientError::Other(status) => self.other(&status),
         }
     }
 
-    /// What it means that a stream could not be opened.
-    pub(crate) fn lost(&self, exit: Exit, message: &str) -> Failure {
+    /// The failure for a watch that could not be opened.
+    pub(crate) fn watch_failure(&self, exit: Exit, message: &str) -> Failure {
         let Peer { role, address, settings, .. } = self;
-        let failure = Failure::new(exit, format!("the {role} at {address} cannot be followed: {message}"));
-        failure.hint(format!("{settings} says where it is, and --tls-cert who you are"))
+        let failure = Failure::new(exit, format!("cannot watch the {role} at {address}: {message}"));
+        failure.hint(format!("{settings} sets the address, --tls-cert the client certificate"))
     }
 
     fn other(&self, status: &Status) -> Failure {
@@ -86,30 +88,30 @@ impl Peer {
         match status.code() {
             Code::Unimplemented => Failure::new(
                 Exit::Failed,
-                format!("what answers at {address} is no {role} that knows this call"),
+                format!("the server at {address} is not a {role}, or does not support this call"),
             )
-            .hint(format!("{settings} says where the {role} is")),
+            .hint(format!("{settings} sets the address of the {role}")),
             Code::FailedPrecondition => Failure::new(Exit::Refused, status.message())
-                .hint("`muster explain node` and `muster fleet` say how things stand"),
+                .hint("`muster fleet` and `muster explain node` show the current state"),
             code => Failure::new(Exit::Failed, format!("{code}: {}", status.message()))
-                .hint(format!("the log of the {role} at {address} says more")),
+                .hint(format!("see the log of the {role} at {address}")),
         }
     }
 }
 
-/// A call's answer, or what its failure means.
-pub(crate) trait At<T> {
-    fn at(self, peer: &Peer) -> Result<T, Failure>;
+/// Converts the error of a call to a [`Failure`].
+pub(crate) trait OrFailure<T> {
+    fn or_failure(self, peer: &Peer) -> Result<T, Failure>;
 }
 
-impl<T> At<T> for Result<T, ClientError> {
-    fn at(self, peer: &Peer) -> Result<T, Failure> {
+impl<T> OrFailure<T> for Result<T, ClientError> {
+    fn or_failure(self, peer: &Peer) -> Result<T, Failure> {
         self.map_err(|error| peer.failure(error))
     }
 }
 
-impl<T> At<T> for Result<T, Status> {
-    fn at(self, peer: &Peer) -> Result<T, Failure> {
+impl<T> OrFailure<T> for Result<T, Status> {
+    fn or_failure(self, peer: &Peer) -> Result<T, Failure> {
         self.map_err(|status| peer.failure(status.into()))
     }
 }
@@ -120,10 +122,10 @@ mod tests {
     use muster_proto::invalid::Invalid;
 
     #[test]
-    fn every_failure_has_its_code_and_says_what_to_do() {
+    fn every_error_has_an_exit_code_and_a_hint() {
         let peer = Peer::store("http://a:1".to_owned(), Duration::from_secs(10));
         let text = || "why".to_owned();
-        for (error, exit, said) in [
+        for (error, exit, expected) in [
             (ClientError::Invalid(Invalid::of("spec.x", "is wrong")), Exit::Refused, "spec.x: is wrong"),
             (ClientError::NotFound(text()), Exit::NotFound, "muster get"),
             (ClientError::AlreadyExists(text()), Exit::Conflict, "muster apply"),
@@ -143,14 +145,14 @@ mod tests {
             (ClientError::Unavailable(text()), Exit::Unreachable, "MUSTER_STORE"),
             (ClientError::DeadlineExceeded, Exit::Unreachable, "within 10s"),
             (ClientError::Unreadable(Invalid::of("a", "b")), Exit::Failed, "another release"),
-            (ClientError::Other(Status::unimplemented("")), Exit::Failed, "is no store"),
+            (ClientError::Other(Status::unimplemented("")), Exit::Failed, "is not a store"),
             (ClientError::Other(Status::failed_precondition("")), Exit::Refused, "muster fleet"),
             (ClientError::Other(Status::internal("")), Exit::Failed, "the log of the store"),
         ] {
             let failure = peer.failure(error);
-            assert_eq!(failure.exit(), Some(exit), "{said}");
+            assert_eq!(failure.exit(), Some(exit), "{expected}");
             let report = failure.report("x");
-            assert!(report.contains(said), "{report}");
+            assert!(report.contains(expected), "{report}");
             assert!(report.contains("\nhint: "), "{report}");
         }
     }

@@ -18,75 +18,75 @@ fn lab() -> Context {
 
 #[test]
 fn a_setting_comes_from_its_flag_then_the_context_then_the_default() {
-    let alone = settle(&flags(), &Context::default());
+    let alone = resolve(&flags(), &Context::default());
     assert_eq!(
         (alone.stores.as_slice(), alone.controller.as_str()),
         ([STORE.to_owned()].as_slice(), CONTROLLER)
     );
     assert!(alone.tls.is_empty());
 
-    let in_lab = settle(&flags(), &lab());
+    let in_lab = resolve(&flags(), &lab());
     assert_eq!(in_lab.stores, ["https://lab:7400"]);
     assert_eq!(in_lab.controller, "https://lab:7500");
     assert_eq!(in_lab.tls.cert.as_deref(), Some(Path::new("/lab/cert")));
-    assert!(in_lab.store_in_tls && in_lab.controller_in_tls);
+    assert!(in_lab.store_uses_tls && in_lab.controller_uses_tls);
 
     let named = ConnectionFlags {
         store: vec!["https://x:1".to_owned(), "https://y:2".to_owned()],
         tls_ca: Some("/own/ca".into()),
         ..flags()
     };
-    let named = settle(&named, &lab());
+    let named = resolve(&named, &lab());
     assert_eq!(named.stores, ["https://x:1", "https://y:2"]);
-    assert_eq!(named.controller, "https://lab:7500", "each setting for itself");
+    assert_eq!(named.controller, "https://lab:7500", "each setting is resolved separately");
     assert_eq!(named.tls, TlsFiles { ca: Some("/own/ca".into()), cert: None, key: None });
     let refused = named.tls.read().unwrap_err().report("get");
-    assert!(refused.contains("--tls-cert and --tls-key is missing"), "{refused}");
+    assert!(refused.contains("--tls-cert and --tls-key are missing"), "{refused}");
 }
 
 #[test]
-fn certificates_of_a_context_are_not_for_an_address_in_clear_from_elsewhere() {
+fn certificates_of_a_context_are_not_used_for_a_plaintext_address_of_a_flag() {
     let here = ConnectionFlags { store: vec!["http://127.0.0.1:9".to_owned()], ..flags() };
-    let settled = settle(&here, &lab());
-    assert!(!settled.store_in_tls && settled.controller_in_tls);
+    let settled = resolve(&here, &lab());
+    assert!(!settled.store_uses_tls && settled.controller_uses_tls);
     let own = ConnectionFlags { tls_ca: Some("/own/ca".into()), ..here };
-    assert!(settle(&own, &lab()).store_in_tls, "those given by hand are meant");
+    assert!(resolve(&own, &lab()).store_uses_tls, "certificates from flags are used");
 }
 
 #[test]
-fn records_are_looked_for_where_they_are_meant_to_be() {
+fn the_namespace_depends_on_flag_context_and_kind() {
     let named = |name: &str| name.parse::<Namespace>().unwrap();
-    let alone = settle(&flags(), &Context::default()).namespaces(&NamespaceFlags::default());
-    let in_lab = settle(&flags(), &lab()).namespaces(&NamespaceFlags::default());
-    let asked = settle(&flags(), &lab()).namespaces(&NamespaceFlags { namespace: Some(named("n")) });
+    let alone = resolve(&flags(), &Context::default()).namespaces(&NamespaceFlags::default());
+    let in_lab = resolve(&flags(), &lab()).namespaces(&NamespaceFlags::default());
+    let requested = resolve(&flags(), &lab()).namespaces(&NamespaceFlags { namespace: Some(named("n")) });
     for (namespaces, kind, expected) in [
         (&alone, Kind::Pod, "default"),
         (&alone, Kind::Lease, "kube-node-lease"),
         (&in_lab, Kind::Pod, "work"),
         (&in_lab, Kind::Lease, "kube-node-lease"),
-        (&asked, Kind::Pod, "n"),
-        (&asked, Kind::Lease, "n"),
+        (&requested, Kind::Pod, "n"),
+        (&requested, Kind::Lease, "n"),
     ] {
         assert_eq!(namespaces.of(kind), named(expected), "{kind}");
     }
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_work_is_named_before_anything_is_sent() {
-    for (store, said) in [
+async fn an_unusable_address_is_refused_before_anything_is_sent() {
+    for (store, expected) in [
         ("ftp://a", "must start with http"),
         ("https://a:1", "give --tls-ca, --tls-cert and --tls-key"),
         ("", "--store"),
     ] {
         let flags = ConnectionFlags { store: vec![store.to_owned()], ..flags() };
-        let refused = settle(&flags, &Context::default()).store().unwrap_err().report("get");
-        assert!(refused.contains(said), "{refused}");
+        let refused = resolve(&flags, &Context::default()).store().unwrap_err().report("get");
+        assert!(refused.contains(expected), "{refused}");
     }
     for controller in ["https://a:1", "a b", "http://"] {
         let flags = ConnectionFlags { controller: Some(controller.to_owned()), ..flags() };
-        let refused = settle(&flags, &Context::default()).controller().unwrap_err().report("fleet");
+        let refused = resolve(&flags, &Context::default()).controller().unwrap_err().report("fleet");
         assert!(refused.contains("is not the address of a controller"), "{refused}");
     }
     let bare = ConnectionFlags { controller: Some("127.0.0.1:7500".to_owned()), ..flags() };
-    assert!(settle(&bare, &Context::default()).controller().is_ok());
+    assert!(resolve(&bare, &Context::default()).controller().is_ok());
 }

@@ -1,4 +1,4 @@
-//! The demonstration's sentences, out of what the store and the controller say. Pure.
+//! Formats events and the controller's answers as lines of the demo. Pure.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use muster_proto::record::Kind;
 
 use crate::print::fleet::rate;
 
-/// Events that tell the story; others happen beside it.
-const STORY: [&str; 5] =
+/// The reasons of the events that the demo shows.
+const SHOWN_REASONS: [&str; 5] =
     ["NodeNotReady", "NodeReady", "TaintManagerEviction", "Scheduled", "FailedScheduling"];
 
-/// An event in a line, if it belongs to the story.
+/// The line for an event; `None` if the demo does not show it.
 pub(super) fn event(event: &Event) -> Option<String> {
     let kind = match event.involved.kind {
         Kind::Node => "node",
@@ -20,27 +20,28 @@ pub(super) fn event(event: &Event) -> Option<String> {
         _ => return None,
     };
     let Event { reason, message, involved, .. } = event;
-    STORY.contains(&reason.as_str()).then(|| format!("event {reason} of {kind} {}: {message}", involved.name))
+    let is_shown = SHOWN_REASONS.contains(&reason.as_str());
+    is_shown.then(|| format!("event {reason} of {kind} {}: {message}", involved.name))
 }
 
-/// Why a node is as it is: what is done or waits for it, and when its pods have to go.
-pub(super) fn explanation(told: &pb::ExplainNodeResponse) -> Vec<String> {
-    let mut lines = vec![format!("explain {}: {}", told.name, told.summary.trim())];
-    let pending = told.explanations.iter().filter(|it| !["None", "Done"].contains(&it.state.as_str()));
-    // The summary is made of such reasons and may have said it already.
-    let pending = pending.filter(|it| !told.summary.contains(it.reason.as_str()));
+/// The explanation of a node: its summary, its pending actions, and the pods that will be evicted.
+pub(super) fn explanation(answer: &pb::ExplainNodeResponse) -> Vec<String> {
+    let mut lines = vec![format!("explain {}: {}", answer.name, answer.summary.trim())];
+    let pending = answer.explanations.iter().filter(|it| !["None", "Done"].contains(&it.state.as_str()));
+    // The summary consists of such reasons, so it may contain this one already.
+    let pending = pending.filter(|it| !answer.summary.contains(it.reason.as_str()));
     lines.extend(
-        pending.map(|it| format!("explain {}: {} {}: {}", told.name, it.action, it.state, it.reason)),
+        pending.map(|it| format!("explain {}: {} {}: {}", answer.name, it.action, it.state, it.reason)),
     );
-    let leaving = told.pods.iter().filter(|pod| pod.decision != "Stays");
-    lines.extend(
-        leaving
-            .map(|pod| format!("explain {}: pod {} {}: {}", told.name, pod.name, pod.decision, pod.reason)),
-    );
+    let leaving = answer.pods.iter().filter(|pod| pod.decision != "Stays");
+    lines
+        .extend(leaving.map(|pod| {
+            format!("explain {}: pod {} {}: {}", answer.name, pod.name, pod.decision, pod.reason)
+        }));
     lines
 }
 
-/// The fleet in a line, and each of its zones in one.
+/// One line for the fleet, and one for each zone with nodes.
 pub(super) fn fleet(fleet: &pb::Fleet) -> Vec<String> {
     let pb::Fleet { state, reason, nodes, ready_nodes, unknown_nodes, .. } = fleet;
     let mut lines = vec![format!(
@@ -48,12 +49,15 @@ pub(super) fn fleet(fleet: &pb::Fleet) -> Vec<String> {
     )];
     lines.extend(fleet.zones.iter().filter(|zone| zone.nodes > 0).map(|zone| {
         let pb::FleetZone { name, state, unhealthy, nodes, reason, .. } = zone;
-        format!("zone {name} {state}: {unhealthy} of {nodes} lost, evictions {}. {reason}", rate(zone.rate))
+        format!(
+            "zone {name} {state}: {unhealthy} of {nodes} nodes unhealthy, evictions {}. {reason}",
+            rate(zone.rate)
+        )
     }));
     lines
 }
 
-/// A time that was measured.
+/// A measured time.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
@@ -64,7 +68,7 @@ mod tests {
     use muster_proto::event::{EventType, ObjectReference};
 
     #[test]
-    fn only_events_of_the_story_are_told() {
+    fn only_events_with_shown_reasons_have_a_line() {
         for (kind, reason, expected) in [
             (Kind::Node, "NodeNotReady", Some("event NodeNotReady of node a: why")),
             (Kind::Pod, "Scheduled", Some("event Scheduled of pod a: why")),
@@ -73,13 +77,13 @@ mod tests {
         ] {
             let namespace = kind.is_namespaced().then(|| "default".parse().unwrap());
             let involved = ObjectReference { kind, namespace, name: "a".parse().unwrap(), uid: None };
-            let happened = Event::about(involved, EventType::Normal, reason, "why", "controller");
-            assert_eq!(event(&happened).as_deref(), expected, "{reason}");
+            let record = Event::about(involved, EventType::Normal, reason, "why", "controller");
+            assert_eq!(event(&record).as_deref(), expected, "{reason}");
         }
     }
 
     #[test]
-    fn a_fleet_is_told_with_the_zones_that_count() {
+    fn a_fleet_is_shown_with_the_zones_that_have_nodes() {
         let zone = |name: &str, nodes| pb::FleetZone {
             name: name.to_owned(),
             state: "Normal".to_owned(),
@@ -88,9 +92,9 @@ mod tests {
             reason: "All is well.".to_owned(),
             ..pb::FleetZone::default()
         };
-        let told = pb::Fleet {
+        let response = pb::Fleet {
             state: "Judging".to_owned(),
-            reason: "So it is.".to_owned(),
+            reason: "All zones are healthy.".to_owned(),
             nodes: 3,
             ready_nodes: 2,
             unknown_nodes: 1,
@@ -98,10 +102,10 @@ mod tests {
             ..pb::Fleet::default()
         };
         assert_eq!(
-            fleet(&told),
+            fleet(&response),
             [
-                "fleet Judging: 2 of 3 nodes Ready, 1 Unknown. So it is.",
-                "zone r/a Normal: 0 of 3 lost, evictions 1/s. All is well.",
+                "fleet Judging: 2 of 3 nodes Ready, 1 Unknown. All zones are healthy.",
+                "zone r/a Normal: 0 of 3 nodes unhealthy, evictions 1/s. All is well.",
             ]
         );
     }

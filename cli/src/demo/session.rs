@@ -1,9 +1,9 @@
-//! What the demonstration sees and says while it waits: events as they happen, and the work kept at its number.
+//! The demo's connection to the fleet: observes it, prints events while it waits, and keeps the number of pods.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use muster_proto::event::Event as Happening;
+use muster_proto::event::Event;
 use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
@@ -13,59 +13,64 @@ use muster_rpc::clock::{Clock, SystemClock};
 use muster_store_client::{DeleteOptions, ListOptions, Watch, WatchOptions};
 
 use super::messages;
-use super::simulation_client::Switch;
+use super::simulation_client::SimulationClient;
 use super::workload::{LABEL, Workload};
-use crate::connection::{At, Controller, Store};
+use crate::connection::{Controller, OrFailure, Store};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Between two looks.
-const TICK: Duration = Duration::from_millis(200);
+/// The interval between two observations.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Who can say why something did not come true.
+/// The hint for a step whose effect did not happen.
 pub(super) const WHERE_TO_LOOK: &str =
-    "on a running fleet, `muster fleet`, `muster get events` and `muster explain node` say more";
+    "on a running fleet, `muster fleet`, `muster get events` and `muster explain node` show more";
 
-/// What there is to see at one moment.
+/// The state of the fleet at one moment.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct Snapshot {
     pub(super) fleet: pb::Fleet,
-    /// Of the demonstration.
+    /// The demo's pods.
     pub(super) pods: Vec<Pod>,
-    /// The node that the scene is about.
+    /// The explanation of [`Session::explained_node`].
     pub(super) node: Option<pb::ExplainNodeResponse>,
 }
 
-/// Everything that the demonstration works with.
-pub(super) struct Scene {
+/// The clients, the workload and the event watch of the demo.
+pub(super) struct Session {
     pub(super) store: Store,
     pub(super) controller: Controller,
-    pub(super) switch: Switch,
+    pub(super) simulation: SimulationClient,
     pub(super) workload: Workload,
-    /// The node that the scene is about.
-    pub(super) subject: Option<String>,
-    events: Watch<Happening>,
-    /// Whether what was there before has been passed over.
-    is_following: bool,
+    /// The node whose explanation each snapshot includes.
+    pub(super) explained_node: Option<String>,
+    events: Watch<Event>,
+    /// Whether the events from before the demo have been skipped.
+    is_synced: bool,
     clock: SystemClock,
-    began: Mono,
+    started: Mono,
 }
 
-impl Scene {
-    pub(super) fn new(store: Store, controller: Controller, switch: Switch, workload: Workload) -> Scene {
+impl Session {
+    pub(super) fn new(
+        store: Store,
+        controller: Controller,
+        simulation: SimulationClient,
+        workload: Workload,
+    ) -> Session {
         let clock = SystemClock::new();
         let events = store.client.watch(WatchOptions::default());
-        let began = clock.mono();
-        Scene {
+        let started = clock.mono();
+        Session {
             store,
             controller,
-            switch,
+            simulation,
             workload,
-            subject: None,
+            explained_node: None,
             events,
-            is_following: false,
+            is_synced: false,
             clock,
-            began,
+            started,
         }
     }
 
@@ -73,57 +78,58 @@ impl Scene {
         self.clock.mono()
     }
 
-    /// A line, with the time since the beginning.
-    pub(super) fn say(&self, line: &str) -> Result<(), Failure> {
-        let time = self.now() - self.began;
-        Terminal::stdout().say(&format!("{:>6.1} s  {line}\n", time.as_secs_f64()))
+    /// Prints a line with the time since the start.
+    pub(super) fn print(&self, line: &str) -> Result<(), Failure> {
+        let time = self.now() - self.started;
+        Terminal::stdout().print(&format!("{:>6.1} s  {line}\n", time.as_secs_f64()))
     }
 
-    pub(super) fn say_all(&self, lines: &[String]) -> Result<(), Failure> {
-        lines.iter().try_for_each(|line| self.say(line))
+    pub(super) fn print_all(&self, lines: &[String]) -> Result<(), Failure> {
+        lines.iter().try_for_each(|line| self.print(line))
     }
 
-    /// Begins a part of the story.
-    pub(super) fn title(&self, text: &str) -> Result<(), Failure> {
-        Terminal::stdout().say(&format!("\n== {text}\n"))
+    /// Prints the title of a step.
+    pub(super) fn print_title(&self, text: &str) -> Result<(), Failure> {
+        Terminal::stdout().print(&format!("\n== {text}\n"))
     }
 
-    /// Waits until something is so; says what was seen, and how long it took.
-    pub(super) async fn until(
+    /// Waits until a condition holds; returns the snapshot in which it holds, and the time it took.
+    pub(super) async fn wait_until(
         &mut self,
         what: &str,
-        patience: Duration,
-        is_so: impl Fn(&Sight) -> bool,
-    ) -> Result<(Sight, Duration), Failure> {
+        timeout: Duration,
+        condition: impl Fn(&Snapshot) -> bool,
+    ) -> Result<(Snapshot, Duration), Failure> {
         let start = self.now();
         loop {
-            let sight = self.look().await?;
+            let snapshot = self.observe().await?;
             let waited = self.now() - start;
-            if is_so(&sight) {
-                self.listen(TICK).await?;
-                return Ok((sight, waited));
+            if condition(&snapshot) {
+                self.print_events_for(POLL_INTERVAL).await?;
+                return Ok((snapshot, waited));
             }
-            if waited > patience {
-                let message = format!("this did not happen within {}: {what}", messages::seconds(patience));
+            if waited > timeout {
+                let message = format!("this did not happen within {}: {what}", messages::seconds(timeout));
                 return Err(Failure::new(Exit::Failed, message).hint(WHERE_TO_LOOK));
             }
-            self.listen(TICK).await?;
+            self.print_events_for(POLL_INTERVAL).await?;
         }
     }
 
-    /// Looks around, and puts back what is missing of the work.
-    pub(super) async fn look(&mut self) -> Result<Sight, Failure> {
+    /// Takes a snapshot, and creates the pods that are missing from the workload.
+    pub(super) async fn observe(&mut self) -> Result<Snapshot, Failure> {
         let pods = self.pods().await?;
         for pod in self.workload.missing(&pods) {
-            self.store.client.create(pod).await.at(&self.store.peer)?;
+            self.store.client.create(pod).await.or_failure(&self.store.peer)?;
         }
-        let request = self.controller.timed(pb::GetFleetRequest {});
-        let answer = self.controller.client.clone().get_fleet(request).await.at(&self.controller.peer)?;
-        let node = match self.subject.clone() {
+        let request = self.controller.with_timeout(pb::GetFleetRequest {});
+        let answer =
+            self.controller.client.clone().get_fleet(request).await.or_failure(&self.controller.peer)?;
+        let node = match self.explained_node.clone() {
             Some(name) => Some(self.explain(&name).await?),
             None => None,
         };
-        Ok(Sight { fleet: answer.into_inner().fleet.unwrap_or_default(), pods, node })
+        Ok(Snapshot { fleet: answer.into_inner().fleet.unwrap_or_default(), pods, node })
     }
 
     async fn pods(&self) -> Result<Vec<Pod>, Failure> {
@@ -132,27 +138,27 @@ impl Scene {
             label_selector: LABEL.to_owned(),
             ..ListOptions::default()
         };
-        Ok(self.store.client.list(options).await.at(&self.store.peer)?.records)
+        Ok(self.store.client.list(options).await.or_failure(&self.store.peer)?.records)
     }
 
     pub(super) async fn explain(&self, name: &str) -> Result<pb::ExplainNodeResponse, Failure> {
-        let request = self.controller.timed(pb::ExplainNodeRequest { name: name.to_owned() });
+        let request = self.controller.with_timeout(pb::ExplainNodeRequest { name: name.to_owned() });
         let answer = self.controller.client.clone().explain_node(request).await;
-        Ok(answer.at(&self.controller.peer)?.into_inner())
+        Ok(answer.or_failure(&self.controller.peer)?.into_inner())
     }
 
-    /// Tells events of the story for a while.
-    pub(super) async fn listen(&mut self, time: Duration) -> Result<(), Failure> {
-        let over = tokio::time::sleep(time);
-        tokio::pin!(over);
+    /// Prints the events that belong to the demo for that time.
+    pub(super) async fn print_events_for(&mut self, time: Duration) -> Result<(), Failure> {
+        let end = tokio::time::sleep(time);
+        tokio::pin!(end);
         loop {
             tokio::select! {
-                () = &mut over => return Ok(()),
-                Some(news) = self.events.next() => match news {
-                    WatchEvent::Synced { .. } => self.is_following = true,
-                    WatchEvent::Applied { record } if self.is_following => {
+                () = &mut end => return Ok(()),
+                Some(event) = self.events.next() => match event {
+                    WatchEvent::Synced { .. } => self.is_synced = true,
+                    WatchEvent::Applied { record } if self.is_synced => {
                         if let Some(line) = messages::event(&record) {
-                            self.say(&line)?;
+                            self.print(&line)?;
                         }
                     }
                     WatchEvent::Applied { .. } | WatchEvent::Gone { .. } | WatchEvent::Lost(_) => {}
@@ -161,8 +167,8 @@ impl Scene {
         }
     }
 
-    /// Takes the work away again.
-    pub(super) async fn clear(&mut self) -> Result<(), Failure> {
+    /// Deletes the demo's pods and stops replacing them.
+    pub(super) async fn delete_pods(&mut self) -> Result<(), Failure> {
         self.workload.replicas = 0;
         for pod in self.pods().await? {
             let deleted = self.store.client.delete::<Pod>(&Key::of(&pod), DeleteOptions::default()).await;

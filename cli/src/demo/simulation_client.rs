@@ -1,4 +1,4 @@
-//! Killing and reviving simulated nodes of a running `muster up`.
+//! A client of the simulation's HTTP API, which kills and revives simulated nodes of a running `muster up`.
 
 use std::time::Duration;
 
@@ -7,42 +7,43 @@ use tokio::net::TcpStream;
 
 use crate::failure::{Exit, Failure};
 
-/// It is on this machine: whoever has not answered by then will not.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The API is on this machine, so an answer that takes longer will not come.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where machines are switched.
+/// The client.
 #[derive(Clone, Debug)]
-pub(super) struct Switch {
+pub(super) struct SimulationClient {
     /// Host and port.
     address: String,
 }
 
-impl Switch {
-    /// From an address as `muster up` prints it.
-    pub(super) fn at(url: &str) -> Switch {
+impl SimulationClient {
+    /// Takes the address in the form that `muster up` prints.
+    pub(super) fn new(url: &str) -> SimulationClient {
         let address = url.strip_prefix("http://").unwrap_or(url);
-        Switch { address: address.trim_end_matches('/').trim_end_matches("/simulation").to_owned() }
+        SimulationClient { address: address.trim_end_matches('/').trim_end_matches("/simulation").to_owned() }
     }
 
-    /// Kills nodes, such as `node=sim-1`, `zone=zone-1` or `all`; says which.
-    pub(super) async fn kill(&self, who: &str) -> Result<Vec<String>, Failure> {
-        self.call("POST", &format!("/kill?{who}")).await
+    /// Kills the nodes of a selection such as `node=sim-1`, `zone=zone-1` or `all`; returns the names of those that were
+    /// on.
+    pub(super) async fn kill(&self, selection: &str) -> Result<Vec<String>, Failure> {
+        self.call("POST", &format!("/kill?{selection}")).await
     }
 
-    pub(super) async fn revive(&self, who: &str) -> Result<Vec<String>, Failure> {
-        self.call("POST", &format!("/revive?{who}")).await
+    pub(super) async fn revive(&self, selection: &str) -> Result<Vec<String>, Failure> {
+        self.call("POST", &format!("/revive?{selection}")).await
     }
 
-    /// Whether anybody answers there.
-    pub(super) async fn look(&self) -> Result<Vec<String>, Failure> {
+    /// The lines of the status page; an error if the API cannot be reached.
+    pub(super) async fn status(&self) -> Result<Vec<String>, Failure> {
         self.call("GET", "").await
     }
 
     async fn call(&self, method: &str, path: &str) -> Result<Vec<String>, Failure> {
         let address = &self.address;
         let unreachable = |reason: String| {
-            Failure::new(Exit::Unreachable, format!("the simulation at {address} cannot be asked: {reason}"))
-                .hint("--simulation is the address that `muster up` prints; without it the demonstration runs its own")
+            Failure::new(Exit::Unreachable, format!("the simulation at {address} cannot be reached: {reason}"))
+                .hint("--simulation takes the address that `muster up` prints; without it the demo starts its own fleet")
         };
         let calling = async {
             let mut stream = TcpStream::connect(address.as_str()).await?;
@@ -54,7 +55,7 @@ impl Switch {
             stream.read_to_string(&mut answer).await?;
             Ok::<_, std::io::Error>(answer)
         };
-        let answer = tokio::time::timeout(PATIENCE, calling).await;
+        let answer = tokio::time::timeout(TIMEOUT, calling).await;
         let answer = answer.map_err(|_| unreachable("no answer in time".to_owned()))?;
         let answer = answer.map_err(|error| unreachable(error.to_string()))?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

@@ -1,6 +1,6 @@
-//! The demonstration's work: pods that a workload controller would keep at a number. Pure.
+//! The demo's workload: a fixed number of pods, as a ReplicaSet would keep it. Pure.
 //!
-//! Muster has no workload controllers; the demonstration stands in for one, and says so.
+//! Muster has no workload controllers, so the demo creates the pods itself.
 
 use std::collections::BTreeMap;
 
@@ -13,41 +13,42 @@ use muster_proto::wellknown::taint;
 
 use crate::simulation::fleet_spec::SIMULATED;
 
-/// On every pod of the demonstration.
+/// A label of every pod of the demo.
 pub(super) const LABEL: &str = "muster.dev/demo";
-/// Seconds that a pod has to end.
+/// The grace period of a pod, in seconds.
 const GRACE: i64 = 1;
 
-/// What the work is.
+/// The pods to keep running.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) namespace: Namespace,
     pub(super) replicas: usize,
-    /// How many seconds a pod stays on a node that nobody hears.
+    /// How many seconds a pod tolerates a node that is unreachable or not ready.
     pub(super) toleration_seconds: i64,
-    /// Pods made so far, so that no name is used twice.
-    pub(super) made: usize,
+    /// The number of pods created so far, so that no name is used twice.
+    pub(super) created: usize,
 }
 
-/// Whether a pod still counts: one that is leaving or has ended does not.
-pub(super) fn counts(pod: &Pod) -> bool {
+/// Whether a pod counts as a replica: it is not being deleted and has not finished.
+pub(super) fn is_active(pod: &Pod) -> bool {
     !pod.meta.is_deleting() && !pod.is_finished()
 }
 
 pub(super) fn is_running(pod: &Pod) -> bool {
-    counts(pod) && pod.status.phase == PodPhase::Running && pod.is_ready()
+    is_active(pod) && pod.status.phase == PodPhase::Running && pod.is_ready()
 }
 
 impl Workload {
-    /// The pods that are missing.
+    /// New pods for the replicas that are missing.
     pub(super) fn missing(&mut self, present: &[Pod]) -> Vec<Pod> {
-        let count = present.iter().filter(|pod| counts(pod)).count();
-        (count..self.replicas).map(|_| self.make()).collect()
+        let count = present.iter().filter(|pod| is_active(pod)).count();
+        (count..self.replicas).map(|_| self.new_pod()).collect()
     }
 
-    fn make(&mut self) -> Pod {
-        self.made += 1;
-        let name: Name = format!("work-{}", self.made).parse().expect("work- and a number is a name");
+    fn new_pod(&mut self) -> Pod {
+        self.created += 1;
+        let name: Name =
+            format!("work-{}", self.created).parse().expect("work- and a number is a valid name");
         let mut meta = Metadata::new(Some(self.namespace.clone()), name);
         meta.labels.insert(LABEL.to_owned(), "work".to_owned());
         meta.owner_references.push(OwnerReference {
@@ -83,7 +84,7 @@ impl Workload {
     }
 }
 
-/// The pods that run, by their node.
+/// The names of the running pods, by node.
 pub(super) fn by_node(pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
     let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| is_running(pod)) {
@@ -101,11 +102,11 @@ mod tests {
     use muster_proto::pb;
 
     fn workload() -> Workload {
-        Workload { namespace: "default".parse().unwrap(), replicas: 3, toleration_seconds: 4, made: 0 }
+        Workload { namespace: "default".parse().unwrap(), replicas: 3, toleration_seconds: 4, created: 0 }
     }
 
     #[test]
-    fn who_leaves_is_replaced_by_somebody_new() {
+    fn a_deleted_pod_is_replaced_by_a_new_one() {
         let mut workload = workload();
         let mut pods = workload.missing(&[]);
         let names = |pods: &[Pod]| pods.iter().map(|pod| pod.meta.name.to_string()).collect::<Vec<_>>();
@@ -116,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_one_that_the_store_takes() {
-        let pod = workload().make();
+    fn a_pod_passes_the_schemas_checks() {
+        let pod = workload().new_pod();
         assert_eq!(Pod::try_from(pb::Pod::from(pod.clone())).unwrap(), pod);
-        assert!(counts(&pod) && !is_running(&pod));
+        assert!(is_active(&pod) && !is_running(&pod));
     }
 }

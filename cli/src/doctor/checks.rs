@@ -1,207 +1,216 @@
-//! What is worth knowing about settings: unsafe combinations, surprises, and what to do about them.
+//! Checks settings for unsafe and surprising combinations, and says what to change. Pure.
 
 use std::time::Duration;
 
 use super::forecast::{Forecast, Settings};
 
-/// Something to know about the settings.
+/// A problem of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    pub(super) what: String,
+    pub(super) problem: String,
     pub(super) remedy: String,
 }
 
-/// How grave it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Healthy nodes will lose their work, or dead ones keep it.
+    /// Healthy nodes will lose their pods, or failed nodes will keep theirs.
     Unsafe,
-    /// It may be meant, and may surprise.
-    Doubtful,
-    /// Good to know.
+    /// It may be intended, but may surprise.
+    Warning,
+    /// Information.
     Note,
 }
 
-/// A zone that takes longer to clear is down for good by then.
-const A_DAY: Duration = Duration::from_secs(86_400);
-/// A machine that is back by then should find its work still there.
-const A_REBOOT: Duration = Duration::from_secs(120);
-/// Half of what one store on two cores was seen to make durable over heartbeat streams (README.md): the other half is
-/// for whatever else there is to write.
-const STORE_LIMIT: f64 = 50_000.0;
+/// A zone that takes longer than this to clear is reported.
+const DAY: Duration = Duration::from_secs(86_400);
+/// A node that is back within this time should still have its pods.
+const REBOOT: Duration = Duration::from_secs(120);
+/// Half of the durable writes per second that were measured for one store on two cores (README.md). The other half is
+/// for other writes.
+const MAX_WRITES_PER_SECOND: f64 = 50_000.0;
 
-/// All there is to know, the gravest first.
-pub(super) fn findings(settings: &Settings, forecast: &Forecast) -> Vec<Finding> {
-    let mut found = Found(Vec::new());
-    silence(settings, forecast.renew_interval, &mut found);
-    rates(settings, &mut found);
-    zones(settings, forecast, &mut found);
-    moving(settings, forecast, &mut found);
-    cost(settings, forecast, &mut found);
-    found.0.sort_by_key(|finding| finding.level);
-    found.0
+/// All findings, the most severe first.
+pub(super) fn check(settings: &Settings, forecast: &Forecast) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
+    check_grace_period(settings, forecast.renew_interval, &mut findings);
+    check_eviction_rates(settings, &mut findings);
+    check_zones(settings, forecast, &mut findings);
+    check_tolerations(settings, forecast, &mut findings);
+    check_store_load(settings, forecast, &mut findings);
+    findings.0.sort_by_key(|finding| finding.level);
+    findings.0
 }
 
-struct Found(Vec<Finding>);
+struct Findings(Vec<Finding>);
 
-impl Found {
-    fn when(&mut self, holds: bool, level: Level, what: impl Into<String>, remedy: impl Into<String>) {
-        if holds {
-            self.0.push(Finding { level, what: what.into(), remedy: remedy.into() });
+impl Findings {
+    fn add_if(
+        &mut self,
+        condition: bool,
+        level: Level,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        if condition {
+            self.0.push(Finding { level, problem: problem.into(), remedy: remedy.into() });
         }
     }
 }
 
-/// How long a node may be silent, against how often it speaks.
-fn silence(settings: &Settings, interval: Duration, found: &mut Found) {
+/// Compares the grace period with the renewal interval, the lease and the monitor period.
+fn check_grace_period(settings: &Settings, interval: Duration, findings: &mut Findings) {
     let grace = settings.grace;
-    let apart = format!("the grace is {} and renewals are {} apart", seconds(grace), seconds(interval));
-    let longer = format!("--node-monitor-grace-period of {} or more", seconds(interval * 4));
-    found.when(
+    let times =
+        format!("the grace period is {} and the renewal interval is {}", seconds(grace), seconds(interval));
+    let longer = format!("set --node-monitor-grace-period to {} or more", seconds(interval * 4));
+    findings.add_if(
         grace < interval * 2,
         Level::Unsafe,
-        format!("one renewal that is lost or late makes a healthy node Unknown: {apart}"),
-        format!("{longer}, or a shorter --node-lease-duration-seconds"),
+        format!("one lost or late renewal makes a healthy node Unknown: {times}"),
+        format!("{longer}, or shorten --node-lease-duration-seconds"),
     );
-    found.when(
+    findings.add_if(
         grace >= interval * 2 && grace < interval * 3,
-        Level::Doubtful,
-        format!("two renewals in a row that are lost make a healthy node Unknown: {apart}"),
+        Level::Warning,
+        format!("two lost renewals in a row make a healthy node Unknown: {times}"),
         longer,
     );
     let lease = settings.lease_duration;
-    found.when(
+    findings.add_if(
         lease > grace,
         Level::Unsafe,
         format!(
-            "a node is Unknown after {} though its own lease counts for {}: its work may be started elsewhere \
-             while it still runs there",
+            "a node is Unknown after {} although its lease is valid for {}: its pods may be started elsewhere \
+             while they still run on the node",
             seconds(grace),
             seconds(lease)
         ),
-        format!("--node-lease-duration-seconds of {} or less", grace.as_secs()),
+        format!("set --node-lease-duration-seconds to {} or less", grace.as_secs()),
     );
-    found.when(
+    findings.add_if(
         settings.monitor_period > grace,
-        Level::Doubtful,
+        Level::Warning,
         format!(
-            "zones are judged every {}, less often than nodes fall silent",
+            "zone states are computed every {}, which is longer than the grace period",
             seconds(settings.monitor_period)
         ),
-        "--node-monitor-period of a few seconds",
+        "set --node-monitor-period to a few seconds",
     );
 }
 
-fn rates(settings: &Settings, found: &mut Found) {
+fn check_eviction_rates(settings: &Settings, findings: &mut Findings) {
     let rate = settings.eviction_rate;
-    found.when(
+    findings.add_if(
         rate == 0.0,
         Level::Unsafe,
-        "nobody is ever evicted from a dead node",
-        "--node-eviction-rate above 0",
+        "pods are never evicted from a failed node",
+        "set --node-eviction-rate above 0",
     );
-    found.when(
+    findings.add_if(
         settings.secondary_rate > rate,
-        Level::Doubtful,
-        "a zone of which much is down is emptied faster than one of which little is",
-        format!("--secondary-node-eviction-rate of {rate} or less"),
+        Level::Warning,
+        "a partially disrupted zone has a higher eviction rate than a healthy one",
+        format!("set --secondary-node-eviction-rate to {rate} or less"),
     );
 }
 
-/// What happens to a zone that is down, as a whole or in part.
-fn zones(settings: &Settings, forecast: &Forecast, found: &mut Found) {
+/// Checks what happens to a zone that fails as a whole or in part.
+fn check_zones(settings: &Settings, forecast: &Forecast, findings: &mut Findings) {
     let nodes = forecast.zone_nodes;
-    found.when(
+    findings.add_if(
         settings.zones == 1,
-        Level::Doubtful,
-        "with a single zone, one that is down as a whole moves nothing: it is taken for the controller's own \
-         trouble",
+        Level::Warning,
+        "with a single zone, no pods are evicted when all nodes fail: the controller assumes that its own \
+         connection is broken",
         "label nodes with topology.kubernetes.io/zone",
     );
-    let dead = forecast.dead_zone;
-    if let Some(over) = dead.over {
+    let failed = forecast.failed_zone;
+    if let Some(time) = failed.cleared_after {
         let within_an_hour = nodes.saturating_sub(1) as f64 / 3600.0;
-        found.when(
-            over > A_DAY,
-            Level::Doubtful,
-            format!("a dead zone of {nodes} nodes takes {} to clear", days(over)),
+        findings.add_if(
+            time > DAY,
+            Level::Warning,
+            format!("a failed zone of {nodes} nodes takes {} to clear", days(time)),
             format!("--node-eviction-rate {} clears it within an hour", rounded_up(within_an_hour)),
         );
-        found.when(
-            nodes > 10 && nodes as f64 / dead.rate < 60.0,
-            Level::Doubtful,
-            format!("a zone of {nodes} nodes is tainted within a minute: nobody can stop a false alarm"),
-            format!("--node-eviction-rate of {:.2} or less", nodes as f64 / 600.0),
+        findings.add_if(
+            nodes > 10 && nodes as f64 / failed.rate < 60.0,
+            Level::Warning,
+            format!(
+                "a zone of {nodes} nodes is tainted within a minute: an operator cannot stop a false alarm in time"
+            ),
+            format!("set --node-eviction-rate to {:.2} or less", nodes as f64 / 600.0),
         );
     }
     let Some(partial) = forecast.partial_zone else { return };
-    let down = partial.down;
-    match partial.over {
-        None => found.when(
+    let down = partial.failed;
+    match partial.cleared_after {
+        None => findings.add_if(
             settings.zones > 1,
             Level::Note,
             format!(
-                "evictions stop in a zone of {nodes} nodes once {down} are down, until some are back or all \
-                 are gone"
+                "evictions stop in a zone of {nodes} nodes when {down} of them are down, until some recover or all \
+                 are down"
             ),
-            "--large-cluster-size-threshold below the size of a zone lets the secondary rate apply",
+            "set --large-cluster-size-threshold below the size of a zone to enable the secondary rate",
         ),
-        Some(over) => found.when(
-            over > A_DAY,
+        Some(time) => findings.add_if(
+            time > DAY,
             Level::Note,
-            format!("{down} of {nodes} nodes down take {} to clear at the secondary rate", days(over)),
-            "a higher --secondary-node-eviction-rate",
+            format!("{down} failed nodes of {nodes} take {} to clear at the secondary rate", days(time)),
+            "raise --secondary-node-eviction-rate",
         ),
     }
 }
 
-/// When pods leave that could have stayed.
-fn moving(settings: &Settings, forecast: &Forecast, found: &mut Found) {
+/// Checks for tolerations that are too short, so that short failures cause evictions.
+fn check_tolerations(settings: &Settings, forecast: &Forecast, findings: &mut Findings) {
     let soonest = forecast.evicted.least;
-    found.when(
-        soonest < A_REBOOT,
-        Level::Doubtful,
+    findings.add_if(
+        soonest < REBOOT,
+        Level::Warning,
         format!(
-            "a machine that reboots loses its pods: they may be told to leave {} after it went",
+            "a node that reboots loses its pods: they may be evicted {} after the node stopped",
             seconds(soonest)
         ),
-        "a longer --default-unreachable-toleration-seconds",
+        "raise --default-unreachable-toleration-seconds",
     );
-    found.when(
+    findings.add_if(
         settings.not_ready_toleration.is_zero(),
-        Level::Doubtful,
+        Level::Warning,
         "a node that is not ready for a moment loses its pods at once",
-        "a longer --default-not-ready-toleration-seconds",
+        "raise --default-not-ready-toleration-seconds",
     );
 }
 
-fn cost(settings: &Settings, forecast: &Forecast, found: &mut Found) {
+fn check_store_load(settings: &Settings, forecast: &Forecast, findings: &mut Findings) {
     let writes = forecast.renewals_per_second + forecast.statuses_per_second;
-    found.when(
-        writes > STORE_LIMIT,
-        Level::Doubtful,
+    findings.add_if(
+        writes > MAX_WRITES_PER_SECOND,
+        Level::Warning,
         format!(
-            "{writes:.0} writes a second are more than half of what a small store was seen to make durable"
+            "{writes:.0} writes per second are more than half of what was measured for a store on two cores"
         ),
-        "a longer --node-lease-duration-seconds with a longer grace, or a larger machine, measured",
+        "raise --node-lease-duration-seconds and --node-monitor-grace-period, or use a larger machine",
     );
-    found.when(
+    findings.add_if(
         settings.report_frequency <= forecast.renew_interval,
-        Level::Doubtful,
-        "a status that has not changed is written as often as the lease, and is many times its size",
-        "--node-status-report-frequency of minutes",
+        Level::Warning,
+        "an unchanged status is written as often as the lease, and is much larger",
+        "set --node-status-report-frequency to several minutes",
     );
 }
 
-/// A rate with two digits that count, and not below what it was.
+/// The rate with two significant digits, rounded up.
 fn rounded_up(rate: f64) -> String {
     if rate <= 0.0 {
         return "0".to_owned();
     }
     let decimals = (1 - rate.log10().floor() as i32).max(0);
     let unit = 10f64.powi(decimals);
-    // What is a whole number of units already, but for the way numbers are held, stays so.
+    // The small offset keeps a whole number of units from being rounded up because of floating-point errors.
     let rounded = (rate * unit - 1e-9).ceil() / unit;
     format!("{rounded:.*}", decimals as usize)
 }
@@ -211,7 +220,7 @@ fn seconds(duration: Duration) -> String {
 }
 
 fn days(duration: Duration) -> String {
-    format!("{:.1} days", duration.as_secs_f64() / A_DAY.as_secs_f64())
+    format!("{:.1} days", duration.as_secs_f64() / DAY.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -219,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_rounded_up_to_two_digits_that_count() {
+    fn a_rate_is_rounded_up_to_two_significant_digits() {
         for (rate, expected) in [
             (0.0, "0"),
             (1.0 / 3600.0, "0.00028"),

@@ -1,4 +1,4 @@
-//! A forecast for a person to read.
+//! Formats a forecast and its findings as text. Pure.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::print::{Cell, Paint, Table, age};
 
 pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {
     let mut table = Table::without_headers();
-    table.push(["A node that dies", ""]);
+    table.push(["A failed node", ""]);
     for (label, span) in [
         ("  is Unknown after", forecast.unknown),
         ("  is tainted NoExecute after", forecast.tainted),
-        ("  has its pods told to leave after", forecast.evicted),
+        ("  has its pods evicted after", forecast.evicted),
     ] {
         table.push([label.to_owned(), between(span)]);
     }
@@ -27,21 +27,21 @@ pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {
     ]);
     table.push(["  unchanged statuses".to_owned(), format!("{}/s", rate(forecast.statuses_per_second))]);
     table.push(["A zone".to_owned(), format!("{} nodes, {} pods", forecast.zone_nodes, forecast.zone_pods)]);
-    table.push(["  that dies is cleared after".to_owned(), cleared(&forecast.dead_zone)]);
+    table.push(["  that fails is cleared after".to_owned(), cleared(&forecast.failed_zone)]);
     if let Some(partial) = &forecast.partial_zone {
-        table.push([format!("  with {} nodes down", partial.down), cleared(partial)]);
+        table.push([format!("  with {} nodes down", partial.failed), cleared(partial)]);
     }
     let mut text = table.take(paint);
     for finding in &forecast.findings {
         let level = match finding.level {
             Level::Unsafe => Cell::new("unsafe").bad(),
-            Level::Doubtful => Cell::new("doubtful").doubtful(),
+            Level::Warning => Cell::new("warning").doubtful(),
             Level::Note => Cell::new("note"),
         };
-        text.push_str(&format!("\n{}: {}\n  {}\n", level.painted(paint), finding.what, finding.remedy));
+        text.push_str(&format!("\n{}: {}\n  {}\n", level.painted(paint), finding.problem, finding.remedy));
     }
     if forecast.findings.is_empty() {
-        text.push_str("\nNothing to warn of.\n");
+        text.push_str("\nNo problems found.\n");
     }
     text
 }
@@ -54,7 +54,7 @@ fn between(span: Span) -> String {
     }
 }
 
-/// To the tenth of a second where that matters, else as ages are said.
+/// Short durations with a tenth of a second, long ones in the format of ages.
 fn exact(duration: Duration) -> String {
     if duration < Duration::from_secs(600) && duration.subsec_millis() > 0 {
         format!("{:.1}s", duration.as_secs_f64())
@@ -66,9 +66,9 @@ fn exact(duration: Duration) -> String {
 }
 
 fn cleared(clearing: &Clearing) -> String {
-    match clearing.over {
-        Some(over) => format!("{} at {} nodes/s", exact(over), clearing.rate),
-        None => "never: nothing moves".to_owned(),
+    match clearing.cleared_after {
+        Some(time) => format!("{} at {} nodes/s", exact(time), clearing.rate),
+        None => "never: no pods are evicted".to_owned(),
     }
 }
 
@@ -79,15 +79,15 @@ fn rate(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::forecast::{judge, tests::usual};
+    use crate::doctor::forecast::{forecast, tests::defaults};
 
     #[test]
-    fn a_forecast_reads_as_a_page() {
-        let mut settings = usual();
-        insta::assert_snapshot!("usual", text(&judge(&settings), Paint::Plain));
+    fn a_forecast_is_printed_with_its_findings() {
+        let mut settings = defaults();
+        insta::assert_snapshot!("defaults", text(&forecast(&settings), Paint::Plain));
         settings.grace = Duration::from_secs(15);
         settings.eviction_rate = 0.001;
         settings.zones = 20;
-        insta::assert_snapshot!("hasty", text(&judge(&settings), Paint::Plain));
+        insta::assert_snapshot!("short_grace_period", text(&forecast(&settings), Paint::Plain));
     }
 }

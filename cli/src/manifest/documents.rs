@@ -1,17 +1,16 @@
-//! Text to documents: YAML, which may hold several, or JSON.
+//! Parses the documents of a text in YAML or JSON. A text may hold several documents.
 
 use serde_json::{Deserializer, Value};
 
 use super::Problem;
 
-/// The documents of a text; empty ones do not count.
+/// The documents of a text, without empty ones.
 pub(super) fn parse(text: &str) -> Result<Vec<Value>, Problem> {
     let documents = if is_json(text) { json(text) } else { yaml(text) };
     Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// Most JSON is YAML, but not all, and not all that is wrong in JSON is wrong in YAML: `{"a": }` would be a
-/// null there.
+/// Most JSON is valid YAML, but not all of it, and YAML accepts some wrong JSON: `{"a": }` is a null in YAML.
 fn is_json(text: &str) -> bool {
     let inside = text.trim_start().strip_prefix('{').map(str::trim_start);
     inside.is_some_and(|inside| inside.starts_with(['"', '}']))
@@ -24,8 +23,8 @@ fn json(text: &str) -> Result<Vec<Value>, Problem> {
 }
 
 fn yaml(text: &str) -> Result<Vec<Value>, Problem> {
-    // YAML 1.2: `yes` and `no` are words. In a label they are meant as such, and where a boolean is
-    // expected they are refused by name.
+    // YAML 1.2: `yes` and `no` are strings. A label may have them as its value; for a boolean field they are an
+    // error that names the field.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|error| Problem::Syntax(error.to_string().replace('\n', " ")))
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_neither_says_where() {
+    fn a_syntax_error_names_its_line() {
         for (text, expected) in
             [("a: [1\n", "line"), ("{\"a\": }", "line 1 column 7"), ("a: 1\na: 2\n", "duplicate")]
         {

@@ -1,4 +1,4 @@
-//! What can be wrong with a manifest: where, what, and what would be right.
+//! Errors in manifests: the location, the problem and a hint.
 
 use std::fmt;
 use std::io;
@@ -8,29 +8,29 @@ use muster_proto::record::Kind;
 
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {problem}")]
+#[error("{location}: {problem}")]
 pub(crate) struct ManifestError {
-    /// The file, the document in it, and the record as far as it is known.
-    place: String,
+    /// The file, the document in it, and the kind and name of the record if they are known.
+    location: String,
     pub(crate) problem: Problem,
 }
 
-/// What is wrong.
+/// What is wrong with a manifest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     #[error("is neither YAML nor JSON: {0}")]
     Syntax(String),
-    #[error("holds no record")]
+    #[error("has no record")]
     Empty,
-    #[error("is no record: expected fields such as `kind: Node`")]
+    #[error("is not a record: expected fields such as `kind: Node`")]
     NoRecord,
     #[error("is a List without items")]
     NoItems,
     #[error("has no kind")]
     NoKind,
-    #[error("is of an unknown kind, {0}")]
+    #[error("has the unknown kind {0}")]
     UnknownKind(String),
     #[error("{kind} has {}: expected {expected}", Version(found.as_deref()))]
     Version { kind: Kind, found: Option<String>, expected: String },
@@ -42,41 +42,41 @@ pub(crate) enum Problem {
     Type { path: String, reason: String },
     #[error("has no metadata.name")]
     NoName,
-    #[error("is in namespace {own}, not in {asked} as --namespace says")]
-    OtherNamespace { own: String, asked: String },
+    #[error("has the namespace {own}, but --namespace is {requested}")]
+    OtherNamespace { own: String, requested: String },
     #[error("{0}")]
     Invalid(Invalid),
-    /// By itself it would be good; with what is there already it is not.
+    /// The manifest alone is valid, but merged into the current record it is not.
     #[error("{0}")]
-    Together(Invalid),
+    InvalidWithCurrent(Invalid),
 }
 
 /// A field that the schema does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownField {
     pub(crate) path: String,
-    /// What there is in its place.
+    /// The fields that the schema has there.
     pub(crate) known: Vec<String>,
 }
 
 impl Problem {
-    pub(crate) fn at(self, place: impl fmt::Display) -> ManifestError {
-        ManifestError { place: place.to_string(), problem: self }
+    pub(crate) fn at(self, location: impl fmt::Display) -> ManifestError {
+        ManifestError { location: location.to_string(), problem: self }
     }
 
-    /// What to do about it, where the message does not say so itself.
+    /// What to do, if the message does not say it.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Problem::Unreadable(_) => Some("-f names a file of YAML or JSON, or - for what is piped in"),
+            Problem::Unreadable(_) => Some("-f takes a file in YAML or JSON, or - for standard input"),
             Problem::NoKind | Problem::UnknownKind(_) => {
                 Some("kind is one of Node, Lease, Pod, DisruptionBudget and Event")
             }
             Problem::Empty | Problem::NoRecord | Problem::NoItems | Problem::NoName => {
-                Some("`muster get nodes -o yaml` shows what manifests look like")
+                Some("`muster get nodes -o yaml` prints manifests as examples")
             }
-            Problem::OtherNamespace { .. } => Some("leave one of the two out"),
-            Problem::Together(_) => Some(
-                "what a manifest does not mention stays as it is: give a field as null to remove it, such as \
+            Problem::OtherNamespace { .. } => Some("remove one of the two"),
+            Problem::InvalidWithCurrent(_) => Some(
+                "fields that a manifest does not name keep their values: set a field to null to remove it, such as \
                  `minAvailable: null`",
             ),
             Problem::Syntax(_)
@@ -106,7 +106,7 @@ impl fmt::Display for Unknown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, UnknownField { path, known }) in self.0.iter().enumerate() {
             let known = known.join(", ");
-            write!(f, "{}unknown field {path} (there are {known})", if i == 0 { "" } else { "; " })?;
+            write!(f, "{}unknown field {path} (known fields: {known})", if i == 0 { "" } else { "; " })?;
         }
         Ok(())
     }

@@ -1,23 +1,23 @@
-//! Field names as people write them, to those of the schema.
+//! Converts the field names of manifests to the JSON names of the schema.
 //!
-//! The schema's JSON says `podCidr` and `hostIp`; Kubernetes says `podCIDR` and `hostIP`. Both are
-//! understood, as are the schema's own `pod_cidr` and a few fields that Kubernetes calls otherwise. Anything
-//! else is refused by path: a field that is silently dropped is a surprise for later.
+//! The JSON of the schema has `podCidr` and `hostIp`, Kubernetes has `podCIDR` and `hostIP`. Both are accepted, and so
+//! are the protobuf names (`pod_cidr`) and a few fields that have another name in Kubernetes. Any other field is an
+//! error that names its path, because silently dropping a field would hide a mistake.
 
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::error::{Problem, UnknownField};
 
-/// Words that Kubernetes writes in capitals.
+/// Word endings that Kubernetes writes in capitals.
 const INITIALISMS: [(&str, &str); 6] =
     [("Cidrs", "CIDRs"), ("Cidr", "CIDR"), ("Ips", "IPs"), ("Ip", "IP"), ("Uuid", "UUID"), ("Id", "ID")];
 
-/// Fields that Kubernetes calls otherwise, by message.
-const OTHER_NAMES: [(&str, &str, &str); 2] =
+/// Fields with another name in Kubernetes: message, Kubernetes name, name in the schema.
+const ALIASES: [(&str, &str, &str); 2] =
     [("muster.v1.ObjectVolume", "secretName", "name"), ("muster.v1.ObjectVolume", "claimName", "name")];
 
-/// Text in the schema that may be written as a number: amounts, and counts that may also be percentages.
+/// String fields that a manifest may write as a number: quantities, and counts that may also be percentages.
 const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
     ("muster.v1.NodeStatus", "capacity"),
     ("muster.v1.NodeStatus", "allocatable"),
@@ -29,23 +29,23 @@ const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
     ("muster.v1.DisruptionBudgetSpec", "maxUnavailable"),
 ];
 
-/// The fields under their names in the schema's JSON.
-pub(super) fn spell(
+/// The fields under their JSON names in the schema.
+pub(super) fn to_schema_names(
     message: &MessageDescriptor,
     fields: Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
     let mut unknown = Vec::new();
-    let spelled = spell_fields(message, fields, "", &mut unknown)?;
-    if unknown.is_empty() { Ok(spelled) } else { Err(Problem::UnknownFields(unknown)) }
+    let converted = convert_fields(message, fields, "", &mut unknown)?;
+    if unknown.is_empty() { Ok(converted) } else { Err(Problem::UnknownFields(unknown)) }
 }
 
-fn spell_fields(
+fn convert_fields(
     message: &MessageDescriptor,
     fields: Map<String, Value>,
     path: &str,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<Map<String, Value>, Problem> {
-    let mut spelled = Map::new();
+    let mut converted = Map::new();
     let mut written_as = std::collections::BTreeMap::new();
     for (key, value) in fields {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -58,13 +58,13 @@ fn spell_fields(
         if let Some(first) = written_as.insert(name.clone(), key.clone()) {
             return Err(Problem::Twice { path, first, second: key });
         }
-        let value = spell_value(&field, value, &path, unknown)?;
-        spelled.insert(name, value);
+        let value = convert_value(&field, value, &path, unknown)?;
+        converted.insert(name, value);
     }
-    Ok(spelled)
+    Ok(converted)
 }
 
-fn spell_value(
+fn convert_value(
     field: &FieldDescriptor,
     value: Value,
     path: &str,
@@ -79,7 +79,7 @@ fn spell_value(
         });
     }
     let Kind::Message(message) = field.kind() else { return Ok(value) };
-    // Maps hold texts and times only; times have a spelling of their own.
+    // Maps have only strings and times as values, and well-known types have no fields to rename.
     if field.is_map() || message.full_name().starts_with("google.protobuf.") {
         return Ok(value);
     }
@@ -87,31 +87,31 @@ fn spell_value(
         Value::Array(items) if field.is_list() => {
             let items = items.into_iter().enumerate().map(|(i, item)| match item {
                 Value::Object(fields) => {
-                    spell_fields(&message, fields, &format!("{path}[{i}]"), unknown).map(Value::Object)
+                    convert_fields(&message, fields, &format!("{path}[{i}]"), unknown).map(Value::Object)
                 }
                 other => Ok(other),
             });
             Value::Array(items.collect::<Result<_, _>>()?)
         }
         Value::Object(fields) if !field.is_list() => {
-            Value::Object(spell_fields(&message, fields, path, unknown)?)
+            Value::Object(convert_fields(&message, fields, path, unknown)?)
         }
-        // Of the wrong type; whoever reads the fields says so.
+        // A value of the wrong type; the conversion to a message reports it.
         other => other,
     })
 }
 
 fn field(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
-    let other = OTHER_NAMES.iter().find(|(of, other, _)| *of == message.full_name() && *other == key);
-    let key = other.map_or(key, |(_, _, name)| name);
+    let alias = ALIASES.iter().find(|(of, alias, _)| *of == message.full_name() && *alias == key);
+    let key = alias.map_or(key, |(_, _, name)| name);
     message
         .get_field_by_json_name(key)
         .or_else(|| message.get_field_by_name(key))
-        .or_else(|| message.fields().find(|field| kubernetes_spelling(field.json_name()) == key))
+        .or_else(|| message.fields().find(|field| kubernetes_name(field.json_name()) == key))
 }
 
-/// `podCidrs` as Kubernetes writes it: `podCIDRs`.
-fn kubernetes_spelling(name: &str) -> String {
+/// The name with the capitals of Kubernetes: `podCIDRs` for `podCidrs`.
+fn kubernetes_name(name: &str) -> String {
     for (word, capitals) in INITIALISMS {
         if let Some(start) = name.strip_suffix(word) {
             return format!("{start}{capitals}");
@@ -139,27 +139,27 @@ mod tests {
     use muster_proto::record::Kind;
     use serde_json::json;
 
-    fn spelled(kind: Kind, fields: Value) -> Result<Value, String> {
+    fn converted(kind: Kind, fields: Value) -> Result<Value, String> {
         let Value::Object(fields) = fields else { unreachable!() };
-        spell(&descriptor(kind), fields).map(Value::Object).map_err(|problem| problem.to_string())
+        to_schema_names(&descriptor(kind), fields).map(Value::Object).map_err(|problem| problem.to_string())
     }
 
     #[test]
-    fn kubernetes_spellings_are_understood() {
-        let ours = json!({
+    fn kubernetes_names_and_protobuf_names_are_accepted() {
+        let json_names = json!({
             "spec": {"podCidr": "10.0.0.0/24", "podCidrs": ["10.0.0.0/24"], "providerId": "x://1"},
             "status": {"nodeInfo": {"machineId": "a", "systemUuid": "b", "bootId": "c", "osImage": "d"}},
         });
-        let theirs = json!({
+        let kubernetes_names = json!({
             "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "x://1"},
             "status": {"nodeInfo": {"machineID": "a", "systemUUID": "b", "bootID": "c", "osImage": "d"}},
         });
-        let schemas = json!({
+        let protobuf_names = json!({
             "spec": {"pod_cidr": "10.0.0.0/24", "pod_cidrs": ["10.0.0.0/24"], "provider_id": "x://1"},
             "status": {"node_info": {"machine_id": "a", "system_uuid": "b", "boot_id": "c", "os_image": "d"}},
         });
-        for written in [ours.clone(), theirs, schemas] {
-            assert_eq!(spelled(Kind::Node, written), Ok(ours.clone()));
+        for written in [json_names.clone(), kubernetes_names, protobuf_names] {
+            assert_eq!(converted(Kind::Node, written), Ok(json_names.clone()));
         }
         let pod = json!({"status": {"podIP": "1.2.3.4", "podIPs": ["1.2.3.4"], "hostIP": "1.2.3.5",
             "containerStatuses": [{"containerID": "x"}]},
@@ -167,25 +167,25 @@ mod tests {
         let expected = json!({"status": {"podIp": "1.2.3.4", "podIps": ["1.2.3.4"], "hostIp": "1.2.3.5",
             "containerStatuses": [{"containerId": "x"}]},
             "spec": {"volumes": [{"name": "v", "secret": {"name": "s"}}]}});
-        assert_eq!(spelled(Kind::Pod, pod), Ok(expected));
+        assert_eq!(converted(Kind::Pod, pod), Ok(expected));
     }
 
     #[test]
-    fn no_two_fields_of_a_message_share_a_spelling() {
+    fn no_two_fields_of_a_message_share_a_name() {
         for kind in Kind::ALL {
             let pool = descriptor(kind).parent_pool().clone();
             for message in pool.all_messages() {
-                let mut spellings = std::collections::BTreeSet::new();
+                let mut names = std::collections::BTreeSet::new();
                 for field in message.fields() {
                     let own: std::collections::BTreeSet<String> = [
                         field.name().to_owned(),
                         field.json_name().to_owned(),
-                        kubernetes_spelling(field.json_name()),
+                        kubernetes_name(field.json_name()),
                     ]
                     .into();
-                    for spelling in own {
+                    for name in own {
                         let of = message.full_name();
-                        assert!(spellings.insert(spelling.clone()), "{of} has {spelling} twice");
+                        assert!(names.insert(name.clone()), "{of} has {name} twice");
                     }
                 }
             }
@@ -193,36 +193,40 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_counts_may_be_written_as_numbers_and_nothing_else_may() {
+    fn only_quantities_and_counts_may_be_written_as_numbers() {
         let pod = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}]}});
         let expected =
             json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]}});
-        assert_eq!(spelled(Kind::Pod, pod), Ok(expected));
+        assert_eq!(converted(Kind::Pod, pod), Ok(expected));
         let budget = json!({"spec": {"minAvailable": 1, "maxUnavailable": "50%"}});
         let expected = json!({"spec": {"minAvailable": "1", "maxUnavailable": "50%"}});
-        assert_eq!(spelled(Kind::DisruptionBudget, budget), Ok(expected));
+        assert_eq!(converted(Kind::DisruptionBudget, budget), Ok(expected));
         let labels = json!({"metadata": {"labels": {"a": 1}}});
-        assert_eq!(spelled(Kind::Node, labels.clone()), Ok(labels), "left as it is, to be refused");
+        assert_eq!(
+            converted(Kind::Node, labels.clone()),
+            Ok(labels),
+            "unchanged, so that it is refused later"
+        );
     }
 
     #[test]
     fn every_unknown_field_is_named_by_its_path() {
         let node =
             json!({"metadata": {"nme": "a"}, "spec": {"taints": [{"key": "a"}, {"valeu": "b"}]}, "stat": {}});
-        let refused = spelled(Kind::Node, node).unwrap_err();
+        let refused = converted(Kind::Node, node).unwrap_err();
         assert_eq!(
             refused,
-            "unknown field metadata.nme (there are name, namespace, uid, resourceVersion, generation, \
+            "unknown field metadata.nme (known fields: name, namespace, uid, resourceVersion, generation, \
              creationTimestamp, deletionTimestamp, deletionGracePeriodSeconds, labels, annotations, finalizers, \
-             ownerReferences, traceparent); unknown field spec.taints[1].valeu (there are key, value, effect, timeAdded); \
-             unknown field stat (there are metadata, spec, status)"
+             ownerReferences, traceparent); unknown field spec.taints[1].valeu (known fields: key, value, effect, timeAdded); \
+             unknown field stat (known fields: metadata, spec, status)"
         );
     }
 
     #[test]
-    fn a_field_in_two_spellings_is_refused() {
+    fn a_field_given_under_two_names_is_refused() {
         let node = json!({"spec": {"podCIDR": "10.0.0.0/24", "podCidr": "10.1.0.0/24"}});
-        let refused = spelled(Kind::Node, node).unwrap_err();
+        let refused = converted(Kind::Node, node).unwrap_err();
         assert!(refused.starts_with("spec.podCidr is given twice"), "{refused}");
     }
 }

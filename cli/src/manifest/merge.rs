@@ -1,9 +1,9 @@
-//! One object laid over another (RFC 7396): fields that are named are set, `null` removes, the rest stays.
+//! JSON Merge Patch (RFC 7396): fields of the patch are set, `null` removes a field, all other fields stay.
 
 use serde_json::{Map, Value};
 
-/// Lays a patch over an object. Lists are set as a whole.
-pub(super) fn lay_over(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+/// Merges a patch into an object. Lists are replaced as a whole.
+pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (field, value) in patch {
         match value {
             Value::Null => drop(target.remove(&field)),
@@ -13,7 +13,7 @@ pub(super) fn lay_over(target: &mut Map<String, Value>, patch: Map<String, Value
                     *held = Value::Object(Map::new());
                 }
                 if let Value::Object(held) = held {
-                    lay_over(held, patch);
+                    merge_patch(held, patch);
                 }
             }
             value => drop(target.insert(field, value)),
@@ -27,7 +27,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_named_is_set_and_the_rest_stays() {
+    fn fields_of_the_patch_are_set_and_the_others_stay() {
         for (target, patch, expected) in [
             (json!({"a": 1, "b": 2}), json!({"a": 3}), json!({"a": 3, "b": 2})),
             (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": null}}), json!({"a": {"c": 2}})),
@@ -37,7 +37,7 @@ mod tests {
             (json!({"a": 1}), json!({"b": null}), json!({"a": 1})),
         ] {
             let (Value::Object(mut target), Value::Object(patch)) = (target, patch) else { unreachable!() };
-            lay_over(&mut target, patch);
+            merge_patch(&mut target, patch);
             assert_eq!(Value::Object(target), expected);
         }
     }

@@ -10,8 +10,8 @@ use crate::connection::ConnectionFlags;
 use crate::print::document::{Language, document};
 use crate::samples;
 
-/// What the seed pages give as the first node.
-const SEED: &str = r#"{
+/// The example of the Kubernetes documentation on nodes.
+const KUBERNETES_EXAMPLE: &str = r#"{
   "kind": "Node",
   "apiVersion": "v1",
   "metadata": {
@@ -22,9 +22,9 @@ const SEED: &str = r#"{
   }
 }"#;
 
-fn namespaces(asked: Option<&str>) -> Namespaces {
-    let flags = crate::connection::NamespaceFlags { namespace: asked.map(|name| name.parse().unwrap()) };
-    crate::connection::settle_without_file(&ConnectionFlags::default()).namespaces(&flags)
+fn namespaces(requested: Option<&str>) -> Namespaces {
+    let flags = crate::connection::NamespaceFlags { namespace: requested.map(|name| name.parse().unwrap()) };
+    crate::connection::resolve_without_file(&ConnectionFlags::default()).namespaces(&flags)
 }
 
 fn one(text: &str) -> Manifest {
@@ -35,12 +35,12 @@ fn one(text: &str) -> Manifest {
 
 fn refusal(text: &str) -> String {
     let checked = read("test.yaml", text).and_then(|mut manifests| {
-        manifests[0].settle(&namespaces(None))?;
+        manifests[0].set_namespace(&namespaces(None))?;
         manifests[0].key()?;
         match manifests[0].kind {
-            Kind::Node => manifests[0].record::<Node>().map(drop),
-            Kind::Pod => manifests[0].record::<Pod>().map(drop),
-            Kind::DisruptionBudget => manifests[0].record::<DisruptionBudget>().map(drop),
+            Kind::Node => manifests[0].to_record::<Node>().map(drop),
+            Kind::Pod => manifests[0].to_record::<Pod>().map(drop),
+            Kind::DisruptionBudget => manifests[0].to_record::<DisruptionBudget>().map(drop),
             _ => Ok(()),
         }
     });
@@ -48,48 +48,48 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn the_seeds_manifest_works_as_it_is() {
-    let manifest = one(SEED);
-    let node: Node = manifest.record().unwrap();
+fn the_kubernetes_example_works_unchanged() {
+    let manifest = one(KUBERNETES_EXAMPLE);
+    let node: Node = manifest.to_record().unwrap();
     assert_eq!(node.meta.name.as_str(), "10.240.79.157");
     assert_eq!(node.meta.labels["name"], "my-first-k8s-node");
     assert_eq!(manifest.key().unwrap().to_string(), "10.240.79.157");
 }
 
-/// Whatever is printed is read back as the same record, to the last field.
-fn comes_back<R: Record>(record: &R) {
+/// Checks that a printed record is read back as the same record, with all its fields.
+fn round_trips<R: Record>(record: &R) {
     let value = schema::to_json(record.clone());
     for language in [Language::Json, Language::Yaml] {
-        let text = document(&value, language, false);
+        let text = document(&value, language, true);
         let manifest = one(&text);
-        assert_eq!(manifest.whole::<R>().unwrap(), *record, "{text}");
-        // Checked as the schema writes it, too: equality of records looks past how amounts are spelled.
-        assert_eq!(schema::to_json(manifest.whole::<R>().unwrap()), value, "{text}");
+        assert_eq!(manifest.to_stored_record::<R>().unwrap(), *record, "{text}");
+        // The JSON is compared too, because equal quantities may be written differently.
+        assert_eq!(schema::to_json(manifest.to_stored_record::<R>().unwrap()), value, "{text}");
 
         let list = schema::list(vec![value.clone(), value.clone()]);
-        let manifests = read("list", &document(&list, language, false)).unwrap();
+        let manifests = read("list", &document(&list, language, true)).unwrap();
         assert_eq!(manifests.len(), 2);
         for manifest in manifests {
-            assert_eq!(manifest.whole::<R>().unwrap(), *record);
+            assert_eq!(manifest.to_stored_record::<R>().unwrap(), *record);
         }
     }
 }
 
 #[test]
-fn records_of_every_kind_come_back_as_they_went_out() {
-    comes_back(&samples::node());
-    comes_back(&samples::silent_node());
-    comes_back(&samples::pod());
-    comes_back(&samples::lease());
-    comes_back(&samples::budget());
-    comes_back(&samples::event());
+fn records_of_every_kind_round_trip() {
+    round_trips(&samples::node());
+    round_trips(&samples::new_node());
+    round_trips(&samples::pod());
+    round_trips(&samples::lease());
+    round_trips(&samples::budget());
+    round_trips(&samples::event());
 }
 
 mod any {
     use super::*;
     use proptest::prelude::*;
 
-    /// Texts that YAML and JSON might take for something else.
+    /// Strings that YAML or JSON might parse as something else.
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![
             any::<String>(),
@@ -140,30 +140,30 @@ mod any {
 
     proptest! {
         #[test]
-        fn whatever_people_write_into_a_record_comes_back(
-            note in text(), reason in text(), message in text(), key in "[a-z]([a-z0-9.-]{0,20}[a-z0-9])?",
+        fn any_text_in_a_record_round_trips(
+            annotation in text(), reason in text(), message in text(), key in "[a-z]([a-z0-9.-]{0,20}[a-z0-9])?",
             version in any::<u64>(), seconds in -377_705_023_201i64..=253_402_207_200, nanos in 0..1_000_000_000i32,
         ) {
             let mut node = samples::node();
-            node.meta.annotations.insert(key, note);
+            node.meta.annotations.insert(key, annotation);
             node.meta.resource_version = version;
             node.status.conditions[0].reason = reason;
             node.status.conditions[0].message = message;
-            // RFC 3339 has no years before 0000, and neither has the schema.
+            // RFC 3339 and the schema have no years before 0000.
             let time = jiff::Timestamp::new(seconds.max(-62_135_596_800), nanos).unwrap();
             node.status.conditions[0].last_heartbeat_time = Some(time);
-            comes_back(&node);
+            round_trips(&node);
         }
 
         #[test]
-        fn whatever_is_written_into_a_file_is_read_or_refused(given in any::<String>()) {
+        fn any_file_is_read_or_refused_without_a_panic(given in any::<String>()) {
             let _ = read("file", &given);
         }
     }
 }
 
 #[test]
-fn kubernetes_names_of_kinds_and_versions_are_understood() {
+fn kubernetes_names_of_kinds_and_versions_are_accepted() {
     let lease: Lease = samples::lease();
     assert_eq!(lease.spec.lease_duration_seconds, Some(40));
     let budget: DisruptionBudget = samples::budget();
@@ -173,14 +173,14 @@ fn kubernetes_names_of_kinds_and_versions_are_understood() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
-    for (text, said) in [
-        ("", "test.yaml: holds no record"),
-        ("# nothing", "test.yaml: holds no record"),
-        ("- a\n", "test.yaml: is no record"),
+fn every_problem_is_reported_with_its_location() {
+    for (text, expected) in [
+        ("", "test.yaml: has no record"),
+        ("# nothing", "test.yaml: has no record"),
+        ("- a\n", "test.yaml: is not a record"),
         ("a: [", "test.yaml: is neither YAML nor JSON"),
         ("metadata: {name: a}", "test.yaml: has no kind"),
-        ("kind: Machine\napiVersion: v1", "test.yaml: is of an unknown kind, Machine"),
+        ("kind: Machine\napiVersion: v1", "test.yaml: has the unknown kind Machine"),
         ("kind: Node", "test.yaml: Node has no apiVersion: expected v1"),
         ("kind: Lease\napiVersion: v2", "Lease has apiVersion v2: expected v1 or coordination.k8s.io/v1"),
         ("kind: List\napiVersion: v1", "test.yaml: is a List without items"),
@@ -191,7 +191,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspce: {}",
-            "test.yaml (Node): unknown field spce (there are",
+            "test.yaml (Node): unknown field spce (known fields:",
         ),
         (
             "kind: Node\napiVersion: v1\nmetadata: {name: a}\nspec: {unschedulable: yes}",
@@ -215,85 +215,85 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             "kind: Node\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Nod\napiVersion: v1",
-            "test.yaml, document 2: is of an unknown kind",
+            "test.yaml, document 2: has the unknown kind Nod",
         ),
     ] {
         let refused = refusal(text);
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
     }
 }
 
 #[test]
-fn a_record_without_a_namespace_goes_where_it_belongs() {
+fn a_record_without_a_namespace_gets_the_requested_or_default_one() {
     let pod = |namespace: &str| {
         format!(
             "kind: Pod\napiVersion: v1\nmetadata: {{name: a{namespace}}}\nspec: {{containers: [{{name: x}}]}}"
         )
     };
-    for (written, asked, expected) in [
+    for (written, requested, expected) in [
         ("", None, Ok("default/a")),
         ("", Some("shop"), Ok("shop/a")),
         (", namespace: shop", None, Ok("shop/a")),
         (", namespace: shop", Some("shop"), Ok("shop/a")),
-        (", namespace: shop", Some("other"), Err("is in namespace shop, not in other")),
+        (", namespace: shop", Some("other"), Err("has the namespace shop, but --namespace is other")),
     ] {
         let mut manifest = one(&pod(written));
-        let key = manifest.settle(&namespaces(asked)).and_then(|()| manifest.key());
+        let key = manifest.set_namespace(&namespaces(requested)).and_then(|()| manifest.key());
         match expected {
             Ok(expected) => assert_eq!(key.unwrap().to_string(), expected),
-            Err(said) => {
+            Err(message) => {
                 let refused = key.unwrap_err().to_string();
-                assert!(refused.contains(said), "{refused}");
+                assert!(refused.contains(message), "{refused}");
             }
         }
     }
-    let mut node = one(SEED);
-    node.settle(&namespaces(Some("shop"))).unwrap();
-    assert_eq!(node.key().unwrap().namespace, None, "nodes are in none");
+    let mut node = one(KUBERNETES_EXAMPLE);
+    node.set_namespace(&namespaces(Some("shop"))).unwrap();
+    assert_eq!(node.key().unwrap().namespace, None, "nodes have no namespace");
 }
 
 #[test]
-fn laid_over_a_record_a_manifest_changes_what_it_names() {
+fn merging_changes_the_fields_that_the_manifest_names() {
     let current = samples::node();
     let patch = one(
         "kind: Node\napiVersion: v1\nmetadata: {name: worker-1, labels: {new: x, topology.kubernetes.io/zone: null}}\n\
          spec: {unschedulable: false, taints: []}\nstatus: {phase: Lost}",
     );
-    let wanted: Node = patch.over(&current).unwrap();
+    let wanted: Node = patch.merged_into(&current).unwrap();
     assert_eq!(wanted.meta.labels.get("new").map(String::as_str), Some("x"));
     assert!(!wanted.meta.labels.contains_key("topology.kubernetes.io/zone"));
-    assert_eq!(wanted.meta.labels["topology.kubernetes.io/region"], "eu", "the rest stays");
+    assert_eq!(wanted.meta.labels["topology.kubernetes.io/region"], "eu", "other fields stay");
     assert!(!wanted.spec.unschedulable && wanted.spec.taints.is_empty());
     assert_eq!(wanted.spec.provider_id, current.spec.provider_id);
-    assert_eq!(wanted.status, current.status, "the status is not ours to write");
-    assert_eq!(wanted.meta.resource_version, 4711, "the version it was read at");
+    assert_eq!(wanted.status, current.status, "the status is not changed");
+    assert_eq!(wanted.meta.resource_version, 4711, "the version that was read");
 }
 
 #[test]
-fn a_manifests_own_version_counts_only_if_something_changes() {
-    let place = |digit: &str| Some(format!("00-{}-{}-01", digit.repeat(32), digit.repeat(16)));
+fn the_version_of_a_manifest_is_used_only_if_something_changes() {
+    let traceparent = |digit: &str| Some(format!("00-{}-{}-01", digit.repeat(32), digit.repeat(16)));
     let older =
-        Node { meta: Metadata { traceparent: place("a"), ..samples::node().meta }, ..samples::node() };
+        Node { meta: Metadata { traceparent: traceparent("a"), ..samples::node().meta }, ..samples::node() };
     let mut newer = older.clone();
     newer.meta.resource_version = 5000;
-    newer.meta.traceparent = place("b");
+    newer.meta.traceparent = traceparent("b");
     newer.status.conditions.clear();
-    let printed = document(&schema::to_json(older), Language::Yaml, false);
+    let printed = document(&schema::to_json(older), Language::Yaml, true);
     assert!(printed.contains("traceparent: 00-aaa"), "{printed}");
-    let unchanged: Node = one(&printed).over(&newer).unwrap();
+    let unchanged: Node = one(&printed).merged_into(&newer).unwrap();
     assert_eq!(unchanged.meta.resource_version, 5000);
     newer.spec.unschedulable = false;
-    let edited: Node = one(&printed).over(&newer).unwrap();
-    assert_eq!(edited.meta.resource_version, 4711, "to be refused by the store");
+    let edited: Node = one(&printed).merged_into(&newer).unwrap();
+    assert_eq!(edited.meta.resource_version, 4711, "so the store will refuse it");
 }
 
 #[test]
-fn a_new_record_brings_nothing_that_only_the_store_writes() {
+fn a_new_record_has_none_of_the_fields_that_only_the_store_writes() {
     let mut printed = samples::node();
     printed.meta.traceparent = Some(format!("00-{}-{}-01", "a".repeat(32), "a".repeat(16)));
-    let printed = document(&schema::to_json(printed), Language::Yaml, false);
-    let node: Node = one(&printed).record().unwrap();
+    let printed = document(&schema::to_json(printed), Language::Yaml, true);
+    let node: Node = one(&printed).to_record().unwrap();
     assert_eq!((node.meta.uid, node.meta.resource_version, node.meta.creation_timestamp), (None, 0, None));
     assert_eq!(node.meta.traceparent, None);
-    assert_eq!(node.status, samples::node().status, "an administrator may bring a status along");
+    assert_eq!(node.status, samples::node().status, "an administrator may set a status");
 }

@@ -1,4 +1,4 @@
-//! How long ago, as short as kubectl says it: two units at most, and one once it is long ago.
+//! Ages in the format of kubectl: two units at most, and one unit for long times.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// The time since a moment. One that is still to come, by a clock that is ahead of ours, is now.
+/// The time since a moment. A moment in the future, from a clock that is ahead of ours, gives `0s`.
 pub(crate) fn since(moment: Option<Timestamp>, now: Timestamp) -> String {
     match moment {
         Some(moment) => {
@@ -22,12 +22,12 @@ pub(crate) fn since(moment: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-/// The time until a moment; none is left when it has passed.
+/// The time until a moment; `0s` if the moment has passed.
 pub(crate) fn until(moment: Timestamp, now: Timestamp) -> String {
     since(Some(now), moment)
 }
 
-/// A duration in as many units as matter.
+/// A duration in one or two units.
 pub(crate) fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_as_kubectl_says_them() {
+    fn ages_have_the_format_of_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (119, "119s"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_to_come_and_moments_not_known_have_an_age_too() {
+    fn future_and_unknown_moments_have_an_age_too() {
         let at = |second| Timestamp::from_second(second).unwrap();
         assert_eq!(since(Some(at(5)), at(65)), "60s");
         assert_eq!(since(Some(at(65)), at(5)), "0s");

@@ -1,4 +1,4 @@
-//! All there is to say about one record, on a page.
+//! The pages of `muster describe`.
 
 mod fields;
 pub(crate) mod node;
@@ -12,7 +12,7 @@ use self::fields::Fields;
 use super::table::Table;
 use super::{Cell, NONE, Paint, age};
 
-/// What happened to the record, the latest last.
+/// The events of the record, the latest one last.
 fn events(events: &[Event], now: Timestamp, paint: Paint) -> String {
     if events.is_empty() {
         return Fields::top().add("Events", NONE).text();
@@ -38,7 +38,7 @@ fn events(events: &[Event], now: Timestamp, paint: Paint) -> String {
     format!("Events:\n{}", table.take(paint))
 }
 
-/// A moment, as records write it.
+/// A moment in RFC 3339.
 fn time(moment: Option<Timestamp>) -> String {
     moment.map_or_else(|| "<unset>".to_owned(), |moment| moment.to_string())
 }

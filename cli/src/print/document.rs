@@ -1,28 +1,28 @@
-//! Records for programs: JSON and YAML, both readable by `muster apply`.
+//! Records as JSON and YAML documents. `muster apply` reads both.
 
 use serde_json::Value;
 
-/// A language for documents.
+/// The language of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Language {
-    /// For programs
+    /// JSON
     Json,
-    /// For programs and people
+    /// YAML
     Yaml,
 }
 
-/// One document; one that follows another is told apart from it.
-pub(crate) fn document(value: &Value, language: Language, follows: bool) -> String {
+/// One document. A YAML document that is not the first starts with a separator.
+pub(crate) fn document(value: &Value, language: Language, is_first: bool) -> String {
     match language {
         Language::Json => {
             let text = serde_json::to_string_pretty(value).expect("a value is valid JSON");
             format!("{text}\n")
         }
         Language::Yaml => {
-            // Folded and literal blocks read well but have corners that do not come back as they went out.
+            // Folded and literal blocks are easy to read, but some texts do not survive a round trip through them.
             let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
             let text = serde_saphyr::to_string_with_options(value, options).expect("a value is valid YAML");
-            format!("{}{text}", if follows { "---\n" } else { "" })
+            format!("{}{text}", if is_first { "" } else { "---\n" })
         }
     }
 }

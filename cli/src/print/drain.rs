@@ -1,4 +1,4 @@
-//! A drain: what it would do, and what became of it, pod by pod.
+//! The plan and the progress of a drain, pod by pod.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::rows::or_none;
 use super::table::Table;
 use super::{Cell, Paint};
 
-/// What a drain would do with each pod, in the order it would, and what stands in its way.
+/// The plan of a drain: each pod in order, with the action and the reason.
 pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
     let mut text = format!("node/{node}: {}", verdict(told));
     text.push('\n');
     if told.pods.is_empty() {
-        text.push_str("No pods are on it.\n");
+        text.push_str("The node has no pods.\n");
         return text;
     }
     let mut table = Table::new(["POD", "ACTION", "STATE", "WHY"]);
@@ -24,12 +24,12 @@ pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> St
     text
 }
 
-/// The state of a drain in a sentence.
+/// The state of a drain and its message.
 pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
     let pb::DrainNodeResponse { state, message, .. } = told;
     match message.trim() {
         "" => or_none(state),
-        // A message may begin with the state itself; it is not said twice.
+        // A message may start with the state, which is then not repeated.
         message => match message.split_once(": ") {
             Some((first, rest)) if first.eq_ignore_ascii_case(state) => format!("{state}: {rest}"),
             _ => format!("{state}: {message}"),
@@ -37,27 +37,27 @@ pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
     }
 }
 
-/// What has happened to a drain's pods since it was last looked at.
+/// The last printed state of a drain, to print only changes.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// By uid: a namesake that comes later is another pod.
+    /// By uid, because a later pod may have the same name.
     seen: BTreeMap<String, (String, String)>,
     state: String,
 }
 
 impl Progress {
-    /// A line for everything that is news.
+    /// A line for each change since the last call.
     pub(crate) fn lines(&mut self, node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
         let mut text = String::new();
         for pod in &told.pods {
             let now = (pod.state.clone(), pod.reason.clone());
             let before = self.seen.insert(key(pod), now.clone());
-            // Why a pod waits may change with every look; that is news only where it is blocked.
-            let is_news = match before {
+            // The reason of a waiting pod may change with every message; only the reason of a blocked pod is printed.
+            let is_change = match before {
                 None => true,
                 Some((state, reason)) => state != now.0 || (now.0 == "Blocked" && reason != now.1),
             };
-            if is_news {
+            if is_change {
                 text.push_str(&line(pod, paint));
             }
         }
@@ -77,17 +77,17 @@ fn line(pod: &pb::DrainPod, paint: Paint) -> String {
         ("Blocked", _) => "blocked",
         ("Stopping", _) => "stopping",
         ("Gone", _) => "gone",
-        ("Stays", "Refuse") => "in the way",
+        ("Stays", "Refuse") => "blocks the drain",
         ("Stays", _) => "stays",
         (state, _) => state,
     };
-    let told = Cell::new(format!("{doing}{reason}")).on_one_line();
-    let told = match pod.state.as_str() {
-        "Gone" => told.good(),
-        "Blocked" => told.bad(),
-        _ => told,
+    let cell = Cell::new(format!("{doing}{reason}")).on_one_line();
+    let cell = match pod.state.as_str() {
+        "Gone" => cell.good(),
+        "Blocked" => cell.bad(),
+        _ => cell,
     };
-    format!("pod/{} {}\n", name(pod), told.painted(paint))
+    format!("pod/{} {}\n", name(pod), cell.painted(paint))
 }
 
 fn name(pod: &pb::DrainPod) -> String {

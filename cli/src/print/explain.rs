@@ -1,4 +1,4 @@
-//! Why a node or a pod is as it is, and what will happen to it.
+//! The pages of `muster explain`: why a node or a pod is in its state, and what the controller will do next.
 
 use jiff::Timestamp;
 use muster_proto::pb;
@@ -9,48 +9,51 @@ use super::rows::pod_status::moment;
 use super::table::Table;
 use super::{Cell, NONE, Paint, age};
 
-/// The explanation on a page. Ages are by the controller's own clock.
-pub(crate) fn explanation(told: &pb::ExplainNodeResponse, paint: Paint) -> String {
-    let now = moment(told.as_of.as_ref());
+/// The page of a node. Ages are relative to the controller's clock.
+pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint) -> String {
+    let now = moment(response.as_of.as_ref());
     let mut page = String::new();
     let mut head = Table::without_headers();
-    head.push(["Node".to_owned(), told.name.clone()]);
-    let ready = Cell::new(if told.ready.is_empty() { "never said" } else { &told.ready });
-    head.push([Cell::new("Ready"), if told.ready == "True" { ready.good() } else { ready.bad() }]);
-    if let Some(silence) = &told.silence {
-        head.push(["Heard".to_owned(), heard(silence, now)]);
+    head.push(["Node".to_owned(), response.name.clone()]);
+    let ready = Cell::new(if response.ready.is_empty() { "never reported" } else { &response.ready });
+    head.push([Cell::new("Ready"), if response.ready == "True" { ready.good() } else { ready.bad() }]);
+    if let Some(silence) = &response.silence {
+        head.push(["Last seen".to_owned(), last_seen(silence, now)]);
     }
-    if let Some(zone) = &told.zone {
-        for (label, cell) in of_zone(zone, told.excluded) {
+    if let Some(zone) = &response.zone {
+        for (label, cell) in of_zone(zone, response.excluded) {
             head.push([Cell::new(label), cell]);
         }
     }
-    if told.queue_position > 0 {
-        head.push(["Queue".to_owned(), format!("number {} to be tainted", told.queue_position)]);
+    if response.queue_position > 0 {
+        head.push([
+            "Queue".to_owned(),
+            format!("position {} for the NoExecute taint", response.queue_position),
+        ]);
     }
-    if !told.summary.is_empty() {
-        page.push_str(&format!("{}\n\n", told.summary.trim()));
+    if !response.summary.is_empty() {
+        page.push_str(&format!("{}\n\n", response.summary.trim()));
     }
     page.push_str(&head.take(paint));
-    page.push_str(&explanations(&told.explanations, now, paint));
-    page.push_str(&pods(&told.pods, now, paint));
+    page.push_str(&explanations(&response.explanations, now, paint));
+    page.push_str(&pods(&response.pods, now, paint));
     page
 }
 
-/// The explanation of a pod on a page.
-pub(crate) fn pod_explanation(told: &pb::ExplainPodResponse, paint: Paint) -> String {
-    let now = moment(told.as_of.as_ref());
+/// The page of a pod.
+pub(crate) fn pod_explanation(response: &pb::ExplainPodResponse, paint: Paint) -> String {
+    let now = moment(response.as_of.as_ref());
     let mut page = String::new();
-    if !told.summary.is_empty() {
-        page.push_str(&format!("{}\n\n", told.summary.trim()));
+    if !response.summary.is_empty() {
+        page.push_str(&format!("{}\n\n", response.summary.trim()));
     }
     let mut head = Table::without_headers();
-    head.push(["Pod".to_owned(), format!("{}/{}", told.namespace, told.name)]);
-    head.push(["Node".to_owned(), or_none(&told.node_name).to_owned()]);
+    head.push(["Pod".to_owned(), format!("{}/{}", response.namespace, response.name)]);
+    head.push(["Node".to_owned(), or_none(&response.node_name).to_owned()]);
     page.push_str(&head.take(paint));
-    page.push_str(&explanations(&told.explanations, now, paint));
-    page.push_str(&obstacles(&told.obstacles, paint));
-    if let Some(stay) = &told.stay {
+    page.push_str(&explanations(&response.explanations, now, paint));
+    page.push_str(&obstacles(&response.obstacles, paint));
+    if let Some(stay) = &response.stay {
         page.push_str(&pods(std::slice::from_ref(stay), now, paint));
     }
     page
@@ -67,11 +70,10 @@ fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
     format!("\n{}", table.take(paint))
 }
 
-fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
-    let by = if silence.heard_by.is_empty() { "nothing yet".to_owned() } else { silence.heard_by.clone() };
+fn last_seen(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
+    let by = if silence.heard_by.is_empty() { String::new() } else { format!(" ({})", silence.heard_by) };
     let ago = silence.silent_for.as_ref().map(|silent| format!("{} ago", age::short(duration(silent))));
-    let grace =
-        silence.grace.as_ref().map(|grace| format!(", may be silent for {}", age::short(duration(grace))));
+    let grace = silence.grace.as_ref().map(|grace| format!(", grace period {}", age::short(duration(grace))));
     let deadline = moment(silence.deadline.as_ref()).zip(now).map(|(deadline, now)| {
         if deadline > now {
             format!(", Unknown in {}", age::until(deadline, now))
@@ -80,12 +82,12 @@ fn heard(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
         }
     });
     let ago = ago.unwrap_or_else(|| "at an unknown time".to_owned());
-    format!("{ago} by {by}{}{}", grace.unwrap_or_default(), deadline.unwrap_or_default())
+    format!("{ago}{by}{}{}", grace.unwrap_or_default(), deadline.unwrap_or_default())
 }
 
 fn of_zone(zone: &pb::FleetZone, excluded: bool) -> Vec<(&'static str, Cell)> {
     let name = or_none(&zone.name);
-    let counted = if excluded { "; this node does not count in it" } else { "" };
+    let counted = if excluded { "; this node is excluded from the count" } else { "" };
     let mut rows = vec![
         ("Zone", Cell::new(format!("{name}: {} of {} nodes unhealthy{counted}", zone.unhealthy, zone.nodes))),
         ("Zone state", zone_state(&zone.state)),
@@ -139,7 +141,7 @@ fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint) -> St
     format!("\n{}", table.take(paint))
 }
 
-/// A moment to come, as how long it is until then.
+/// The time until a moment, or `now` if it has passed.
 fn when(time: Option<&prost_types::Timestamp>, now: Option<Timestamp>) -> String {
     match (moment(time), now) {
         (Some(time), Some(now)) if time > now => format!("in {}", age::until(time, now)),
@@ -156,7 +158,7 @@ fn taint(taint: &pb::Taint) -> String {
 
 fn toleration(toleration: &pb::Toleration) -> String {
     let time = toleration.toleration_seconds;
-    let time = time.map_or_else(|| "for ever".to_owned(), |seconds| format!("for {seconds}s"));
+    let time = time.map_or_else(|| "without limit".to_owned(), |seconds| format!("for {seconds}s"));
     let key = if toleration.key.is_empty() { "any key" } else { &toleration.key };
     format!("{key} {time}")
 }

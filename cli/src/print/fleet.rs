@@ -1,4 +1,4 @@
-//! The fleet as the controller sees it.
+//! The page of `muster fleet`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::rows::pod_status::moment;
 use super::table::Table;
 use super::{Cell, Paint, age};
 
-/// The whole fleet on a page. Ages are by the controller's own clock.
+/// The whole fleet. Ages are relative to the controller's clock.
 pub(crate) fn fleet(fleet: &pb::Fleet, paint: Paint) -> String {
     let now = moment(fleet.as_of.as_ref());
     let mut parts = vec![summary(fleet, now, paint)];
@@ -24,9 +24,9 @@ pub(crate) fn fleet(fleet: &pb::Fleet, paint: Paint) -> String {
 fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
     let mut table = Table::without_headers();
     let leader = match fleet.leader.as_str() {
-        "" => "nobody leads".to_owned(),
+        "" => "none".to_owned(),
         leader if leader == fleet.controller => leader.to_owned(),
-        leader => format!("{leader} (asked: {})", fleet.controller),
+        leader => format!("{leader} (answer from {})", fleet.controller),
     };
     let reason = if fleet.reason.is_empty() { String::new() } else { format!(": {}", fleet.reason) };
     let state = Cell::new(format!("{}{reason}", or_none(&fleet.state)));
@@ -70,7 +70,7 @@ fn held(hold: &pb::EvictionHold) -> String {
     let left = hold.remaining.as_ref().map(|left| format!("{} left, ", age::short(duration(left))));
     let reason = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
     format!(
-        "nobody is evicted yet; {}{} of {} nodes heard{reason}",
+        "no evictions yet; {}{} of {} nodes seen{reason}",
         left.unwrap_or_default(),
         hold.heard,
         hold.nodes
@@ -80,12 +80,12 @@ fn held(hold: &pb::EvictionHold) -> String {
 fn brake(cloud: &pb::CloudBrake) -> String {
     let period = cloud.period.as_ref().map(|period| age::short(duration(period))).unwrap_or_default();
     format!(
-        "{} of {} deletions in {period} used, {} held back, {} confirmations needed",
+        "{} of {} deletions in {period} used, {} delayed, {} confirmations needed",
         cloud.used, cloud.limit, cloud.held_back, cloud.confirmations
     )
 }
 
-/// Zones with their state and rate.
+/// The table of zones.
 pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Paint) -> String {
     if zones.is_empty() {
         return String::new();
@@ -123,7 +123,7 @@ pub(crate) fn zone_state(state: &str) -> Cell {
     }
 }
 
-/// Nodes per second, as an operator counts them.
+/// A rate in nodes per second.
 pub(crate) fn rate(rate: f64) -> String {
     if rate > 0.0 { format!("{rate}/s") } else { "stopped".to_owned() }
 }
@@ -151,7 +151,7 @@ fn pools(fleet: &pb::Fleet, paint: Paint) -> String {
         text.push_str(&table.take(paint));
     }
     if !fleet.cidr_failure.is_empty() {
-        let failure = Cell::new(format!("No address blocks are given out: {}", fleet.cidr_failure));
+        let failure = Cell::new(format!("CIDR allocation is stopped: {}", fleet.cidr_failure));
         text.push_str(&failure.on_one_line().bad().painted(paint));
         text.push('\n');
     }
@@ -162,18 +162,18 @@ fn drains(drains: &[pb::FleetDrain], now: Option<Timestamp>, paint: Paint) -> St
     if drains.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(["DRAIN", "REMAINING", "ASKED", "BY", "REASON"]);
+    let mut table = Table::new(["DRAIN", "REMAINING", "REQUESTED", "BY", "REASON"]);
     for drain in drains {
         let intent = drain.drain.clone().unwrap_or_default();
-        let asked = moment(intent.requested_at.as_ref());
-        let asked = now.map_or_else(String::new, |now| format!("{} ago", age::since(asked, now)));
+        let requested = moment(intent.requested_at.as_ref());
+        let requested = now.map_or_else(String::new, |now| format!("{} ago", age::since(requested, now)));
         let remaining = drain.remaining.to_string();
-        table.push([drain.node_name.clone(), remaining, asked, intent.requested_by, intent.reason]);
+        table.push([drain.node_name.clone(), remaining, requested, intent.requested_by, intent.reason]);
     }
     table.take(paint)
 }
 
-/// A duration of the schema; a negative one is none.
+/// Converts a protobuf duration; a negative one becomes zero.
 pub(crate) fn duration(duration: &prost_types::Duration) -> Duration {
     Duration::try_from(*duration).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Records as rows of a table, by kind.
+//! Records as table rows, one module per kind.
 
 mod budget;
 mod event;
@@ -17,26 +17,26 @@ use super::{Cell, NONE};
 
 /// A kind that can be shown in a table.
 pub(crate) trait Tabular: Resource {
-    /// What is always shown, from the left.
+    /// The headers of the columns that are always shown.
     const COLUMNS: &'static [&'static str];
-    /// What is shown besides with `-o wide`.
+    /// The headers of the additional columns of `-o wide`.
     const WIDE: &'static [&'static str];
 
-    /// The fields under [`COLUMNS`](Self::COLUMNS).
+    /// The cells under [`COLUMNS`](Self::COLUMNS).
     fn row(&self, now: Timestamp) -> Vec<Cell>;
 
-    /// The fields under [`WIDE`](Self::WIDE).
+    /// The cells under [`WIDE`](Self::WIDE).
     fn wide(&self, now: Timestamp) -> Vec<Cell>;
 
-    /// Brings a list into the order it is read in; the store lists by name.
-    fn arrange(_records: &mut [Self]) {}
+    /// Sorts a list for display. The default keeps the order of the store, which is by name.
+    fn sort(_records: &mut [Self]) {}
 }
 
-/// Which columns are shown besides the kind's own.
+/// The columns that are shown in addition to [`Tabular::COLUMNS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) wide: bool,
-    /// Records of several namespaces are told apart.
+    /// The namespace, for lists of several namespaces.
     pub(crate) namespaces: bool,
     pub(crate) labels: bool,
 }
@@ -66,13 +66,13 @@ impl View {
     }
 }
 
-/// Labels as selectors write them.
+/// Labels in the syntax of selectors.
 pub(crate) fn labels(labels: &Labels) -> String {
     let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     or_none(&pairs.join(","))
 }
 
-/// The text, or what stands for none.
+/// The text, or `<none>` if it is empty.
 pub(crate) fn or_none(text: &str) -> String {
     if text.is_empty() { NONE.to_owned() } else { text.to_owned() }
 }

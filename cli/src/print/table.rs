@@ -1,6 +1,7 @@
-//! Tables as kubectl prints them: capitals above, three spaces between columns, no lines.
+//! Tables in the style of kubectl: headers in capitals, three spaces between columns, no lines.
 //!
-//! A table can grow while it is shown: rows that come later line up with those before, as far as they fit.
+//! Rows can be added after the first rows were printed: their columns keep the earlier widths, or grow if a cell does
+//! not fit.
 
 use anstyle::{AnsiColor, Color, Style};
 use unicode_width::UnicodeWidthStr;
@@ -9,7 +10,7 @@ use super::Paint;
 
 const GAP: usize = 3;
 
-/// One field of a row.
+/// One cell of a row, with its colour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,
@@ -21,17 +22,17 @@ impl Cell {
         Cell { text: text.into(), style: Style::new() }
     }
 
-    /// As it should be.
+    /// Green: the normal state.
     pub(crate) fn good(self) -> Cell {
         self.coloured(AnsiColor::Green)
     }
 
-    /// Worth a look.
+    /// Yellow: needs attention.
     pub(crate) fn doubtful(self) -> Cell {
         self.coloured(AnsiColor::Yellow)
     }
 
-    /// Wrong.
+    /// Red: an error or a failure.
     pub(crate) fn bad(self) -> Cell {
         self.coloured(AnsiColor::Red)
     }
@@ -40,7 +41,8 @@ impl Cell {
         Cell { style: Style::new().fg_color(Some(Color::Ansi(colour))), ..self }
     }
 
-    /// A message of several lines must not break a table, nor one with escape codes the terminal.
+    /// Replaces control characters by spaces, so that line breaks do not break the table and escape codes do not reach
+    /// the terminal.
     #[must_use]
     pub(crate) fn on_one_line(self) -> Cell {
         if !self.text.contains(char::is_control) {
@@ -50,7 +52,7 @@ impl Cell {
         Cell { text, ..self }
     }
 
-    /// The text with its colour, for places that are no tables.
+    /// The text with its colour, for use outside of tables.
     pub(crate) fn painted(&self, paint: Paint) -> String {
         match paint {
             Paint::Coloured if self.style != Style::new() => {
@@ -67,7 +69,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Rows under headings.
+/// Rows with aligned columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     widths: Vec<usize>,
@@ -86,7 +88,7 @@ impl Table {
         Table { widths: Vec::new(), rows: Vec::new(), indent: 0 }
     }
 
-    /// The table, moved in by so many spaces.
+    /// Indents every row by that many spaces.
     pub(crate) fn indented(self, indent: usize) -> Table {
         Table { indent, ..self }
     }
@@ -103,7 +105,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// What was added since the last call, as text.
+    /// The text of the rows that were added since the last call.
     pub(crate) fn take(&mut self, paint: Paint) -> String {
         let mut text = String::new();
         for row in std::mem::take(&mut self.rows) {
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_lines_do_not_end_in_spaces() {
+    fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
         let mut table = Table::new(["NAME", "STATUS", "NOTE"]);
         table.push(["a-long-name", "Ready", ""]);
         table.push(["b", "", "two\nlines"]);
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_come_later_keep_the_columns() {
+    fn later_rows_keep_the_columns_aligned() {
         let mut table = Table::new(["NAME", "STATUS"]);
         table.push(["first", "Ready"]);
         table.take(Paint::Plain);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colours_do_not_count_as_width() {
         let mut table = Table::new(["A", "B"]);
         table.push([Cell::new("é").good(), Cell::new("x")]);
         assert_eq!(table.take(Paint::Coloured), "A   B\n\u{1b}[32mé\u{1b}[0m   x\n");

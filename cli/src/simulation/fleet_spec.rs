@@ -1,4 +1,4 @@
-//! What the simulated machines are: names, zones, records. Pure.
+//! The simulated nodes: their names, zones and records. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -11,38 +11,39 @@ use muster_proto::pb;
 use muster_proto::quantity::{Quantity, Resources};
 use muster_proto::wellknown::label;
 
-/// On every simulated node, so that they can be told from real ones.
+/// A label of every simulated node, which real nodes do not have.
 pub(crate) const SIMULATED: &str = "muster.dev/simulated";
-/// The region that all simulated zones are in.
+/// The region of all simulated zones.
 pub(crate) const REGION: &str = "simulated";
 
 const PREFIX: &str = "sim-";
 const GIB: i64 = 1 << 30;
-/// Of the range for carriers' own use: no machine of a user's network has one of these.
+/// In the range for carrier-grade NAT (RFC 6598), so that no address collides with a machine in a user's network.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([100, 64, 0, 1]);
 
-/// So many machines in so many zones, dealt out in turn. A machine keeps its name whatever the numbers.
+/// The number of nodes and zones. Nodes are assigned to zones round-robin. The name of a node depends only on its
+/// index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blueprint {
+pub(crate) struct FleetSpec {
     pub(crate) nodes: usize,
     pub(crate) zones: usize,
 }
 
-impl Blueprint {
+impl FleetSpec {
     pub(crate) fn zone_name(number: usize) -> String {
         format!("zone-{number}")
     }
 
-    /// The name of the machine with that index, from 0.
+    /// The name of the node with that index, which starts at 0.
     pub(crate) fn name(index: usize) -> Name {
         format!("{PREFIX}{}", index + 1).parse().expect("sim- and a number is a name")
     }
 
-    /// Which machine has that name.
+    /// The index of the node with that name.
     pub(crate) fn index(&self, name: &str) -> Option<usize> {
         let number: usize = name.strip_prefix(PREFIX)?.parse().ok()?;
         let index = number.checked_sub(1).filter(|index| *index < self.nodes)?;
-        // Only as we write it: sim-01 is somebody else.
+        // Only the canonical form: sim-01 is not one of our nodes.
         (name == Self::name(index).as_str()).then_some(index)
     }
 
@@ -50,7 +51,7 @@ impl Blueprint {
         Self::zone_name(index % self.zones.max(1) + 1)
     }
 
-    /// The record that the machine's agent registers.
+    /// The record that the agent registers.
     pub(crate) fn node(&self, index: usize, now: Timestamp) -> Node {
         let name = Self::name(index);
         let mut meta = Metadata::new(None, name.clone());
@@ -70,7 +71,7 @@ impl Blueprint {
         Node { meta, spec, status: self.status(index, now) }
     }
 
-    /// The status that the machine's agent reports: all is well.
+    /// The status that the agent reports: Ready and without pressure.
     pub(crate) fn status(&self, index: usize, now: Timestamp) -> NodeStatus {
         let name = Self::name(index).to_string();
         let address = |kind, address| NodeAddress { kind, address };
@@ -136,10 +137,10 @@ fn resources(millicores: i64, memory_gib: i64, storage_gib: i64) -> Resources {
 mod tests {
     use super::*;
 
-    const NINE: Blueprint = Blueprint { nodes: 9, zones: 3 };
+    const NINE: FleetSpec = FleetSpec { nodes: 9, zones: 3 };
 
     #[test]
-    fn machines_are_dealt_out_to_the_zones_in_turn() {
+    fn nodes_are_assigned_to_zones_round_robin() {
         let zones: Vec<String> = (0..9).map(|index| NINE.zone(index)).collect();
         for zone in ["zone-1", "zone-2", "zone-3"] {
             assert_eq!(zones.iter().filter(|found| *found == zone).count(), 3, "{zones:?}");
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_found_by_its_name_and_by_no_other() {
+    fn a_node_is_found_by_its_exact_name_only() {
         for index in 0..9 {
-            assert_eq!(NINE.index(Blueprint::name(index).as_str()), Some(index));
+            assert_eq!(NINE.index(FleetSpec::name(index).as_str()), Some(index));
         }
         for name in ["sim-0", "sim-10", "sim-01", "sim-", "sim-x", "node-1", ""] {
             assert_eq!(NINE.index(name), None, "{name}");
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_the_schema_and_is_ready() {
+    fn a_record_passes_the_schemas_checks_and_is_ready() {
         let node = NINE.node(4, Timestamp::UNIX_EPOCH);
         assert!(node.is_ready());
         assert_eq!(node.meta.labels[label::ZONE], "zone-2");
@@ -165,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn no_two_machines_share_an_address() {
-        assert_eq!(Blueprint::ip(0).to_string(), "100.64.0.1");
-        assert_eq!(Blueprint::ip(19_999).to_string(), "100.64.78.32");
+    fn every_node_has_an_address_of_its_own() {
+        assert_eq!(FleetSpec::ip(0).to_string(), "100.64.0.1");
+        assert_eq!(FleetSpec::ip(19_999).to_string(), "100.64.78.32");
     }
 }

@@ -1,21 +1,21 @@
-//! Who of the simulated machines is up, and what each has been told.
+//! The shared state of the simulated machines: which of them are on, and which must report their status.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::fleet_spec::Blueprint;
+use super::fleet_spec::FleetSpec;
 
-/// What a machine has been told.
+/// The state of one machine. Its agent watches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Orders {
-    /// Whether it runs. One that does not says nothing at all, as a machine without power.
-    pub(crate) is_up: bool,
-    /// How often it was told that the store's opinion of it is out of date.
-    pub(crate) reports: u32,
+pub(crate) struct MachineState {
+    /// Whether the machine is on. A machine that is off sends nothing, like a machine without power.
+    pub(crate) is_on: bool,
+    /// How often a status report was requested because the store's record is out of date.
+    pub(crate) report_requests: u32,
 }
 
-/// Which machines are meant.
+/// A selection of machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     All,
@@ -23,68 +23,68 @@ pub(crate) enum Selection {
     Node(String),
 }
 
-/// All machines. Clones share it.
+/// All machines. Clones share the same state.
 #[derive(Clone, Debug)]
-pub(crate) struct Roll {
-    pub(crate) blueprint: Blueprint,
-    machines: Arc<[watch::Sender<Orders>]>,
-    /// Counts every change, for who looks after all of them.
+pub(crate) struct Machines {
+    pub(crate) spec: FleetSpec,
+    states: Arc<[watch::Sender<MachineState>]>,
+    /// Counts the power changes, for watchers of all machines.
     changes: Arc<watch::Sender<u64>>,
 }
 
-impl Roll {
-    /// Everybody is up.
-    pub(crate) fn new(blueprint: Blueprint) -> Roll {
-        let up = Orders { is_up: true, reports: 0 };
-        let machines = (0..blueprint.nodes).map(|_| watch::Sender::new(up)).collect();
-        Roll { blueprint, machines, changes: Arc::default() }
+impl Machines {
+    /// All machines are on.
+    pub(crate) fn new(spec: FleetSpec) -> Machines {
+        let on = MachineState { is_on: true, report_requests: 0 };
+        let states = (0..spec.nodes).map(|_| watch::Sender::new(on)).collect();
+        Machines { spec, states, changes: Arc::default() }
     }
 
-    pub(crate) fn orders(&self, index: usize) -> watch::Receiver<Orders> {
-        self.machines[index].subscribe()
+    pub(crate) fn subscribe(&self, index: usize) -> watch::Receiver<MachineState> {
+        self.states[index].subscribe()
     }
 
-    /// Whether the machine of that name is one of ours, and if so whether it is up.
-    pub(crate) fn is_up(&self, name: &str) -> Option<bool> {
-        self.blueprint.index(name).map(|index| self.machines[index].borrow().is_up)
+    /// Whether the machine with that name is on; `None` if it is not a simulated machine.
+    pub(crate) fn is_on(&self, name: &str) -> Option<bool> {
+        self.spec.index(name).map(|index| self.states[index].borrow().is_on)
     }
 
-    /// Somebody changed what is known of this machine.
-    pub(crate) fn tell_to_report(&self, name: &str) {
-        if let Some(index) = self.blueprint.index(name) {
-            self.machines[index].send_modify(|orders| orders.reports = orders.reports.wrapping_add(1));
+    /// Asks the machine's agent for a new status.
+    pub(crate) fn request_status_report(&self, name: &str) {
+        if let Some(index) = self.spec.index(name) {
+            self.states[index]
+                .send_modify(|state| state.report_requests = state.report_requests.wrapping_add(1));
         }
     }
 
-    /// Switches machines on or off; the names of those that were not so already come back, or `None` if none is meant.
-    pub(crate) fn switch(&self, selection: &Selection, up: bool) -> Option<Vec<String>> {
-        let blueprint = self.blueprint;
-        let meant: Vec<usize> = match selection {
-            Selection::All => (0..blueprint.nodes).collect(),
-            Selection::Zone(zone) => {
-                (0..blueprint.nodes).filter(|index| blueprint.zone(*index) == *zone).collect()
-            }
-            Selection::Node(name) => blueprint.index(name).into_iter().collect(),
+    /// Switches machines on or off. Returns the names of the machines whose state changed, or `None` if the selection
+    /// matches no machine.
+    pub(crate) fn set_power(&self, selection: &Selection, on: bool) -> Option<Vec<String>> {
+        let spec = self.spec;
+        let selected: Vec<usize> = match selection {
+            Selection::All => (0..spec.nodes).collect(),
+            Selection::Zone(zone) => (0..spec.nodes).filter(|index| spec.zone(*index) == *zone).collect(),
+            Selection::Node(name) => spec.index(name).into_iter().collect(),
         };
-        if meant.is_empty() {
+        if selected.is_empty() {
             return None;
         }
-        let switched = meant.into_iter().filter(|index| {
-            self.machines[*index].send_if_modified(|orders| {
-                let is_news = orders.is_up != up;
-                orders.is_up = up;
-                is_news
+        let changed = selected.into_iter().filter(|index| {
+            self.states[*index].send_if_modified(|state| {
+                let is_change = state.is_on != on;
+                state.is_on = on;
+                is_change
             })
         });
-        let switched: Vec<String> = switched.map(|index| Blueprint::name(index).to_string()).collect();
+        let changed: Vec<String> = changed.map(|index| FleetSpec::name(index).to_string()).collect();
         self.changes.send_modify(|count| *count += 1);
-        Some(switched)
+        Some(changed)
     }
 
     /// The names of the machines that are off.
-    pub(crate) fn down(&self) -> Vec<String> {
-        let is_down = |index: &usize| !self.machines[*index].borrow().is_up;
-        (0..self.blueprint.nodes).filter(is_down).map(|index| Blueprint::name(index).to_string()).collect()
+    pub(crate) fn off(&self) -> Vec<String> {
+        let is_off = |index: &usize| !self.states[*index].borrow().is_on;
+        (0..self.spec.nodes).filter(is_off).map(|index| FleetSpec::name(index).to_string()).collect()
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
@@ -97,11 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_switched_one_by_one_by_zone_and_all_at_once() {
-        let roll = Roll::new(Blueprint { nodes: 4, zones: 2 });
+    fn machines_are_switched_by_node_by_zone_and_all_at_once() {
+        let machines = Machines::new(FleetSpec { nodes: 4, zones: 2 });
         let zone = |name: &str| Selection::Zone(name.to_owned());
         let node = |name: &str| Selection::Node(name.to_owned());
-        for (selection, up, expected) in [
+        for (selection, on, expected) in [
             (node("sim-1"), false, Some(vec!["sim-1"])),
             (zone("zone-1"), false, Some(vec!["sim-3"])),
             (zone("zone-9"), false, None),
@@ -109,20 +109,20 @@ mod tests {
             (Selection::All, true, Some(vec!["sim-1", "sim-3"])),
             (Selection::All, true, Some(vec![])),
         ] {
-            let switched = roll.switch(&selection, up);
+            let changed = machines.set_power(&selection, on);
             let expected: Option<Vec<String>> =
                 expected.map(|names| names.into_iter().map(String::from).collect());
-            assert_eq!(switched, expected, "{selection:?}");
+            assert_eq!(changed, expected, "{selection:?}");
         }
-        assert_eq!(roll.is_up("sim-1"), Some(true));
-        assert_eq!(roll.is_up("other"), None);
+        assert_eq!(machines.is_on("sim-1"), Some(true));
+        assert_eq!(machines.is_on("other"), None);
     }
 
     #[test]
-    fn who_is_off_can_be_asked() {
-        let roll = Roll::new(Blueprint { nodes: 3, zones: 1 });
-        assert!(roll.down().is_empty());
-        roll.switch(&Selection::Node("sim-2".to_owned()), false);
-        assert_eq!(roll.down(), ["sim-2"]);
+    fn machines_that_are_off_are_listed() {
+        let machines = Machines::new(FleetSpec { nodes: 3, zones: 1 });
+        assert!(machines.off().is_empty());
+        machines.set_power(&Selection::Node("sim-2".to_owned()), false);
+        assert_eq!(machines.off(), ["sim-2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a pod on a simulated machine. Pure.
+//! The lifecycle of a pod on a simulated node. Pure.
 
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
@@ -6,34 +6,36 @@ use muster_proto::pb;
 use muster_proto::pb::container_state::State;
 use muster_proto::pod::{Pod, PodCondition, PodPhase, PodStatus};
 
-use super::fleet_spec::Blueprint;
+use super::fleet_spec::FleetSpec;
 
-/// What a machine that is up does next about a pod of its own.
+/// The next step of an agent for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Say that it runs.
-    Run,
-    /// It was asked to go: say that it has ended.
-    End,
-    /// It has ended and was asked to go: the record may go.
-    Remove,
+    /// Report that the pod runs.
+    ReportRunning,
+    /// The pod is being deleted: report that its containers have terminated.
+    ReportTerminated,
+    /// The pod is being deleted and has terminated: delete its record.
+    DeleteRecord,
 }
 
-/// `None` when all is said.
-pub(super) fn next(pod: &Pod) -> Option<Step> {
+/// The next step; `None` if the store's record is up to date.
+pub(super) fn next_step(pod: &Pod) -> Option<Step> {
     match (pod.meta.is_deleting(), pod.is_finished()) {
-        (true, true) => Some(Step::Remove),
-        (true, false) => Some(Step::End),
+        (true, true) => Some(Step::DeleteRecord),
+        (true, false) => Some(Step::ReportTerminated),
         (false, true) => None,
-        // One that somebody declared unready while its machine was away runs on.
-        (false, false) => (!pod.is_ready() || pod.status.phase != PodPhase::Running).then_some(Step::Run),
+        // A pod that the controller marked not ready while its node was Unknown still runs.
+        (false, false) => {
+            (!pod.is_ready() || pod.status.phase != PodPhase::Running).then_some(Step::ReportRunning)
+        }
     }
 }
 
-/// The pod as it runs on that machine.
-pub(super) fn running(pod: &Pod, machine: usize, now: Timestamp) -> Pod {
+/// The pod with the status of a running pod on the node with that index.
+pub(super) fn running(pod: &Pod, node_index: usize, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
-    let host = Blueprint::ip(machine).into();
+    let host = FleetSpec::ip(node_index).into();
     let status = &mut pod.status;
     status.phase = PodPhase::Running;
     status.observed_generation = pod.meta.generation;
@@ -42,14 +44,14 @@ pub(super) fn running(pod: &Pod, machine: usize, now: Timestamp) -> Pod {
     status.start_time.get_or_insert(now);
     let since = pb::ContainerStateRunning { started_at: status.start_time.map(time) };
     for kind in ["Initialized", "ContainersReady", types::READY] {
-        set(status, kind, ConditionStatus::True, "", now);
+        set_condition(status, kind, ConditionStatus::True, "", now);
     }
     pod.status.container_statuses = containers(&pod, true, &State::Running(since));
     pod
 }
 
-/// The pod as it was stopped: simulated programs do as they are told.
-pub(super) fn ended(pod: &Pod, now: Timestamp) -> Pod {
+/// The pod with the status of a pod that has terminated. Simulated containers exit with code 0.
+pub(super) fn terminated(pod: &Pod, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
     let status = &mut pod.status;
     status.phase = PodPhase::Succeeded;
@@ -62,27 +64,27 @@ pub(super) fn ended(pod: &Pod, now: Timestamp) -> Pod {
         ..pb::ContainerStateTerminated::default()
     };
     for kind in ["ContainersReady", types::READY] {
-        set(status, kind, ConditionStatus::False, "PodCompleted", now);
+        set_condition(status, kind, ConditionStatus::False, "PodCompleted", now);
     }
     pod.status.container_statuses = containers(&pod, false, &State::Terminated(exit));
     pod
 }
 
 fn containers(pod: &Pod, ready: bool, state: &State) -> Vec<pb::ContainerStatus> {
-    let said = pod.spec.containers.iter().map(|container| pb::ContainerStatus {
+    let statuses = pod.spec.containers.iter().map(|container| pb::ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
         ready,
         state: Some(pb::ContainerState { state: Some(state.clone()) }),
         ..pb::ContainerStatus::default()
     });
-    said.collect()
+    statuses.collect()
 }
 
-fn set(status: &mut PodStatus, kind: &str, holds: ConditionStatus, reason: &str, now: Timestamp) {
+fn set_condition(status: &mut PodStatus, kind: &str, value: ConditionStatus, reason: &str, now: Timestamp) {
     status.set_condition(PodCondition {
         kind: kind.to_owned(),
-        status: holds,
+        status: value,
         reason: reason.to_owned(),
         message: String::new(),
         last_probe_time: None,
@@ -115,29 +117,35 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_runs_ends_when_asked_to_and_only_then_goes() {
+    fn a_deleted_pod_terminates_before_its_record_is_deleted() {
         let runs = running(&pod(), 0, NOW);
-        let mut declared_unready = runs.clone();
-        set(&mut declared_unready.status, types::READY, ConditionStatus::False, "NodeNotReady", NOW);
+        let mut marked_not_ready = runs.clone();
+        set_condition(
+            &mut marked_not_ready.status,
+            types::READY,
+            ConditionStatus::False,
+            "NodeNotReady",
+            NOW,
+        );
         for (pod, expected, what) in [
-            (pod(), Some(Step::Run), "new"),
+            (pod(), Some(Step::ReportRunning), "new"),
             (runs.clone(), None, "running"),
-            (declared_unready, Some(Step::Run), "declared unready"),
-            (deleting(pod()), Some(Step::End), "asked to go before it began"),
-            (deleting(runs.clone()), Some(Step::End), "asked to go"),
-            (deleting(ended(&runs, NOW)), Some(Step::Remove), "ended"),
-            (ended(&runs, NOW), None, "ended by itself"),
+            (marked_not_ready, Some(Step::ReportRunning), "marked not ready"),
+            (deleting(pod()), Some(Step::ReportTerminated), "deleted before it started"),
+            (deleting(runs.clone()), Some(Step::ReportTerminated), "deleted while running"),
+            (deleting(terminated(&runs, NOW)), Some(Step::DeleteRecord), "terminated after its deletion"),
+            (terminated(&runs, NOW), None, "terminated without a deletion"),
         ] {
-            assert_eq!(next(&pod), expected, "{what}");
+            assert_eq!(next_step(&pod), expected, "{what}");
         }
     }
 
     #[test]
-    fn what_is_said_of_a_pod_survives_the_schema() {
-        for said in [running(&pod(), 3, NOW), ended(&running(&pod(), 3, NOW), NOW)] {
-            assert_eq!(Pod::try_from(pb::Pod::from(said.clone())).unwrap(), said);
+    fn reported_statuses_pass_the_schemas_checks() {
+        for pod in [running(&pod(), 3, NOW), terminated(&running(&pod(), 3, NOW), NOW)] {
+            assert_eq!(Pod::try_from(pb::Pod::from(pod.clone())).unwrap(), pod);
         }
         assert!(running(&pod(), 3, NOW).is_ready());
-        assert!(!ended(&running(&pod(), 3, NOW), NOW).is_ready());
+        assert!(!terminated(&running(&pod(), 3, NOW), NOW).is_ready());
     }
 }

@@ -1,4 +1,4 @@
-//! The pods of all simulated machines: one watch, and what follows from it, a few calls at a time.
+//! The loop over the pods of all simulated nodes: one watch, and a limited number of concurrent calls to the store.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,50 +13,55 @@ use muster_rpc::clock::SharedClock;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient, Watch, WatchOptions};
 use tokio::time::sleep;
 
-use super::machines::Roll;
+use super::machines::Machines;
 use super::pod_lifecycle::{self, Step};
 
-/// Calls under way at once.
-const CALLS: usize = 64;
+/// The maximum number of concurrent calls.
+const MAX_CALLS: usize = 64;
 
-/// What a call came to.
-struct Called {
+/// A finished call.
+struct FinishedCall {
     key: Key,
-    /// The version it was made for.
+    /// The version of the pod that the call was made for.
     version: u64,
-    outcome: Result<Done, ClientError>,
+    outcome: Result<Outcome, ClientError>,
 }
 
-enum Done {
-    Said(Box<Pod>),
-    Removed,
-    /// The machine was switched off before it could say anything.
-    Silenced,
+enum Outcome {
+    StatusWritten(Box<Pod>),
+    Deleted,
+    /// The machine was switched off before the call was sent.
+    PowerOff,
 }
 
-/// What looks after the pods.
-pub(super) struct Pods {
+/// The state of the loop.
+pub(super) struct PodLoop {
     client: StoreClient,
-    roll: Roll,
+    machines: Machines,
     clock: SharedClock,
-    /// How long a program takes to start or to stop.
-    moment: Duration,
-    /// Those on simulated machines.
+    /// How long a simulated container takes to start or to stop.
+    container_delay: Duration,
+    /// The pods on simulated nodes.
     known: BTreeMap<Key, Pod>,
-    /// Pods that something is due for and no call is under way for.
+    /// Pods that need a call and have none in flight.
     due: VecDeque<Key>,
-    /// Pods that are due or under way: one call each.
+    /// Pods that are due or have a call in flight, so that each pod has one call at a time.
     busy: HashSet<Key>,
-    calls: FuturesUnordered<BoxFuture<'static, Called>>,
+    calls: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
 }
 
-impl Pods {
-    pub(super) fn new(client: StoreClient, roll: Roll, clock: SharedClock, moment: Duration) -> Pods {
-        Pods {
+impl PodLoop {
+    pub(super) fn new(
+        client: StoreClient,
+        machines: Machines,
+        clock: SharedClock,
+        container_delay: Duration,
+    ) -> PodLoop {
+        PodLoop {
             client,
-            roll,
+            machines,
             clock,
-            moment,
+            container_delay,
             known: BTreeMap::new(),
             due: VecDeque::new(),
             busy: HashSet::new(),
@@ -67,27 +72,27 @@ impl Pods {
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut watch: Watch<Pod> = self.client.watch(WatchOptions::default());
-        let mut switched = self.roll.changes();
+        let mut power_changes = self.machines.changes();
         loop {
-            while self.calls.len() < CALLS
+            while self.calls.len() < MAX_CALLS
                 && let Some(key) = self.due.pop_front()
             {
-                self.begin(key);
+                self.start_call(key);
             }
             tokio::select! {
-                Some(event) = watch.next() => self.fold(event),
-                Some(called) = self.calls.next() => self.settle(called),
-                Ok(()) = switched.changed() => {
+                Some(event) = watch.next() => self.observe(event),
+                Some(call) = self.calls.next() => self.finish_call(call),
+                Ok(()) = power_changes.changed() => {
                     let keys: Vec<Key> = self.known.keys().cloned().collect();
-                    keys.iter().for_each(|key| self.consider(key));
+                    keys.iter().for_each(|key| self.enqueue_if_due(key));
                 }
             }
         }
     }
 
-    fn fold(&mut self, event: WatchEvent<Pod>) {
+    fn observe(&mut self, event: WatchEvent<Pod>) {
         match event {
-            WatchEvent::Applied { record } => self.learn(record),
+            WatchEvent::Applied { record } => self.update(record),
             WatchEvent::Gone { key, uid, .. } => {
                 if self.known.get(&key).is_some_and(|pod| uid.is_none() || pod.meta.uid == uid) {
                     self.known.remove(&key);
@@ -97,95 +102,100 @@ impl Pods {
         }
     }
 
-    fn learn(&mut self, pod: Pod) {
-        let is_ours =
-            pod.spec.node_name.as_ref().is_some_and(|node| self.roll.is_up(node.as_str()).is_some());
+    /// Stores a pod unless a newer version is known, and forgets a pod that is not on a simulated node.
+    fn update(&mut self, pod: Pod) {
+        let is_simulated =
+            pod.spec.node_name.as_ref().is_some_and(|node| self.machines.is_on(node.as_str()).is_some());
         let key = Key::of(&pod);
-        if is_ours {
+        if is_simulated {
             let is_older = |held: &Pod| {
                 held.meta.uid == pod.meta.uid && held.meta.resource_version > pod.meta.resource_version
             };
             if !self.known.get(&key).is_some_and(is_older) {
                 self.known.insert(key.clone(), pod);
             }
-            self.consider(&key);
+            self.enqueue_if_due(&key);
         } else {
             self.known.remove(&key);
         }
     }
 
-    /// The machine of a pod, if it is up, and what it does next.
-    fn next(&self, key: &Key) -> Option<(usize, Step)> {
+    /// The index of the pod's node and the next step for the pod; `None` if the machine is off or nothing is due.
+    fn next_step(&self, key: &Key) -> Option<(usize, Step)> {
         let pod = self.known.get(key)?;
         let node = pod.spec.node_name.as_ref()?;
-        let is_up = self.roll.is_up(node.as_str())?;
-        let machine = self.roll.blueprint.index(node.as_str())?;
-        pod_lifecycle::next(pod).filter(|_| is_up).map(|step| (machine, step))
+        let is_on = self.machines.is_on(node.as_str())?;
+        let index = self.machines.spec.index(node.as_str())?;
+        pod_lifecycle::next_step(pod).filter(|_| is_on).map(|step| (index, step))
     }
 
-    fn consider(&mut self, key: &Key) {
-        if self.next(key).is_some() && self.busy.insert(key.clone()) {
+    fn enqueue_if_due(&mut self, key: &Key) {
+        if self.next_step(key).is_some() && self.busy.insert(key.clone()) {
             self.due.push_back(key.clone());
         }
     }
 
-    fn begin(&mut self, key: Key) {
-        let Some((machine, step)) = self.next(&key) else {
+    fn start_call(&mut self, key: Key) {
+        let Some((index, step)) = self.next_step(&key) else {
             self.busy.remove(&key);
             return;
         };
         let pod = self.known[&key].clone();
-        let (client, roll) = (self.client.clone(), self.roll.clone());
-        let (clock, moment) = (SharedClock::clone(&self.clock), self.moment);
+        let (client, machines) = (self.client.clone(), self.machines.clone());
+        let (clock, container_delay) = (SharedClock::clone(&self.clock), self.container_delay);
         let call = async move {
             let version = pod.meta.resource_version;
-            if step != Step::Remove {
-                sleep(moment).await;
+            if step != Step::DeleteRecord {
+                sleep(container_delay).await;
             }
-            if pod.spec.node_name.as_ref().is_none_or(|node| roll.is_up(node.as_str()) != Some(true)) {
-                return Called { key, version, outcome: Ok(Done::Silenced) };
+            if pod.spec.node_name.as_ref().is_none_or(|node| machines.is_on(node.as_str()) != Some(true)) {
+                return FinishedCall { key, version, outcome: Ok(Outcome::PowerOff) };
             }
             let outcome = match step {
-                Step::Run => {
-                    client.update_status(pod_lifecycle::running(&pod, machine, clock.wall())).await.map(said)
+                Step::ReportRunning => {
+                    let running = pod_lifecycle::running(&pod, index, clock.wall());
+                    client.update_status(running).await.map(status_written)
                 }
-                Step::End => client.update_status(pod_lifecycle::ended(&pod, clock.wall())).await.map(said),
-                Step::Remove => {
+                Step::ReportTerminated => {
+                    let terminated = pod_lifecycle::terminated(&pod, clock.wall());
+                    client.update_status(terminated).await.map(status_written)
+                }
+                Step::DeleteRecord => {
                     let preconditions = Preconditions::uid_of(&pod);
                     let options = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
-                    client.delete::<Pod>(&key, options).await.map(|_| Done::Removed)
+                    client.delete::<Pod>(&key, options).await.map(|_| Outcome::Deleted)
                 }
             };
             if let Err(error) = &outcome
                 && error.is_retryable()
             {
-                sleep(error.retry_after().unwrap_or(moment)).await;
+                sleep(error.retry_after().unwrap_or(container_delay)).await;
             }
-            Called { key, version, outcome }
+            FinishedCall { key, version, outcome }
         };
         self.calls.push(call.boxed());
     }
 
-    fn settle(&mut self, called: Called) {
-        let Called { key, version, outcome } = called;
+    fn finish_call(&mut self, call: FinishedCall) {
+        let FinishedCall { key, version, outcome } = call;
         self.busy.remove(&key);
         match outcome {
-            Ok(Done::Said(pod)) => self.learn(*pod),
-            Ok(Done::Removed) => drop(self.known.remove(&key)),
-            // It may be up again by now.
-            Ok(Done::Silenced) => self.consider(&key),
-            Err(error) if error.is_retryable() => self.consider(&key),
+            Ok(Outcome::StatusWritten(pod)) => self.update(*pod),
+            Ok(Outcome::Deleted) => drop(self.known.remove(&key)),
+            // The machine may be on again by now.
+            Ok(Outcome::PowerOff) => self.enqueue_if_due(&key),
+            Err(error) if error.is_retryable() => self.enqueue_if_due(&key),
             Err(error) => {
-                tracing::debug!(pod = %key, %error, "a simulated pod changed meanwhile");
-                // Somebody else was first. The watch tells what they did, unless it did so during the call.
+                tracing::debug!(pod = %key, %error, "a simulated pod was changed by another client");
+                // The watch will deliver that change, or has delivered it during the call.
                 if self.known.get(&key).is_some_and(|pod| pod.meta.resource_version > version) {
-                    self.consider(&key);
+                    self.enqueue_if_due(&key);
                 }
             }
         }
     }
 }
 
-fn said(pod: Pod) -> Done {
-    Done::Said(Box::new(pod))
+fn status_written(pod: Pod) -> Outcome {
+    Outcome::StatusWritten(Box::new(pod))
 }

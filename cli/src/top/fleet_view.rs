@@ -1,4 +1,4 @@
-//! What the picture shows, put in order.
+//! The content of the screen: nodes by zone, with the states of the zones. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::print::age;
 use crate::print::fleet::rate;
 use crate::print::rows::{node_zone, or_none};
 
-/// What is known from the store.
+/// Whether the watch of the store is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Store {
-    Heard,
-    /// What is shown is what was last heard.
-    Silent,
+pub(super) enum StoreState {
+    Connected,
+    /// The nodes are shown as they were last seen.
+    Disconnected,
 }
 
-/// What is known from the controller.
+/// The controller's last answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Controller {
-    Heard(Box<pb::Fleet>),
-    Silent,
+pub(super) enum ControllerState {
+    Reachable(Box<pb::Fleet>),
+    Unreachable,
 }
 
-/// How a node is.
+/// The health of a node, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Health {
     Unknown,
@@ -35,22 +35,22 @@ pub(super) enum Health {
     Ready,
 }
 
-/// The picture's content.
+/// The content of the screen.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Model {
-    /// The fleet in a line.
+pub(super) struct FleetView {
+    /// The state of the fleet in one line.
     pub(super) headline: String,
     pub(super) zones: Vec<ZoneRow>,
-    /// By zone, the sick first.
+    /// By zone, unhealthy nodes first.
     pub(super) nodes: Vec<NodeRow>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ZoneRow {
     pub(super) name: String,
-    /// Of each node of the zone, in the order they are listed.
+    /// The health of each node of the zone, in the order of the node list.
     pub(super) health: Vec<Health>,
-    /// As the controller sees it.
+    /// The zone's state, rate and queue from the controller.
     pub(super) state: String,
     pub(super) rate: String,
     pub(super) queue: String,
@@ -62,18 +62,18 @@ pub(super) struct NodeRow {
     pub(super) name: String,
     pub(super) health: Health,
     pub(super) status: String,
-    /// How long it has been so.
+    /// How long the node has had this status.
     pub(super) since: String,
     pub(super) reason: String,
 }
 
-impl Model {
-    pub(super) fn of<'a>(
+impl FleetView {
+    pub(super) fn new<'a>(
         nodes: impl Iterator<Item = &'a Node>,
-        store: Store,
-        controller: &Controller,
+        store: StoreState,
+        controller: &ControllerState,
         now: Timestamp,
-    ) -> Model {
+    ) -> FleetView {
         let mut nodes: Vec<NodeRow> = nodes.map(|node| NodeRow::of(node, now)).collect();
         nodes.sort_by(|a, b| (&a.zone, a.health, &a.name).cmp(&(&b.zone, b.health, &b.name)));
         let mut by_zone: BTreeMap<String, Vec<Health>> = BTreeMap::new();
@@ -81,11 +81,11 @@ impl Model {
             by_zone.entry(node.zone.clone()).or_default().push(node.health);
         }
         let zones = by_zone.into_iter().map(|(name, health)| ZoneRow::of(name, health, controller)).collect();
-        Model { headline: headline(&nodes, store, controller), zones, nodes }
+        FleetView { headline: headline(&nodes, store, controller), zones, nodes }
     }
 
-    /// A place to scroll to that exists.
-    pub(super) fn scrolled(&self, scroll: usize) -> usize {
+    /// Limits the scroll position to the list of nodes.
+    pub(super) fn clamp_scroll(&self, scroll: usize) -> usize {
         scroll.min(self.nodes.len().saturating_sub(1))
     }
 }
@@ -112,16 +112,16 @@ impl NodeRow {
 }
 
 impl ZoneRow {
-    fn of(name: String, health: Vec<Health>, controller: &Controller) -> ZoneRow {
-        let told = match controller {
-            Controller::Heard(fleet) => fleet.zones.iter().find(|zone| is_same(zone, &name)),
-            Controller::Silent => None,
+    fn of(name: String, health: Vec<Health>, controller: &ControllerState) -> ZoneRow {
+        let reported = match controller {
+            ControllerState::Reachable(fleet) => fleet.zones.iter().find(|zone| is_same(zone, &name)),
+            ControllerState::Unreachable => None,
         };
         let unknown = || "-".to_owned();
         ZoneRow {
-            state: told.map_or_else(unknown, |zone| or_none(&zone.state)),
-            rate: told.map_or_else(unknown, |zone| rate(zone.rate)),
-            queue: told.map_or_else(unknown, |zone| zone.queue_length.to_string()),
+            state: reported.map_or_else(unknown, |zone| or_none(&zone.state)),
+            rate: reported.map_or_else(unknown, |zone| rate(zone.rate)),
+            queue: reported.map_or_else(unknown, |zone| zone.queue_length.to_string()),
             name,
             health,
         }
@@ -132,7 +132,7 @@ impl ZoneRow {
     }
 }
 
-/// Whether the controller speaks of the zone of that name.
+/// Whether the controller's zone has that name.
 fn is_same(zone: &pb::FleetZone, name: &str) -> bool {
     let own = match (zone.region.as_str(), zone.zone.as_str()) {
         ("", zone) => zone.to_owned(),
@@ -141,7 +141,7 @@ fn is_same(zone: &pb::FleetZone, name: &str) -> bool {
     or_none(&own) == name
 }
 
-fn headline(nodes: &[NodeRow], store: Store, controller: &Controller) -> String {
+fn headline(nodes: &[NodeRow], store: StoreState, controller: &ControllerState) -> String {
     let count = |wanted: &[Health]| nodes.iter().filter(|node| wanted.contains(&node.health)).count();
     let counts = format!(
         "{} {}: {} ready, {} not ready, {} unknown",
@@ -151,10 +151,13 @@ fn headline(nodes: &[NodeRow], store: Store, controller: &Controller) -> String 
         count(&[Health::NotReady]),
         count(&[Health::Unknown])
     );
-    let counts = if store == Store::Silent { format!("{counts}; the store is not heard") } else { counts };
+    let counts = match store {
+        StoreState::Connected => counts,
+        StoreState::Disconnected => format!("{counts}; store disconnected"),
+    };
     match controller {
-        Controller::Silent => format!("{counts}; the controller is not heard"),
-        Controller::Heard(fleet) => {
+        ControllerState::Unreachable => format!("{counts}; controller unreachable"),
+        ControllerState::Reachable(fleet) => {
             let reason = if fleet.reason.is_empty() { String::new() } else { format!(": {}", fleet.reason) };
             format!("{counts}; {}{reason}", or_none(&fleet.state))
         }

@@ -1,4 +1,4 @@
-//! The picture, on whatever it is drawn on.
+//! Draws the view on a terminal or into text. Pure.
 
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -8,20 +8,20 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
-use super::fleet_view::{Health, Model, NodeRow, ZoneRow};
+use super::fleet_view::{FleetView, Health, NodeRow, ZoneRow};
 
-/// How wide the picture is where there is no screen.
+/// The width of the printed view.
 const WIDTH: u16 = 120;
-/// A picture that is printed shows at most so many nodes; `muster get nodes` shows them all.
-const PRINTED: usize = 500;
-/// What the other columns of the zones take, with a space after each.
-const BESIDE_THE_MAP: u16 = 20 + 18 + 8 + 6 + 6 + 9 + 9 + 8 + 8;
-/// Lines of the headline, of headings and of what separates.
-const FRAME: usize = 6;
+/// The printed view shows at most this many nodes; `muster get nodes` shows all.
+const MAX_PRINTED_NODES: usize = 500;
+/// The width of the zone columns left of the health bar, with a space after each.
+const COLUMNS_WIDTH: u16 = 20 + 18 + 8 + 6 + 6 + 9 + 9 + 8 + 8;
+/// The lines of the headline, the table headers, the separators and the footer.
+const FRAME_LINES: usize = 6;
 
-pub(super) fn draw(model: &Model, scroll: usize, frame: &mut Frame<'_>) {
-    let zones = u16::try_from(model.zones.len() + 1).unwrap_or(u16::MAX);
-    // However many zones there are, some nodes are seen too.
+pub(super) fn draw(view: &FleetView, scroll: usize, frame: &mut Frame<'_>) {
+    let zones = u16::try_from(view.zones.len() + 1).unwrap_or(u16::MAX);
+    // Zones take at most half of the screen, so that nodes are visible too.
     let zones = zones.min(frame.area().height / 2);
     let [head, _, above, _, below, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -33,16 +33,16 @@ pub(super) fn draw(model: &Model, scroll: usize, frame: &mut Frame<'_>) {
     ])
     .areas(frame.area());
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(Paragraph::new(Line::styled(model.headline.clone(), bold)), head);
-    let map = usize::from(above.width.saturating_sub(BESIDE_THE_MAP));
-    frame.render_widget(zone_table(&model.zones, map), above);
-    let shown = model.nodes.iter().skip(scroll).take(usize::from(below.height.saturating_sub(1)));
+    frame.render_widget(Paragraph::new(Line::styled(view.headline.clone(), bold)), head);
+    let bar_width = usize::from(above.width.saturating_sub(COLUMNS_WIDTH));
+    frame.render_widget(zone_table(&view.zones, bar_width), above);
+    let shown = view.nodes.iter().skip(scroll).take(usize::from(below.height.saturating_sub(1)));
     frame.render_widget(node_table(shown), below);
     let keys = Style::new().add_modifier(Modifier::DIM);
-    frame.render_widget(Paragraph::new(Line::styled("q quits, arrows and page keys scroll", keys)), foot);
+    frame.render_widget(Paragraph::new(Line::styled("q quits, arrow and page keys scroll", keys)), foot);
 }
 
-fn zone_table(zones: &[ZoneRow], map: usize) -> Table<'static> {
+fn zone_table(zones: &[ZoneRow], bar_width: usize) -> Table<'static> {
     let rows = zones.iter().map(|zone| {
         let count = |health| zone.count(health).to_string();
         Row::new([
@@ -54,7 +54,7 @@ fn zone_table(zones: &[ZoneRow], map: usize) -> Table<'static> {
             Line::from(count(Health::Cordoned)),
             Line::from(count(Health::NotReady)),
             Line::from(count(Health::Unknown)),
-            Line::from(marks(&zone.health, map)),
+            Line::from(health_bar(&zone.health, bar_width)),
         ])
     });
     let widths = [
@@ -72,17 +72,17 @@ fn zone_table(zones: &[ZoneRow], map: usize) -> Table<'static> {
     Table::new(rows, widths).header(Row::new(headers)).column_spacing(1)
 }
 
-/// A mark for each node; those that do not fit are counted.
-fn marks(health: &[Health], width: usize) -> Vec<Span<'static>> {
+/// One symbol per node; the number of nodes that do not fit is at the end.
+fn health_bar(health: &[Health], width: usize) -> Vec<Span<'static>> {
     let fit = if health.len() > width { width.saturating_sub(6) } else { health.len() };
-    let mut marks: Vec<Span<'static>> = health[..fit]
+    let mut symbols: Vec<Span<'static>> = health[..fit]
         .chunk_by(|a, b| a == b)
-        .map(|same| Span::styled(mark(same[0]).repeat(same.len()), style(same[0])))
+        .map(|same| Span::styled(symbol(same[0]).repeat(same.len()), style(same[0])))
         .collect();
     if fit < health.len() {
-        marks.push(Span::raw(format!("+{}", health.len() - fit)));
+        symbols.push(Span::raw(format!("+{}", health.len() - fit)));
     }
-    marks
+    symbols
 }
 
 fn node_table<'a>(nodes: impl Iterator<Item = &'a NodeRow>) -> Table<'static> {
@@ -106,7 +106,7 @@ fn node_table<'a>(nodes: impl Iterator<Item = &'a NodeRow>) -> Table<'static> {
     Table::new(rows, widths).header(Row::new(headers)).column_spacing(1)
 }
 
-fn mark(health: Health) -> &'static str {
+fn symbol(health: Health) -> &'static str {
     match health {
         Health::Ready => "#",
         Health::Cordoned => "-",
@@ -123,17 +123,18 @@ fn style(health: Health) -> Style {
     })
 }
 
-/// The picture as text, as tall as it has to be.
-pub(super) fn text(model: &Model) -> String {
-    let nodes = model.nodes.len().min(PRINTED);
-    let height = model.zones.len().max(nodes) + nodes.min(model.zones.len()) + FRAME;
-    // Half of the picture is the zones' at most.
-    let height = height.max((model.zones.len() + 1) * 2);
+/// The view as text, with as many lines as it needs.
+pub(super) fn text(view: &FleetView) -> String {
+    let nodes = view.nodes.len().min(MAX_PRINTED_NODES);
+    let height = view.zones.len().max(nodes) + nodes.min(view.zones.len()) + FRAME_LINES;
+    // `draw` gives at most half of the height to the zones.
+    let height = height.max((view.zones.len() + 1) * 2);
     let height = u16::try_from(height).unwrap_or(u16::MAX);
-    let mut terminal = Terminal::new(TestBackend::new(WIDTH, height)).expect("a picture in memory");
-    terminal.draw(|frame| draw(model, 0, frame)).expect("a picture in memory");
+    let mut terminal =
+        Terminal::new(TestBackend::new(WIDTH, height)).expect("drawing in memory does not fail");
+    terminal.draw(|frame| draw(view, 0, frame)).expect("drawing in memory does not fail");
     let mut lines = lines(terminal.backend().buffer());
-    // Nobody presses keys here.
+    // Remove the footer with the keys.
     lines.pop();
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();

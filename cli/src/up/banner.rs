@@ -1,25 +1,25 @@
-//! What `muster up` says once everything listens.
+//! The text that `muster up` prints when all components listen. Pure.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::command_line::Muster;
-use super::components::{Addresses, OwnAgent};
-use super::data_dir::Place;
+use super::command_line::CommandLine;
+use super::components::{Addresses, LocalAgent};
+use super::data_dir::DataDir;
 
-/// What runs, where, and what to try.
-pub(super) struct Greeting<'a> {
+/// The addresses of the components, the data directory and commands to try.
+pub(super) struct Banner<'a> {
     pub(super) store: Addresses,
     pub(super) controller: Addresses,
-    pub(super) agent: Option<&'a OwnAgent>,
+    pub(super) agent: Option<&'a LocalAgent>,
     pub(super) simulation: Option<SocketAddr>,
-    pub(super) place: &'a Place,
-    pub(super) muster: Muster<'a>,
+    pub(super) data_dir: &'a DataDir,
+    pub(super) command_line: CommandLine<'a>,
 }
 
-impl fmt::Display for Greeting<'_> {
+impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Greeting { store, controller, agent, simulation, place, muster } = self;
+        let Banner { store, controller, agent, simulation, data_dir, command_line } = self;
         writeln!(f, "             gRPC              metrics and health")?;
         let mut line = |name: &str, at: &Addresses| {
             writeln!(
@@ -37,15 +37,16 @@ impl fmt::Display for Greeting<'_> {
         if let Some(simulation) = simulation {
             writeln!(f, "  simulation http://{simulation}/simulation")?;
         }
-        writeln!(f, "  records    {place}")?;
+        writeln!(f, "  records    {data_dir}")?;
         writeln!(f)?;
-        writeln!(f, "Try in another terminal:")?;
+        writeln!(f, "Commands to try in another terminal:")?;
         writeln!(f)?;
-        writeln!(f, "  {}", muster.line("get nodes"))?;
-        writeln!(f, "  {}", muster.line("fleet"))?;
-        writeln!(f, "  {}   (a fleet of its own loses a node, a zone, all zones)", muster.alone("demo"))?;
+        writeln!(f, "  {}", command_line.with_connection("get nodes"))?;
+        writeln!(f, "  {}", command_line.with_connection("fleet"))?;
+        let demo = command_line.without_connection("demo");
+        writeln!(f, "  {demo}   (starts a fleet of its own, and kills a node, a zone and all zones)")?;
         writeln!(f)?;
-        writeln!(f, "ctrl-C stops it.")?;
+        writeln!(f, "Press ctrl-C to stop.")?;
         writeln!(f)
     }
 }
@@ -56,21 +57,22 @@ mod tests {
     use muster_rpc::tls::TlsFlags;
 
     #[test]
-    fn it_says_what_listens_where_and_what_to_try() {
+    fn the_banner_lists_addresses_and_commands_to_try() {
         let at =
             |grpc: &str, http: &str| Addresses { grpc: grpc.parse().unwrap(), http: http.parse().unwrap() };
-        let place = Place::Kept("/somewhere".into());
+        let data_dir = DataDir::Permanent("/somewhere".into());
         let tls = TlsFlags::default();
         let (store, controller) = (at("127.0.0.1:1", "127.0.0.1:2"), at("127.0.0.1:3", "127.0.0.1:4"));
-        let agent = OwnAgent { addresses: at("127.0.0.1:5", "127.0.0.1:6"), node: "host".to_owned() };
-        let muster = Muster {
+        let agent = LocalAgent { addresses: at("127.0.0.1:5", "127.0.0.1:6"), node: "host".to_owned() };
+        let command_line = CommandLine {
             program: "muster".to_owned(),
             store: store.grpc,
             controller: controller.grpc,
             tls: &tls,
         };
         let simulation = "127.0.0.1:7".parse().ok();
-        let greeting = Greeting { store, controller, agent: Some(&agent), simulation, place: &place, muster };
-        insta::assert_snapshot!(greeting.to_string());
+        let banner =
+            Banner { store, controller, agent: Some(&agent), simulation, data_dir: &data_dir, command_line };
+        insta::assert_snapshot!(banner.to_string());
     }
 }

@@ -1,33 +1,33 @@
-//! How to call `muster` on what runs here, so that a line works when it is pasted. Pure.
+//! Command lines that call this `muster up`, ready to paste into a shell. Pure except for looking for the program in PATH.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use muster_rpc::tls::TlsFlags;
 
-// The usual places: where they are, a command need not say so.
+// The default addresses, which a command line does not need to name.
 use crate::connection::{CONTROLLER, STORE};
 
-/// A `muster` that asks this store and this controller.
-pub(super) struct Muster<'a> {
-    /// The program, as a shell finds it.
+/// Builds `muster` command lines for this store and this controller.
+pub(super) struct CommandLine<'a> {
+    /// The program, as the user types it in a shell.
     pub(super) program: String,
     pub(super) store: SocketAddr,
     pub(super) controller: SocketAddr,
     pub(super) tls: &'a TlsFlags,
 }
 
-impl Muster<'_> {
-    /// The line that runs a command which asks nobody here.
-    pub(super) fn alone(&self, command: &str) -> String {
+impl CommandLine<'_> {
+    /// The line for a command that does not connect to this Muster.
+    pub(super) fn without_connection(&self, command: &str) -> String {
         format!("{} {command}", quoted(&self.program))
     }
 
-    /// The line that runs a command; what it asks of the store and of the controller is added.
-    pub(super) fn line(&self, command: &str) -> String {
-        let Muster { store, controller, tls, .. } = self;
+    /// The line for a command that connects to this Muster; addresses and certificates are added where needed.
+    pub(super) fn with_connection(&self, command: &str) -> String {
+        let CommandLine { store, controller, tls, .. } = self;
         let scheme = if tls.tls_cert.is_some() { "https" } else { "http" };
-        let mut line = self.alone(command);
+        let mut line = self.without_connection(command);
         if store.to_string() != STORE {
             line.push_str(&format!(" --store {scheme}://{store}"));
         }
@@ -47,11 +47,11 @@ fn files(tls: &TlsFlags) -> Option<(String, String, String)> {
     Some((path(&tls.tls_client_ca)?, path(&tls.tls_cert)?, path(&tls.tls_key)?))
 }
 
-/// How a shell in this directory calls a program: by its name where the path leads to it, by its way from here where it
-/// lies below.
-pub(super) fn called(
+/// How a shell in this directory calls a program: by its name if PATH finds it, by its relative path if it is below
+/// the directory, else by its full path.
+pub(super) fn invocation(
     program: &Path,
-    here: Option<&Path>,
+    directory: Option<&Path>,
     path: impl Iterator<Item = std::path::PathBuf>,
 ) -> String {
     let name = program.file_name().unwrap_or_default();
@@ -59,9 +59,9 @@ pub(super) fn called(
     if found.next().is_some_and(|found| found == program) {
         return name.to_string_lossy().into_owned();
     }
-    let below = here.and_then(|here| program.strip_prefix(here).ok());
-    let way = below.map(|below| Path::new(".").join(below));
-    way.as_deref().unwrap_or(program).display().to_string()
+    let below = directory.and_then(|directory| program.strip_prefix(directory).ok());
+    let relative = below.map(|below| Path::new(".").join(below));
+    relative.as_deref().unwrap_or(program).display().to_string()
 }
 
 fn quoted(word: &str) -> String {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_only_what_is_not_as_usual() {
+    fn a_line_has_only_the_flags_that_differ_from_the_defaults() {
         let plain = TlsFlags::default();
         let file = |name: &str| Some(PathBuf::from(name));
         let mutual = TlsFlags {
@@ -108,21 +108,24 @@ mod tests {
             ),
         ] {
             let program = "muster".to_owned();
-            let muster = Muster { program, store: address(store), controller: address(controller), tls };
-            assert_eq!(muster.line("get nodes"), expected);
+            let line = CommandLine { program, store: address(store), controller: address(controller), tls };
+            assert_eq!(line.with_connection("get nodes"), expected);
         }
     }
 
     #[test]
-    fn a_program_is_called_the_shortest_way_that_works() {
+    fn a_program_is_called_by_the_shortest_path_that_works() {
         let home = tempfile::tempdir().unwrap();
         let program = home.path().join("target/release/muster");
         std::fs::create_dir_all(program.parent().unwrap()).unwrap();
         std::fs::write(&program, "").unwrap();
         let no_path = std::iter::empty;
         let on_path = || std::iter::once(program.parent().unwrap().to_owned());
-        assert_eq!(called(&program, Some(home.path()), on_path()), "muster");
-        assert_eq!(called(&program, Some(home.path()), no_path()), "./target/release/muster");
-        assert_eq!(called(&program, Some(Path::new("/elsewhere")), no_path()), program.display().to_string());
+        assert_eq!(invocation(&program, Some(home.path()), on_path()), "muster");
+        assert_eq!(invocation(&program, Some(home.path()), no_path()), "./target/release/muster");
+        assert_eq!(
+            invocation(&program, Some(Path::new("/elsewhere")), no_path()),
+            program.display().to_string()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a running Muster: started one upon the other, stopped in the opposite order.
+//! The components of a running Muster: started in the order of their dependencies, stopped in the reverse order.
 
 use std::net::SocketAddr;
 
@@ -7,146 +7,151 @@ use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::data_dir::Place;
-use super::{Failure, Flags, settings};
+use super::data_dir::DataDir;
+use super::{Flags, UpError, settings};
 use crate::simulation;
 
-/// Where a part listens.
+/// The addresses of a component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
 }
 
-/// A part that runs until it is told to stop.
-struct Part {
+/// A component that runs until its shutdown is triggered.
+struct Component {
     name: &'static str,
     shutdown: Shutdown,
-    running: JoinHandle<Result<(), Failure>>,
+    running: JoinHandle<Result<(), UpError>>,
 }
 
-/// This machine's own agent.
+/// The agent of this machine.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnAgent {
+pub(crate) struct LocalAgent {
     pub(crate) addresses: Addresses,
-    /// What the machine is called on the roll.
+    /// The name of this machine's node.
     pub(crate) node: String,
 }
 
-/// A Muster in this process.
-pub(crate) struct Parts {
+/// All components of a Muster in this process.
+pub(crate) struct Components {
     pub(crate) store: Addresses,
     pub(crate) controller: Addresses,
-    pub(crate) agent: Option<OwnAgent>,
-    /// Where simulated machines are switched, and how many of them the store has heard.
+    pub(crate) agent: Option<LocalAgent>,
+    /// The address of the simulation's HTTP API, and how many simulated agents have connected.
     pub(crate) simulation: Option<(SocketAddr, watch::Receiver<usize>)>,
-    running: Crew,
+    running: RunningComponents,
 }
 
-/// What runs, in the order it was started.
+/// The running components, in the order in which they were started.
 #[derive(Default)]
-struct Crew {
-    parts: Vec<Part>,
-    /// Triggered when any of them has ended.
+struct RunningComponents {
+    components: Vec<Component>,
+    /// Triggered when any component has ended.
     ended: Shutdown,
 }
 
-impl Crew {
+impl RunningComponents {
     fn add(
         &mut self,
         name: &'static str,
         shutdown: Shutdown,
-        lives: impl Future<Output = Result<(), Failure>> + Send + 'static,
+        run: impl Future<Output = Result<(), UpError>> + Send + 'static,
     ) {
         let ended = self.ended.clone();
         let running = tokio::spawn(async move {
-            let outcome = lives.await;
+            let outcome = run.await;
             ended.trigger();
             outcome
         });
-        self.parts.push(Part { name, shutdown, running });
+        self.components.push(Component { name, shutdown, running });
     }
 
-    /// Stops the parts, the last first, and tells of each that has.
-    async fn stop(mut self, mut told: impl FnMut(&str)) -> Result<(), Failure> {
+    /// Stops the components, the last one first, and calls `on_stopped` with the name of each.
+    async fn stop(mut self, mut on_stopped: impl FnMut(&str)) -> Result<(), UpError> {
         let mut outcome = Ok(());
-        while let Some(part) = self.parts.pop() {
-            part.shutdown.trigger();
-            let ended = part.running.await.unwrap_or_else(|error| Err(std::io::Error::other(error).into()));
-            told(part.name);
-            // The first failure is nearest to the cause.
+        while let Some(component) = self.components.pop() {
+            component.shutdown.trigger();
+            let ended =
+                component.running.await.unwrap_or_else(|error| Err(std::io::Error::other(error).into()));
+            on_stopped(component.name);
+            // The first failure is closest to the cause.
             outcome = outcome.and(ended);
         }
         outcome
     }
 }
 
-impl Parts {
-    /// Starts everything; what was started already is stopped if a later part cannot be.
-    pub(crate) async fn start(flags: &Flags, place: &Place) -> Result<Parts, Failure> {
-        let mut running = Crew::default();
-        match start(flags, place, &mut running).await {
+impl Components {
+    /// Starts all components. If one cannot start, the components before it are stopped.
+    pub(crate) async fn start(flags: &Flags, data_dir: &DataDir) -> Result<Components, UpError> {
+        let mut running = RunningComponents::default();
+        match start(flags, data_dir, &mut running).await {
             Ok((store, controller, agent, simulation)) => {
-                Ok(Parts { store, controller, agent, simulation, running })
+                Ok(Components { store, controller, agent, simulation, running })
             }
             Err(failure) => {
-                // Whatever else goes wrong now follows from it.
+                // Further failures are consequences of the first one.
                 let _ = running.stop(|_| {}).await;
                 Err(failure)
             }
         }
     }
 
-    /// Completes when a part has ended that nobody asked to.
+    /// Completes when any component has ended.
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
         self.running.ended.requested()
     }
 
-    /// Stops the parts, the last first, and tells of each that has.
-    pub(crate) async fn stop(self, told: impl FnMut(&str)) -> Result<(), Failure> {
-        self.running.stop(told).await
+    /// Stops the components, the last one first, and calls `on_stopped` with the name of each.
+    pub(crate) async fn stop(self, on_stopped: impl FnMut(&str)) -> Result<(), UpError> {
+        self.running.stop(on_stopped).await
     }
 }
 
-type Started = (Addresses, Addresses, Option<OwnAgent>, Option<(SocketAddr, watch::Receiver<usize>)>);
+type Started = (Addresses, Addresses, Option<LocalAgent>, Option<(SocketAddr, watch::Receiver<usize>)>);
 
-async fn start(flags: &Flags, place: &Place, running: &mut Crew) -> Result<Started, Failure> {
+async fn start(
+    flags: &Flags,
+    data_dir: &DataDir,
+    running: &mut RunningComponents,
+) -> Result<Started, UpError> {
     let shutdown = Shutdown::new();
-    let store = muster_store::run::start(settings::store(flags, place)?, shutdown.clone()).await?;
-    let store_at = Addresses { grpc: store.address, http: store.http_address };
-    let ends = async { store.stopped().await.map_err(Failure::from) };
-    running.add("store", shutdown, ends);
-    let url = settings::url(flags, store_at.grpc);
+    let store = muster_store::run::start(settings::store(flags, data_dir)?, shutdown.clone()).await?;
+    let store_addresses = Addresses { grpc: store.address, http: store.http_address };
+    let stopped = async { store.stopped().await.map_err(UpError::from) };
+    running.add("store", shutdown, stopped);
+    let url = settings::url(flags, store_addresses.grpc);
 
     let shutdown = Shutdown::new();
     let config = settings::controller(flags, &url)?;
     let controller = muster_controller::run::start(config, shutdown.clone()).await?;
-    let controller_at = Addresses { grpc: controller.address, http: controller.http_address };
-    let ends = async { controller.stopped().await.map_err(Failure::from) };
-    running.add("controller", shutdown, ends);
+    let controller_addresses = Addresses { grpc: controller.address, http: controller.http_address };
+    let stopped = async { controller.stopped().await.map_err(UpError::from) };
+    running.add("controller", shutdown, stopped);
 
-    let mut simulation_at = None;
+    let mut simulation_addresses = None;
     if flags.nodes > 0 {
         let shutdown = Shutdown::new();
         let simulation = simulation::start(settings::simulation(flags, &url)?, shutdown.clone()).await?;
-        simulation_at = Some((simulation.address, simulation.heard.clone()));
-        let ends = async {
+        simulation_addresses = Some((simulation.address, simulation.connected.clone()));
+        let stopped = async {
             simulation.stopped().await;
             Ok(())
         };
-        running.add("simulated agents", shutdown, ends);
+        running.add("simulated agents", shutdown, stopped);
     }
 
-    let mut own_agent = None;
+    let mut local_agent = None;
     if !flags.no_agent {
         let shutdown = Shutdown::new();
-        let config = settings::agent(flags, place, &url)?;
+        let config = settings::agent(flags, data_dir, &url)?;
         let agent = muster_agent::run::start(config, Platform::real(), shutdown.clone()).await?;
         let node = agent.node.to_string();
         let addresses = Addresses { grpc: agent.address, http: agent.http_address };
-        own_agent = Some(OwnAgent { addresses, node });
-        let ends = async { agent.stopped().await.map_err(Failure::from) };
-        running.add("agent", shutdown, ends);
+        local_agent = Some(LocalAgent { addresses, node });
+        let stopped = async { agent.stopped().await.map_err(UpError::from) };
+        running.add("agent", shutdown, stopped);
     }
-    Ok((store_at, controller_at, own_agent, simulation_at))
+    Ok((store_addresses, controller_addresses, local_agent, simulation_addresses))
 }

@@ -1,71 +1,71 @@
-//! Where Muster keeps what it must remember: a directory of the user's, or a temporary one.
+//! The data directory of `muster up`: a permanent one of the user, or a temporary one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::Failure;
+use super::UpError;
 use crate::xdg;
 
-/// Not a variable of the flag: that would count as if it were said with each command, and contradict --ephemeral.
+/// Not the `env` of the flag: clap would treat it as a given flag, which conflicts with --ephemeral.
 const VARIABLE: &str = "MUSTER_UP_DATA_DIR";
 
-/// The data directory, with a room for each part that keeps something; a temporary one goes when this goes.
+/// The data directory, with a subdirectory for each component that has data. A temporary one is removed on drop.
 #[derive(Debug)]
-pub(crate) enum Place {
-    Kept(PathBuf),
+pub(crate) enum DataDir {
+    Permanent(PathBuf),
     Temporary(TempDir),
 }
 
-impl Place {
-    /// A temporary directory, the one asked for, the one that the variable names, or the user's own.
-    pub(crate) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, Failure> {
+impl DataDir {
+    /// A temporary directory, else the directory of the flag, of the variable, or the user's default.
+    pub(crate) fn choose(ephemeral: bool, data_dir: Option<&Path>) -> Result<Self, UpError> {
         if ephemeral {
             let directory = tempfile::Builder::new().prefix("muster-up-").tempdir();
-            return directory.map(Place::Temporary).map_err(Failure::NoTemporary);
+            return directory.map(DataDir::Temporary).map_err(UpError::NoTemporary);
         }
-        let usual = || std::env::var_os(VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
-        let kept = data_dir.map(Path::to_owned).or_else(usual).or_else(xdg::state);
-        kept.map(Place::Kept).ok_or(Failure::NoHome)
+        let from_env = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let directory = data_dir.map(Path::to_owned).or_else(from_env).or_else(xdg::state_dir);
+        directory.map(DataDir::Permanent).ok_or(UpError::NoHome)
     }
 
-    /// The store's records.
+    /// The data directory of the store.
     pub(super) fn store(&self) -> PathBuf {
         self.directory().join("store")
     }
 
-    /// Who this machine's agent is, and what it runs.
+    /// The state directory of this machine's agent: its identity and its containers.
     pub(super) fn agent(&self) -> PathBuf {
         self.directory().join("agent")
     }
 
     pub(super) fn is_temporary(&self) -> bool {
-        matches!(self, Place::Temporary(_))
+        matches!(self, DataDir::Temporary(_))
     }
 
     fn directory(&self) -> &Path {
         match self {
-            Place::Kept(directory) => directory,
-            Place::Temporary(directory) => directory.path(),
+            DataDir::Permanent(directory) => directory,
+            DataDir::Temporary(directory) => directory.path(),
         }
     }
 
-    /// What becomes of the records after the end.
-    pub(super) fn farewell(&self) -> String {
+    /// What happened to the records after the components have stopped.
+    pub(super) fn after_exit(&self) -> String {
         match self {
-            Place::Kept(directory) => format!("the records are in {}", directory.display()),
-            Place::Temporary(_) => "the records are gone".to_owned(),
+            DataDir::Permanent(directory) => format!("the records are in {}", directory.display()),
+            DataDir::Temporary(_) => "the records were removed".to_owned(),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DataDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let directory = self.directory().display();
         match self {
-            Place::Kept(_) => write!(f, "{directory}"),
-            Place::Temporary(_) => write!(f, "{directory}, removed at the end"),
+            DataDir::Permanent(_) => write!(f, "{directory}"),
+            DataDir::Temporary(_) => write!(f, "{directory}, removed on exit"),
         }
     }
 }
@@ -75,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_temporary_directory_goes_with_its_place() {
-        let place = Place::choose(true, None).unwrap();
-        let directory = place.directory().to_owned();
-        assert!(directory.is_dir() && place.store() != place.agent());
-        drop(place);
+    fn a_temporary_directory_is_removed_on_drop() {
+        let data_dir = DataDir::choose(true, None).unwrap();
+        let directory = data_dir.directory().to_owned();
+        assert!(directory.is_dir() && data_dir.store() != data_dir.agent());
+        drop(data_dir);
         assert!(!directory.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Why `muster up` could not start or had to end, and what the operator can do.
+//! Why `muster up` could not start or had to stop, and what the operator can do.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use muster_store::engine::sled::{FormatError, OpenError};
 use crate::failure::Exit;
 use crate::simulation::SimulationError;
 
-/// What ended `muster up`.
+/// The errors of `muster up`.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("neither XDG_STATE_HOME nor HOME says where this user's files are")]
+pub(crate) enum UpError {
+    #[error("there is no data directory: set XDG_STATE_HOME or HOME")]
     NoHome,
-    #[error("no temporary directory can be made: {0}")]
+    #[error("cannot create a temporary directory: {0}")]
     NoTemporary(io::Error),
-    #[error("a MUSTER_ variable is wrong: {0}")]
+    #[error("a MUSTER_ environment variable is wrong: {0}")]
     Variables(String),
     #[error(transparent)]
     Bind(BindError),
@@ -35,105 +35,107 @@ pub(crate) enum Failure {
     Process(#[from] io::Error),
 }
 
-impl Failure {
-    /// What to try.
+impl UpError {
+    /// What the operator can do.
     pub(crate) fn hint(&self) -> String {
         let hint = match self {
-            Failure::NoHome => "name a directory with --data-dir, or try --ephemeral",
-            Failure::NoTemporary(_) => "TMPDIR names the place for temporary files",
-            Failure::Variables(_) => {
-                "--help of muster-store, muster-controller and muster-agent lists the variables"
+            UpError::NoHome => "give a directory with --data-dir, or use --ephemeral",
+            UpError::NoTemporary(_) => "TMPDIR sets the directory for temporary files",
+            UpError::Variables(_) => {
+                "`--help` of muster-store, muster-controller and muster-agent lists the variables"
             }
-            Failure::Bind(error) => return bind_hint(error),
-            Failure::Store(muster_store::RunError::Open(error)) => open_hint(error),
-            Failure::Agent(error) => return agent_hint(error),
-            Failure::Simulation(_) => "--simulation-listen and --nodes say where, and how many there are",
-            Failure::Store(_) | Failure::Controller(_) => {
-                "`muster up --help` lists the flags; further settings come from MUSTER_ variables"
+            UpError::Bind(error) => return bind_hint(error),
+            UpError::Store(muster_store::RunError::Open(error)) => open_hint(error),
+            UpError::Agent(error) => return agent_hint(error),
+            UpError::Simulation(_) => {
+                "--simulation-listen sets the address of the simulation, --nodes the number of nodes"
             }
-            Failure::Unanswered(..) => {
-                "--listen and --controller-listen say where they are, --tls-cert who asks"
+            UpError::Store(_) | UpError::Controller(_) => {
+                "`muster up --help` lists the flags; more settings come from MUSTER_ environment variables"
             }
-            Failure::Process(_) => "`ulimit -a` shows what this user may have; fewer --nodes need less",
+            UpError::Unanswered(..) => {
+                "--listen and --controller-listen set the addresses, --tls-cert the certificate"
+            }
+            UpError::Process(_) => "`ulimit -a` shows the limits of this user; fewer --nodes need less",
         };
         hint.to_owned()
     }
 
-    /// What a script is told: settings that cannot be understood are the caller's to correct, the rest is not.
+    /// The exit code: wrong settings are usage errors, all other errors are failures.
     fn exit(&self) -> Exit {
         use muster_agent::RunError as Agent;
         use muster_controller::run::RunError as Controller;
         use muster_store::RunError as Store;
         match self {
-            // Understood, but not fit for this machine.
-            Failure::Agent(Agent::Config(ConfigError::Hostname { .. } | ConfigError::SwapOn { .. })) => {
+            // The settings are valid, but this machine does not meet them.
+            UpError::Agent(Agent::Config(ConfigError::Hostname { .. } | ConfigError::SwapOn { .. })) => {
                 Exit::Failed
             }
-            Failure::Variables(_)
-            | Failure::Store(Store::Config(_) | Store::Telemetry(_))
-            | Failure::Controller(Controller::Config(_) | Controller::Leader(_))
-            | Failure::Agent(Agent::Config(_) | Agent::Threshold(_)) => Exit::Usage,
+            UpError::Variables(_)
+            | UpError::Store(Store::Config(_) | Store::Telemetry(_))
+            | UpError::Controller(Controller::Config(_) | Controller::Leader(_))
+            | UpError::Agent(Agent::Config(_) | Agent::Threshold(_)) => Exit::Usage,
             _ => Exit::Failed,
         }
     }
 }
 
-impl From<muster_store::RunError> for Failure {
+impl From<muster_store::RunError> for UpError {
     fn from(error: muster_store::RunError) -> Self {
         match error {
-            muster_store::RunError::Bind(error) => Failure::Bind(error),
-            other => Failure::Store(other),
+            muster_store::RunError::Bind(error) => UpError::Bind(error),
+            other => UpError::Store(other),
         }
     }
 }
 
-impl From<muster_controller::run::RunError> for Failure {
+impl From<muster_controller::run::RunError> for UpError {
     fn from(error: muster_controller::run::RunError) -> Self {
         match error {
             muster_controller::run::RunError::Bind(error) => {
-                Failure::Bind(renamed(error, "--controller-listen", "--controller-http-listen"))
+                UpError::Bind(renamed(error, "--controller-listen", "--controller-http-listen"))
             }
-            other => Failure::Controller(other),
+            other => UpError::Controller(other),
         }
     }
 }
 
-impl From<muster_agent::RunError> for Failure {
+impl From<muster_agent::RunError> for UpError {
     fn from(error: muster_agent::RunError) -> Self {
         match error {
             muster_agent::RunError::Bind(error) => {
-                Failure::Bind(renamed(error, "--agent-listen", "--agent-http-listen"))
+                UpError::Bind(renamed(error, "--agent-listen", "--agent-http-listen"))
             }
-            other => Failure::Agent(other),
+            other => UpError::Agent(other),
         }
     }
 }
 
-impl From<SimulationError> for Failure {
+impl From<SimulationError> for UpError {
     fn from(error: SimulationError) -> Self {
         match error {
-            SimulationError::Bind(error) => Failure::Bind(error),
-            other => Failure::Simulation(other),
+            SimulationError::Bind(error) => UpError::Bind(error),
+            other => UpError::Simulation(other),
         }
     }
 }
 
-impl From<Failure> for crate::failure::Failure {
-    fn from(failure: Failure) -> Self {
+impl From<UpError> for crate::failure::Failure {
+    fn from(failure: UpError) -> Self {
         Self::new(failure.exit(), &failure).hint(failure.hint())
     }
 }
 
-impl From<clap::Error> for Failure {
-    /// clap writes a page; its first line says it.
+impl From<clap::Error> for UpError {
+    /// The first line of clap's error, which names the cause; the rest is usage.
     fn from(error: clap::Error) -> Self {
         let page = error.to_string();
         let line = page.lines().next().unwrap_or_default();
-        Failure::Variables(line.trim_start_matches("error: ").to_owned())
+        UpError::Variables(line.trim_start_matches("error: ").to_owned())
     }
 }
 
-/// Each part has a --listen and a --http-listen of its own; here they have other names.
+/// Replaces the flag of a component by the flag of `muster up` for the same address.
 fn renamed(error: BindError, listen: &'static str, http_listen: &'static str) -> BindError {
     let flag = if error.flag == "--http-listen" { http_listen } else { listen };
     BindError { flag, ..error }
@@ -144,38 +146,36 @@ fn bind_hint(error: &BindError) -> String {
     let free = std::net::SocketAddr::new(error.address.ip(), 0);
     match error.error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!(
-                "is Muster running already? Otherwise choose another port; {flag} {free} picks a free one"
-            )
+            format!("is Muster already running? If not, choose another port; {flag} {free} picks a free one")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("ports from 1024 on are open to everybody; {flag} {free} picks a free one")
+            format!("ports from 1024 on need no privileges; {flag} {free} picks a free one")
         }
-        _ => format!("{flag} says where to listen"),
+        _ => format!("{flag} sets the address"),
     }
 }
 
-/// The agent names its own flags, which `muster up` has not: here it is told by variables, and keeps what it keeps in the
-/// directory of all.
+/// A hint with the settings of `muster up`. The agent's errors name flags that `muster up` does not have: here the
+/// agent is configured by environment variables, and its state is below --data-dir.
 fn agent_hint(error: &muster_agent::RunError) -> String {
     use muster_agent::RunError as Agent;
     match error {
         Agent::Config(ConfigError::Hostname { .. }) => {
-            "MUSTER_NODE_NAME=NAME gives the node of this machine a name, and --no-agent does without one"
+            "MUSTER_NODE_NAME=NAME sets the name of this machine's node; --no-agent runs without an agent"
                 .to_owned()
         }
         Agent::Config(ConfigError::Flag { flag, .. }) => {
             let variable = flag.replace('-', "_").to_uppercase();
-            format!("`muster up` takes --{flag} from the variable MUSTER_{variable}")
+            format!("in `muster up`, the variable MUSTER_{variable} sets --{flag}")
         }
         Agent::Identity(IdentityError::OtherName { kept, .. }) => {
-            format!("MUSTER_NODE_NAME={kept} names the node as before, and --data-dir another directory")
+            format!("MUSTER_NODE_NAME={kept} keeps the old name; --data-dir sets another directory")
         }
         Agent::Identity(IdentityError::InUse { .. }) => {
-            "is Muster running already? Otherwise --data-dir names another directory".to_owned()
+            "is Muster already running? If not, --data-dir sets another directory".to_owned()
         }
         Agent::Identity(_) => {
-            "the directory is below that of --data-dir, which names another; --ephemeral does without one"
+            "the directory is below --data-dir, which sets another one; --ephemeral uses a temporary one"
                 .to_owned()
         }
         _ => "--no-agent runs Muster without an agent for this machine".to_owned(),
@@ -189,9 +189,9 @@ fn open_hint(error: &OpenError) -> &'static str {
         _ => false,
     };
     if blocked {
-        "name a directory that you may write to with --data-dir, or try --ephemeral"
+        "give a directory that you may write to with --data-dir, or use --ephemeral"
     } else {
-        "--data-dir names another directory, and --ephemeral does without one"
+        "--data-dir sets another directory, --ephemeral uses a temporary one"
     }
 }
 
@@ -205,22 +205,22 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn agent_flag(flag: &'static str) -> Failure {
+    fn agent_flag(flag: &'static str) -> UpError {
         let error = ConfigError::Flag { flag, reason: "no".to_owned() };
-        Failure::Agent(error.into())
+        UpError::Agent(error.into())
     }
 
-    fn hostname() -> Failure {
+    fn hostname() -> UpError {
         let error = "a_b".parse::<muster_proto::name::Name>().unwrap_err();
-        Failure::Agent(ConfigError::Hostname { hostname: "a_b".to_owned(), error }.into())
+        UpError::Agent(ConfigError::Hostname { hostname: "a_b".to_owned(), error }.into())
     }
 
-    fn identity(error: IdentityError) -> Failure {
-        Failure::Agent(error.into())
+    fn identity(error: IdentityError) -> UpError {
+        UpError::Agent(error.into())
     }
 
     #[test]
-    fn what_the_agent_cannot_use_is_hinted_at_in_the_words_of_muster_up() {
+    fn hints_for_agent_errors_name_settings_of_muster_up() {
         let directory = PathBuf::from("/data/agent");
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let other_name =
@@ -231,7 +231,7 @@ mod tests {
             (identity(other_name), &["MUSTER_NODE_NAME=n1", "--data-dir"]),
             (identity(IdentityError::InUse { directory: directory.clone() }), &["--data-dir"]),
             (identity(IdentityError::Io { path: directory, error: denied() }), &["--data-dir"]),
-            (Failure::Agent(denied().into()), &["--no-agent"]),
+            (UpError::Agent(denied().into()), &["--no-agent"]),
         ] {
             let hint = failure.hint();
             for expected in hints {
@@ -242,24 +242,24 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_understood_end_it_as_a_wrong_command_line_does() {
+    fn wrong_settings_have_the_exit_code_of_usage_errors() {
         let controller = muster_controller::config::ConfigError::Zero { flag: "node-monitor-period" };
         let store = muster_store::config::ConfigError::Negative { flag: "history" };
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let in_use = IdentityError::InUse { directory: PathBuf::from("/data/agent") };
         for (failure, expected) in [
-            (Failure::Variables("no".to_owned()), Exit::Usage),
-            (Failure::Store(store.into()), Exit::Usage),
-            (Failure::Controller(controller.into()), Exit::Usage),
+            (UpError::Variables("no".to_owned()), Exit::Usage),
+            (UpError::Store(store.into()), Exit::Usage),
+            (UpError::Controller(controller.into()), Exit::Usage),
             (agent_flag("node-labels"), Exit::Usage),
             (hostname(), Exit::Failed),
             (identity(in_use), Exit::Failed),
-            (Failure::Agent(denied().into()), Exit::Failed),
-            (Failure::Process(denied()), Exit::Failed),
-            (Failure::NoHome, Exit::Failed),
+            (UpError::Agent(denied().into()), Exit::Failed),
+            (UpError::Process(denied()), Exit::Failed),
+            (UpError::NoHome, Exit::Failed),
         ] {
-            let said = failure.to_string();
-            assert_eq!(crate::failure::Failure::from(failure).exit(), Some(expected), "{said}");
+            let message = failure.to_string();
+            assert_eq!(crate::failure::Failure::from(failure).exit(), Some(expected), "{message}");
         }
     }
 }

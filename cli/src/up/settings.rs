@@ -1,4 +1,5 @@
-//! The settings of each part: its own defaults and variables, our flags over them, and time as fast as was asked for.
+//! The config of each component: its own defaults and environment variables, overridden by the flags of `muster up`,
+//! with times and rates scaled by `--speed`.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,19 +9,19 @@ use clap::Parser;
 use muster_proto::wellknown::label;
 use muster_store_client::StoreEndpoints;
 
-use super::data_dir::Place;
-use super::{Failure, Flags};
+use super::data_dir::DataDir;
+use super::{Flags, UpError};
 use crate::simulation;
-use crate::simulation::fleet_spec::{Blueprint, REGION};
+use crate::simulation::fleet_spec::{FleetSpec, REGION};
 
-/// How long a simulated program takes to start or to stop.
-const MOMENT: Duration = Duration::from_secs(1);
-/// How long this machine's pods may take to end when their records are about to be removed.
-const LAST_MOMENTS: Duration = Duration::from_secs(5);
+/// How long a simulated container takes to start or to stop.
+const CONTAINER_DELAY: Duration = Duration::from_secs(1);
+/// How long this machine's pods may take to terminate before the temporary data directory is removed.
+const POD_SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-pub(super) fn store(flags: &Flags, place: &Place) -> Result<muster_store::Config, Failure> {
+pub(super) fn store(flags: &Flags, data_dir: &DataDir) -> Result<muster_store::Config, UpError> {
     let mut store = muster_store::config::Flags::try_parse_from([OsString::from("muster-store")])?;
-    store.data_dir = place.store();
+    store.data_dir = data_dir.store();
     store.listen = flags.listen;
     store.http_listen = flags.http_listen;
     store.tls = flags.tls.clone();
@@ -29,10 +30,10 @@ pub(super) fn store(flags: &Flags, place: &Place) -> Result<muster_store::Config
     {
         *seconds = flags.speed().shorten_seconds(*seconds);
     }
-    muster_store::Config::try_from(&store).map_err(|error| Failure::Store(error.into()))
+    muster_store::Config::try_from(&store).map_err(|error| UpError::Store(error.into()))
 }
 
-pub(super) fn controller(flags: &Flags, store: &str) -> Result<muster_controller::config::Config, Failure> {
+pub(super) fn controller(flags: &Flags, store: &str) -> Result<muster_controller::config::Config, UpError> {
     let arguments = ["muster-controller", "--store", store];
     let mut controller = muster_controller::config::Flags::try_parse_from(arguments)?;
     controller.listen = flags.controller_listen;
@@ -54,60 +55,60 @@ pub(super) fn controller(flags: &Flags, store: &str) -> Result<muster_controller
         *rate = speed.raise(*rate);
     }
     muster_controller::config::Config::try_from(&controller)
-        .map_err(|error| Failure::Controller(error.into()))
+        .map_err(|error| UpError::Controller(error.into()))
 }
 
-pub(super) fn agent(flags: &Flags, place: &Place, store: &str) -> Result<muster_agent::Config, Failure> {
+pub(super) fn agent(flags: &Flags, data_dir: &DataDir, store: &str) -> Result<muster_agent::Config, UpError> {
     let arguments = ["muster-agent", "--store", store];
     let mut agent = muster_agent::config::Flags::try_parse_from(arguments)?;
     agent.listen = flags.agent_listen;
     agent.http_listen = flags.agent_http_listen;
     agent.tls = flags.tls.clone();
-    agent.state_dir = place.agent();
-    // Who tries Muster out wants to see it run, on any machine.
+    agent.state_dir = data_dir.agent();
+    // `muster up` must run on any machine, also one with swap.
     agent.work.fail_swap_on = false;
     if flags.nodes > 0 {
-        // Its health says nothing about that of its imagined neighbours.
-        let zone = Blueprint::zone_name(1);
+        // The health of the real node says nothing about the simulated nodes of its zone.
+        let zone = FleetSpec::zone_name(1);
         agent.node.node_labels.extend([
             format!("{}={REGION}", label::REGION),
             format!("{}={zone}", label::ZONE),
             format!("{}=", label::EXCLUDE_DISRUPTION),
         ]);
     }
-    if place.is_temporary() {
-        // What outlived its records would never be found again.
+    if data_dir.is_temporary() {
+        // Pods that outlive their records could never be found again.
         agent.work.shutdown_on_sigterm = true;
-        agent.work.shutdown_grace_period = LAST_MOMENTS;
+        agent.work.shutdown_grace_period = POD_SHUTDOWN_GRACE;
     }
     let (speed, status) = (flags.speed(), &mut agent.status);
     status.node_lease_duration_seconds = speed.shorten_seconds(status.node_lease_duration_seconds);
-    let mut config = muster_agent::Config::try_from(&agent).map_err(|error| Failure::Agent(error.into()))?;
+    let mut config = muster_agent::Config::try_from(&agent).map_err(|error| UpError::Agent(error.into()))?;
     config.status.update_frequency = speed.shorten(config.status.update_frequency);
     config.status.report_frequency = speed.shorten(config.status.report_frequency);
     Ok(config)
 }
 
-pub(super) fn simulation(flags: &Flags, store: &str) -> Result<simulation::Settings, Failure> {
+pub(super) fn simulation(flags: &Flags, store: &str) -> Result<simulation::Settings, UpError> {
     let tls = flags
         .tls
         .client()
-        .map_err(|error| Failure::Store(muster_store::config::ConfigError::from(error).into()))?;
-    // What a renewal lasts is what it would last for a real machine.
+        .map_err(|error| UpError::Store(muster_store::config::ConfigError::from(error).into()))?;
+    // Simulated agents have the lease duration that a real agent would have.
     let agent = muster_agent::config::Flags::try_parse_from(["muster-agent", "--store", store])?;
     let lease =
-        muster_agent::Config::try_from(&agent).map_err(|error| Failure::Agent(error.into()))?.lease_duration;
+        muster_agent::Config::try_from(&agent).map_err(|error| UpError::Agent(error.into()))?.lease_duration;
     let speed = flags.speed();
     Ok(simulation::Settings {
-        blueprint: Blueprint { nodes: flags.nodes as usize, zones: flags.zones as usize },
+        spec: FleetSpec { nodes: flags.nodes as usize, zones: flags.zones as usize },
         endpoints: StoreEndpoints::new([store]).with_tls(tls),
         listen: flags.simulation_listen,
         lease_duration: speed.shorten(lease),
-        moment: speed.shorten(MOMENT),
+        container_delay: speed.shorten(CONTAINER_DELAY),
     })
 }
 
-/// How a part of this process calls another one that listens there.
+/// The URL under which components in this process reach a listener.
 pub(super) fn url(flags: &Flags, address: SocketAddr) -> String {
     let scheme = if flags.tls.tls_cert.is_some() { "https" } else { "http" };
     let host = match address.ip() {

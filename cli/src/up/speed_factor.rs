@@ -1,17 +1,17 @@
-//! Shortened time: every duration divided, every rate multiplied by one number. Pure.
+//! `--speed`: durations are divided and rates are multiplied by one factor. Pure.
 
 use std::time::Duration;
 
-/// How many times faster than usual Muster lives.
+/// How many times faster than normal Muster runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Speed(pub(crate) u32);
+pub(crate) struct SpeedFactor(pub(crate) u32);
 
-impl Speed {
+impl SpeedFactor {
     pub(super) fn shorten(self, duration: Duration) -> Duration {
         duration / self.0.max(1)
     }
 
-    /// Whole seconds, at least one unless there were none.
+    /// Whole seconds; a positive number stays at least 1.
     pub(super) fn shorten_seconds(self, seconds: i64) -> i64 {
         let shortened = seconds / i64::from(self.0.max(1));
         if seconds > 0 { shortened.max(1) } else { shortened }
@@ -27,8 +27,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_times_as_fast_is_a_tenth_of_the_time_and_ten_times_the_rate() {
-        let ten = Speed(10);
+    fn a_factor_of_ten_gives_a_tenth_of_the_time_and_ten_times_the_rate() {
+        let ten = SpeedFactor(10);
         assert_eq!(ten.shorten(Duration::from_secs(40)), Duration::from_secs(4));
         assert_eq!(ten.raise(0.1), 1.0);
         for (seconds, expected) in [(300, 30), (40, 4), (5, 1), (0, 0)] {

@@ -1,4 +1,4 @@
-//! A controller that says what it is told to, and remembers what it was asked.
+//! A fake controller with fixed responses that records its calls.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,22 +12,22 @@ use tonic::{Request, Response, Status};
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// What a controller would answer.
+/// The responses of the fake controller.
 #[derive(Clone, Default)]
-pub(crate) struct Script {
+pub(crate) struct Responses {
     pub(crate) fleet: pb::Fleet,
     pub(crate) explanation: pb::ExplainNodeResponse,
     pub(crate) pod: pb::ExplainPodResponse,
     pub(crate) drain: Vec<pb::DrainNodeResponse>,
-    /// What it breaks a drain off with, instead of ending it.
-    pub(crate) ending: Option<Status>,
-    /// What it refuses every call with.
-    pub(crate) refusal: Option<Status>,
+    /// The error that ends the stream of a drain.
+    pub(crate) stream_error: Option<Status>,
+    /// The error that every call returns.
+    pub(crate) error: Option<Status>,
 }
 
-/// What a controller was asked.
+/// A call that the fake controller received.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum Call {
     Fleet,
     Watch(pb::WatchFleetRequest),
     Explain(String),
@@ -37,42 +37,42 @@ pub(crate) enum Asked {
     Drain(pb::DrainNodeRequest),
 }
 
-/// A controller on a socket; it goes when this goes.
-pub(crate) struct Controller {
+/// A fake controller on a socket; it stops on drop.
+pub(crate) struct FakeController {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
     _stop: oneshot::Sender<()>,
 }
 
-impl Controller {
-    pub(crate) async fn start(script: Script) -> Controller {
+impl FakeController {
+    pub(crate) async fn start(responses: Responses) -> FakeController {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let actor = Actor { script, asked: Arc::clone(&asked) };
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let service = FakeFleetService { responses, calls: Arc::clone(&calls) };
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tonic::transport::Server::builder().add_service(FleetServiceServer::new(actor));
+        let server = tonic::transport::Server::builder().add_service(FleetServiceServer::new(service));
         tokio::spawn(server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
             let _ = stopped.await;
         }));
-        Controller { url: format!("http://{address}"), asked, _stop: stop }
+        FakeController { url: format!("http://{address}"), calls, _stop: stop }
     }
 
-    /// What it was asked since the last look.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+    /// The calls since the last time.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
     }
 }
 
-struct Actor {
-    script: Script,
-    asked: Arc<Mutex<Vec<Asked>>>,
+struct FakeFleetService {
+    responses: Responses,
+    calls: Arc<Mutex<Vec<Call>>>,
 }
 
-impl Actor {
-    fn note(&self, asked: Asked) -> Result<(), Status> {
-        self.asked.lock().unwrap().push(asked);
-        self.script.refusal.clone().map_or(Ok(()), Err)
+impl FakeFleetService {
+    fn record(&self, call: Call) -> Result<(), Status> {
+        self.calls.lock().unwrap().push(call);
+        self.responses.error.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -81,38 +81,38 @@ fn answers<T>(answers: impl IntoIterator<Item = T>) -> Answers<T> {
 }
 
 #[tonic::async_trait]
-impl FleetService for Actor {
+impl FleetService for FakeFleetService {
     type WatchFleetStream = Answers<pb::WatchFleetResponse>;
     type DrainNodeStream = Answers<pb::DrainNodeResponse>;
 
     async fn get_fleet(&self, _: Request<pb::GetFleetRequest>) -> Answer<pb::GetFleetResponse> {
-        self.note(Asked::Fleet)?;
-        Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.script.fleet.clone()) }))
+        self.record(Call::Fleet)?;
+        Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.responses.fleet.clone()) }))
     }
 
     async fn watch_fleet(&self, request: Request<pb::WatchFleetRequest>) -> Answer<Self::WatchFleetStream> {
-        self.note(Asked::Watch(request.into_inner()))?;
-        let mut later = self.script.fleet.clone();
+        self.record(Call::Watch(request.into_inner()))?;
+        let mut later = self.responses.fleet.clone();
         later.state = "Later".to_owned();
-        let told = [self.script.fleet.clone(), later];
-        Ok(Response::new(answers(told.map(|fleet| pb::WatchFleetResponse { fleet: Some(fleet) }))))
+        let responses = [self.responses.fleet.clone(), later];
+        Ok(Response::new(answers(responses.map(|fleet| pb::WatchFleetResponse { fleet: Some(fleet) }))))
     }
 
     async fn explain_node(
         &self,
         request: Request<pb::ExplainNodeRequest>,
     ) -> Answer<pb::ExplainNodeResponse> {
-        self.note(Asked::Explain(request.into_inner().name))?;
-        Ok(Response::new(self.script.explanation.clone()))
+        self.record(Call::Explain(request.into_inner().name))?;
+        Ok(Response::new(self.responses.explanation.clone()))
     }
 
     async fn explain_pod(&self, request: Request<pb::ExplainPodRequest>) -> Answer<pb::ExplainPodResponse> {
-        self.note(Asked::ExplainPod(request.into_inner()))?;
-        Ok(Response::new(self.script.pod.clone()))
+        self.record(Call::ExplainPod(request.into_inner()))?;
+        Ok(Response::new(self.responses.pod.clone()))
     }
 
     async fn cordon_node(&self, request: Request<pb::CordonNodeRequest>) -> Answer<pb::CordonNodeResponse> {
-        self.note(Asked::Cordon(request.into_inner()))?;
+        self.record(Call::Cordon(request.into_inner()))?;
         Ok(Response::new(pb::CordonNodeResponse::default()))
     }
 
@@ -120,14 +120,14 @@ impl FleetService for Actor {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Answer<pb::UncordonNodeResponse> {
-        self.note(Asked::Uncordon(request.into_inner()))?;
+        self.record(Call::Uncordon(request.into_inner()))?;
         Ok(Response::new(pb::UncordonNodeResponse::default()))
     }
 
     async fn drain_node(&self, request: Request<pb::DrainNodeRequest>) -> Answer<Self::DrainNodeStream> {
-        self.note(Asked::Drain(request.into_inner()))?;
-        let told = self.script.drain.iter().cloned().map(Ok);
-        let told: Vec<_> = told.chain(self.script.ending.clone().map(Err)).collect();
-        Ok(Response::new(tokio_stream::iter(told)))
+        self.record(Call::Drain(request.into_inner()))?;
+        let responses = self.responses.drain.iter().cloned().map(Ok);
+        let responses: Vec<_> = responses.chain(self.responses.stream_error.clone().map(Err)).collect();
+        Ok(Response::new(tokio_stream::iter(responses)))
     }
 }

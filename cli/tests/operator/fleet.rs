@@ -1,19 +1,19 @@
-//! What the controller is asked, and how its answers look.
+//! Commands that call the controller: the requests they send, and the output for its responses.
 
 use muster_proto::pb;
 use tonic::Status;
 
-use crate::fake_controller::{Asked, Controller, Script};
-use crate::harness::Stage;
+use crate::fake_controller::{Call, FakeController, Responses};
+use crate::harness::Harness;
 
-async fn stage(script: Script) -> (Stage, Controller) {
-    let mut stage = Stage::with_store().await;
-    let controller = Controller::start(script).await;
-    stage.say("MUSTER_CONTROLLER", controller.url.clone());
-    (stage, controller)
+async fn with_controller(responses: Responses) -> (Harness, FakeController) {
+    let mut harness = Harness::with_store().await;
+    let controller = FakeController::start(responses).await;
+    harness.set_env("MUSTER_CONTROLLER", controller.url.clone());
+    (harness, controller)
 }
 
-fn judging() -> Script {
+fn healthy_fleet() -> Responses {
     let zone = pb::FleetZone {
         name: "eu/eu-1".to_owned(),
         region: "eu".to_owned(),
@@ -25,54 +25,54 @@ fn judging() -> Script {
         ..Default::default()
     };
     let fleet = pb::Fleet { state: "Judging".to_owned(), nodes: 3, zones: vec![zone], ..Default::default() };
-    Script { fleet, ..Script::default() }
+    Responses { fleet, ..Responses::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_is_shown_once_or_again_and_again() {
-    let (stage, controller) = stage(judging()).await;
-    let shown = stage.muster("fleet").await.ok();
+async fn the_fleet_is_shown_once_or_watched() {
+    let (harness, controller) = with_controller(healthy_fleet()).await;
+    let shown = harness.muster("fleet").await.ok();
     assert!(shown.starts_with("State    Judging\n") && shown.contains("eu/eu-1   Normal"), "{shown}");
-    assert_eq!(controller.asked(), [Asked::Fleet]);
+    assert_eq!(controller.calls(), [Call::Fleet]);
 
     let document: serde_json::Value =
-        serde_json::from_str(&stage.muster("fleet -o json").await.ok()).unwrap();
+        serde_json::from_str(&harness.muster("fleet -o json").await.ok()).unwrap();
     assert_eq!(document["zones"][0]["name"], "eu/eu-1");
-    assert_eq!(controller.asked(), [Asked::Fleet]);
+    assert_eq!(controller.calls(), [Call::Fleet]);
 
-    let watched = stage.muster("fleet -w --interval 250ms").await;
+    let watched = harness.muster("fleet -w --interval 250ms").await;
     assert!(
         watched.out.contains("State    Judging\n") && watched.out.contains("\n\nState    Later\n"),
         "{}",
         watched.out
     );
-    assert!(!watched.out.contains('\u{1b}'), "a pipe is no screen");
-    watched.refused(6);
+    assert!(!watched.out.contains('\u{1b}'), "a pipe gets no escape codes");
+    watched.failed(6);
     let interval = prost_types::Duration { seconds: 0, nanos: 250_000_000 };
-    assert_eq!(controller.asked(), [Asked::Watch(pb::WatchFleetRequest { min_interval: Some(interval) })]);
+    assert_eq!(controller.calls(), [Call::Watch(pb::WatchFleetRequest { min_interval: Some(interval) })]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_explained() {
+async fn the_explanation_of_a_node_is_shown() {
     let explanation = pb::ExplainNodeResponse {
         name: "worker-1".to_owned(),
         summary: "worker-1 is fine.".to_owned(),
         ready: "True".to_owned(),
         ..Default::default()
     };
-    let (stage, controller) = stage(Script { explanation, ..Script::default() }).await;
-    for asked in ["explain node worker-1", "explain node/worker-1"] {
-        let shown = stage.muster(asked).await.ok();
+    let (harness, controller) = with_controller(Responses { explanation, ..Responses::default() }).await;
+    for command in ["explain node worker-1", "explain node/worker-1"] {
+        let shown = harness.muster(command).await.ok();
         assert!(shown.starts_with("worker-1 is fine.\n\nNode    worker-1\nReady   True\n"), "{shown}");
-        assert_eq!(controller.asked(), [Asked::Explain("worker-1".to_owned())]);
+        assert_eq!(controller.calls(), [Call::Explain("worker-1".to_owned())]);
     }
     assert!(
-        stage.muster("explain node worker-1 -o yaml").await.ok().contains("summary: worker-1 is fine.\n")
+        harness.muster("explain node worker-1 -o yaml").await.ok().contains("summary: worker-1 is fine.\n")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_explained() {
+async fn the_explanation_of_a_pod_is_shown() {
     let pod = pb::ExplainPodResponse {
         namespace: "shop".to_owned(),
         name: "web-1".to_owned(),
@@ -80,42 +80,45 @@ async fn a_pod_is_explained() {
         obstacles: vec![pb::PodObstacle { reason: "Insufficient cpu".to_owned(), nodes: 1 }],
         ..Default::default()
     };
-    let (stage, controller) = stage(Script { pod, ..Script::default() }).await;
-    for (asked, namespace) in [("explain pod web-1 -n shop", "shop"), ("explain pod/web-1", "default")] {
-        let shown = stage.muster(asked).await.ok();
+    let (harness, controller) = with_controller(Responses { pod, ..Responses::default() }).await;
+    for (command, namespace) in [("explain pod web-1 -n shop", "shop"), ("explain pod/web-1", "default")] {
+        let shown = harness.muster(command).await.ok();
         assert!(shown.starts_with("web-1: 0/1 nodes are available: 1 Insufficient cpu.\n\n"), "{shown}");
         assert!(shown.contains("NODES   WHY\n1       Insufficient cpu\n"), "{shown}");
         let request = pb::ExplainPodRequest { namespace: namespace.to_owned(), name: "web-1".to_owned() };
-        assert_eq!(controller.asked(), [Asked::ExplainPod(request)]);
+        assert_eq!(controller.calls(), [Call::ExplainPod(request)]);
     }
-    let document = stage.muster("explain pod web-1 -o json").await.ok();
+    let document = harness.muster("explain pod web-1 -o json").await.ok();
     assert!(document.contains("\"reason\": \"Insufficient cpu\""), "{document}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
-    let (stage, controller) = stage(Script::default()).await;
+    let (harness, controller) = with_controller(Responses::default()).await;
     let cordon = |name: &str, reason: &str| {
-        Asked::Cordon(pb::CordonNodeRequest { name: name.to_owned(), reason: reason.to_owned() })
+        Call::Cordon(pb::CordonNodeRequest { name: name.to_owned(), reason: reason.to_owned() })
     };
-    assert_eq!(stage.muster("cordon a b --reason fans").await.ok(), "node/a cordoned\nnode/b cordoned\n");
-    assert_eq!(controller.asked(), [cordon("a", "fans"), cordon("b", "fans")]);
-    assert_eq!(stage.muster("cordon node/a").await.ok(), "node/a cordoned\n");
-    assert_eq!(controller.asked(), [cordon("a", "muster cordon by eva")], "nobody is left without a trace");
+    assert_eq!(harness.muster("cordon a b --reason fans").await.ok(), "node/a cordoned\nnode/b cordoned\n");
+    assert_eq!(controller.calls(), [cordon("a", "fans"), cordon("b", "fans")]);
+    assert_eq!(harness.muster("cordon node/a").await.ok(), "node/a cordoned\n");
+    assert_eq!(controller.calls(), [cordon("a", "muster cordon by eva")], "the default reason has the user");
 
-    stage
-        .piped("apply -f -", "{kind: Node, apiVersion: v1, metadata: {name: c, labels: {rack: '7'}}}")
+    harness
+        .muster_with_stdin(
+            "apply -f -",
+            "{kind: Node, apiVersion: v1, metadata: {name: c, labels: {rack: '7'}}}",
+        )
         .await
         .ok();
-    assert_eq!(stage.muster("uncordon -l rack=7").await.ok(), "node/c uncordoned\n");
+    assert_eq!(harness.muster("uncordon -l rack=7").await.ok(), "node/c uncordoned\n");
     let uncordon = |reason: &str| {
-        Asked::Uncordon(pb::UncordonNodeRequest { name: "c".to_owned(), reason: reason.to_owned() })
+        Call::Uncordon(pb::UncordonNodeRequest { name: "c".to_owned(), reason: reason.to_owned() })
     };
-    assert_eq!(controller.asked(), [uncordon("muster uncordon by eva")]);
-    stage.muster("uncordon c --reason mended").await.ok();
-    assert_eq!(controller.asked(), [uncordon("mended")]);
-    let complaint = stage.muster("cordon").await.refused(2);
-    assert!(complaint.contains("no nodes are named"), "{complaint}");
+    assert_eq!(controller.calls(), [uncordon("muster uncordon by eva")]);
+    harness.muster("uncordon c --reason mended").await.ok();
+    assert_eq!(controller.calls(), [uncordon("mended")]);
+    let stderr = harness.muster("cordon").await.failed(2);
+    assert!(stderr.contains("no nodes are given"), "{stderr}");
 }
 
 fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
@@ -130,27 +133,27 @@ fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
     }
 }
 
-fn told(state: &str, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
+fn response(state: &str, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
     pb::DrainNodeResponse { state: state.to_owned(), message: message.to_owned(), pods }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_tells_how_it_goes_and_ends_as_the_controller_says() {
+async fn a_drain_shows_its_progress_and_its_final_state() {
     let drain = vec![
-        told(
+        response(
             "Draining",
             "",
             vec![pod("web-1", "Evict", "Waiting", ""), pod("watcher", "Leave", "Stays", "a daemon set's")],
         ),
-        told("Draining", "", vec![pod("web-1", "Evict", "Stopping", "")]),
-        told("Complete", "1 pod stays", vec![pod("web-1", "Evict", "Gone", "")]),
+        response("Draining", "", vec![pod("web-1", "Evict", "Stopping", "")]),
+        response("Complete", "1 pod stays", vec![pod("web-1", "Evict", "Gone", "")]),
     ];
-    let (stage, controller) = stage(Script { drain, ..Script::default() }).await;
+    let (harness, controller) = with_controller(Responses { drain, ..Responses::default() }).await;
     let flags = "--force --ignore-daemonsets --delete-emptydir-data --disable-eviction --grace-period 9 \
                  --skip-wait-for-delete-timeout 8 --timeout 2m --reason fans";
-    let said = stage.muster(&format!("drain worker-1 {flags}")).await.ok();
+    let output = harness.muster(&format!("drain worker-1 {flags}")).await.ok();
     assert_eq!(
-        said,
+        output,
         "pod/shop/web-1 to be evicted\npod/shop/watcher stays (a daemon set's)\nnode/worker-1: Draining\n\
          pod/shop/web-1 stopping\npod/shop/web-1 gone\nnode/worker-1: Complete: 1 pod stays\n"
     );
@@ -169,77 +172,78 @@ async fn a_drain_tells_how_it_goes_and_ends_as_the_controller_says() {
         timeout: Some(prost_types::Duration { seconds: 120, nanos: 0 }),
         plan_only: false,
     };
-    assert_eq!(controller.asked(), [Asked::Drain(request)]);
+    assert_eq!(controller.calls(), [Call::Drain(request)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_names_what_is_in_the_way_and_does_nothing() {
+async fn a_plan_names_the_pods_that_block_the_drain_and_changes_nothing() {
     let pods =
         vec![pod("web-1", "Evict", "Waiting", ""), pod("loner", "Refuse", "Stays", "nothing manages it")];
-    let (stage, controller) =
-        stage(Script { drain: vec![told("Planned", "1 is in the way", pods)], ..Script::default() }).await;
-    let planned = stage.muster("drain worker-1 --plan").await;
+    let (harness, controller) = with_controller(Responses {
+        drain: vec![response("Planned", "1 is in the way", pods)],
+        ..Responses::default()
+    })
+    .await;
+    let planned = harness.muster("drain worker-1 --plan").await;
     assert!(planned.out.contains("shop/loner   Refuse   Stays     nothing manages it"), "{}", planned.out);
-    let complaint = planned.refused(4);
-    assert!(complaint.contains("--force"), "{complaint}");
-    let asked = controller.asked();
-    let [Asked::Drain(request)] = asked.as_slice() else { panic!("{asked:?}") };
+    let stderr = planned.failed(4);
+    assert!(stderr.contains("--force"), "{stderr}");
+    let calls = controller.calls();
+    let [Call::Drain(request)] = calls.as_slice() else { panic!("{calls:?}") };
     assert!(request.plan_only);
     assert_eq!(request.options, Some(pb::DrainOptions::default()));
     assert_eq!((request.timeout, request.reason.as_str()), (None, "muster drain by eva"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_ends_early_says_how_to_go_on() {
+async fn a_drain_that_ends_early_has_a_hint() {
     let web = || vec![pod("web-1", "Evict", "Waiting", "")];
-    let refusal = vec![told("Refused", "refused: shop/loner is managed by nothing", web())];
-    let (stage, _controller) = stage(Script { drain: refusal, ..Script::default() }).await;
-    let complaint = stage.muster("drain worker-1").await.refused(4);
-    assert!(complaint.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{complaint}");
-    assert!(complaint.contains("the node stays cordoned, `muster uncordon worker-1`"), "{complaint}");
+    let refused = vec![response("Refused", "refused: shop/loner is managed by nothing", web())];
+    let (harness, _controller) = with_controller(Responses { drain: refused, ..Responses::default() }).await;
+    let stderr = harness.muster("drain worker-1").await.failed(4);
+    assert!(stderr.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{stderr}");
+    assert!(stderr.contains("the node stays cordoned until `muster uncordon worker-1`"), "{stderr}");
 
-    let drain = vec![told("Draining", "", web())];
-    for ending in [None, Some(Status::unavailable("the controller stops; the drain goes on"))] {
-        let reason = ending.as_ref().map(|status| status.message().to_owned()).unwrap_or_default();
-        let (stage, _controller) =
-            self::stage(Script { drain: drain.clone(), ending, ..Script::default() }).await;
-        let complaint = stage.muster("drain worker-1").await.refused(6);
-        assert!(complaint.contains(&reason), "{complaint}");
-        assert!(
-            complaint.contains("hint: the drain goes on: the same command follows it again"),
-            "{complaint}"
-        );
+    let drain = vec![response("Draining", "", web())];
+    for stream_error in [None, Some(Status::unavailable("the controller stops; the drain goes on"))] {
+        let reason = stream_error.as_ref().map(|status| status.message().to_owned()).unwrap_or_default();
+        let (harness, _controller) =
+            with_controller(Responses { drain: drain.clone(), stream_error, ..Responses::default() }).await;
+        let stderr = harness.muster("drain worker-1").await.failed(6);
+        assert!(stderr.contains(&reason), "{stderr}");
+        assert!(stderr.contains("hint: the drain continues: run the same command to follow it"), "{stderr}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_controller_refuses_is_told_with_its_code() {
+async fn an_error_of_the_controller_has_its_exit_code() {
     for (status, code) in [
         (Status::not_found("node worker-1 does not exist"), 3),
         (Status::failed_precondition("this controller is on standby; c1 leads"), 4),
         (Status::permission_denied("viewers may not"), 4),
-        (Status::aborted("changed meanwhile"), 5),
+        (Status::aborted("changed by another client"), 5),
         (Status::unavailable("stopping"), 6),
     ] {
         let message = status.message().to_owned();
-        let (stage, _controller) = stage(Script { refusal: Some(status), ..Script::default() }).await;
-        for asked in ["explain node worker-1", "cordon worker-1", "drain worker-1", "fleet"] {
-            let complaint = stage.muster(asked).await.refused(code);
-            assert!(complaint.contains(&message), "{complaint}");
+        let (harness, _controller) =
+            with_controller(Responses { error: Some(status), ..Responses::default() }).await;
+        for command in ["explain node worker-1", "cordon worker-1", "drain worker-1", "fleet"] {
+            let stderr = harness.muster(command).await.failed(code);
+            assert!(stderr.contains(&message), "{stderr}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_prints_its_picture_where_there_is_no_screen() {
-    let (stage, _controller) = stage(judging()).await;
+async fn top_prints_its_view_once_if_the_output_is_no_terminal() {
+    let (harness, _controller) = with_controller(healthy_fleet()).await;
     let node = "{kind: Node, apiVersion: v1, metadata: {name: a, labels: {topology.kubernetes.io/region: eu, \
                 topology.kubernetes.io/zone: eu-1}}}";
-    stage.piped("apply -f -", node).await.ok();
-    let shown = stage.muster("top").await.ok();
+    harness.muster_with_stdin("apply -f -", node).await.ok();
+    let shown = harness.muster("top").await.ok();
     assert!(shown.starts_with("1 node: 0 ready, 0 not ready, 1 unknown; Judging\n"), "{shown}");
     assert!(shown.contains("eu/eu-1              Normal             0.1/s"), "{shown}");
-    let alone = stage.muster("top --controller http://127.0.0.1:1").await.ok();
-    assert!(alone.contains("the controller is not heard"), "{alone}");
-    stage.muster("top --store http://127.0.0.1:1").await.refused(6);
+    let unreachable = harness.muster("top --controller http://127.0.0.1:1").await.ok();
+    assert!(unreachable.contains("controller unreachable"), "{unreachable}");
+    harness.muster("top --store http://127.0.0.1:1").await.failed(6);
 }

@@ -1,4 +1,4 @@
-//! Where it plays: a store on a real socket in this process, and `muster` as a child.
+//! The test harness: a store on a real socket in this process, and `muster` as a child process.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,66 +14,64 @@ use muster_store::run::{Running, start};
 use muster_store_client::{StoreClient, StoreEndpoints};
 use tempfile::TempDir;
 
-/// Whatever takes longer than this has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A command that takes longer than this has failed.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A store, and the home of whoever calls `muster`.
-pub(crate) struct Stage {
+/// A store, and the home directory and environment of `muster`.
+pub(crate) struct Harness {
     home: TempDir,
     store: Option<Running>,
     shutdown: Shutdown,
-    /// What is said to `muster` in variables.
+    /// Environment variables for `muster`.
     variables: Vec<(String, OsString)>,
 }
 
-/// What a command said.
+/// The output and exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
-    /// The answer of a command that did what it was asked.
+impl Output {
+    /// The standard output of a command that succeeded without errors or warnings.
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         self.out
     }
 
-    /// The complaint of a command that failed with that code, saying what to do next.
-    pub(crate) fn refused(self, code: i32) -> String {
+    /// The standard error of a command that failed with that exit code. It must have a hint.
+    pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{}{}", self.out, self.err);
         assert!(self.err.contains("\nhint: "), "{}", self.err);
         self.err
     }
-}
 
-impl Said {
-    /// The complaint of a command whose arguments do not go together.
-    pub(crate) fn refused_by_arguments(self) -> String {
+    /// The standard error of a command whose arguments conflict.
+    pub(crate) fn conflicting_arguments(self) -> String {
         assert_eq!(self.code, 2, "{}{}", self.out, self.err);
         assert!(self.err.contains("cannot be used with"), "{}", self.err);
         self.err
     }
 }
 
-impl Stage {
-    /// Nothing runs.
-    pub(crate) fn empty() -> Stage {
+impl Harness {
+    /// No store runs.
+    pub(crate) fn empty() -> Harness {
         let home = tempfile::tempdir().unwrap();
-        Stage { home, store: None, shutdown: Shutdown::new(), variables: Vec::new() }
+        Harness { home, store: None, shutdown: Shutdown::new(), variables: Vec::new() }
     }
 
-    /// A store without TLS, which `muster` is told of by its variable.
-    pub(crate) async fn with_store() -> Stage {
-        let mut stage = Stage::empty();
-        let url = stage.start_store(&[]).await;
-        stage.say("MUSTER_STORE", url);
-        stage
+    /// A store without TLS; MUSTER_STORE has its address.
+    pub(crate) async fn with_store() -> Harness {
+        let mut harness = Harness::empty();
+        let url = harness.start_store(&[]).await;
+        harness.set_env("MUSTER_STORE", url);
+        harness
     }
 
-    /// Starts the store; returns where it is.
+    /// Starts the store; returns its URL.
     pub(crate) async fn start_store(&mut self, flags: &[String]) -> String {
         let data = format!("--data-dir={}", self.path("store").display());
         let fixed = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
@@ -85,8 +83,8 @@ impl Stage {
         format!("http://{address}")
     }
 
-    /// Sets a variable for every command to come.
-    pub(crate) fn say(&mut self, variable: &str, value: impl Into<OsString>) {
+    /// Sets an environment variable for all later commands.
+    pub(crate) fn set_env(&mut self, variable: &str, value: impl Into<OsString>) {
         self.variables.push((variable.to_owned(), value.into()));
     }
 
@@ -101,7 +99,7 @@ impl Stage {
         path.to_str().unwrap().to_owned()
     }
 
-    /// The store as a program sees it.
+    /// A client of the store.
     pub(crate) fn client(&self) -> StoreClient {
         let address = self.store.as_ref().unwrap().address;
         StoreClient::connect(StoreEndpoints::new([format!("http://{address}")])).unwrap()
@@ -109,7 +107,7 @@ impl Stage {
 
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        // The tester's own settings are not the test's.
+        // The environment of the test run must not change the test.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MUSTER_") {
                 command.env_remove(name);
@@ -122,40 +120,40 @@ impl Stage {
         command
     }
 
-    /// Runs `muster` with these words.
-    pub(crate) async fn muster(&self, arguments: &str) -> Said {
-        self.piped(arguments, "").await
+    /// Runs `muster` with these arguments.
+    pub(crate) async fn muster(&self, arguments: &str) -> Output {
+        self.muster_with_stdin(arguments, "").await
     }
 
-    /// Runs `muster` with these words, and text on its standard input.
-    pub(crate) async fn piped(&self, arguments: &str, input: &str) -> Said {
+    /// Runs `muster` with these arguments and text on its standard input.
+    pub(crate) async fn muster_with_stdin(&self, arguments: &str, input: &str) -> Output {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped());
         let input = input.to_owned();
-        // The store lives in this process: its threads must not be held up.
+        // The store runs in this process, so its threads must not be blocked.
         let output = tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
-            // A command that does not read its input closes it; that is not our failure.
+            // A command that does not read its input closes it, which makes this write fail.
             let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
             child.wait_with_output().unwrap()
         });
-        let output = tokio::time::timeout(PATIENCE, output).await.expect("muster ends").unwrap();
+        let output = tokio::time::timeout(TIMEOUT, output).await.expect("muster ends").unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+        Output { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Starts a `muster` that goes on by itself.
-    pub(crate) fn start(&self, arguments: &str) -> Going {
+    /// Starts a `muster` that keeps running, such as a watch.
+    pub(crate) fn start(&self, arguments: &str) -> BackgroundCommand {
         let mut child = self.command(arguments).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok());
         });
-        Going { child, lines, said: Vec::new() }
+        BackgroundCommand { child, lines, seen: Vec::new() }
     }
 
-    /// Stops the store in order.
+    /// Shuts the store down and waits for it.
     pub(crate) async fn stop_store(&mut self) {
         self.shutdown.trigger();
         if let Some(running) = self.store.take() {
@@ -164,29 +162,29 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.shutdown.trigger();
     }
 }
 
-/// A `muster` that goes on; it does not outlive the test.
-pub(crate) struct Going {
+/// A running `muster`; it is killed on drop.
+pub(crate) struct BackgroundCommand {
     child: Child,
     lines: Receiver<String>,
-    said: Vec<String>,
+    seen: Vec<String>,
 }
 
-impl Going {
-    /// Reads until a line has these words in this order; returns it.
-    pub(crate) async fn until(&mut self, words: &[&str]) -> String {
+impl BackgroundCommand {
+    /// Reads until a line has these words in this order; returns the line.
+    pub(crate) async fn wait_for_line(&mut self, words: &[&str]) -> String {
         loop {
-            let line = tokio::task::block_in_place(|| self.lines.recv_timeout(PATIENCE));
+            let line = tokio::task::block_in_place(|| self.lines.recv_timeout(TIMEOUT));
             let line = line.unwrap_or_else(|error| {
-                let complaints = self.complaints();
-                panic!("no {words:?}: {error}; said {:#?}; {complaints}", self.said)
+                let stderr_text = self.stderr_text();
+                panic!("no {words:?}: {error}; seen {:#?}; {stderr_text}", self.seen)
             });
-            self.said.push(line.clone());
+            self.seen.push(line.clone());
             let mut rest = line.as_str();
             let found = words.iter().all(|word| match rest.split_once(word) {
                 Some((_, after)) => {
@@ -201,7 +199,7 @@ impl Going {
         }
     }
 
-    fn complaints(&mut self) -> String {
+    fn stderr_text(&mut self) -> String {
         let _ = self.child.kill();
         let mut text = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -209,15 +207,15 @@ impl Going {
     }
 }
 
-impl Drop for Going {
+impl Drop for BackgroundCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A manifest that the tests of how things look use too. The lease comes without its owner: a store removes
-/// what belongs to a node that is none of its own.
+/// A sample manifest, which the unit tests use too. The lease is returned without its owner reference, because the
+/// store deletes records whose owning node does not exist.
 pub(crate) fn sample(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/samples").join(name);
     let text = std::fs::read_to_string(path).unwrap();

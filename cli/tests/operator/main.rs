@@ -1,5 +1,4 @@
-//! `muster` as an operator uses it: the built binary against a real store, and a controller that says what it
-//! is told to.
+//! `muster` as an operator uses it: the built binary against a real store and a fake controller.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 

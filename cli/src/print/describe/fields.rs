@@ -1,13 +1,13 @@
-//! Lines of `Label:  value`, one below the other.
+//! Blocks of `Label:  value` lines with aligned values.
 
 use std::collections::BTreeMap;
 
 use crate::print::{Cell, NONE, Paint};
 
-/// How far values of the page's own fields stand in; blocks further in line up by themselves.
+/// The column of the values of the page's top fields. Nested blocks compute their own column.
 const TOP_WIDTH: usize = 20;
 
-/// A block of fields that line up.
+/// A block of fields with aligned values.
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
     indent: usize,
@@ -16,12 +16,12 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Fields of the page itself.
+    /// The top fields of a page.
     pub(super) fn top() -> Fields {
         Fields { indent: 0, width: TOP_WIDTH, rows: Vec::new() }
     }
 
-    /// Fields of a part of the page.
+    /// The fields of a nested block.
     pub(super) fn within(indent: usize) -> Fields {
         Fields { indent, width: 0, rows: Vec::new() }
     }
@@ -31,20 +31,20 @@ impl Fields {
         self.all(label, [value.into()])
     }
 
-    /// A field in a colour of its own.
+    /// A field with a colour.
     #[must_use]
     pub(super) fn painted(mut self, label: &str, cell: Cell, paint: Paint) -> Fields {
         self.rows.push((label.to_owned(), vec![cell.on_one_line().painted(paint)]));
         self
     }
 
-    /// A field that is left out where there is nothing to say.
+    /// A field that is omitted if its value is empty.
     #[must_use]
     pub(super) fn add_some(self, label: &str, value: &str) -> Fields {
         if value.is_empty() { self } else { self.add(label, value) }
     }
 
-    /// A field of several lines.
+    /// A field with several values, one per line.
     #[must_use]
     pub(super) fn all(mut self, label: &str, values: impl IntoIterator<Item = String>) -> Fields {
         let mut values: Vec<String> =
@@ -56,7 +56,7 @@ impl Fields {
         self
     }
 
-    /// A field with a line for each pair.
+    /// A field with one line for each pair.
     #[must_use]
     pub(super) fn pairs(self, label: &str, pairs: &BTreeMap<String, String>, sign: &str) -> Fields {
         self.all(label, pairs.iter().map(|(key, value)| format!("{key}{sign}{value}")))
@@ -78,7 +78,7 @@ impl Fields {
     }
 }
 
-/// The lines of a value, without what would play with the terminal.
+/// The lines of a value, without control characters, which a terminal would interpret.
 fn lines(value: &str) -> impl Iterator<Item = String> {
     let clean = |line: &str| line.replace(char::is_control, " ");
     let lines: Vec<String> = value.lines().map(clean).collect();
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_line_up_whatever_their_number_of_lines() {
+    fn values_are_aligned_also_over_several_lines() {
         let labels = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())].into();
         let fields = Fields::within(2)
             .add("Name", "x")

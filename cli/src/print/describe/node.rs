@@ -1,4 +1,4 @@
-//! A node on a page.
+//! The page of a node.
 
 use jiff::Timestamp;
 use muster_proto::event::Event;
@@ -12,7 +12,7 @@ use super::{events, resources, time};
 use crate::print::rows::node_status;
 use crate::print::{Cell, NONE, Paint, Table, age};
 
-/// What is known of a node.
+/// A node and the records that belong to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodePage<'a> {
     pub(crate) node: &'a Node,
@@ -54,7 +54,8 @@ impl NodePage<'_> {
             .all("Taints", spec.taints.iter().map(ToString::to_string))
             .add("Unschedulable", spec.unschedulable.to_string());
         if let Some(moment) = meta.deletion_timestamp {
-            fields = fields.add("Deleted", format!("{moment}, waits for {}", meta.finalizers.join(", ")));
+            fields = fields
+                .add("Deleted", format!("{moment}, waiting for finalizers {}", meta.finalizers.join(", ")));
         }
         if let Some(cordon) = &spec.cordon {
             let since = age::since(Some(cordon.requested_at), now);
@@ -63,11 +64,11 @@ impl NodePage<'_> {
         }
         if let Some(drain) = &spec.drain {
             let since = age::since(Some(drain.requested_at), now);
-            let asked =
-                format!("{}, asked {since} ago by {}: {}", drain.state, drain.requested_by, drain.reason);
-            let told = (!drain.message.is_empty()).then(|| drain.message.clone());
-            let deadline = drain.deadline.map(|deadline| format!("given up at {deadline}"));
-            fields = fields.all("Drain", [Some(asked), told, deadline].into_iter().flatten());
+            let request =
+                format!("{}, requested {since} ago by {}: {}", drain.state, drain.requested_by, drain.reason);
+            let message = (!drain.message.is_empty()).then(|| drain.message.clone());
+            let deadline = drain.deadline.map(|deadline| format!("deadline {deadline}"));
+            fields = fields.all("Drain", [Some(request), message, deadline].into_iter().flatten());
         }
         fields.text()
     }
@@ -119,7 +120,7 @@ impl NodePage<'_> {
             .add("Container Runtime Version", &info.container_runtime_version)
             .add("Agent Version", &info.kubelet_version)
             .add_some("Swap", &swap.unwrap_or_default());
-        let place = Fields::top()
+        let network = Fields::top()
             .all("PodCIDRs", spec.pod_cidrs.iter().map(ToString::to_string))
             .add_some("ProviderID", &spec.provider_id)
             .add_some(
@@ -129,10 +130,10 @@ impl NodePage<'_> {
                     .map(|port| port.to_string())
                     .unwrap_or_default(),
             );
-        format!("System Info:\n{}{}", system.text(), place.text())
+        format!("System Info:\n{}{}", system.text(), network.text())
     }
 
-    /// The pods that take up room, and how much of it.
+    /// The pods that use resources of the node, and how much they use.
     fn pods(&self, now: Timestamp, paint: Paint) -> String {
         let pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_finished()).collect();
         let allocatable = &self.node.status.allocatable;
@@ -141,44 +142,45 @@ impl NodePage<'_> {
             ["Namespace", "Name", "CPU Requests", "CPU Limits", "Memory Requests", "Memory Limits", "Age"];
         let mut table = Table::new(headers).indented(2);
         for pod in &pods {
-            let (asked, limit) = (resources::requested(pod), resources::limited(pod));
+            let (requests, limits) = (resources::requests(pod), resources::limits(pod));
             let share = |amounts: &Resources, name| Cell::new(resources::share(amounts, name, allocatable));
             table.push([
                 Cell::new(pod.meta.namespace.as_ref().map(ToString::to_string).unwrap_or_default()),
                 Cell::new(pod.meta.name.as_str()),
-                share(&asked, "cpu"),
-                share(&limit, "cpu"),
-                share(&asked, "memory"),
-                share(&limit, "memory"),
+                share(&requests, "cpu"),
+                share(&limits, "cpu"),
+                share(&requests, "memory"),
+                share(&limits, "memory"),
                 Cell::new(age::since(pod.meta.creation_timestamp, now)),
             ]);
         }
         if !pods.is_empty() {
             text.push_str(&table.take(paint));
         }
-        let asked = resources::sum(pods.iter().map(|pod| resources::requested(pod)));
-        let limit = resources::sum(pods.iter().map(|pod| resources::limited(pod)));
+        let requests = resources::sum(pods.iter().map(|pod| resources::requests(pod)));
+        let limits = resources::sum(pods.iter().map(|pod| resources::limits(pod)));
         text.push_str("Allocated resources:\n");
         let mut table = Table::new(["Resource", "Requests", "Limits"]).indented(2);
         let count = Resources::from([(
             "pods".to_owned(),
             muster_proto::quantity::Quantity::whole(pods.len() as i64),
         )]);
-        for name in resources::names(&[allocatable, &asked, &limit]) {
-            let (asked, limit) = match name.as_str() {
+        for name in resources::names(&[allocatable, &requests, &limits]) {
+            let (requests, limits) = match name.as_str() {
                 "pods" => (resources::share(&count, "pods", allocatable), String::new()),
-                name => {
-                    (resources::share(&asked, name, allocatable), resources::share(&limit, name, allocatable))
-                }
+                name => (
+                    resources::share(&requests, name, allocatable),
+                    resources::share(&limits, name, allocatable),
+                ),
             };
-            table.push([name, asked, limit]);
+            table.push([name, requests, limits]);
         }
         text.push_str(&table.take(paint));
         text
     }
 }
 
-/// A title and a field for each pair below it.
+/// A title with a nested field for each pair.
 fn block(title: &str, pairs: impl IntoIterator<Item = (String, String)>) -> String {
     let mut pairs = pairs.into_iter().peekable();
     if pairs.peek().is_none() {

@@ -1,4 +1,4 @@
-//! A pod on a page.
+//! The page of a pod.
 
 use jiff::Timestamp;
 use muster_proto::event::Event;
@@ -14,7 +14,7 @@ use super::{events, time};
 use crate::print::rows::pod_status::{PodSummary, moment};
 use crate::print::{Cell, NONE, Paint, Table, age};
 
-/// What is known of a pod.
+/// A pod and its events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodPage<'a> {
     pub(crate) pod: &'a Pod,
@@ -28,7 +28,7 @@ impl PodPage<'_> {
         page.push_str(&containers("Init Containers", &spec.init_containers, &status.init_container_statuses));
         page.push_str(&containers("Containers", &spec.containers, &status.container_statuses));
         page.push_str(&self.conditions(paint));
-        page.push_str(&self.placement());
+        page.push_str(&self.scheduling());
         page.push_str(&events(self.events, now, paint));
         page
     }
@@ -54,11 +54,11 @@ impl PodPage<'_> {
         if let Some(deletion) = meta.deletion_timestamp {
             let grace = meta.deletion_grace_period_seconds.unwrap_or_default();
             let due = if deletion > now {
-                format!("in {}", age::until(deletion, now))
+                format!("ends in {}", age::until(deletion, now))
             } else {
-                format!("{} ago", age::since(Some(deletion), now))
+                format!("ended {} ago", age::since(Some(deletion), now))
             };
-            fields = fields.add("Terminating", format!("to be over {due}, grace {grace}s"));
+            fields = fields.add("Terminating", format!("grace period of {grace}s {due}"));
         }
         fields
             .add("Phase", status.phase.to_string())
@@ -87,7 +87,7 @@ impl PodPage<'_> {
         format!("Conditions:\n{}", table.take(paint))
     }
 
-    fn placement(&self) -> String {
+    fn scheduling(&self) -> String {
         let Pod { spec, status, .. } = self.pod;
         let qos = status.qos_class.unwrap_or_else(|| self.pod.qos());
         let volumes = spec.volumes.iter().map(|volume| format!("{} ({})", volume.name, source(volume)));
@@ -164,7 +164,7 @@ fn variable(variable: &pb::EnvVar) -> String {
         secret.or_else(|| from.config_map_key_ref.as_ref().map(|key| ("config map", key)))
     });
     match from {
-        // What is in a secret is nobody's business, so only where it is from is shown.
+        // Only the origin is shown, because the value of a secret must not be printed.
         Some((what, key)) => format!("{}: <key {} of {what} {}>", variable.name, key.key, key.name),
         None => format!("{}: {}", variable.name, variable.value),
     }

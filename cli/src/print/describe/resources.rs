@@ -1,24 +1,23 @@
-//! What pods ask for, and how much of a node that is.
+//! Resource requests and limits of pods, and their share of a node's resources.
 
-use muster_proto::pod::requests;
-use muster_proto::pod::{Pod, PodSpec};
+use muster_proto::pod::{Pod, PodSpec, requests as pod_requests};
 use muster_proto::quantity::{Quantity, Resources};
 
-/// What a pod asks to be set aside for it.
-pub(super) fn requested(pod: &Pod) -> Resources {
-    requests::of(&pod.spec)
+/// The resource requests of a pod.
+pub(super) fn requests(pod: &Pod) -> Resources {
+    pod_requests::of(&pod.spec)
 }
 
-/// What a pod may take at most. Limits add up as requests do.
-pub(super) fn limited(pod: &Pod) -> Resources {
+/// The resource limits of a pod. They are added up by the same rules as requests.
+pub(super) fn limits(pod: &Pod) -> Resources {
     let mut spec: PodSpec = pod.spec.clone();
     for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
         container.resources.requests.clone_from(&container.resources.limits);
     }
-    requests::of(&spec)
+    pod_requests::of(&spec)
 }
 
-/// What several ask for together.
+/// The sum of the resources.
 pub(super) fn sum(amounts: impl IntoIterator<Item = Resources>) -> Resources {
     let mut total = Resources::new();
     for (name, amount) in amounts.into_iter().flatten() {
@@ -28,7 +27,7 @@ pub(super) fn sum(amounts: impl IntoIterator<Item = Resources>) -> Resources {
     total
 }
 
-/// An amount and its share of what there is, such as `500m (25%)`.
+/// An amount and its share of the whole, such as `500m (25%)`.
 pub(super) fn share(amounts: &Resources, name: &str, of: &Resources) -> String {
     let amount = amounts.get(name).copied().unwrap_or_default();
     match of.get(name).filter(|whole| !whole.is_zero()) {
@@ -41,7 +40,7 @@ fn percent(part: Quantity, whole: Quantity) -> i128 {
     i128::from(part.milli()) * 100 / i128::from(whole.milli())
 }
 
-/// The resources in the order people look for them.
+/// The names of the resources: cpu, memory and storage first, then the others.
 pub(super) fn names(known: &[&Resources]) -> Vec<String> {
     const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
     let mut names: Vec<String> = FIRST.iter().map(|name| (*name).to_owned()).collect();

@@ -4,7 +4,7 @@ use super::*;
 use crate::samples::{self, now};
 
 #[test]
-fn a_node_with_much_to_say() {
+fn a_node_with_all_fields() {
     let (node, lease, event) = (samples::node(), samples::lease(), samples::event());
     let mut daemon = samples::pod();
     daemon.meta.name = "watcher".parse().unwrap();
@@ -19,20 +19,20 @@ fn a_node_with_much_to_say() {
 }
 
 #[test]
-fn a_node_that_nobody_ever_heard() {
-    let page = NodePage { node: &samples::silent_node(), lease: None, pods: &[], events: &[] };
+fn a_node_that_never_connected() {
+    let page = NodePage { node: &samples::new_node(), lease: None, pods: &[], events: &[] };
     insta::assert_snapshot!(page.text(now(), Paint::Plain));
 }
 
 #[test]
-fn a_pod_with_much_to_say() {
+fn a_pod_with_all_fields() {
     let mut event = samples::event();
     event.count = 1;
     insta::assert_snapshot!(PodPage { pod: &samples::pod(), events: &[event] }.text(now(), Paint::Plain));
 }
 
 #[test]
-fn a_pod_that_is_ending_and_has_no_node() {
+fn a_terminating_pod_without_a_node() {
     let mut pod = samples::pod();
     pod.spec =
         muster_proto::pod::PodSpec { containers: pod.spec.containers[1..].to_vec(), ..Default::default() };
@@ -45,7 +45,7 @@ fn a_pod_that_is_ending_and_has_no_node() {
 }
 
 #[test]
-fn text_from_others_cannot_play_with_the_terminal() {
+fn control_characters_in_records_do_not_reach_the_terminal() {
     let mut node = samples::node();
     node.meta.annotations.insert("x".to_owned(), "\u{1b}[2Jgone".to_owned());
     node.status.conditions[0].message = "\u{1b}]0;title\u{7}".to_owned();

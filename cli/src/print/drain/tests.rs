@@ -17,7 +17,7 @@ fn told(state: &str, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeRes
 }
 
 #[test]
-fn a_plan_names_every_pod() {
+fn a_plan_lists_every_pod() {
     let pods = vec![
         pod("web-1", "Evict", "Waiting", "managed by ReplicaSet web"),
         pod("web-2", "Evict", "Blocked", "budget shop/web needs 2 healthy pods and has 2"),
@@ -27,11 +27,11 @@ fn a_plan_names_every_pod() {
     let planned = told("Planned", "1 pod is in the way", pods);
     insta::assert_snapshot!(plan("worker-1", &planned, Paint::Plain));
     let empty = told("Planned", "nothing to do", vec![]);
-    assert_eq!(plan("a", &empty, Paint::Plain), "node/a: Planned: nothing to do\nNo pods are on it.\n");
+    assert_eq!(plan("a", &empty, Paint::Plain), "node/a: Planned: nothing to do\nThe node has no pods.\n");
 }
 
 #[test]
-fn progress_tells_what_is_news_and_nothing_twice() {
+fn progress_shows_every_change_once() {
     let mut progress = Progress::default();
     let mut lines = String::new();
     let look = |one: &str, two: &str, why: &str| {

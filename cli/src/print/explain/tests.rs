@@ -10,7 +10,7 @@ fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 }
 
 #[test]
-fn a_node_that_waits_to_be_given_up() {
+fn a_node_that_waits_for_its_taint() {
     let taint = pb::Taint {
         key: "node.kubernetes.io/unreachable".to_owned(),
         effect: "NoExecute".to_owned(),
@@ -32,7 +32,7 @@ fn a_node_that_waits_to_be_given_up() {
         reason: "60% of its nodes are not ready".to_owned(),
         ..Default::default()
     };
-    let told = pb::ExplainNodeResponse {
+    let response = pb::ExplainNodeResponse {
         name: "worker-1".to_owned(),
         uid: "6f1c".to_owned(),
         summary: "worker-1 has been silent for 95s and waits for its turn to be tainted.".to_owned(),
@@ -58,7 +58,8 @@ fn a_node_that_waits_to_be_given_up() {
                 action: "Taint".to_owned(),
                 state: "Slowed".to_owned(),
                 reason: "the zone is partly disrupted".to_owned(),
-                inputs: [("place".to_owned(), "7".to_owned()), ("rate".to_owned(), "0.01".to_owned())].into(),
+                inputs: [("position".to_owned(), "7".to_owned()), ("rate".to_owned(), "0.01".to_owned())]
+                    .into(),
                 earliest: at("2026-05-04T12:11:40Z"),
             },
         ],
@@ -77,7 +78,7 @@ fn a_node_that_waits_to_be_given_up() {
                 namespace: "shop".to_owned(),
                 name: "watcher".to_owned(),
                 decision: "Stays".to_owned(),
-                reason: "it bears the taint for ever".to_owned(),
+                reason: "it tolerates the taint without limit".to_owned(),
                 taint: Some(taint),
                 toleration: Some(pb::Toleration {
                     toleration_seconds: None,
@@ -89,11 +90,11 @@ fn a_node_that_waits_to_be_given_up() {
         ],
         as_of: at("2026-05-04T12:00:00Z"),
     };
-    insta::assert_snapshot!(explanation(&told, Paint::Plain));
+    insta::assert_snapshot!(explanation(&response, Paint::Plain));
 }
 
 #[test]
-fn a_node_with_nothing_to_explain() {
-    let told = pb::ExplainNodeResponse { name: "worker-2".to_owned(), ..Default::default() };
-    insta::assert_snapshot!(explanation(&told, Paint::Plain));
+fn a_node_without_explanations() {
+    let response = pb::ExplainNodeResponse { name: "worker-2".to_owned(), ..Default::default() };
+    insta::assert_snapshot!(explanation(&response, Paint::Plain));
 }

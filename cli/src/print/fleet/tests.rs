@@ -23,7 +23,7 @@ pub(crate) fn zone(name: &str, state: &str, rate: f64) -> pb::FleetZone {
     }
 }
 
-fn whole() -> pb::Fleet {
+fn full_fleet() -> pb::Fleet {
     let disrupted = pb::FleetZone {
         unhealthy: 200,
         health_percent: 40.12,
@@ -76,12 +76,12 @@ fn whole() -> pb::Fleet {
 }
 
 #[test]
-fn a_fleet_with_all_there_is_to_see() {
-    insta::assert_snapshot!(fleet(&whole(), Paint::Plain));
+fn a_fleet_with_all_fields() {
+    insta::assert_snapshot!(fleet(&full_fleet(), Paint::Plain));
 }
 
 #[test]
-fn a_controller_that_holds_back_says_why() {
+fn an_eviction_hold_is_shown_with_its_reason() {
     let held = pb::Fleet {
         controller: "controller-2".to_owned(),
         leader: "controller-1".to_owned(),
@@ -91,7 +91,7 @@ fn a_controller_that_holds_back_says_why() {
             remaining: seconds(30),
             heard: 3,
             nodes: 1000,
-            reason: "it has just begun".to_owned(),
+            reason: "the controller has just started".to_owned(),
         }),
         cidr_failure: "worker-9 holds 172.16.0.0/24, which is in no pool".to_owned(),
         ..Default::default()

@@ -1,4 +1,4 @@
-//! Events as rows, in the order they happened.
+//! Events as rows, sorted by time.
 
 use jiff::Timestamp;
 use muster_proto::event::{Event, EventType};
@@ -31,7 +31,7 @@ impl Tabular for Event {
         ]
     }
 
-    fn arrange(events: &mut [Event]) {
+    fn sort(events: &mut [Event]) {
         events.sort_by_key(|event| event.last_timestamp);
     }
 }

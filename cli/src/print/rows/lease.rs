@@ -12,19 +12,19 @@ impl Tabular for Lease {
 
     fn row(&self, now: Timestamp) -> Vec<Cell> {
         let duration = self.spec.lease_duration_seconds;
-        let silent = self.spec.renew_time.map(|renewed| now.duration_since(renewed).as_secs());
+        let since_renewal = self.spec.renew_time.map(|renewed| now.duration_since(renewed).as_secs());
         let renewed = match self.spec.renew_time {
             Some(_) => Cell::new(format!("{} ago", age::since(self.spec.renew_time, now))),
             None => Cell::new("never"),
         };
-        let over = match (silent, duration) {
-            (Some(silent), Some(duration)) => silent > i64::from(duration),
+        let is_expired = match (since_renewal, duration) {
+            (Some(since_renewal), Some(duration)) => since_renewal > i64::from(duration),
             _ => self.spec.renew_time.is_none(),
         };
         vec![
             Cell::new(self.meta.name.as_str()),
             Cell::new(or_none(&self.spec.holder_identity)),
-            if over { renewed.bad() } else { renewed },
+            if is_expired { renewed.bad() } else { renewed },
             Cell::new(duration.map_or_else(|| NONE.to_owned(), |seconds| format!("{seconds}s"))),
             Cell::new(age::since(self.meta.creation_timestamp, now)),
         ]

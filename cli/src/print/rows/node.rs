@@ -39,7 +39,7 @@ impl Tabular for Node {
     }
 }
 
-/// Whether the node is heard, and whether it takes pods.
+/// The node's Ready condition, and whether it is cordoned or being drained.
 pub(crate) fn status(node: &Node) -> Cell {
     let ready = node.condition(types::READY).map_or(ConditionStatus::Unknown, |ready| ready.status);
     let mut words = vec![match ready {
@@ -61,7 +61,7 @@ pub(crate) fn status(node: &Node) -> Cell {
     }
 }
 
-/// Where the node is, as `region/zone`; just the zone where no region is named.
+/// The node's zone as `region/zone`, or only the zone if it has no region.
 pub(crate) fn zone(node: &Node) -> String {
     let labels = &node.meta.labels;
     let either =

@@ -1,4 +1,4 @@
-//! A pod's state in one word, the way kubectl finds it: the most telling of what its containers say.
+//! A pod's status in one word, by kubectl's rules: the reason of the first container that is not running well.
 
 use jiff::Timestamp;
 use muster_proto::pb;
@@ -7,7 +7,7 @@ use muster_proto::pod::{Pod, PodPhase};
 
 use crate::print::Cell;
 
-/// A pod's state, short enough for a table.
+/// A pod's status, short enough for a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodSummary {
     pub(crate) ready: usize,
@@ -20,17 +20,17 @@ pub(crate) struct PodSummary {
 impl PodSummary {
     pub(crate) fn of(pod: &Pod) -> PodSummary {
         let statuses = &pod.status.container_statuses;
-        let ends = statuses.iter().filter_map(|status| ended(status.last_state.as_ref()));
+        let terminations = statuses.iter().filter_map(|status| terminated(status.last_state.as_ref()));
         PodSummary {
             ready: statuses.iter().filter(|status| status.ready && running(status)).count(),
             containers: pod.spec.containers.len(),
             status: status(pod),
             restarts: statuses.iter().map(|status| status.restart_count).sum(),
-            last_restart: ends.filter_map(|end| moment(end.finished_at.as_ref())).max(),
+            last_restart: terminations.filter_map(|end| moment(end.finished_at.as_ref())).max(),
         }
     }
 
-    /// The state in the colour it deserves.
+    /// The status with its colour.
     pub(crate) fn cell(&self) -> Cell {
         let cell = Cell::new(&self.status);
         match self.status.as_str() {
@@ -53,18 +53,18 @@ fn status(pod: &Pod) -> String {
     if pod.is_finished() && !pod.status.reason.is_empty() {
         return phase;
     }
-    initialising(pod).or_else(|| of_containers(pod)).unwrap_or(phase)
+    init_status(pod).or_else(|| container_status(pod)).unwrap_or(phase)
 }
 
-/// What the first init container that is not done says, such as `Init:0/2`.
-fn initialising(pod: &Pod) -> Option<String> {
+/// The status of the first init container that has not completed, such as `Init:0/2`.
+fn init_status(pod: &Pod) -> Option<String> {
     let total = pod.spec.init_containers.len();
     for (i, status) in pod.status.init_container_statuses.iter().enumerate() {
         let sidecar = pod.spec.init_containers.iter().any(|init| init.name == status.name && init.sidecar);
         match state(status.state.as_ref()) {
             Some(State::Terminated(end)) if end.exit_code == 0 => {}
             Some(State::Running(_)) if sidecar => {}
-            Some(State::Terminated(end)) => return Some(format!("Init:{}", why_ended(end))),
+            Some(State::Terminated(end)) => return Some(format!("Init:{}", termination_reason(end))),
             Some(State::Waiting(waiting)) if !matches!(waiting.reason.as_str(), "" | "PodInitializing") => {
                 return Some(format!("Init:{}", waiting.reason));
             }
@@ -74,20 +74,20 @@ fn initialising(pod: &Pod) -> Option<String> {
     None
 }
 
-/// What the first container with something to say says.
-fn of_containers(pod: &Pod) -> Option<String> {
+/// The reason of the first container that waits or has terminated.
+fn container_status(pod: &Pod) -> Option<String> {
     let statuses = &pod.status.container_statuses;
-    let told = statuses.iter().find_map(|status| match state(status.state.as_ref()) {
+    let reason = statuses.iter().find_map(|status| match state(status.state.as_ref()) {
         Some(State::Waiting(waiting)) if !waiting.reason.is_empty() => Some(waiting.reason.clone()),
-        Some(State::Terminated(end)) => Some(why_ended(end)),
+        Some(State::Terminated(end)) => Some(termination_reason(end)),
         _ => None,
     })?;
-    // A pod of which one container is done and another runs, runs.
+    // A pod with a completed container is Running as long as another container runs.
     let runs = statuses.iter().any(running) && pod.status.phase == PodPhase::Running;
-    Some(if told == "Completed" && runs { "Running".to_owned() } else { told })
+    Some(if reason == "Completed" && runs { "Running".to_owned() } else { reason })
 }
 
-fn why_ended(end: &pb::ContainerStateTerminated) -> String {
+fn termination_reason(end: &pb::ContainerStateTerminated) -> String {
     match (end.reason.as_str(), end.signal, end.exit_code) {
         ("", 0, 0) => "Completed".to_owned(),
         ("", 0, code) => format!("ExitCode:{code}"),
@@ -100,7 +100,7 @@ fn running(status: &pb::ContainerStatus) -> bool {
     matches!(state(status.state.as_ref()), Some(State::Running(_)))
 }
 
-fn ended(state_of: Option<&pb::ContainerState>) -> Option<&pb::ContainerStateTerminated> {
+fn terminated(state_of: Option<&pb::ContainerState>) -> Option<&pb::ContainerStateTerminated> {
     match state(state_of) {
         Some(State::Terminated(end)) => Some(end),
         _ => None,
@@ -111,7 +111,7 @@ fn state(state: Option<&pb::ContainerState>) -> Option<&State> {
     state.and_then(|state| state.state.as_ref())
 }
 
-/// A time of the schema; one that is out of range is not shown.
+/// Converts a protobuf timestamp; `None` if it is out of range.
 pub(crate) fn moment(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }

@@ -18,14 +18,14 @@ fn table<R: Tabular>(view: View, records: &[R], paint: Paint) -> String {
     table.take(paint)
 }
 
-/// The usual table and the wide one, below each other.
+/// The normal table and the wide one.
 fn both<R: Tabular>(records: &[R]) -> String {
     let view = View::default();
     let wide = View { wide: true, namespaces: R::KIND.is_namespaced(), labels: true };
     format!("{}\n{}", table(view, records, Paint::Plain), table(wide, records, Paint::Plain))
 }
 
-fn lost(mut node: Node) -> Node {
+fn unreachable(mut node: Node) -> Node {
     node.meta.name = "worker-2".parse().unwrap();
     node.spec = Default::default();
     for condition in &mut node.status.conditions {
@@ -36,17 +36,17 @@ fn lost(mut node: Node) -> Node {
 
 #[test]
 fn nodes() {
-    let nodes = [samples::silent_node(), samples::node(), lost(samples::node())];
+    let nodes = [samples::new_node(), samples::node(), unreachable(samples::node())];
     insta::assert_snapshot!(both::<Node>(&nodes));
 }
 
 #[test]
 fn colours() {
-    let mut healthy = lost(samples::node());
+    let mut healthy = unreachable(samples::node());
     for condition in &mut healthy.status.conditions {
         condition.status = muster_proto::condition::ConditionStatus::True;
     }
-    let nodes = [healthy, samples::node(), lost(samples::node())];
+    let nodes = [healthy, samples::node(), unreachable(samples::node())];
     let shown = table::<Node>(View::default(), &nodes, Paint::Coloured);
     insta::assert_snapshot!(shown.replace('\u{1b}', "ESC"));
 }
@@ -79,7 +79,7 @@ fn events() {
     normal.count = 1;
     normal.last_timestamp = Some(now());
     let mut events = [normal, samples::event()];
-    Event::arrange(&mut events);
+    Event::sort(&mut events);
     insta::assert_snapshot!(both::<Event>(&events));
 }
 
@@ -88,7 +88,7 @@ fn budgets() {
     insta::assert_snapshot!(both::<DisruptionBudget>(&[samples::budget()]));
 }
 
-/// A pod of two containers, an init container and a sidecar, in that state.
+/// A pod with two containers, an init container and a sidecar, in the given state.
 fn pod_in(phase: &str, inits: &str, containers: &str) -> Pod {
     samples::record(&format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: b}},
@@ -99,7 +99,7 @@ fn pod_in(phase: &str, inits: &str, containers: &str) -> Pod {
 }
 
 #[test]
-fn a_pods_state_is_the_most_telling_one() {
+fn the_status_of_a_pod_follows_kubectls_rules() {
     let is = |name: &str, state: &str| format!("{{name: {name}, state: {{{state}}}}}");
     let waits = |reason: &str| format!("waiting: {{reason: {reason}}}");
     let (runs, done) = ("running: {}", "terminated: {}");
@@ -135,5 +135,5 @@ fn a_pods_state_is_the_most_telling_one() {
     let ready = pb::ContainerStatus { name: "x".to_owned(), ready: true, ..Default::default() };
     let mut pod = samples::pod();
     pod.status.container_statuses = vec![ready];
-    assert_eq!(PodSummary::of(&pod).ready, 0, "what does not run serves nobody");
+    assert_eq!(PodSummary::of(&pod).ready, 0, "a container that does not run is not ready");
 }

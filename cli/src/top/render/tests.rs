@@ -1,4 +1,4 @@
-use super::super::fleet_view::{Controller, Store};
+use super::super::fleet_view::{ControllerState, StoreState};
 use super::*;
 use crate::samples::{self, now};
 use muster_proto::condition::ConditionStatus;
@@ -24,11 +24,11 @@ fn nodes() -> Vec<Node> {
     nodes.push(node("b-2", "eu-2", True, false));
     nodes.push(node("b-3", "eu-2", False, false));
     nodes.push(node("b-4", "eu-2", Unknown, false));
-    nodes.push(samples::silent_node());
+    nodes.push(samples::new_node());
     nodes
 }
 
-fn fleet() -> Controller {
+fn fleet() -> ControllerState {
     let zone = |zone: &str, state: &str, rate| pb::FleetZone {
         region: "eu".to_owned(),
         zone: zone.to_owned(),
@@ -37,7 +37,7 @@ fn fleet() -> Controller {
         queue_length: 2,
         ..Default::default()
     };
-    Controller::Heard(Box::new(pb::Fleet {
+    ControllerState::Reachable(Box::new(pb::Fleet {
         state: "Judging".to_owned(),
         reason: "each zone by itself".to_owned(),
         zones: vec![zone("eu-1", "Normal", 0.1), zone("eu-2", "PartialDisruption", 0.0)],
@@ -46,29 +46,29 @@ fn fleet() -> Controller {
 }
 
 #[test]
-fn the_picture_as_it_is_printed() {
+fn the_view_printed_as_text() {
     let nodes = nodes();
     let nodes = nodes[58..].iter();
-    insta::assert_snapshot!(text(&Model::of(nodes, Store::Heard, &fleet(), now())));
+    insta::assert_snapshot!(text(&FleetView::new(nodes, StoreState::Connected, &fleet(), now())));
 }
 
 #[test]
-fn the_picture_on_a_small_screen() {
+fn the_view_on_a_small_screen() {
     let nodes = nodes();
-    let model = Model::of(nodes.iter(), Store::Silent, &Controller::Silent, now());
+    let view = FleetView::new(nodes.iter(), StoreState::Disconnected, &ControllerState::Unreachable, now());
     let mut terminal = Terminal::new(TestBackend::new(100, 14)).unwrap();
-    terminal.draw(|frame| draw(&model, 61, frame)).unwrap();
+    terminal.draw(|frame| draw(&view, 61, frame)).unwrap();
     insta::assert_snapshot!(lines(terminal.backend().buffer()).join("\n"));
 }
 
 #[test]
-fn an_empty_fleet_and_a_tiny_screen_do_no_harm() {
-    let model = Model::of([].into_iter(), Store::Heard, &Controller::Silent, now());
-    assert!(text(&model).starts_with("0 nodes"), "{}", text(&model));
+fn an_empty_fleet_and_a_tiny_screen_do_not_panic() {
+    let view = FleetView::new([].into_iter(), StoreState::Connected, &ControllerState::Unreachable, now());
+    assert!(text(&view).starts_with("0 nodes"), "{}", text(&view));
     let nodes = nodes();
-    let model = Model::of(nodes.iter(), Store::Heard, &fleet(), now());
+    let view = FleetView::new(nodes.iter(), StoreState::Connected, &fleet(), now());
     for (width, height) in [(1, 1), (3, 2), (20, 5)] {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(&model, model.scrolled(usize::MAX), frame)).unwrap();
+        terminal.draw(|frame| draw(&view, view.clamp_scroll(usize::MAX), frame)).unwrap();
     }
 }
