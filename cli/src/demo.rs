@@ -36,8 +36,8 @@ const REPLICAS: usize = 6;
 /// long.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
-    /// Simulation address of a running `muster up`, such as http://127.0.0.1:7402; --store and --controller must be of the
-    /// same Muster
+    /// Simulation address of a running `muster up`, such as http://127.0.0.1:7402; --store and --controller must belong
+    /// to the same Muster
     #[arg(long, env = "MUSTER_SIMULATION", value_name = "URL")]
     simulation: Option<String>,
 

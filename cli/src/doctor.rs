@@ -14,11 +14,11 @@ use self::forecast::{Settings, forecast};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Computes how fast a node failure is detected, how much the store writes and how long a failed zone takes to clear,
-/// and warns about unsafe settings
+/// Checks the settings of a fleet before they are used
 ///
-/// The flags have the same names and defaults as those of the store, the controller and the agent. The exit code is 1
-/// if settings are unsafe.
+/// Computes how fast a node failure is detected, how much the store writes and how long a failed zone takes to clear,
+/// and warns about unsafe settings. The flags have the same names and defaults as those of the store, the controller
+/// and the agent. The exit code is 1 if settings are unsafe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// Number of nodes

@@ -117,8 +117,8 @@ impl Failure {
 pub(crate) struct Failures(Vec<Failure>);
 
 impl Failures {
-    /// Returns the value, or keeps the failure for [`finish`](Self::finish) and returns `None`. An unreachable server or
-    /// a closed output is returned as an error, because it makes the rest of the command pointless.
+    /// Returns the value, or keeps the failure for [`finish`](Self::finish) and returns `None`. An unreachable server
+    /// or a closed output is returned as an error, because it makes the rest of the command pointless.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match result {
             Ok(value) => Ok(Some(value)),

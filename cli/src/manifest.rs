@@ -160,7 +160,8 @@ impl Manifest {
     /// The current record with the manifest merged into it.
     ///
     /// Its version is the manifest's own, so that the store refuses it if the record has changed. If the manifest would
-    /// change nothing, it is the current version: a manifest that was printed earlier and not edited causes no conflict.
+    /// change nothing, it is the current version: a manifest that was printed earlier and not edited causes no
+    /// conflict.
     pub(crate) fn merged_into<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
         let Value::Object(mut fields) = schema::to_json(current.clone()) else {
             unreachable!("a record is a JSON object")

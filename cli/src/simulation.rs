@@ -174,7 +174,7 @@ impl Agents {
             let page = match self.client(0).list_page::<Node>(options.clone()).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::warn!(%error, "surplus simulated nodes of an earlier run could not be listed and may remain");
+                    tracing::warn!(%error, "cannot list simulated nodes of an earlier run; some may remain");
                     return;
                 }
             };
@@ -183,7 +183,7 @@ impl Agents {
                 let preconditions = Preconditions::uid_of(node);
                 let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
                 if let Err(error) = self.client(0).delete::<Node>(&Key::of(node), options).await {
-                    tracing::warn!(node = %node.meta.name, %error, "a surplus simulated node of an earlier run could not be deleted");
+                    tracing::warn!(node = %node.meta.name, %error, "cannot delete a simulated node of an earlier run");
                 }
             }
             if page.next_page_token.is_empty() {

@@ -30,7 +30,7 @@ use self::readiness::{FleetReadiness, Progress};
 use self::speed_factor::SpeedFactor;
 use crate::connection;
 
-/// Runs Muster in this process: store, controller, this machine's agent and simulated ones
+/// Runs Muster in this process: store, controller, this machine's agent and simulated agents
 ///
 /// More settings are read from the MUSTER_ environment variables of muster-store, muster-controller and muster-agent;
 /// their --help lists them. With TLS, --tls-cert must be an administrator's certificate (organisation muster:admins),

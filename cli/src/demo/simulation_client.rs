@@ -24,8 +24,8 @@ impl SimulationClient {
         SimulationClient { address: address.trim_end_matches('/').trim_end_matches("/simulation").to_owned() }
     }
 
-    /// Kills the nodes of a selection such as `node=sim-1`, `zone=zone-1` or `all`; returns the names of those that were
-    /// on.
+    /// Kills the nodes of a selection such as `node=sim-1`, `zone=zone-1` or `all`; returns the names of the nodes that
+    /// were on.
     pub(super) async fn kill(&self, selection: &str) -> Result<Vec<String>, Failure> {
         self.call("POST", &format!("/kill?{selection}")).await
     }

@@ -94,8 +94,8 @@ impl SimulatedAgent {
         HeartbeatStream::open(&self.client, hello, self.answer_timeout()).await
     }
 
-    /// At most half a lease, as in the real agent, so that a dead connection is replaced before the lease expires. It is
-    /// not shorter, because with thousands of agents on one core an answer may be slow.
+    /// At most half a lease, as in the real agent, so that a dead connection is replaced before the lease expires. It
+    /// is not shorter, because with thousands of agents on one core an answer may be slow.
     fn answer_timeout(&self) -> Duration {
         self.lease_duration / 2
     }

@@ -1,7 +1,7 @@
 //! The HTTP API that kills and revives simulated nodes. It listens on a loopback address only.
 //!
-//! `POST /simulation/kill?node=sim-1`, `?zone=zone-1` or `?all`, and the same for `/simulation/revive`; `GET /simulation`
-//! lists the nodes that are off.
+//! `POST /simulation/kill?node=sim-1`, `?zone=zone-1` or `?all`, and the same for `/simulation/revive`;
+//! `GET /simulation` lists the nodes that are off.
 
 use axum::Router;
 use axum::extract::{RawQuery, State};

@@ -1,4 +1,5 @@
-//! Command lines that call this `muster up`, ready to paste into a shell. Pure except for looking for the program in PATH.
+//! Command lines that call this `muster up`, ready to paste into a shell. Pure, except that it looks for the program in
+//! the directories of PATH.
 
 use std::net::SocketAddr;
 use std::path::Path;
