@@ -138,13 +138,13 @@ async fn delete<R: Stored>(store: &Store, key: &Key, flags: &Flags) -> Result<St
 
 /// What happened to the record. The answer to a deletion is the deleted record, or the record that is still being
 /// deleted.
-fn outcome<R: Stored>(left: &R, asked: Option<i64>) -> String {
+fn outcome<R: Stored>(left: &R, requested: Option<i64>) -> String {
     let meta = left.meta();
     match meta.deletion_grace_period_seconds {
         _ if meta.is_deleting() && !meta.finalizers.is_empty() => {
             format!("will be deleted when its finalizers are removed: {}", meta.finalizers.join(", "))
         }
-        Some(grace) if meta.is_deleting() && grace > 0 && asked != Some(0) => {
+        Some(grace) if meta.is_deleting() && grace > 0 && requested != Some(0) => {
             format!("terminates within {grace}s")
         }
         _ => "deleted".to_owned(),

@@ -51,3 +51,14 @@ pub(crate) fn budget() -> DisruptionBudget {
 pub(crate) fn event() -> Event {
     record(include_str!("samples/event.yaml"))
 }
+
+/// A protobuf timestamp.
+pub(crate) fn at(text: &str) -> Option<prost_types::Timestamp> {
+    let time: Timestamp = text.parse().expect("a time");
+    Some(prost_types::Timestamp { seconds: time.as_second(), nanos: 0 })
+}
+
+/// A protobuf duration.
+pub(crate) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}

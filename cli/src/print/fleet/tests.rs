@@ -1,13 +1,5 @@
 use super::*;
-
-fn at(text: &str) -> Option<prost_types::Timestamp> {
-    let time: Timestamp = text.parse().unwrap();
-    Some(prost_types::Timestamp { seconds: time.as_second(), nanos: 0 })
-}
-
-fn seconds(seconds: i64) -> Option<prost_types::Duration> {
-    Some(prost_types::Duration { seconds, nanos: 0 })
-}
+use crate::samples::{at, seconds};
 
 pub(crate) fn zone(name: &str, state: &str, rate: f64) -> pb::FleetZone {
     let (region, zone) = name.split_once('/').unwrap();
