@@ -1,7 +1,7 @@
-//! The agent's flags, and the checked settings they become.
+//! The agent's flags, and the checked settings that they become.
 //!
-//! Nothing starts on a flag that cannot be meant: every refusal names its flag. Thresholds of
-//! `--eviction-*` stay texts here; whoever watches the pressure reads them.
+//! The agent does not start with an invalid flag, and every error names the flag. The thresholds of `--eviction-*` stay
+//! texts here; `run/checks.rs` parses them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,9 +26,9 @@ pub use muster_agent_core::config::{CapacityConfig, Cloud, NodeConfig, NodeIpErr
 /// Settings that were checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the stores are, in order of preference.
+    /// The stores' addresses, in order of preference.
     pub stores: Vec<String>,
-    /// Who the agent is to them; `None` speaks in clear.
+    /// The client certificate; `None` connects without TLS.
     pub client_tls: Option<ClientTls>,
     pub state_dir: PathBuf,
     pub listen: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Config {
     pub swap: SwapConfig,
     /// Processes and threads that each pod may have; `None` means no limit.
     pub pod_max_pids: Option<u64>,
-    /// What was left out of the settings, for the log.
+    /// Values that were ignored, for the log.
     pub warnings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct StatusConfig {
     pub max_images: Option<usize>,
 }
 
-/// The thresholds of pressure, as texts.
+/// The eviction thresholds, as texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionConfig {
     /// Such as `memory.available<100Mi`.
@@ -72,7 +72,7 @@ pub struct EvictionConfig {
     pub pressure_transition_period: Duration,
 }
 
-/// How pods end when the machine shuts down.
+/// How pods are stopped when the machine shuts down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownConfig {
     pub grace_period: Duration,
@@ -82,22 +82,22 @@ pub struct ShutdownConfig {
     pub on_sigterm: bool,
 }
 
-/// How NUMA nodes are combined.
+/// How resources of several NUMA nodes are aligned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopologyConfig {
     pub policy: Policy,
     pub scope: Scope,
 }
 
-/// What becomes of swap.
+/// How swap is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapConfig {
-    /// Whether a machine with swap is refused.
+    /// Whether the agent refuses to start on a machine with swap.
     pub fail_on: bool,
     pub behavior: SwapBehavior,
 }
 
-/// A flag that cannot be.
+/// A flag that is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
@@ -115,13 +115,14 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// What the node is called on a machine of that hostname, where the state directory keeps the name `kept`.
+    /// The node's name on a machine with that hostname, where the state directory has the name `kept`.
     ///
-    /// That counts only where it is asked for. A container that is created anew has another hostname and the old
-    /// directory, and is the node it was; so has a machine that was copied, and is not.
+    /// The kept name counts only with --keep-node-name: a container that is created again has another hostname and the
+    /// old directory, and is the same node. A copied machine has another hostname and the old directory too, and is
+    /// not.
     ///
     /// # Errors
-    /// When no name was given or kept and the hostname is none.
+    /// When no name was given or kept, and the hostname is not a valid name.
     pub fn node_name(&self, kept: Option<&Name>, hostname: &str) -> Result<Name, ConfigError> {
         let kept = kept.filter(|_| self.node.keep_name);
         if let Some(name) = self.node.name.as_ref().or(kept) {
@@ -136,7 +137,7 @@ impl SwapConfig {
     /// Whether the agent may start on a machine with that much swap.
     ///
     /// # Errors
-    /// When there is some and it is not accepted: pods would be slow in ways that nobody sees.
+    /// When there is swap and it is not accepted: pods would be slow without a visible cause.
     pub fn check(&self, bytes: u64) -> Result<(), ConfigError> {
         if self.fail_on && bytes > 0 { Err(ConfigError::SwapOn { bytes }) } else { Ok(()) }
     }

@@ -1,9 +1,9 @@
-//! Who the agent is, kept across its restarts.
+//! The agent's identity, kept across restarts.
 //!
-//! The state directory belongs to one agent at a time, held by a lock that the kernel lets go of when the process
-//! ends, however it ends. In it lies one small file with the node's name, the uid its record has, and the
-//! incarnation: this instance of an agent, as opposed to any other machine of the same name. The file is replaced
-//! whole or not at all, and one that cannot be read is never replaced: who the agent was is for a person to say.
+//! The state directory belongs to one agent at a time, by a lock that the kernel releases when the process ends,
+//! however it ends. A small file in it has the node's name, the uid of its record, and the incarnation, which tells
+//! this agent from agents on other machines with the same node name. The file is replaced as a whole, and a file that
+//! cannot be read is never replaced: an operator has to decide what the agent was.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -19,17 +19,17 @@ mod tests;
 const FILE: &str = "identity.json";
 const ASIDE: &str = "identity.json.new";
 const LOCK: &str = "lock";
-/// Of the file's layout.
+/// The version of the file's format.
 const FORMAT: u32 = 1;
 
-/// Who the agent is.
+/// The agent's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The node's name.
     pub name: Name,
     /// The uid of the node's record; `None` before it was registered.
     pub node_uid: Option<Uid>,
-    /// This agent, whatever its node is called.
+    /// Identifies this agent, whatever its node's name.
     pub incarnation: Uid,
 }
 
@@ -54,7 +54,7 @@ pub enum IdentityError {
     OtherName { directory: PathBuf, kept: Name, wanted: Name },
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -69,15 +69,15 @@ struct Stored {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    /// Open is held; closing it gives the directory free.
+    /// The lock is held while the file is open.
     _lock: File,
 }
 
 impl StateDir {
-    /// Takes the directory, and creates it if it is not there. Only its owner may look into it.
+    /// Locks the directory, and creates it if it does not exist. Only its owner may read it.
     ///
     /// # Errors
-    /// When another agent has it, or it cannot be created or written to.
+    /// When another agent has locked it, or it cannot be created or written to.
     pub fn open(path: impl Into<PathBuf>) -> Result<StateDir, IdentityError> {
         let path = path.into();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io_error(&path))?;
@@ -96,16 +96,16 @@ impl StateDir {
         }
     }
 
-    /// Where other parts of the agent may keep theirs.
+    /// Where other parts of the agent may keep files.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who the agent is if the node is called `name`: as it was before, or, the first time, with the incarnation
-    /// `fresh`, which is kept from then on.
+    /// The identity of the agent of the node `name`: the stored one, or, the first time, one with the incarnation
+    /// `fresh`, which is stored.
     ///
     /// # Errors
-    /// When the directory is another node's, or the file cannot be read, understood or written.
+    /// When the directory belongs to another node, or the file cannot be read, parsed or written.
     pub fn identify(&self, name: &Name, fresh: Uid) -> Result<Identity, IdentityError> {
         match self.load()? {
             Some(identity) if identity.name == *name => Ok(identity),
@@ -122,10 +122,10 @@ impl StateDir {
         }
     }
 
-    /// Who the agent was; `None` if it never ran here.
+    /// The stored identity; `None` if no agent ran here before.
     ///
     /// # Errors
-    /// When the file cannot be read or understood.
+    /// When the file cannot be read or parsed.
     pub fn load(&self) -> Result<Option<Identity>, IdentityError> {
         let path = self.path.join(FILE);
         let text = match fs::read(&path) {
@@ -136,7 +136,7 @@ impl StateDir {
         parse(&text).map(Some).map_err(|reason| IdentityError::Damaged { path, reason })
     }
 
-    /// Keeps who the agent is: on the disk when this returns, and never half of it.
+    /// Stores the identity: it is on the disk when this returns, and never half of it.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -158,7 +158,7 @@ impl StateDir {
         };
         write().map_err(io_error(&aside))?;
         fs::rename(&aside, &path).map_err(io_error(&path))?;
-        // The new name has to reach the disk as well as what it names.
+        // The rename has to reach the disk as well as the content.
         File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io_error(&self.path))
     }
 }

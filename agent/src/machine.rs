@@ -1,8 +1,8 @@
-//! What the machine is and has, as small facts that can be read often.
+//! Reads what the machine is and has.
 //!
-//! [`Machine`] is the face, so that everything above can be tried on a machine that does not exist;
-//! [`LinuxMachine`] reads the real one, a few short files of /proc and /sys at a time. Nothing here looks at
-//! single processes: an idle agent must not be felt.
+//! [`Machine`] is an interface, so that the agent can be tested on a machine that does not exist; [`LinuxMachine`]
+//! reads the real one, a few short files of /proc and /sys at a time. Nothing here reads single processes: an idle
+//! agent must cost next to nothing.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,21 +17,21 @@ mod routes;
 pub use linux::LinuxMachine;
 pub use muster_agent_core::machine::{Filesystem, Hardware, HugePages, Network, Pids, System, architecture};
 
-/// Where facts come from. Every call may block on the kernel, [`lookup`](Machine::lookup) on the network too.
+/// Reads facts. Every call may block on the kernel, [`lookup`](Machine::lookup) on the network too.
 pub trait Machine: Send + Sync {
-    /// What the machine is; does not change while the agent runs, so one reading serves.
+    /// What the machine is; this does not change while the agent runs, so it is read once.
     fn system(&self) -> System;
 
     /// What the machine has.
     fn hardware(&self) -> io::Result<Hardware>;
 
-    /// The processors in use, by NUMA node; a machine without such nodes is one.
+    /// The online processors, by NUMA node; a machine without NUMA has one node.
     fn processors(&self) -> io::Result<Layout>;
 
-    /// Bytes of memory that a new process could get without anybody being pushed out.
+    /// Bytes of memory that a new process could get without swapping or evictions.
     ///
-    /// Kubernetes counts total less working set, which it adds up from the control group of the whole machine.
-    /// The kernel's own estimate (MemAvailable) is meant to be the same thing and is one line of one file.
+    /// Kubernetes subtracts the working set of the root cgroup from the total. The kernel's estimate (MemAvailable)
+    /// means the same and is one line of one file.
     fn memory_available(&self) -> io::Result<u64>;
 
     /// The filesystem that holds `path`.
@@ -39,10 +39,10 @@ pub trait Machine: Send + Sync {
 
     fn pids(&self) -> io::Result<Pids>;
 
-    /// The addresses the machine has, without asking anybody else.
+    /// The machine's own addresses, without asking a resolver.
     fn network(&self) -> io::Result<Network>;
 
-    /// What the resolver knows by that name, in its order.
+    /// The addresses that the name resolves to, in the resolver's order.
     fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 
     fn hostname(&self) -> io::Result<String>;

@@ -1,5 +1,5 @@
-//! `muster-agent`: flags, then run. Called as `muster-agent shim ...` it is one
-//! container's pod_loop instead, and as `muster-agent health` it asks the agent that runs.
+//! `muster-agent`: parses the flags and runs the agent. Called as `muster-agent shim ...` it is the shim of one
+//! container, and as `muster-agent health` it probes the running agent.
 
 use std::env;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
-    // Before anything else: a shim must stay as small as it can.
+    // Before anything else: a shim must use as little memory as possible.
     if args.next().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(args);
     }

@@ -1,10 +1,10 @@
-//! Every metric of the agent: its name and what it counts.
+//! All metrics of the agent: their names and what they count.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What the agent counts. Clones count together.
+/// The agent's metrics. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     pub renewals: Counter,
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_shown() {
+    fn metrics_are_encoded_under_their_names() {
         let (metrics, mut registry) = (Metrics::default(), Registry::default());
         metrics.register(&mut registry);
         let counters =

@@ -1,8 +1,9 @@
-//! The traces that pods end in: taken from the change that ends a pod, kept until nothing of it is left.
+//! The traces in which pods are stopped: each begins with the write that stops the pod, and is kept until the pod is
+//! gone.
 //!
-//! Whoever ended the pod did so in a trace of theirs, and the store's change carries it here. All that the agent then
-//! does about the pod belongs to that trace, however long it takes, and also if the agent was away and finds the pod on a
-//! list. A change that is not recorded carries none.
+//! That write carries the trace of its caller. Everything that the agent does to stop the pod belongs to that trace,
+//! however long it takes, and also if the agent was not running and finds the pod in a list. A write that is not
+//! sampled carries no trace.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use muster_proto::pod::Pod;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Span, Traceparent};
 
-/// The pods that end in a trace.
+/// The pods that are stopped in a trace.
 #[derive(Debug, Default)]
 pub struct PodStopTraces {
     pods: HashMap<Uid, PodStopTrace>,
@@ -23,17 +24,17 @@ pub struct PodStopTraces {
 #[derive(Debug)]
 struct PodStopTrace {
     pod: String,
-    /// The write that ends the pod.
+    /// The write that stops the pod.
     cause: Traceparent,
     seen_at: Timestamp,
-    /// Begun with the first thing that is done to its processes, ended when none is left.
+    /// Begins with the first action on the pod's processes, and ends when none is left.
     stopping: Option<Span>,
     /// By container.
     hooks: HashMap<String, Span>,
 }
 
 impl PodStopTraces {
-    /// Takes in what the store tells of a pod.
+    /// Observes an event of the pod watch.
     pub fn observe(&mut self, event: &WatchEvent<Pod>, now: Timestamp) {
         let (uid, key, traceparent) = match event {
             WatchEvent::Applied { record } if record.meta.is_deleting() => {
@@ -44,7 +45,7 @@ impl PodStopTraces {
         };
         let cause = traceparent.as_deref().and_then(Traceparent::parse).filter(|cause| cause.is_sampled());
         if let (Some(uid), Some(cause)) = (uid, cause) {
-            // What comes after the first word changes nothing: the pod ends because of that.
+            // The first write is the cause; later ones change nothing.
             self.pods.entry(uid).or_insert_with(|| PodStopTrace {
                 pod: key.to_string(),
                 cause,
@@ -55,7 +56,7 @@ impl PodStopTraces {
         }
     }
 
-    /// The span to perform an action in.
+    /// The span for an action.
     pub fn begin(&mut self, action: &Action) -> Span {
         let Some(trace) = action.uid().and_then(|uid| self.pods.get_mut(&uid)) else { return Span::NONE };
         match action {
@@ -75,7 +76,7 @@ impl PodStopTraces {
         }
     }
 
-    /// An action came to its end, but for a hook: that goes on.
+    /// An action has ended. A hook has only started, and its span stays open.
     pub fn end(&mut self, span: &Span, action: &Action, outcome: &Outcome) {
         if let Outcome::Failed { message } = outcome {
             span.fail(message.clone());
@@ -90,12 +91,12 @@ impl PodStopTraces {
         hook.unwrap_or_default().end();
     }
 
-    /// What is said of a pod from now on is said in its trace.
+    /// The span for logs and calls about a pod that is being stopped.
     pub fn scope(&self, uid: Option<Uid>) -> Span {
         uid.and_then(|uid| self.pods.get(&uid)).map_or(Span::NONE, |trace| Span::of(trace.cause))
     }
 
-    /// Forgets the pods of which nothing is left.
+    /// Forgets pods that are gone.
     pub fn retain(&mut self, is_left: impl Fn(Uid) -> bool) {
         self.pods.retain(|uid, _| is_left(*uid));
     }
@@ -110,7 +111,7 @@ impl PodStopTrace {
         })
     }
 
-    /// Something that is done to a container to trace it.
+    /// The span of an action that stops a container.
     fn action_span(&mut self, name: &'static str, container: &str) -> Span {
         let parent = self.stopping().place().unwrap_or(self.cause);
         let span = trace::span(name).below(parent).begin();

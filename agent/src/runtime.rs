@@ -1,8 +1,8 @@
-//! What runs the containers of this machine: the face that the rest of the agent sees.
+//! The container runtime: the interface that the rest of the agent uses.
 //!
-//! [`Runtime`] starts, signals, lists and forgets containers; [`process::ProcessRuntime`] is the real one. A container
-//! is a process group of this machine under its own small pod_loop ([`shim`]), so that it outlives the agent and its
-//! end is known even when nobody was there to see it.
+//! [`Runtime`] starts, signals, lists and removes containers; [`process::ProcessRuntime`] is the real one. A container
+//! is a process group of this machine under its own small supervisor ([`shim`]), so that it outlives the agent and its
+//! exit is recorded even while no agent runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,27 +24,27 @@ pub mod shim;
 
 use record::as_text;
 
-/// Runs containers and knows what became of them.
+/// Runs containers and reports their states.
 ///
 /// Calls block: on the disk, on the start of a program, [`run_hook`](Runtime::run_hook) on the hook itself. Async code
-/// makes them from `spawn_blocking`, except [`list`](Runtime::list) and [`changes`](Runtime::changes), which only look
-/// at memory.
+/// makes them from `spawn_blocking`, except [`list`](Runtime::list) and [`changes`](Runtime::changes), which only read
+/// memory.
 pub trait Runtime: Send + Sync {
-    /// Starts one attempt at a container. On an error nothing of it runs and nothing of it is listed.
+    /// Starts one attempt at a container. On an error none of its processes runs and it is not listed.
     ///
     /// At most one attempt at a container runs at a time.
     fn start(&self, spec: &ContainerSpec) -> Result<Started, RuntimeError>;
 
-    /// Sends a signal to all of a container's process group. A container that has ended takes it without effect.
+    /// Sends a signal to a container's process group. It has no effect on a container that has exited.
     fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), RuntimeError>;
 
-    /// Ends a container and everything it started, at once. Its end is announced through
-    /// [`changes`](Runtime::changes) when nothing of it is left. One that is still starting then fails to. A hook of it
-    /// that still runs ends too, also when the container has ended before.
+    /// Kills a container and all processes that it started. [`changes`](Runtime::changes) signals its exit when none of
+    /// them is left. The start of a container that is still starting then fails. A hook that still runs is killed too,
+    /// even if its container has exited before.
     fn kill(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Runs a command beside a running container, with its environment and within its limits, and waits for it. When
-    /// the time is over the hook is killed.
+    /// Runs a command beside a running container, with its environment and within its limits, and waits for it. The
+    /// hook is killed when the timeout is over.
     fn run_hook(
         &self,
         id: &ContainerId,
@@ -52,31 +52,32 @@ pub trait Runtime: Send + Sync {
         timeout: Duration,
     ) -> Result<HookEnd, RuntimeError>;
 
-    /// Everything that runs here or ended and was not removed, in the order of ids.
+    /// All containers that run, or have exited and were not removed, in the order of ids.
     fn list(&self) -> Vec<Workload>;
 
-    /// Keeps all containers that have no CPUs of their own to these, those that run and those to come; none means any.
+    /// Restricts all containers without exclusive CPUs to these, the running ones and later ones; none means any.
     fn share(&self, cpus: &[u32]) -> Result<(), RuntimeError>;
 
-    /// What each running container takes of the machine now.
+    /// What each running container uses now.
     fn usages(&self) -> BTreeMap<ContainerId, Usage>;
 
-    /// What each pod has on the disk: its records and logs. It looks at every file, so it is for when that matters.
+    /// What each pod has on the disk: its records and logs. It reads every file, so it is called only when disk space
+    /// is short.
     fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage>;
 
-    /// Forgets a container that ended, with its files.
+    /// Removes a container that has exited, with its files.
     fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// A counter that moves whenever the list changed by itself: a workload ended, or was found to run.
+    /// A counter that changes whenever the list changed without a call: a container exited, or was found running.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Whether the runtime is able to work: answers, and has its folder.
+    /// Whether the runtime works: it answers, and its directory exists.
     fn probe(&self) -> Result<(), RuntimeError>;
 
-    /// What this machine does not let the runtime do, in sentences.
+    /// What the runtime cannot do on this machine, in sentences.
     fn limitations(&self) -> Vec<String>;
 
-    /// Whether limits on swap hold here.
+    /// Whether swap limits are enforced here.
     fn controls_swap(&self) -> bool;
 }
 
@@ -98,33 +99,33 @@ pub struct ContainerSpec {
     pub pod_namespace: Namespace,
     #[serde(with = "as_text")]
     pub pod_name: Name,
-    /// The program, by path or to be looked up in PATH, and its first arguments. There are no images here that could
+    /// The program, by path or to be looked up in PATH, and its first arguments. Containers have no images that could
     /// name a program instead, so it must not be empty.
     pub command: Vec<String>,
     /// Further arguments.
     pub args: Vec<String>,
-    /// All of the environment; a plain PATH is added when it has none.
+    /// The whole environment; a default PATH is added when it has none.
     pub env: Vec<(String, String)>,
-    /// Where the program starts; `/` when empty.
+    /// The working directory; `/` when empty.
     pub working_dir: String,
-    /// How long the pod may take to end: its record may be gone when that is to be known.
+    /// The pod's grace period: when it is needed, the pod's record may be gone.
     #[serde(default)]
     pub own_grace_seconds: Option<u64>,
     pub limits: Limits,
-    /// How soon the kernel ends it when memory is short: from -1000, never, to 1000, first.
+    /// The oom_score_adj: from -1000, never killed, to 1000, killed first.
     #[serde(default)]
     pub oom_score_adj: i32,
-    /// What all containers of its pod may take together.
+    /// The limits of all containers of its pod together.
     #[serde(default)]
     pub pod_limits: PodLimits,
 }
 
-/// What a container may take; `None` and empty mean no limit.
+/// The limits of a container; `None` and empty mean no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Thousandths of a CPU the container asked for: its weight within its pod when CPUs are scarce.
+    /// Thousandths of a CPU that the container requests: its weight within its pod when CPUs are short.
     pub cpu_request_millis: Option<u64>,
-    /// Thousandths of a CPU it gets at most.
+    /// The most thousandths of a CPU that it gets.
     pub cpu_millis: Option<u64>,
     pub memory_bytes: Option<u64>,
     /// Swap beyond its memory; 0 forbids it.
@@ -133,10 +134,10 @@ pub struct Limits {
     pub cpus: Vec<u32>,
 }
 
-/// What a pod may take, all its containers together.
+/// The limits of a pod, for all its containers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
-    /// Thousandths of a CPU that its containers asked for in all: its weight beside other pods.
+    /// Thousandths of a CPU that its containers request in all: its weight beside other pods.
     pub cpu_request_millis: u64,
     /// Processes and threads; `None` means no limit.
     pub pids: Option<u64>,
@@ -150,34 +151,34 @@ pub struct Started {
     pub started_at: Timestamp,
 }
 
-/// A container as the runtime finds it.
+/// A container as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     pub id: ContainerId,
     pub pod_namespace: Namespace,
     pub pod_name: Name,
-    /// The only CPUs it may run on; empty when that is any.
+    /// The only CPUs it may run on; empty means any.
     pub cpus: Vec<u32>,
-    /// How long its pod may take to end, if that was said.
+    /// The pod's grace period, if it is known.
     pub own_grace: Option<Duration>,
-    /// Whether it is of the machine's present boot.
+    /// Whether it ran in the machine's current boot.
     pub is_this_boot: bool,
     pub state: State,
 }
 
-/// How far a container has come.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its start is under way; it takes no signals yet, and can only be killed.
+    /// Its start is in progress; it cannot be signalled yet, only killed.
     Starting,
     Running(Started),
     Exited(Exit),
 }
 
-/// How a container ended.
+/// How a container terminated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// What the program returned; 128 and the signal when one ended it.
+    /// The exit code; 128 plus the signal if a signal terminated it.
     pub code: i32,
     pub signal: Option<i32>,
     pub reason: ExitReason,
@@ -189,34 +190,34 @@ pub struct Exit {
     pub finished_at: Timestamp,
 }
 
-/// Why a container is over.
+/// Why a container terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitReason {
-    /// It returned 0.
+    /// It exited with 0.
     Completed,
-    /// It returned something else or was ended by a signal.
+    /// It exited with another code, or a signal terminated it.
     Error,
-    /// It was killed for taking more memory than its limit.
+    /// It was killed for using more memory than its limit.
     OutOfMemory,
     /// The program could not be started.
     NotStarted,
-    /// It is gone and nobody saw how: the machine restarted, or its pod_loop was killed.
+    /// Its exit was not observed: the machine rebooted, or its shim was killed.
     Unknown,
 }
 
-/// How a hook came to its end.
+/// How a hook ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookEnd {
-    /// With this code; 128 and the signal when one ended it.
+    /// With this exit code; 128 plus the signal if a signal terminated it.
     Code(i32),
-    /// It was killed because its time was over.
+    /// It was killed because its timeout was over.
     TimedOut,
 }
 
-/// What a container takes of the machine.
+/// What a container uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Memory that could not be had back without swapping.
+    /// Memory that cannot be reclaimed without swapping.
     pub memory_bytes: u64,
     /// CPU time since its start.
     pub cpu: Duration,
@@ -227,9 +228,9 @@ pub struct Usage {
 /// What a pod has on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// What its files take, which is not what they hold.
+    /// The disk blocks that its files use, which is not the length of their content.
     pub bytes: u64,
-    /// Files and folders.
+    /// Files and directories.
     pub inodes: u64,
 }
 
@@ -245,7 +246,7 @@ pub enum Signal {
     User2,
 }
 
-/// The runtime did not do as it was told.
+/// Why the runtime could not do what it was called for.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     #[error(
@@ -290,7 +291,7 @@ impl Workload {
 }
 
 impl ExitReason {
-    /// The word for it in a container's status.
+    /// The reason in a container's status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "Completed",

@@ -1,4 +1,4 @@
-//! AgentService: what the agent believes, what runs here, and the machine's shutdown.
+//! AgentService: the agent's status, its workloads, and the machine's shutdown.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::shutdown::{MachineShutdown, ShutdownError};
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.AgentService"];
 
-/// Answers from the shared, and tells the agent's loops where the machine is headed.
+/// Answers from the shared state, and begins or cancels the machine's shutdown.
 pub struct Service {
     pub shared: Arc<SharedState>,
     pub identity: Identity,
@@ -26,7 +26,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Whether the caller may say whether the machine stays up: what runs on it hangs on that.
+    /// Whether the caller may begin or cancel a shutdown: all pods of the machine depend on it.
     fn ensure_may_steer(&self, extensions: &Extensions) -> Result<(), Status> {
         let own = &self.identity.name;
         match muster_rpc::identity::caller(extensions) {
@@ -104,7 +104,7 @@ impl AgentService for Service {
         self.ensure_may_steer(request.extensions())?;
         let began_at = self.machine_shutdown.cancel()?;
         if began_at.is_some() {
-            tracing::info!("the machine stays up; pods that were told to end still do");
+            tracing::info!("the shutdown was cancelled; pods that are stopping still stop");
         }
         Ok(Response::new(pb::CancelShutdownResponse { began_at: began_at.map(timestamp) }))
     }

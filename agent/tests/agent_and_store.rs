@@ -135,7 +135,7 @@ impl Drop for Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s069_a_machine_that_goes_down_says_so_and_ends_its_pods() {
+async fn s069_a_machine_that_shuts_down_is_posted_not_ready_and_stops_its_pods() {
     let flags = ["--shutdown-on-sigterm", "--shutdown-grace-period=20s"];
     let mut cluster = Cluster::start(&flags).await;
     cluster.run("a").await;
@@ -149,7 +149,7 @@ async fn s069_a_machine_that_goes_down_says_so_and_ends_its_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s069_a_machine_without_pods_says_so_too() {
+async fn s069_a_machine_without_pods_is_posted_not_ready_too() {
     let mut cluster = Cluster::start(&["--shutdown-on-sigterm", "--shutdown-grace-period=20s"]).await;
     cluster.run("a").await;
     cluster.delete("a").await;
@@ -158,7 +158,7 @@ async fn s069_a_machine_without_pods_says_so_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_replaced_leaves_its_pods_alone() {
+async fn an_agent_that_is_replaced_leaves_its_pods_running() {
     let mut cluster = Cluster::start(&["--shutdown-grace-period=20s"]).await;
     cluster.run("a").await;
     cluster.terminate().await;
@@ -167,7 +167,7 @@ async fn an_agent_that_is_replaced_leaves_its_pods_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s067_a_machine_that_runs_short_ends_a_pod_and_says_why() {
+async fn s067_a_machine_under_pressure_evicts_a_pod_and_records_why() {
     // More than any machine has; soft, since a hard one would be kept from pods.
     let soft = ["--eviction-soft=memory.available<900Ti", "--eviction-soft-grace-period=memory.available=1s"];
     let cluster = Cluster::start(&soft).await;
@@ -217,18 +217,18 @@ async fn s077_a_guaranteed_pod_gets_a_processor_of_its_own() {
     // On a machine of one processor there is nowhere else to go.
     let rest: BTreeSet<u32> = &all - &own;
     let rest = if rest.is_empty() { all.clone() } else { rest };
-    assert_eq!(allowed(&cluster, &before).await, rest, "who runs already is moved off it");
+    assert_eq!(allowed(&cluster, &before).await, rest, "a running pod is moved off it");
     let after = cluster.run_with("after", none(), &["sleep", "60"]).await;
-    assert_eq!(allowed(&cluster, &after).await, rest, "who comes later keeps off it");
+    assert_eq!(allowed(&cluster, &after).await, rest, "a later pod is kept off it");
 
     cluster.delete("alone").await;
     for pod in [&before, &after] {
-        assert_eq!(allowed(&cluster, pod).await, all, "what was given back may be used");
+        assert_eq!(allowed(&cluster, pod).await, all, "a released processor is shared again");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s060_a_runtime_that_lost_its_folder_makes_the_node_not_ready() {
+async fn s060_a_runtime_without_its_directory_makes_the_node_not_ready() {
     let cluster = Cluster::start(&["--node-status-update-frequency=1s"]).await;
     cluster.run("a").await;
     let [folder, away] = ["pods", "away"].map(|name| cluster.files.path().join("agent/runtime").join(name));

@@ -20,7 +20,7 @@ use cluster::{Cluster, GI, MI, PATIENCE, asks, condition, eventually, holds};
 const NO_THRESHOLDS: &str = "--eviction-hard=memory.available<1Mi";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s046_another_capacity_is_posted_in_the_next_turn_and_is_no_transition() {
+async fn s046_another_capacity_is_posted_with_the_next_status_and_is_no_transition() {
     let cluster = Cluster::ready(&[NO_THRESHOLDS]).await;
     let before = cluster.node().await.unwrap();
     assert_eq!(before.status.capacity["memory"].value(), i64::try_from(16 * GI).unwrap());
@@ -48,7 +48,7 @@ async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
     cluster.machine.change(|facts| facts.is_disk_away = true);
     // Its next look by the clock is long after the test.
     cluster.start(&[NO_THRESHOLDS, "--node-status-update-frequency=10m"]).await.unwrap();
-    let node = cluster.node_that("it is there", |node| !node.status.conditions.is_empty()).await;
+    let node = cluster.node_that("it is registered", |node| !node.status.conditions.is_empty()).await;
     let ready = condition(&node, "Ready");
     assert_eq!(ready.status, ConditionStatus::False);
     assert!(ready.message.contains("ephemeral-storage"), "{ready:?}");
@@ -57,7 +57,7 @@ async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
+async fn a_resolver_that_does_not_answer_does_not_delay_renewals() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.is_resolver_away = true);
     cluster.start(&[NO_THRESHOLDS, "--node-lease-duration-seconds=20"]).await.unwrap();
@@ -75,50 +75,50 @@ async fn a_resolver_that_does_not_answer_keeps_no_lease_from_being_renewed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s062_s063_memory_is_short_below_its_threshold_and_for_a_while_after() {
+async fn s062_s063_memory_pressure_holds_below_the_threshold_and_for_the_transition_period() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.memory_available = 100 * MI);
     let flags = ["--eviction-hard=memory.available<100Mi", "--eviction-pressure-transition-period=40s"];
     cluster.start(&flags).await.unwrap();
     let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
-    assert!(!holds(&node, "MemoryPressure"), "as much as the threshold is enough");
+    assert!(!holds(&node, "MemoryPressure"), "a level equal to the threshold is enough");
 
     cluster.machine.change(|facts| facts.memory_available = 99 * MI);
-    let short = cluster.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
+    let short = cluster.node_that("it has memory pressure", |node| holds(node, "MemoryPressure")).await;
     assert_eq!(condition(&short, "MemoryPressure").reason, "KubeletHasInsufficientMemory");
     assert!(!holds(&short, "DiskPressure") && holds(&short, "Ready"));
     cluster.machine.change(|facts| facts.memory_available = 8 * GI);
-    let enough = cluster.node_that("it has enough", |node| !holds(node, "MemoryPressure")).await;
+    let enough = cluster.node_that("it has no memory pressure", |node| !holds(node, "MemoryPressure")).await;
     assert_eq!(condition(&enough, "MemoryPressure").reason, "KubeletHasSufficientMemory");
     let at = |node: &Node| condition(node, "MemoryPressure").last_transition_time.unwrap();
     // It was last seen to be short when it was first said to be, or later.
     let held = at(&enough).duration_since(at(&short));
-    assert!(held >= jiff::SignedDuration::from_secs(25), "{held:?}: it holds on for the transition period");
+    assert!(held >= jiff::SignedDuration::from_secs(25), "{held:?}: it holds for the transition period");
     let told = async || {
         let told = cluster.event_counts().await;
         told.contains_key("NodeHasInsufficientMemory").then_some(told)
     };
-    let told = eventually(PATIENCE, "it is told", told).await;
+    let told = eventually(PATIENCE, "the event is recorded", told).await;
     assert!(told.contains_key("NodeHasSufficientMemory"), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_use_up_the_memory_that_is_for_them_are_a_shortage_of_memory() {
+async fn pods_that_use_up_their_allocatable_memory_cause_memory_pressure() {
     let flags = ["--eviction-hard=allocatableMemory.available<15Gi", "--system-reserved=memory=1Gi"];
     let cluster = Cluster::ready(&flags).await;
-    assert!(!holds(&cluster.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and nobody uses any");
+    assert!(!holds(&cluster.node().await.unwrap(), "MemoryPressure"), "16 Gi less 1 Gi, and no pod uses any");
     cluster.bind("a", asks(&[]), "exec sleep 60").await;
     cluster.pod_that("a", |pod| pod.status.phase == PodPhase::Running).await;
-    cluster.node_that("what the pod uses is missing", |node| holds(node, "MemoryPressure")).await;
+    cluster.node_that("the pod uses allocatable memory", |node| holds(node, "MemoryPressure")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thresholds_that_are_set_to_nothing_are_off() {
+async fn an_empty_flag_disables_the_thresholds() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.memory_available = MI);
     cluster.start(&["--eviction-hard="]).await.unwrap();
     let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
-    assert_eq!(node.status.allocatable["memory"], node.status.capacity["memory"], "nothing is kept back");
+    assert_eq!(node.status.allocatable["memory"], node.status.capacity["memory"], "nothing is reserved");
     assert!(!holds(&node, "MemoryPressure"));
 }
 
@@ -140,11 +140,11 @@ async fn every_signal_of_the_disk_is_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s066_a_machine_short_of_memory_takes_only_who_asked_for_some() {
+async fn s066_under_memory_pressure_only_pods_with_requests_are_admitted() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.memory_available = 99 * MI);
     cluster.start(&["--eviction-hard=memory.available<100Mi"]).await.unwrap();
-    cluster.node_that("it is short of memory", |node| holds(node, "MemoryPressure")).await;
+    cluster.node_that("it has memory pressure", |node| holds(node, "MemoryPressure")).await;
     cluster.bind("besteffort", asks(&[]), "exec sleep 60").await;
     cluster.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
     let rejected = cluster.pod_that("besteffort", |pod| pod.status.phase == PodPhase::Failed).await;
@@ -153,11 +153,11 @@ async fn s066_a_machine_short_of_memory_takes_only_who_asked_for_some() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s066_a_machine_short_of_disk_takes_nobody() {
+async fn s066_under_disk_pressure_no_pod_is_admitted() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.disk.available_bytes = GI);
     cluster.start(&["--eviction-hard=nodefs.available<10%"]).await.unwrap();
-    let node = cluster.node_that("it is short of disk", |node| holds(node, "DiskPressure")).await;
+    let node = cluster.node_that("it has disk pressure", |node| holds(node, "DiskPressure")).await;
     assert_eq!(condition(&node, "DiskPressure").reason, "KubeletHasDiskPressure");
     cluster.bind("besteffort", asks(&[]), "exec sleep 60").await;
     cluster.bind("guaranteed", asks(&[("cpu", "100m"), ("memory", "64Mi")]), "exec sleep 60").await;
@@ -172,7 +172,7 @@ async fn s066_a_machine_short_of_disk_takes_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s067_who_fills_the_disk_goes_first_and_alone() {
+async fn s067_the_pod_that_fills_the_disk_is_evicted_first_and_alone() {
     let cluster = Cluster::ready(&["--eviction-hard=nodefs.available<10%"]).await;
     // By name and by age the small one would be first.
     cluster.bind("a-small", asks(&[]), "exec sleep 60").await;
@@ -187,13 +187,13 @@ async fn s067_who_fills_the_disk_goes_first_and_alone() {
     .await;
     cluster.machine.change(|facts| facts.disk.available_bytes = GI);
     let evicted = cluster.pod_that("b-large", Pod::is_finished).await;
-    assert_eq!(cluster.pod("a-small").await.status.phase, PodPhase::Running, "one goes per round");
+    assert_eq!(cluster.pod("a-small").await.status.phase, PodPhase::Running, "one pod is evicted per round");
     cluster.machine.change(|facts| facts.disk.available_bytes = 90 * GI);
     assert_eq!((evicted.status.phase, evicted.status.reason.as_str()), (PodPhase::Failed, "Evicted"));
     let target = evicted.status.conditions.iter().find(|condition| condition.kind == "DisruptionTarget");
     assert_eq!(target.unwrap().reason, "TerminationByKubelet");
     let told = async || cluster.event_counts().await.contains_key("EvictionThresholdMet").then_some(());
-    eventually(PATIENCE, "it is told", told).await;
+    eventually(PATIENCE, "the event is recorded", told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,7 +208,7 @@ async fn s054_one_address_of_each_family_is_reported_in_the_order_given() {
     assert_eq!(told, ["InternalIP 10.0.0.5", "InternalIP fd00::5", "Hostname n1"]);
     // One that goes away leaves what was known, and the rest is posted all the same.
     cluster.machine.change(|facts| (facts.network.local, facts.hardware.cores) = (vec![v6], 8));
-    let grown = cluster.node_that("it has grown", |node| node.status.capacity["cpu"].value() == 8).await;
+    let grown = cluster.node_that("it has more cores", |node| node.status.capacity["cpu"].value() == 8).await;
     assert_eq!(grown.status.addresses, node.status.addresses);
 }
 
@@ -220,7 +220,7 @@ async fn s079_s080_swap_is_refused_unless_it_is_accepted_and_then_reported() {
     assert!(refused.contains("--fail-swap-on=false"), "{refused}");
     assert!(cluster.node().await.is_none());
     cluster.start(&[NO_THRESHOLDS, "--fail-swap-on=false"]).await.unwrap();
-    let node = cluster.node_that("it is there", |_| true).await;
+    let node = cluster.node_that("it is registered", |_| true).await;
     let swap = node.status.node_info.swap;
     assert_eq!(swap.and_then(|swap| swap.capacity), Some(8_589_934_592));
 
@@ -229,7 +229,7 @@ async fn s079_s080_swap_is_refused_unless_it_is_accepted_and_then_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s055_s059_what_pods_may_use_is_what_the_machine_has_less_what_is_kept() {
+async fn s055_s059_allocatable_is_the_capacity_less_the_reservations() {
     let reserved = ["--system-reserved=cpu=500m,memory=1Gi", "--kube-reserved=cpu=500m,memory=1Gi"];
     let pods = ["--eviction-hard=memory.available<100Mi", "--max-pods=10", "--pods-per-core=2"];
     let cluster =
@@ -241,7 +241,7 @@ async fn s055_s059_what_pods_may_use_is_what_the_machine_has_less_what_is_kept()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s058_more_reserved_than_the_machine_has_keeps_the_agent_from_starting() {
+async fn s058_reservations_above_the_capacity_stop_the_agent_at_its_start() {
     let cluster = Cluster::new().await;
     let refused = cluster.start(&["--system-reserved=memory=17Gi"]).await.err().unwrap().to_string();
     assert!(refused.contains("memory"), "{refused}");

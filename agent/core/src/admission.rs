@@ -1,7 +1,7 @@
-//! Admission: what a node still looks at before it runs a pod that was bound to it.
+//! Admission: the node's own check of a pod that was bound to it.
 //!
-//! The scheduler judged by what the store knew; the node judges by what is so. Everything that speaks
-//! against the pod is collected, and the first of it becomes the reason of a pod that failed for good.
+//! The scheduler decided by what the store knew; the node decides by its current state. All objections are collected,
+//! and the first becomes the reason of a pod that has failed for good.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::resources::priority;
 #[cfg(test)]
 mod tests;
 
-/// What admission has to know of the node.
+/// What admission needs to know about the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFacts {
     pub name: Name,
@@ -30,7 +30,7 @@ pub struct NodeFacts {
     pub shutting_down: bool,
 }
 
-/// Something that speaks against a pod: the reason and message of its failure.
+/// An objection to a pod: the reason and message of its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: String,
@@ -46,10 +46,9 @@ impl Rejection {
     }
 }
 
-/// Everything that speaks against the pod on this node; empty means it may run.
+/// All objections to the pod on this node; empty means that the pod may run.
 ///
-/// `others` are the pods that the node already has: admitted and not yet stopped, those that are on their
-/// way out included.
+/// `others` are the pods that the node already has: admitted and not yet stopped, including those that are stopping.
 pub fn rejections(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     let mut found = Vec::new();
     found.extend(shutdown(node));
@@ -69,7 +68,7 @@ pub fn rejections(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection
     found
 }
 
-/// Whether newer labels of the node might change the answer: then it is read once more before the pod fails.
+/// Whether newer labels of the node might change the answer: then the node is read again before the pod fails.
 pub fn may_be_stale(rejections: &[Rejection]) -> bool {
     !rejections.is_empty() && rejections.iter().all(|each| each.reason == NODE_AFFINITY)
 }
@@ -78,7 +77,7 @@ fn shutdown(node: &NodeFacts) -> Option<Rejection> {
     node.shutting_down.then(|| Rejection::new("NodeShutdown", "the node is shutting down"))
 }
 
-/// A node that runs short takes critical pods; short of memory only, also those that asked for some.
+/// A node under pressure admits critical pods; under memory pressure alone, also pods that requested resources.
 fn shortage(pod: &Pod, node: &NodeFacts) -> Option<Rejection> {
     let PressureConditions { memory, disk, pid } = node.pressure;
     if !(memory || disk || pid) || priority::is_critical(pod) {
@@ -96,7 +95,7 @@ fn shortage(pod: &Pod, node: &NodeFacts) -> Option<Rejection> {
     Some(Rejection::new("Evicted", format_args!("the node has {}", conditions.join(", "))))
 }
 
-/// The number of pods, then cpu, memory and local storage, then the rest by name.
+/// First the number of pods, then cpu, memory and local storage, then other resources by name.
 fn resources(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     let mut found = Vec::new();
     let room = requests::amount(&node.allocatable, COUNT);
@@ -111,7 +110,7 @@ fn resources(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     let rest = wanted.keys().map(String::as_str).filter(|name| !first.contains(name) && *name != COUNT);
     for name in first.into_iter().chain(rest) {
         let [asked, taken, all] = [&wanted, &used, &node.allocatable].map(|of| requests::amount(of, name));
-        // A difference too large to express is a shortage: no machine has such amounts.
+        // A difference too large to express counts as a shortage: no machine has such amounts.
         let fits = asked.is_zero() || all.sub(&taken).is_ok_and(|free| asked <= free);
         if !fits {
             let message =
@@ -122,7 +121,7 @@ fn resources(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection> {
     found
 }
 
-/// Only what drives pods off counts here: NoSchedule was for the scheduler, which has already chosen.
+/// Only NoExecute taints count here: NoSchedule is for the scheduler, which has already chosen.
 fn taint(pod: &Pod, node: &NodeFacts) -> Option<Rejection> {
     if pod.is_static() {
         return None;

@@ -11,28 +11,28 @@ mod node_ip;
 pub use cloud::Cloud;
 pub use node_ip::{NodeIpError, NodeIps, family};
 
-/// Who the node is.
+/// The node's identity and what it is registered with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConfig {
-    /// As the operator gave it; `None` leaves it to the hostname.
+    /// The name that the operator set; `None` takes the hostname.
     pub name: Option<Name>,
-    /// Whether the state directory has a say before the hostname.
+    /// Whether a name in the state directory takes precedence over the hostname.
     pub keep_name: bool,
     pub register: bool,
-    /// Of a new node.
+    /// Labels of a new node.
     pub labels: Labels,
-    /// Of a new node.
+    /// Taints of a new node.
     pub taints: Vec<Taint>,
     pub ips: NodeIps,
     pub cloud: Cloud,
     pub provider_id: String,
 }
 
-/// What of the machine pods may use.
+/// How much of the machine pods may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacityConfig {
     pub max_pods: u32,
-    /// 0 means that cores do not limit pods.
+    /// 0 means that the number of cores does not limit pods.
     pub pods_per_core: u32,
     pub system_reserved: Resources,
     pub kube_reserved: Resources,

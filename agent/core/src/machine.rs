@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-/// What the machine is. What cannot be found out is empty.
+/// What the machine is. A fact that cannot be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     pub machine_id: String,
-    /// From the firmware, or else the machine's id: only root may read it.
+    /// From the firmware, which only root may read, or else the machine id.
     pub system_uuid: String,
     pub boot_id: String,
     pub kernel_version: String,
@@ -23,13 +23,13 @@ pub struct Hardware {
     pub cores: u32,
     pub memory_bytes: u64,
     pub swap_bytes: u64,
-    /// Every size the machine knows, also those it has none of.
+    /// Every page size that the kernel supports, also those with no pages.
     pub huge_pages: Vec<HugePages>,
     /// At least one.
     pub numa_nodes: u32,
 }
 
-/// Memory set aside in pages of one size.
+/// Memory reserved in pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HugePages {
     pub page_bytes: u64,
@@ -46,13 +46,13 @@ impl HugePages {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filesystem {
     pub capacity_bytes: u64,
-    /// What is left to users who are not root.
+    /// What is left to users other than root.
     pub available_bytes: u64,
     pub inodes: u64,
     pub inodes_free: u64,
 }
 
-/// How many processes and threads there may be and are.
+/// How many processes and threads there may be, and are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pids {
     pub max: u64,
@@ -62,13 +62,13 @@ pub struct Pids {
 /// The machine's own addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// All of all interfaces.
+    /// The addresses of all interfaces.
     pub local: Vec<IpAddr>,
-    /// Those of the interfaces that default routes lead through, IPv4 first.
+    /// The addresses of the interfaces of the default routes, IPv4 first.
     pub default_route: Vec<IpAddr>,
 }
 
-/// The architecture as Kubernetes spells it, from how Rust does.
+/// The architecture as Kubernetes spells it, from Rust's name for it.
 pub fn architecture(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",

@@ -1,12 +1,12 @@
-//! The life of pods on this node: what to start, what to stop, what to say about it, and in which order.
+//! The lifecycle of the node's pods: what to start, what to stop, what to post, and in which order.
 //!
-//! A [`PodStates`] folds in everything that is seen (the pods the store binds here, what the runtime reports,
-//! the node itself) and the outcome of everything that was done; [`decide`] is a pure function of it. What
-//! comes of an action always changes the pod_states, so nothing is proposed twice at one instant.
+//! [`PodStates`] folds in every observation (the pods that the store binds here, what the runtime reports, the node
+//! itself) and the outcome of every action; [`decide`] is a pure function of it. Every outcome changes the state, so no
+//! action is planned twice at one instant.
 //!
-//! A pod ends in one order, whoever ends it: it is told not to be ready, its hooks run, TERM, KILL when its
-//! time is over, what it held is released, its last status is acknowledged by the store, and only then is
-//! its record deleted.
+//! A pod stops in one order, whatever the cause: it is posted not ready, its hooks run, TERM, KILL when its grace
+//! period is over, its resources are released, its last status is acknowledged by the store, and only then is its
+//! record deleted.
 
 mod container;
 mod decide;

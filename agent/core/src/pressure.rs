@@ -1,9 +1,9 @@
-//! PressureTracker: whether the machine runs short of memory, disk or processes.
+//! Pressure: whether the machine runs short of memory, disk, inodes or process ids.
 //!
-//! Thresholds come from flags (`pressure/thresholds.rs`). Each observation is folded in with its time; what follows is which
-//! node conditions hold, and which thresholds ask for a pod to go. A condition is slower than a threshold on
-//! purpose: it holds on for the transition period, so that pods do not stream back onto a node that has only
-//! just recovered.
+//! Thresholds come from flags (`thresholds`). Each observation is folded in with its time; from that follow the node's
+//! pressure conditions, and the thresholds for which a pod has to be evicted (`eviction_ranking`). A condition lasts
+//! longer than the threshold on purpose: it holds for the transition period, so that pods are not scheduled back onto a
+//! node that has only just recovered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ mod thresholds;
 
 pub use thresholds::{DEFAULT_HARD, FlagError, Flags, thresholds};
 
-/// Something that can run out. Those that matter most come first.
+/// An eviction signal. The most urgent come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     MemoryAvailable,
@@ -33,7 +33,7 @@ pub enum Signal {
     PidAvailable,
 }
 
-/// What a signal tells of.
+/// The resource that a signal measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StarvedResource {
     Memory,
@@ -50,7 +50,7 @@ pub struct PressureConditions {
     pub pid: bool,
 }
 
-/// An amount, or a share of what there is in all.
+/// An amount, or a percentage of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     Quantity(Quantity),
@@ -58,61 +58,61 @@ pub enum Amount {
     Percent(f64),
 }
 
-/// When there is too little of something.
+/// A level below which the node is under pressure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     pub signal: Signal,
-    /// Less than this is too little.
+    /// The threshold is met below this amount.
     pub value: Amount,
-    /// Soft: how long it must be met before a pod goes. `None` is hard.
+    /// Of a soft threshold: how long it must be met before a pod is evicted. `None` is a hard threshold.
     pub grace: Option<Duration>,
-    /// How much more than the value there must be again before it is no longer met.
+    /// How far above the value the level must rise before the threshold is no longer met.
     pub min_reclaim: Option<Amount>,
 }
 
-/// How much there is of one thing, in bytes or pieces.
+/// How much of a resource is left, in bytes or units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub available: u64,
     pub capacity: u64,
 }
 
-/// How much there is of everything that could be read.
+/// The levels of all signals that could be read.
 pub type Observation = BTreeMap<Signal, Level>;
 
-/// What observations so far amount to.
+/// The pressure after the observations so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PressureState {
-    /// The node conditions that hold.
+    /// The node's pressure conditions.
     pub conditions: PressureConditions,
     /// Hard thresholds that are met, in the order of their signals.
     pub hard: Vec<Threshold>,
-    /// Soft thresholds that have been met for their whole grace.
+    /// Soft thresholds that have been met for their whole grace period.
     pub soft: Vec<Threshold>,
-    /// When time alone changes this next.
+    /// When this state next changes without another observation.
     pub wake_at: Option<Mono>,
 }
 
-/// The fold of observations.
+/// Folds observations into the pressure state.
 #[derive(Clone, Debug)]
 pub struct PressureTracker {
     thresholds: Vec<Threshold>,
     transition: Duration,
-    /// Since when each threshold has been met without a break.
+    /// Since when each threshold has been met without interruption.
     met_since: Vec<Option<Mono>>,
-    /// When a threshold of each kind was last seen met.
+    /// When a threshold of each resource was last met.
     last_met: BTreeMap<StarvedResource, Mono>,
 }
 
 impl PressureTracker {
-    /// A machine at ease. Conditions hold for `transition` after their cause was last seen.
+    /// No pressure yet. Conditions hold for `transition` after a threshold was last met.
     pub fn new(mut thresholds: Vec<Threshold>, transition: Duration) -> Self {
         thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace));
         let met_since = vec![None; thresholds.len()];
         Self { thresholds, transition, met_since, last_met: BTreeMap::new() }
     }
 
-    /// Takes in how much there is. What could not be read counts as enough: nobody is ended on a guess.
+    /// Folds in the current levels. A level that could not be read counts as enough: no pod is evicted on a guess.
     pub fn observe(&mut self, observation: &Observation, now: Mono) {
         for (threshold, since) in self.thresholds.iter().zip(&mut self.met_since) {
             let level = observation.get(&threshold.signal);
@@ -125,7 +125,7 @@ impl PressureTracker {
         }
     }
 
-    /// What has been observed amounts to this at that time.
+    /// The pressure state at that time.
     pub fn state(&self, now: Mono) -> PressureState {
         let mut state = PressureState::default();
         let mut wake_by = |at: Mono| {
@@ -157,21 +157,21 @@ impl PressureTracker {
 }
 
 impl PressureState {
-    /// The threshold that asks for something to be done before all others, and whether it is hard.
+    /// The most urgent threshold that is met, and whether it is hard.
     pub fn first_met(&self) -> Option<(&Threshold, bool)> {
         let hard = self.hard.iter().map(|threshold| (threshold, true));
         let soft = self.soft.iter().map(|threshold| (threshold, false));
         hard.chain(soft).min_by_key(|(met, is_hard)| (met.signal, !is_hard))
     }
 
-    /// What there must be more of, before anything else.
+    /// The resource of the most urgent threshold.
     pub fn most_urgent(&self) -> Option<StarvedResource> {
         self.first_met().map(|(threshold, _)| threshold.signal.resource())
     }
 }
 
 impl Threshold {
-    /// Whether there is too little; one that was met stays so until its minimum is reclaimed.
+    /// Whether the level is too low; a threshold that was met stays met until its minimum is reclaimed.
     fn is_met(&self, level: Level, was_met: bool) -> bool {
         let more = self.min_reclaim.filter(|_| was_met).map_or(0, |more| more.of(level.capacity));
         level.available < self.value.of(level.capacity).saturating_add(more)
@@ -179,7 +179,7 @@ impl Threshold {
 }
 
 impl Amount {
-    /// The amount when there is `capacity` in all.
+    /// The amount for that capacity.
     pub fn of(&self, capacity: u64) -> u64 {
         match self {
             Self::Quantity(quantity) => u64::try_from(quantity.value()).unwrap_or(0),

@@ -1,7 +1,7 @@
-//! Getting on the roll: the node as it is created, and what is put right in one that is there already. Pure.
+//! Registration: the node as it is created, and what is corrected in a node that exists.
 //!
-//! A node that exists belongs to its operators: labels, taints and cordons they set stay. Only what describes
-//! the machine itself is corrected.
+//! A node that exists belongs to its operators: labels, taints and cordons that they set stay. Only what describes the
+//! machine itself is corrected.
 
 use muster_proto::label::Labels;
 use muster_proto::meta::Metadata;
@@ -19,7 +19,7 @@ use crate::status::{Computed, Settings};
 #[cfg(test)]
 mod tests;
 
-/// Labels that describe the machine or its place. Where the agent says one of them, it has the last word.
+/// Labels that describe the machine or its location. Where the agent sets one of them, its value wins.
 const DEFAULT_LABELS: [&str; 12] = [
     label::HOSTNAME,
     label::ZONE,
@@ -35,29 +35,29 @@ const DEFAULT_LABELS: [&str; 12] = [
     "node.kubernetes.io/windows-build",
 ];
 
-/// How an attempt to create the node ended.
+/// The outcome of an attempt to create the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
     Done,
     AlreadyExists,
     Forbidden,
-    /// Anything else, a store that is away among it.
+    /// Any other error, such as a store that cannot be reached.
     Failed,
 }
 
 /// What to do after an attempt to create the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The node is on the roll. This process never creates it again, even if it is deleted.
+    /// The node is registered. This process never creates it again, even if it is deleted.
     Registered,
-    /// Read the node; if it is there, [`reconcile`] it, else try the whole again later.
+    /// Read the node; if it exists, [`reconcile`] it, else start over later.
     Read,
-    /// Try the whole again later.
+    /// Start over later.
     Retry,
 }
 
-/// What follows from the answer to a create. An agent that may not create may still adopt what an administrator
-/// created for it.
+/// What follows from the answer to a create. An agent that may not create its node can still adopt one that an
+/// administrator created.
 pub fn after_create(created: Created) -> Next {
     match created {
         Created::Done => Next::Registered,
@@ -66,8 +66,7 @@ pub fn after_create(created: Created) -> Next {
     }
 }
 
-/// The node to create. `computed` is its status after nothing; its events are worth telling only once the
-/// node is there.
+/// The node to create. `computed` is its first status; its events are recorded only once the node exists.
 pub fn initial_node(settings: &Settings, system: &System, computed: Computed) -> Node {
     let mut labels: Labels = system_labels(system).map(owned).into();
     labels.insert(label::HOSTNAME.to_owned(), settings.name.to_string());
@@ -83,11 +82,11 @@ pub fn initial_node(settings: &Settings, system: &System, computed: Computed) ->
     Node { meta, spec, status: computed.status }
 }
 
-/// What a node that exists should look like once its agent has found it: the node for one status update, which
-/// carries labels too, or `None` if nothing is wrong.
+/// The corrected node, for one status update that carries labels too; `None` if nothing is wrong.
 ///
-/// An agent that never had a node was created anew and has no memory of devices from before: what the node lists of them
-/// may be gone, so it counts for nothing until somebody finds it again.
+/// `agent` is the node uid that the agent knew before. An agent without one has lost its state, and with it what it
+/// knew of devices: the devices that the node lists may be gone, so they count as zero until a plug-in reports them
+/// again.
 pub fn reconcile(existing: &Node, initial: &Node, agent: Option<Uid>) -> Option<Node> {
     let mut node = existing.clone();
     for key in DEFAULT_LABELS {
@@ -117,8 +116,8 @@ pub fn reconcile(existing: &Node, initial: &Node, agent: Option<Uid>) -> Option<
     (node != *existing).then_some(node)
 }
 
-/// Puts back the labels that schedulers rely on to find machines that can run a program at all; says whether any
-/// was missing or wrong. For each status that is posted.
+/// Restores the labels that schedulers need to find machines that can run a program at all; returns whether one was
+/// missing or wrong. Called for each status that is posted.
 pub fn repair_labels(labels: &mut Labels, system: &System) -> bool {
     let mut repaired = false;
     for (key, value) in [(label::OS, &system.operating_system), (label::ARCH, &system.architecture)] {
@@ -139,7 +138,7 @@ fn owned((key, value): (&str, &str)) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// Huge pages are set aside at boot: a size that is gone stays gone, so nothing of it is kept.
+/// Huge pages are reserved at boot: a size that the machine no longer has is removed.
 fn follow_huge_pages(held: &mut Resources, found: &Resources) {
     held.retain(|name, _| !name.starts_with(HUGE_PAGES_PREFIX) || found.contains_key(name));
     let pages = found.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES_PREFIX));

@@ -1,7 +1,7 @@
-//! The order of a graceful shutdown: pods go in groups, the least important first.
+//! The order of a graceful shutdown: pods are stopped in groups, the lowest priority first.
 //!
-//! A [`Schedule`] comes from flags; a [`GroupShutdown`] is one shutdown under way. A group's turn ends when all
-//! its pods are off the machine or its time is over, whichever is first; a group without pods has no turn.
+//! A [`Schedule`] comes from flags; a [`GroupShutdown`] is one shutdown in progress. A group's turn ends when all its
+//! pods have stopped or its time is over, whichever is first; a group without pods takes no time.
 
 use std::time::Duration;
 
@@ -18,24 +18,24 @@ mod tests;
 
 pub use node_shutdown::{LAST_STATUS_WITHIN, NodeShutdown, ShutdownStep};
 
-/// Pods of this priority and up, to the next group's.
+/// Pods of this priority and above, up to the next group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     pub priority: i32,
     pub period: Duration,
 }
 
-/// The groups, the lowest first; none means that shutdowns are not graceful.
+/// The groups, the lowest priority first; none means that shutdowns are not graceful.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     groups: Vec<Group>,
 }
 
 impl Schedule {
-    /// The schedule of the groups given, or else of the two numbers.
+    /// The schedule of the groups given, or else of the two durations.
     ///
-    /// Two numbers make two groups: what is not kept for critical pods goes to all others. Keeping more than
-    /// there is switches the whole off, as does a total of nothing.
+    /// Two durations make two groups: what is not kept for critical pods is for all others. Keeping more for critical
+    /// pods than the total, or a total of 0, disables graceful shutdown.
     pub fn new(total: Duration, critical: Duration, by_priority: &[(i32, Duration)]) -> Self {
         if !by_priority.is_empty() {
             let group = |&(priority, period): &(i32, Duration)| Group { priority, period };
@@ -46,8 +46,8 @@ impl Schedule {
         let Some(rest) = total.checked_sub(critical).filter(|_| !total.is_zero()) else {
             return Self::default();
         };
-        let everybody = Group { priority: 0, period: rest };
-        Self { groups: vec![everybody, Group { priority: SYSTEM_CRITICAL, period: critical }] }
+        let others = Group { priority: 0, period: rest };
+        Self { groups: vec![others, Group { priority: SYSTEM_CRITICAL, period: critical }] }
     }
 
     /// Whether shutdowns are graceful at all.
@@ -55,12 +55,12 @@ impl Schedule {
         self.groups.iter().any(|group| !group.period.is_zero())
     }
 
-    /// How long a whole shutdown takes at the most.
+    /// The longest time that a shutdown takes.
     pub fn total(&self) -> Duration {
         self.groups.iter().map(|group| group.period).fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// The highest group that is not above the priority; below all of them, the lowest.
+    /// The highest group that is not above the priority; the lowest group if all are above.
     pub fn group_of(&self, priority: i32) -> Option<Group> {
         let at_or_below = self.groups.iter().rev().find(|group| group.priority <= priority);
         at_or_below.or(self.groups.first()).copied()
@@ -70,15 +70,15 @@ impl Schedule {
 /// What to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GroupStep {
-    /// End these pods, all at once; then say so with [`GroupShutdown::begun`].
+    /// Stop these pods, all at once; then call [`GroupShutdown::begun`].
     Stop(Vec<(Uid, PodTermination)>),
-    /// A group is at it; look again when one of its pods is gone, or by then.
+    /// A group is stopping; look again when one of its pods has stopped, or by then.
     Wait { until: Mono },
     /// Every group had its turn.
     Done,
 }
 
-/// One shutdown under way.
+/// One shutdown in progress.
 #[derive(Clone, Debug)]
 pub struct GroupShutdown {
     /// The groups that have pods, in order.
@@ -88,7 +88,7 @@ pub struct GroupShutdown {
 }
 
 impl GroupShutdown {
-    /// The shutdown of these pods. A pod that does not say how long it needs gets what its group has.
+    /// The shutdown of these pods. A pod without a grace period of its own gets its group's.
     pub fn new<'a>(schedule: &Schedule, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut turns: Vec<(Group, Vec<(Uid, Duration)>)> =
             schedule.groups.iter().map(|group| (*group, Vec::new())).collect();
@@ -105,7 +105,7 @@ impl GroupShutdown {
         Self { turns, current: 0, began: None }
     }
 
-    /// What is to be done, given what was observed.
+    /// What to do now.
     pub fn decide(&self) -> GroupStep {
         let Some((group, members)) = self.turns.get(self.current) else {
             return GroupStep::Done;
@@ -121,7 +121,7 @@ impl GroupShutdown {
         self.began = Some(now);
     }
 
-    /// Passes on to the next group if the current one is off the machine or out of time.
+    /// Moves on to the next group if the current one has stopped or its time is over.
     pub fn observe(&mut self, is_present: impl Fn(Uid) -> bool, now: Mono) {
         let (Some(began), Some((group, members))) = (self.began, self.turns.get(self.current)) else {
             return;

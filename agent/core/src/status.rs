@@ -1,8 +1,8 @@
-//! The node's status: from what was observed to what is reported. Pure.
+//! The node's status, computed from what was observed.
 //!
-//! [`compute`] runs one setter for each part, in a fixed order; each overwrites its own part only, so that what
-//! others wrote (a cloud's addresses, a plug-in's condition) stays. A setter that fails leaves its part as it
-//! was and the rest still runs.
+//! [`compute`] runs one setter for each part, in a fixed order. A setter overwrites its own part only, so that what
+//! others wrote (a cloud's addresses, a plug-in's condition) stays. A setter that fails leaves its part unchanged, and
+//! the others still run.
 
 use jiff::Timestamp;
 use muster_proto::event::EventType;
@@ -29,25 +29,25 @@ use addresses::Lookup;
 use capacity::EvictionReserve;
 use ready::Health;
 
-/// What stays the same from one status to the next.
+/// The settings of a node, which do not change from one status to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub name: Name,
     pub node: NodeConfig,
     pub capacity: CapacityConfig,
-    /// What the hard thresholds keep back from pods.
+    /// What the hard eviction thresholds keep back from pods.
     pub eviction_reserve: EvictionReserve,
-    /// Where AgentService listens; 0 means nowhere.
+    /// The port of AgentService; 0 means that it does not listen.
     pub agent_port: u16,
     /// `None` lists all images.
     pub max_images: Option<usize>,
     /// The agent's version.
     pub version: String,
-    /// Whether pods are held to their share of the disk, so that a node needs to know how much it has.
+    /// Whether pods are limited in local storage, so that the node must report how much it has.
     pub storage_isolation: bool,
 }
 
-/// What was found out this time.
+/// What was observed for one status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub system: System,
@@ -57,10 +57,10 @@ pub struct Observed {
     pub storage_bytes: Option<u64>,
     /// `None` if its addresses could not be read.
     pub network: Option<Network>,
-    /// What the resolver said to the node's name, if it was asked.
+    /// The addresses that the node's name resolves to, if the resolver was asked.
     pub lookup: Lookup,
     pub devices: Devices,
-    /// `type://version` of what runs the pods.
+    /// `type://version` of the container runtime.
     pub runtime_version: String,
     pub images: Vec<pb::ContainerImage>,
     pub volumes_in_use: Vec<String>,
@@ -72,13 +72,13 @@ pub struct Observed {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Devices {
     pub capacity: Resources,
-    /// Where it differs from the capacity.
+    /// Allocatable amounts that differ from the capacity.
     pub allocatable: Resources,
-    /// Those whose plug-in went away: they stay listed, with nothing.
+    /// Devices whose plug-in is gone: they stay listed, with an amount of 0.
     pub removed: Vec<String>,
 }
 
-/// What this process has already emitted, so that it is emitted once.
+/// Events that this process has already emitted, so that each is emitted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmittedEvents {
     rebooted: bool,
@@ -93,18 +93,18 @@ pub struct NodeEvent {
     pub message: String,
 }
 
-/// A status and what came up on the way to it.
+/// A computed status, with its events and problems.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Computed {
     pub status: NodeStatus,
-    /// The node's annotations with ours set or removed; only [`PROVIDED_NODE_IP`] is touched.
+    /// The node's annotations with ours set or removed; only [`PROVIDED_NODE_IP`] changes.
     pub annotations: Annotations,
     pub events: Vec<NodeEvent>,
     /// Setters that failed, for the log.
     pub problems: Vec<String>,
 }
 
-/// What the store, or an earlier status, says of the node. All empty for a node that was never registered.
+/// What the store, or an earlier status, has of the node. Empty for a node that was never registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Previous<'a> {
     pub status: &'a NodeStatus,
@@ -171,7 +171,7 @@ pub fn compute(
 }
 
 impl NodeEvent {
-    /// An event of a node's own life, worded as operators know it.
+    /// An event about the node's status, in the kubelet's words.
     pub(crate) fn node_status(name: &Name, reason: &'static str) -> Self {
         let message = format!("Node {name} status is now: {reason}");
         Self { kind: EventType::Normal, reason, message }

@@ -1,8 +1,7 @@
-//! When a computed status is posted. Pure.
+//! When a computed status is posted.
 //!
-//! A status is posted when it says something new, and now and then when it does not, so that its age stays
-//! bounded. After a change the next routine post comes at a time of its own for each node: a fleet that changed
-//! together must not go on reporting together.
+//! A status is posted when it changed, and at an interval when it did not, so that its age stays bounded. After a
+//! change the next routine post comes at a random time: nodes that changed together must not keep posting together.
 
 use std::time::Duration;
 
@@ -19,18 +18,18 @@ pub use digest::digest;
 /// Attempts at one post, without a pause.
 const POST_ATTEMPTS: u32 = 5;
 
-/// PostReason a status is posted.
+/// Why a status is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostReason {
-    /// It is the first of this process.
+    /// It is the first status of this process.
     First,
     /// The node was given an address block.
     PodCidr,
-    /// A label of the machine was put back.
+    /// A label of the machine was restored.
     Labels,
-    /// It differs from what the store has.
+    /// It differs from the stored status.
     Changed,
-    /// It does not differ, but the last post is long ago.
+    /// It does not differ, but the last post is one report interval ago.
     Due,
 }
 
@@ -38,30 +37,30 @@ pub enum PostReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Post(PostReason),
-    /// Nothing to say, unless something changes, until then.
+    /// No post until then, unless something changes.
     Keep {
         until: Mono,
     },
 }
 
-/// A status, and what it is compared with.
+/// A computed status, and what it is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusComparison<'a> {
-    /// What the store has.
+    /// The status in the store.
     pub stored: &'a NodeStatus,
     pub computed: &'a NodeStatus,
     /// The node's address blocks in the store.
     pub pod_cidrs: &'a [Cidr],
-    /// Whether a label of the machine had to be put back.
+    /// Whether a label of the machine was restored.
     pub labels_repaired: bool,
 }
 
-/// Remembers the last post of this process.
+/// Decides when to post, by the last post of this process.
 #[derive(Clone, Debug)]
 pub struct StatusReporter {
     frequency: Duration,
     last: Option<Posted>,
-    /// Attempts at the present post that came to nothing.
+    /// Failed attempts at the current post.
     failures: u32,
 }
 
@@ -93,14 +92,13 @@ impl StatusReporter {
         }
     }
 
-    /// Notes that an attempt failed; it is decided on again. Says whether at once, with the node read anew, or at the
-    /// next look.
+    /// An attempt failed. Returns whether to try again at once, with the node read again, or at the next interval.
     pub fn observe_failed(&mut self) -> bool {
         self.failures = (self.failures + 1) % POST_ATTEMPTS;
         self.failures > 0
     }
 
-    /// Notes that the store has the status.
+    /// The store has the status.
     ///
     /// `draw` lies in 0..1 and moves the next routine post after a change by up to half the frequency either way.
     pub fn observe_posted(&mut self, reason: PostReason, pod_cidrs: &[Cidr], draw: f64, now: Mono) {

@@ -1,4 +1,4 @@
-//! From flags to settings: each group of flags is checked in a function of its own.
+//! Checks the flags, one function for each group of flags.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::{
     NodeIps, ShutdownConfig, StatusConfig, StatusFlags, SwapConfig, TopologyConfig, WorkFlags,
 };
 
-/// How often a status is computed unless the operator says otherwise.
+/// How often a status is computed by default.
 const UPDATE_FREQUENCY: Duration = Duration::from_secs(10);
-/// How often an unchanged status is posted unless the operator says otherwise.
+/// How often an unchanged status is posted by default.
 const REPORT_FREQUENCY: Duration = Duration::from_secs(5 * 60);
-/// The store takes no lease that is meant to last longer.
+/// The longest lease that the store accepts.
 const MAX_LEASE_SECONDS: i64 = 3600;
 
 impl TryFrom<&Flags> for Config {
@@ -64,7 +64,7 @@ fn chosen<T: std::str::FromStr<Err = String>>(flag: &'static str, text: &str) ->
     text.trim().parse().map_err(refuse(flag))
 }
 
-/// The certificate shown to the store: of its own directory, or the one the agent serves with.
+/// The client certificate: from its own directory, or the one that the agent serves with.
 fn client_tls(flags: &Flags) -> Result<Option<ClientTls>, TlsError> {
     let Some(directory) = &flags.credentials else { return flags.tls.client() };
     let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| directory.join(name));
@@ -80,7 +80,7 @@ fn node(flags: &NodeFlags, ips: NodeIps) -> Result<NodeConfig, ConfigError> {
         name: given_name(flags)?,
         register: flags.register_node,
         labels: lists::labels(&flags.node_labels).map_err(refuse("node-labels"))?,
-        // A node that somebody else creates gets its taints from them.
+        // A node that an administrator creates gets its taints from the administrator.
         taints: if flags.register_node { taints } else { Vec::new() },
         ips,
         cloud,
@@ -103,14 +103,14 @@ fn given_name(flags: &NodeFlags) -> Result<Option<Name>, ConfigError> {
     }
 }
 
-/// A name as machines tend to have it: blanks around it and capitals are not meant.
+/// A hostname as a node name: without blanks around it, and in lower case.
 pub(super) fn normal_name(text: &str) -> Result<Name, NameError> {
     text.trim().to_lowercase().parse()
 }
 
 fn status(flags: &StatusFlags) -> Result<StatusConfig, ConfigError> {
     let update = flags.node_status_update_frequency;
-    // Whoever asks for a faster status means that it should arrive faster too.
+    // An operator who sets a faster update frequency wants the status posted faster too.
     let report = flags.node_status_report_frequency.or(update);
     let positive = |flag, duration: Duration| {
         if duration.is_zero() { Err(refuse(flag)("must be more than 0")) } else { Ok(duration) }
@@ -148,7 +148,7 @@ fn capacity(flags: &StatusFlags) -> Result<CapacityConfig, ConfigError> {
 }
 
 fn count(flag: &'static str, value: i64) -> Result<u32, ConfigError> {
-    // Kept in 31 bits: others read these numbers as signed.
+    // At most 31 bits: Kubernetes has these numbers as signed 32-bit integers.
     match i32::try_from(value).map(u32::try_from) {
         Ok(Ok(count)) => Ok(count),
         _ => Err(refuse(flag)(format!("must be 0 to {}", i32::MAX))),

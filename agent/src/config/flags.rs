@@ -1,4 +1,4 @@
-//! The agent's flags, under the names that Kubernetes gives them where it has one.
+//! The agent's flags, with Kubernetes' names where it has the same flag.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::TlsFlags;
 
-/// Registers this machine, beats for it, reports its status and runs its work.
+/// Registers this machine as a node, renews its lease, reports its status and runs its pods.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "muster-agent", version, after_help = muster_rpc::probe::HELP)]
 pub struct Flags {
@@ -26,11 +26,11 @@ pub struct Flags {
     )]
     pub store: Vec<String>,
 
-    /// Directory with ca.crt, tls.crt and tls.key: who the agent is to the store; --tls-cert serves otherwise
+    /// Directory with ca.crt, tls.crt and tls.key: the client certificate for the store; --tls-cert is used otherwise
     #[arg(long, env = "MUSTER_CREDENTIALS", value_name = "DIR")]
     pub credentials: Option<PathBuf>,
 
-    /// Where the agent keeps who it is and what it runs
+    /// Directory for the agent's identity and its containers' records
     #[arg(long, env = "MUSTER_STATE_DIR", value_name = "DIR", default_value = "/var/lib/muster/agent")]
     pub state_dir: PathBuf,
 
@@ -64,7 +64,7 @@ pub struct Flags {
     pub telemetry: TelemetryFlags,
 }
 
-/// Who the node is.
+/// The node's identity.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Node")]
 pub struct NodeFlags {
@@ -72,8 +72,8 @@ pub struct NodeFlags {
     #[arg(long, env = "MUSTER_NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
 
-    /// Unless a name is given, keep the one that --state-dir has, whatever the hostname; for containers, whose hostname
-    /// changes when they are created anew. No two machines may have copies of one directory
+    /// Unless a name is given, keep the one in --state-dir, whatever the hostname; for containers, whose hostname
+    /// changes when they are created again. No two machines may have copies of one directory
     #[arg(long, env = "MUSTER_KEEP_NODE_NAME", value_parser = BoolishValueParser::new())]
     pub keep_node_name: bool,
 
@@ -81,7 +81,7 @@ pub struct NodeFlags {
     #[arg(long, env = "MUSTER_HOSTNAME_OVERRIDE", value_name = "NAME")]
     pub hostname_override: Option<String>,
 
-    /// Whether the agent creates its node; otherwise it waits for an administrator to
+    /// Whether the agent creates its node; otherwise it waits for an administrator to create it
     #[arg(
         long,
         env = "MUSTER_REGISTER_NODE",
@@ -106,16 +106,16 @@ pub struct NodeFlags {
     #[arg(long, env = "MUSTER_NODE_IP", value_name = "IP", default_value = "")]
     pub node_ip: String,
 
-    /// `external` if a cloud plug-in will fill in addresses and lift the uninitialized taint
+    /// `external` if a cloud plug-in fills in addresses and removes the uninitialized taint
     #[arg(long, env = "MUSTER_CLOUD_PROVIDER", value_name = "NAME", default_value = "")]
     pub cloud_provider: String,
 
-    /// What the cloud calls this machine
+    /// The cloud's id of this machine
     #[arg(long, env = "MUSTER_PROVIDER_ID", value_name = "ID", default_value = "")]
     pub provider_id: String,
 }
 
-/// What is reported of the node, and how often.
+/// The node's status.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Status")]
 pub struct StatusFlags {
@@ -128,7 +128,7 @@ pub struct StatusFlags {
     #[arg(long, env = "MUSTER_NODE_STATUS_REPORT_FREQUENCY", value_name = "DURATION", value_parser = parse_duration)]
     pub node_status_report_frequency: Option<Duration>,
 
-    /// How long a renewal of the node's lease lasts; it is renewed four times as often
+    /// How long a renewal of the node's lease is valid; the lease is renewed four times as often
     #[arg(
         long,
         env = "MUSTER_NODE_LEASE_DURATION_SECONDS",
@@ -148,7 +148,7 @@ pub struct StatusFlags {
     )]
     pub node_status_max_images: i64,
 
-    /// Pods the node takes at most
+    /// The most pods that the node runs
     #[arg(
         long,
         env = "MUSTER_MAX_PODS",
@@ -158,7 +158,7 @@ pub struct StatusFlags {
     )]
     pub max_pods: i64,
 
-    /// Pods the node takes for each core, within --max-pods; 0 for no such limit
+    /// The most pods that the node runs for each core, within --max-pods; 0 for no such limit
     #[arg(
         long,
         env = "MUSTER_PODS_PER_CORE",
@@ -168,20 +168,20 @@ pub struct StatusFlags {
     )]
     pub pods_per_core: i64,
 
-    /// What processes of the machine itself need, such as cpu=500m,memory=1Gi,ephemeral-storage=1Gi,pid=1000
+    /// Resources reserved for the machine's own processes, such as cpu=500m,memory=1Gi,ephemeral-storage=1Gi,pid=1000
     #[arg(long, env = "MUSTER_SYSTEM_RESERVED", value_name = "RESOURCE=AMOUNT", value_delimiter = ',')]
     pub system_reserved: Vec<String>,
 
-    /// What the agent and its companions need, written as --system-reserved
+    /// Resources reserved for the agent and similar processes, written as --system-reserved
     #[arg(long, env = "MUSTER_KUBE_RESERVED", value_name = "RESOURCE=AMOUNT", value_delimiter = ',')]
     pub kube_reserved: Vec<String>,
 }
 
-/// When the machine runs short.
+/// Eviction under pressure.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Pressure")]
 pub struct EvictionFlags {
-    /// Below these pods are evicted at once; any value replaces the whole default
+    /// Thresholds below which pods are evicted at once; any value replaces the whole default
     #[arg(
         long,
         env = "MUSTER_EVICTION_HARD",
@@ -192,11 +192,11 @@ pub struct EvictionFlags {
     )]
     pub eviction_hard: Vec<String>,
 
-    /// Below these pods are evicted after a grace period
+    /// Thresholds below which pods are evicted after a grace period
     #[arg(long, env = "MUSTER_EVICTION_SOFT", value_name = "SIGNAL<AMOUNT", value_delimiter = ',')]
     pub eviction_soft: Vec<String>,
 
-    /// How long each --eviction-soft is put up with, such as memory.available=1m30s
+    /// How long each --eviction-soft must be met before a pod is evicted, such as memory.available=1m30s
     #[arg(
         long,
         env = "MUSTER_EVICTION_SOFT_GRACE_PERIOD",
@@ -205,7 +205,7 @@ pub struct EvictionFlags {
     )]
     pub eviction_soft_grace_period: Vec<String>,
 
-    /// How far above its threshold a signal must come back, such as memory.available=50Mi
+    /// How far above its threshold a signal must rise again, such as memory.available=50Mi
     #[arg(
         long,
         env = "MUSTER_EVICTION_MINIMUM_RECLAIM",
@@ -214,7 +214,7 @@ pub struct EvictionFlags {
     )]
     pub eviction_minimum_reclaim: Vec<String>,
 
-    /// Seconds a pod evicted by --eviction-soft may take to end, at most
+    /// The longest grace period in seconds of a pod evicted by --eviction-soft
     #[arg(
         long,
         env = "MUSTER_EVICTION_MAX_POD_GRACE_PERIOD",
@@ -224,7 +224,7 @@ pub struct EvictionFlags {
     )]
     pub eviction_max_pod_grace_period: i64,
 
-    /// How long a pressure must not have been seen before the node stops reporting it
+    /// How long pressure must not have been observed before the node stops reporting it
     #[arg(
         long,
         env = "MUSTER_EVICTION_PRESSURE_TRANSITION_PERIOD",
@@ -235,11 +235,11 @@ pub struct EvictionFlags {
     pub eviction_pressure_transition_period: Duration,
 }
 
-/// How pods are placed on the machine and taken off it.
+/// How pods run on the machine and are stopped.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Work")]
 pub struct WorkFlags {
-    /// How long pods may take to end when the machine shuts down, in all; 0 does not wait for them
+    /// How long pods may take in all to stop when the machine shuts down; 0 does not wait for them
     #[arg(long, env = "MUSTER_SHUTDOWN_GRACE_PERIOD", value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
 
@@ -257,7 +257,7 @@ pub struct WorkFlags {
     )]
     pub shutdown_grace_period_by_pod_priority: Vec<String>,
 
-    /// Take SIGTERM and SIGINT for a shutdown of the machine and end its pods; otherwise they outlive the agent
+    /// Treat SIGTERM and SIGINT as a shutdown of the machine and stop its pods; otherwise pods outlive the agent
     #[arg(long, env = "MUSTER_SHUTDOWN_ON_SIGTERM", value_parser = BoolishValueParser::new())]
     pub shutdown_on_sigterm: bool,
 
@@ -271,11 +271,11 @@ pub struct WorkFlags {
     )]
     pub pod_max_pids: i64,
 
-    /// How cores and devices of several NUMA nodes are combined: none, best-effort, restricted, single-numa-node
+    /// How cores and devices of several NUMA nodes are aligned: none, best-effort, restricted, single-numa-node
     #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_POLICY", value_name = "POLICY", default_value = "none")]
     pub topology_manager_policy: String,
 
-    /// What is kept together: each container, or the whole pod
+    /// What is aligned: each container, or the whole pod
     #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_SCOPE", value_name = "SCOPE", default_value = "container")]
     pub topology_manager_scope: String,
 
@@ -292,7 +292,7 @@ pub struct WorkFlags {
     )]
     pub fail_swap_on: bool,
 
-    /// What pods may swap: NoSwap or LimitedSwap
+    /// How pods may use swap: NoSwap or LimitedSwap
     #[arg(long, env = "MUSTER_MEMORY_SWAP_BEHAVIOR", value_name = "BEHAVIOR", default_value = "NoSwap")]
     pub memory_swap_behavior: String,
 }

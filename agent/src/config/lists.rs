@@ -1,7 +1,7 @@
 //! Lists in flags: labels, taints, reservations, seconds by priority.
 //!
-//! Each function takes the entries as clap split them and says what is wrong with the first bad one. Empty
-//! entries are passed over: a trailing comma, or a variable set to nothing, means nothing.
+//! Each function takes the entries as clap split them and returns what is wrong with the first bad one. Empty entries
+//! are skipped: a trailing comma, or a variable set to nothing, means no entry.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use muster_proto::quantity::{Quantity, Resources};
 use muster_proto::restriction::node_may_set_label;
 use muster_proto::taint::Taint;
 
-/// What can be held back from pods.
+/// The resources that can be reserved.
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
-/// The texts without blanks around them and without the empty ones.
+/// The entries without blanks around them, and without empty ones.
 pub(super) fn entries(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter().map(|entry| entry.trim()).filter(|entry| !entry.is_empty())
 }
 
-/// Labels a node may set on itself. Of two with one key the last counts.
+/// Labels that a node may set on itself. Of two with the same key the last counts.
 pub(super) fn labels(list: &[String]) -> Result<Labels, String> {
     let mut labels = Labels::new();
     for entry in entries(list) {
@@ -50,7 +50,7 @@ pub(super) fn taints(list: &[String]) -> Result<Vec<Taint>, String> {
     Ok(taints)
 }
 
-/// Amounts held back from pods.
+/// Amounts reserved, by resource.
 pub(super) fn reservations(list: &[String]) -> Result<Resources, String> {
     let mut resources = Resources::new();
     for entry in entries(list) {
@@ -69,7 +69,7 @@ pub(super) fn reservations(list: &[String]) -> Result<Resources, String> {
     Ok(resources)
 }
 
-/// How long pods of a priority and above may take, by ascending priority.
+/// Grace periods of pods by priority, in ascending order.
 pub(super) fn priorities(list: &[String]) -> Result<Vec<(i32, Duration)>, String> {
     let mut groups: Vec<(i32, Duration)> = Vec::new();
     for entry in entries(list) {

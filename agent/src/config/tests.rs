@@ -1,4 +1,4 @@
-//! Flags as an operator writes them, and what becomes of them.
+//! Flags as an operator writes them, and the settings that they become.
 
 use clap::{CommandFactory, Parser};
 use muster_proto::quantity::Quantity;
@@ -24,7 +24,7 @@ const fn secs(seconds: u64) -> Duration {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_specification() {
+fn the_defaults_are_those_of_kubernetes() {
     let config = config(&[]);
     assert_eq!(config.stores, ["http://127.0.0.1:7400"]);
     assert_eq!(config.state_dir, PathBuf::from("/var/lib/muster/agent"));
@@ -55,7 +55,7 @@ fn the_defaults_are_those_of_the_specification() {
 }
 
 #[test]
-fn a_flag_that_cannot_be_meant_is_refused_by_name() {
+fn the_error_of_an_invalid_flag_names_it() {
     for (args, expected) in [
         (&["--node-labels", "a"][..], r#"--node-labels: "a" must be written key=value"#),
         (&["--node-labels", "a=b,/x=1"], "--node-labels: the key \"/x\" has an invalid prefix"),
@@ -147,7 +147,7 @@ fn s049_an_update_frequency_given_alone_sets_the_report_frequency_too() {
         (&[UPDATE, "5s"], (5, 5)),
         (&[REPORT, "1m"], (10, 60)),
         (&[UPDATE, "5s", REPORT, "1m"], (5, 60)),
-        // Given explicitly, if only to say the default.
+        // Given explicitly, even with the default value.
         (&[UPDATE, "10s"], (10, 10)),
     ] {
         let status = config(args).status;
@@ -157,7 +157,7 @@ fn s049_an_update_frequency_given_alone_sets_the_report_frequency_too() {
 }
 
 #[test]
-fn the_name_is_the_operators_or_else_if_it_is_to_be_kept_the_old_one_or_else_the_hostname() {
+fn the_name_is_the_operators_or_the_kept_one_or_the_hostname() {
     for (args, kept, hostname, expected) in [
         (&[][..], None, " Web-1.Example \n", Ok("web-1.example")),
         (&["--node-name", "N1"], None, "h", Ok("n1")),
@@ -183,7 +183,7 @@ fn the_name_is_the_operators_or_else_if_it_is_to_be_kept_the_old_one_or_else_the
 }
 
 #[test]
-fn everything_else_arrives_as_it_was_given() {
+fn all_other_flags_become_settings() {
     let config = config(&[
         "--server=a:1,b:2",
         "--system-reserved=cpu=500m,memory=1Gi",

@@ -1,4 +1,4 @@
-//! Directories that are new, known, shared, foreign and damaged.
+//! Directories that are new, known, locked, another node's, or damaged.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,13 +12,13 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-/// The state directory `agent` of a temporary one.
+/// The state directory `agent` in a temporary directory.
 fn state(root: &tempfile::TempDir) -> StateDir {
     StateDir::open(root.path().join("agent")).unwrap()
 }
 
 #[test]
-fn an_agent_stays_who_it_was() {
+fn an_agent_keeps_its_identity() {
     let root = tempfile::tempdir().unwrap();
     let first = state(&root).identify(&name("n1"), uid(1)).unwrap();
     assert_eq!(first, Identity { name: name("n1"), node_uid: None, incarnation: uid(1) });
@@ -76,7 +76,7 @@ fn a_damaged_file_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn what_a_crash_left_half_written_is_not_read() {
+fn a_file_that_a_crash_left_half_written_is_not_read() {
     let root = tempfile::tempdir().unwrap();
     let state = state(&root);
     let identity = state.identify(&name("n1"), uid(1)).unwrap();
@@ -87,7 +87,7 @@ fn what_a_crash_left_half_written_is_not_read() {
 }
 
 #[test]
-fn only_the_owner_may_look_into_a_new_directory() {
+fn only_the_owner_may_read_a_new_directory() {
     let root = tempfile::tempdir().unwrap();
     let state = state(&root);
     state.identify(&name("n1"), uid(1)).unwrap();
@@ -96,7 +96,7 @@ fn only_the_owner_may_look_into_a_new_directory() {
 }
 
 #[test]
-fn a_path_that_cannot_be_a_directory_is_named() {
+fn the_error_names_a_path_that_cannot_be_a_directory() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();

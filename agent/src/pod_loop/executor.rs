@@ -1,4 +1,4 @@
-//! One action of a plan, one deed, one outcome: what is done on this machine. What takes the store is in `store_calls`.
+//! Performs actions on this machine; `store_calls` makes those that are calls of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
 };
 
-/// A stop hook that ended.
+/// A stop hook that has ended.
 pub type HookEnded = (Uid, String);
 
-/// What deeds are done with.
+/// What actions are performed with.
 pub struct Executor {
     pub runtime: Arc<ProcessRuntime>,
     pub swap: SwapPolicy,
@@ -33,11 +33,11 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Does what an action says, but for those that take the store.
+    /// Performs an action that is not a call of the store.
     pub async fn perform(&self, action: &Action) -> Outcome {
         match action {
             Action::ReadNode { .. } | Action::Report { .. } | Action::Delete { .. } => {
-                Outcome::Failed { message: "this takes the store".to_owned() }
+                Outcome::Failed { message: "this is a call of the store".to_owned() }
             }
             Action::Start { pod, container, attempt } => self.start(pod, container, *attempt).await,
             Action::RunPreStop { pod, container, within } => self.run_hook(pod, container, *within),
@@ -76,7 +76,7 @@ impl Executor {
             pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
         };
         let (runtime, cpu_assignments) = (Arc::clone(&self.runtime), Arc::clone(&self.cpu_assignments));
-        // Whoever runs on the container's own CPUs leaves before it comes.
+        // Containers that share are moved off the container's own CPUs before it starts.
         let started = spawn_blocking(move || {
             share_rest(&*runtime, &cpu_assignments);
             let started = runtime.start(&spec)?;
@@ -102,7 +102,7 @@ impl Executor {
             {
                 tracing::warn!(container = %id, %error, "a stop hook failed");
             }
-            // Nobody listens any more only when the agent stops.
+            // The receiver is gone only when the agent stops.
             let _ = ended.send((uid, name));
         });
         Outcome::Done
@@ -150,20 +150,19 @@ impl Executor {
 }
 
 impl Executor {
-    /// What each running container takes of the machine; nothing if that cannot be found out.
+    /// What each running container uses; empty if that cannot be read.
     pub async fn usages(&self) -> BTreeMap<ContainerId, Usage> {
         let runtime = Arc::clone(&self.runtime);
         spawn_blocking(move || runtime.usages()).await.unwrap_or_default()
     }
 
-    /// What each pod has on the disk; nothing if that cannot be found out.
+    /// What each pod has on the disk; empty if that cannot be read.
     pub async fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
         let runtime = Arc::clone(&self.runtime);
         spawn_blocking(move || runtime.disk_usages()).await.unwrap_or_default()
     }
 
-    /// Removes what earlier attempts at containers left behind, and all that is left of pods that are over; says of how
-    /// many containers.
+    /// Removes the files of earlier attempts, and all files of stopped pods; returns of how many containers.
     pub async fn sweep(&self, over: BTreeSet<Uid>) -> usize {
         let runtime = Arc::clone(&self.runtime);
         let swept = spawn_blocking(move || {
@@ -178,27 +177,27 @@ fn lock(cpu_assignments: &Mutex<CpuAssignments>) -> MutexGuard<'_, CpuAssignment
     cpu_assignments.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps containers without CPUs of their own to what is left, one caller after the other: starts go on beside each
-/// other, and the last to share must be the last to have looked.
+/// Moves containers that share to the CPUs that are not assigned. Under the lock, since starts run concurrently: the
+/// last caller to move them must have the newest assignments.
 fn share_rest(runtime: &dyn Runtime, cpu_assignments: &Mutex<CpuAssignments>) {
     share(runtime, &lock(cpu_assignments));
 }
 
-/// Keeps containers without CPUs of their own to what is left. One that cannot be moved runs on all the same.
+/// Moves containers that share to the CPUs that are not assigned. A container that cannot be moved keeps running.
 pub fn share(runtime: &dyn Runtime, cpu_assignments: &CpuAssignments) {
     if cpu_assignments.is_enabled()
         && let Err(error) = runtime.share(&cpu_assignments.shared())
     {
-        tracing::warn!(%error, "containers run on CPUs that others have for themselves");
+        tracing::warn!(%error, "containers that share still run on assigned CPUs");
     }
 }
 
-/// Forgets all attempts before this one but the last of them: how that ended is in the pod's status, and its log is what
-/// people look for.
+/// Removes all attempts before this one except the newest of them: its exit is in the pod's status, and its log is the
+/// one that people look for.
 fn forget_attempts_before(runtime: &ProcessRuntime, id: &ContainerId) {
     for earlier in outlived(&runtime.list(), id) {
         if let Err(error) = runtime.remove(&earlier) {
-            tracing::debug!(container = %earlier, %error, "what it left stays for now");
+            tracing::debug!(container = %earlier, %error, "its files stay for now");
         }
     }
 }
@@ -214,8 +213,8 @@ fn outlived(listed: &[Workload], id: &ContainerId) -> Vec<ContainerId> {
     earlier
 }
 
-/// Containers that nobody needs: attempts that ended and were followed by another, and those of pods that are over. The
-/// last one of each container of other pods stays: the pod's status and the count of restarts are read off it.
+/// Containers whose files are not needed: exited attempts that were followed by another, and those of stopped pods. The
+/// last attempt of each container of other pods stays: the pod's status and restart count are derived from it.
 fn spare(listed: &[Workload], over: &BTreeSet<Uid>) -> Vec<ContainerId> {
     let is_followed = |id: &ContainerId| {
         let later = |other: &ContainerId| {
@@ -233,7 +232,8 @@ fn newest(runtime: &ProcessRuntime, pod: Uid, container: &str) -> Option<Contain
     attempts.filter(|id| id.pod == pod && id.container == container).max_by_key(|id| id.attempt)
 }
 
-/// The variables of a container. One whose value is kept elsewhere is refused: empty, it would be taken for one.
+/// The environment of a container. A variable whose value comes from a secret or config map is an error: empty, it
+/// would be taken for a value.
 fn environment(container: &Container) -> Result<Vec<(String, String)>, String> {
     let variables = container.env.iter().map(|variable| {
         let kept_in = match &variable.value_from {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_needs_is_swept() {
+    fn only_files_that_are_not_needed_are_removed() {
         let listed = [
             workload("x", 0, true),
             workload("x", 1, true),
@@ -320,10 +320,10 @@ mod tests {
         let text = str::to_owned;
         assert_eq!(swept(&[]), [(text("x"), 0), (text("x"), 1)]);
         let all = [(text("x"), 0), (text("x"), 1), (text("y"), 0)];
-        assert_eq!(swept(&[uid("a")]), all, "of a pod that is over nothing is kept");
+        assert_eq!(swept(&[uid("a")]), all, "no file of a stopped pod is kept");
     }
     #[test]
-    fn a_variable_whose_value_is_elsewhere_is_refused_by_name() {
+    fn a_variable_from_a_secret_or_config_map_is_an_error() {
         let key = Some(pb::KeySelector { name: "token".to_owned(), key: "k".to_owned() });
         let plain = pb::EnvVar { name: "A".to_owned(), value: "1".to_owned(), value_from: None };
         let mut container = container("main");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn of_earlier_attempts_the_last_is_kept() {
+    fn the_newest_of_the_earlier_attempts_is_kept() {
         let listed = [
             workload("x", 0, true),
             workload("x", 1, true),

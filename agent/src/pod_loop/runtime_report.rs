@@ -1,4 +1,4 @@
-//! What the runtime has, in the pod_states's words.
+//! Converts the runtime's list into reports for the pod states.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn why_and_when_a_container_ended_is_told_in_the_words_of_its_status() {
+    fn an_exit_is_reported_with_the_reason_of_a_container_status() {
         for (reason, word) in [
             (ExitReason::Completed, "Completed"),
             (ExitReason::Error, "Error"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_attempt_speaks_for_its_container() {
+    fn the_newest_attempt_is_reported() {
         let running = State::Running(Started { pid: 7, started_at: Timestamp::UNIX_EPOCH });
         let listed =
             vec![workload(0, exit(ExitReason::Error)), workload(2, running), workload(1, State::Starting)];

@@ -1,4 +1,4 @@
-//! The actions that take the store. They may take as long as the store does, so they go on beside everything else.
+//! The actions that are calls of the store. They may take as long as the store does, so they run beside the loop.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_store_client::{ClientError, DeleteOptions, Preconditions, StoreClient};
 
-/// A call that was answered, or was not in time.
+/// The result of an action that ran beside the loop.
 pub(super) struct CallResult {
     pub(super) action: Action,
     pub(super) outcome: Outcome,
-    /// The node, where that was asked for: to be shown to the pod_states before the outcome.
+    /// The node, if it was read: to be observed before the outcome.
     pub(super) node: Option<Box<Node>>,
 }
 
-/// Makes the call that an action asks for. `pod` is the record it is about, as far as it is known; `node` is ours.
+/// Makes the call of an action. `pod` is the pod's record, if it is known; `node` is the key of this node.
 pub(super) async fn call(
     client: StoreClient,
     action: Action,

@@ -8,13 +8,13 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 
 use super::*;
 
-/// Every span that the tests of this process record; each test has a trace of its own.
+/// All spans that the tests of this process record; each test has a trace of its own.
 fn recorded(of: Traceparent) -> Vec<SpanData> {
     static EXPORTER: OnceLock<InMemorySpanExporter> = OnceLock::new();
     let exporter = EXPORTER.get_or_init(|| {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-        assert!(trace::install(provider.tracer("test")), "nobody else installs a tracer here");
+        assert!(trace::install(provider.tracer("test")), "no other test installs a tracer");
         exporter
     });
     let mut spans = exporter.get_finished_spans().unwrap();
@@ -61,17 +61,17 @@ fn perform(stop_traces: &mut PodStopTraces, action: &Action, outcome: &Outcome) 
 }
 
 #[test]
-fn the_end_of_a_pod_is_told_in_the_trace_of_whoever_ended_it() {
+fn a_stop_is_traced_below_the_write_that_caused_it() {
     let cause = deletion(1, true);
     let mut stop_traces = PodStopTraces::default();
     stop_traces.observe(&applied(pod("p").build(), deletion(2, true)), at(1));
     stop_traces.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
     stop_traces.observe(&applied(pod("p").deleting(5).build(), deletion(3, true)), at(3));
     perform(&mut stop_traces, &hook(), &Outcome::Done);
-    assert!(recorded(cause).is_empty(), "a hook goes on beside the rest");
+    assert!(recorded(cause).is_empty(), "the span of a hook stays open");
     stop_traces.hook_ended(uid("p"), "main");
     perform(&mut stop_traces, &term(), &Outcome::Done);
-    perform(&mut stop_traces, &kill(), &Outcome::Failed { message: "it resists".to_owned() });
+    perform(&mut stop_traces, &kill(), &Outcome::Failed { message: "refused".to_owned() });
     perform(&mut stop_traces, &release(), &Outcome::Done);
 
     let spans = recorded(cause);
@@ -82,14 +82,14 @@ fn the_end_of_a_pod_is_told_in_the_trace_of_whoever_ended_it() {
     let parents: Vec<SpanId> = spans.iter().map(|span| span.parent_span_id).collect();
     let (stopped, cause_id) = (stopped.span_context.span_id(), cause.span_id());
     assert_eq!(parents, [stopped, stopped, stopped, cause_id, cause_id]);
-    assert_eq!(spans[2].status, Status::error("it resists"));
+    assert_eq!(spans[2].status, Status::error("refused"));
     for other in [deletion(2, true), deletion(3, true)] {
-        assert!(recorded(other).is_empty(), "neither what came before nor what came after ended it");
+        assert!(recorded(other).is_empty(), "neither an earlier nor a later write is the cause");
     }
 }
 
 #[test]
-fn the_last_words_to_the_store_are_said_in_that_trace() {
+fn the_last_calls_of_the_store_belong_to_that_trace() {
     let cause = deletion(4, true);
     let mut stop_traces = PodStopTraces::default();
     stop_traces.observe(&applied(pod("p").deleting(30).build(), cause), at(2));
@@ -105,12 +105,12 @@ fn the_last_words_to_the_store_are_said_in_that_trace() {
     }
     assert_eq!(stop_traces.scope(Some(uid("p"))).place(), Some(cause));
     stop_traces.retain(|_| false);
-    assert_eq!(stop_traces.scope(Some(uid("p"))).place(), None, "and nothing is kept when nothing is left");
+    assert_eq!(stop_traces.scope(Some(uid("p"))).place(), None, "nothing is kept of a pod that is gone");
     assert!(recorded(cause).is_empty(), "a pod without processes stop_traces none");
 }
 
 #[test]
-fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
+fn a_pod_whose_record_vanishes_is_stopped_in_the_trace_of_its_removal() {
     let cause = deletion(5, true);
     let mut stop_traces = PodStopTraces::default();
     let (key, traceparent) = (Key::of(&pod("p").build()), Some(cause.to_string()));
@@ -121,7 +121,7 @@ fn a_record_that_vanishes_ends_its_pod_in_the_trace_of_its_removal() {
 }
 
 #[test]
-fn what_is_not_recorded_is_not_told() {
+fn a_write_that_is_not_sampled_is_not_traced() {
     let mut stop_traces = PodStopTraces::default();
     stop_traces.observe(&applied(pod("p").deleting(30).build(), deletion(6, false)), at(2));
     stop_traces.observe(&WatchEvent::Applied { record: pod("q").deleting(30).build() }, at(2));

@@ -1,4 +1,4 @@
-//! Which CPUs threads run on, where no cgroup sees to it.
+//! CPU affinity of threads, for machines where no cgroup restricts CPUs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,11 +8,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::processes;
 
-/// What is moved may have children meanwhile; they start where their parent was. After so many looks only something
-/// that moves itself back is left.
+/// A process that is moved may fork meanwhile, and its children start on the old CPUs. After so many passes only a
+/// process that moves itself back is left.
 const LOOKS: u32 = 5;
 
-/// These CPUs, as the kernel takes them.
+/// A CPU set of these CPUs.
 pub fn set_of(cpus: &[u32]) -> io::Result<CpuSet> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -29,7 +29,7 @@ pub fn own() -> io::Result<CpuSet> {
     Ok(sched_getaffinity(None)?)
 }
 
-/// Keeps this thread to some CPUs, unless there are none; how it was before comes back.
+/// Restricts this thread to some CPUs, unless there are none; returns the CPUs that it had before.
 pub fn pin(cpus: &[u32]) -> io::Result<Option<CpuSet>> {
     if cpus.is_empty() {
         return Ok(None);
@@ -39,23 +39,23 @@ pub fn pin(cpus: &[u32]) -> io::Result<Option<CpuSet>> {
     Ok(Some(before))
 }
 
-/// Keeps this thread to where another runs.
+/// Restricts this thread to the CPUs of another.
 pub fn follow(pid: i32) -> io::Result<()> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(sched_setaffinity(None, &sched_getaffinity(Some(pid))?)?)
 }
 
-/// Puts this thread back to where it was.
+/// Restores the CPUs that this thread had before.
 pub fn restore(before: &CpuSet) -> io::Result<()> {
     Ok(sched_setaffinity(None, before)?)
 }
 
-/// Moves every thread of every process below these to some CPUs, but not these themselves.
+/// Moves every thread of all descendants of these processes to some CPUs, but not the processes themselves.
 pub fn move_all_below(parents: &BTreeSet<i32>, cpus: &CpuSet) -> io::Result<()> {
     for _ in 0..LOOKS {
         let mut is_moved = false;
         for thread in processes::descendants(parents)?.into_iter().flat_map(processes::threads) {
-            // One that has ended meanwhile is nowhere, which is fine.
+            // A thread that has ended meanwhile does not need to be moved.
             let is_there = sched_getaffinity(Some(thread)).is_ok_and(|now| now == *cpus);
             is_moved |= !is_there && sched_setaffinity(Some(thread), cpus).is_ok();
         }

@@ -1,7 +1,7 @@
-//! Limits and accounts of containers: a cgroup v2 tree of `muster/<pod uid>/<container>`.
+//! Limits and usage of containers, through a cgroup v2 tree of `muster/<pod uid>/<container>`.
 //!
-//! A machine need not offer all of it. What is missing becomes a sentence of [`Tree::limitations`] and containers run
-//! without; a limit that should work and is refused keeps its container from starting.
+//! A machine may lack parts of it. What is missing becomes a sentence of [`Tree::limitations`], and containers run
+//! without it; a limit that the kernel refuses although its controller exists fails the start of the container.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -15,20 +15,20 @@ use super::{ContainerId, Limits, PodLimits, Usage};
 /// Where cgroup v2 is mounted: alone, or beside the trees of v1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
-/// The part of the tree that is ours.
+/// The directory of our cgroups.
 const OURS: &str = "muster";
-/// Where shims live; no pod's uid reads like this.
+/// The cgroup of the shims; it cannot be mistaken for a pod's uid.
 const SHIMS: &str = "shims";
-/// Each controller we use, and what does not hold without it.
+/// The controllers in use, and what is not enforced without each.
 const CONTROLLERS: [(&str, &str); 4] = [
     ("cpu", "CPU limits and weights of containers are not enforced"),
     ("memory", "memory and swap limits of containers are not enforced"),
     ("pids", "limits on the number of a pod's processes are not enforced"),
     ("cpuset", "containers are pinned to CPUs by affinity only, which they can change themselves"),
 ];
-/// The slice of time that CPU limits are counted in, in microseconds; the kernel's own default.
+/// The period of CPU limits in microseconds; the kernel's default.
 const CPU_PERIOD: u64 = 100_000;
-/// The kernel takes no smaller share of it.
+/// The smallest quota that the kernel accepts.
 const MIN_CPU_QUOTA: u64 = 1_000;
 
 /// Our part of the machine's cgroups.
@@ -40,19 +40,19 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The first mount of cgroup v2 that the machine has.
+    /// The first mount of cgroup v2 on the machine.
     pub fn find_root() -> Option<PathBuf> {
         MOUNTS.iter().map(Path::new).find(|path| is_cgroup2(path)).map(Path::to_owned)
     }
 
-    /// Takes our part of the tree that is mounted there.
+    /// Opens our part of the tree that is mounted there, and creates it if it does not exist.
     pub fn open(root: &Path) -> io::Result<Tree> {
         if !is_cgroup2(root) {
             return Err(io::Error::other(format!("{} is no cgroup v2 tree", root.display())));
         }
         let ours = root.join(OURS);
         fs::create_dir_all(ours.join(SHIMS))?;
-        // A tree that can be seen need not be one that processes can be put into.
+        // A tree that can be read may still not accept processes.
         OpenOptions::new().write(true).open(ours.join(SHIMS).join("cgroup.procs"))?;
         let offered = fs::read_to_string(root.join("cgroup.controllers"))?;
         let mut controllers = Vec::new();
@@ -83,12 +83,12 @@ impl Tree {
         self.swap
     }
 
-    /// Whether containers are kept on their CPUs.
+    /// Whether cpusets restrict containers to their CPUs.
     pub fn controls_cpus(&self) -> bool {
         self.controllers.contains(&"cpuset")
     }
 
-    /// Where a container belongs.
+    /// The cgroups of a container and its shim.
     pub fn paths(&self, id: &ContainerId) -> CgroupPaths {
         CgroupPaths {
             container: self.ours.join(id.pod.to_string()).join(&id.container),
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Makes a container's cgroup and its pod's, and sets the limits of both.
+    /// Creates a container's cgroup and its pod's, and sets the limits of both.
     pub fn create(
         &self,
         id: &ContainerId,
@@ -115,7 +115,7 @@ impl Tree {
         Ok(paths)
     }
 
-    /// Removes a container's cgroup, and its pod's when that is empty.
+    /// Removes a container's cgroup, and its pod's if that is empty.
     pub fn remove(&self, id: &ContainerId) {
         remove(&self.paths(id).container);
     }
@@ -126,20 +126,20 @@ pub fn enter(cgroup: &Path) -> io::Result<()> {
     put(&cgroup.join("cgroup.procs"), "0")
 }
 
-/// Kills every process in a cgroup; kernels before 5.14 cannot.
+/// Kills all processes in a cgroup; kernels before 5.14 cannot.
 pub fn kill(cgroup: &Path) -> io::Result<()> {
     absent_is_fine(put(&cgroup.join("cgroup.kill"), "1"))
 }
 
-/// Keeps a cgroup to some CPUs; none means any that its parent has.
+/// Restricts a cgroup to some CPUs; none means all CPUs of its parent.
 pub fn keep_to(cgroup: &Path, cpus: &[u32]) -> io::Result<()> {
-    // A write of nothing at all would never reach the kernel.
+    // A write of zero bytes would not reach the kernel.
     absent_is_fine(put(&cgroup.join("cpuset.cpus"), &format!("{}\n", cpu_list(cpus))))
 }
 
-/// Removes a cgroup without processes, and the one above it when it was its last.
+/// Removes a cgroup without processes, and its parent if that is empty then.
 pub fn remove(cgroup: &Path) {
-    // Refused while there is anything inside, which is what we rely on.
+    // The kernel refuses to remove a cgroup that is in use, which is relied on here.
     if absent_is_fine(fs::remove_dir(cgroup)).is_ok()
         && let Some(pod) = cgroup.parent()
     {
@@ -147,17 +147,17 @@ pub fn remove(cgroup: &Path) {
     }
 }
 
-/// Whether the kernel killed any process of a cgroup for want of memory.
+/// Whether the kernel killed a process of the cgroup because it was out of memory.
 pub fn ran_out_of_memory(cgroup: &Path) -> bool {
     fs::read_to_string(cgroup.join("memory.events"))
         .is_ok_and(|events| number_after(&events, "oom_kill").is_some_and(|kills| kills > 0))
 }
 
-/// What a cgroup's processes take; `None` without the controllers that count it.
+/// What a cgroup's processes use; `None` without the controllers that count it.
 pub fn usage(cgroup: &Path) -> Option<Usage> {
     let read = |file: &str| fs::read_to_string(cgroup.join(file)).ok();
     let total: u64 = read("memory.current")?.trim().parse().ok()?;
-    // File pages that nobody used for long are given back before anything else suffers.
+    // The kernel reclaims inactive file pages before anything else.
     let spare = number_after(&read("memory.stat")?, "inactive_file").unwrap_or(0);
     let cpu = number_after(&read("cpu.stat")?, "usage_usec")?;
     let pids = match read("pids.current") {
@@ -175,24 +175,25 @@ fn write_all(cgroup: &Path, settings: Vec<(&'static str, String)>) -> io::Result
     Ok(())
 }
 
-/// What to write into which file of a pod's cgroup for its limits to hold.
+/// What is written to which file of a pod's cgroup to set its limits.
 fn pod_settings(limits: &PodLimits, controllers: &[&str]) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if controllers.contains(&"cpu") {
         settings.push(("cpu.weight", cpu_weight(limits.cpu_request_millis).to_string()));
     }
     if controllers.contains(&"pids") {
-        // Said anew with each container: the agent may have been started with another limit since.
+        // Written again with each container: the agent may have been restarted with another limit.
         settings.push(("pids.max", limits.pids.map_or("max".to_owned(), |pids| pids.to_string())));
     }
     settings
 }
 
-/// What to write into which file of a container's cgroup for these limits to hold.
+/// What is written to which file of a container's cgroup to set its limits.
 fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if controllers.contains(&"cpu") {
-        // Who asks for nothing is left what nobody needs who asked; the kernel's own default would outweigh both.
+        // A container without a request gets the lowest weight; the kernel's default weight would exceed that of small
+        // requests.
         let asked = limits.cpu_request_millis.unwrap_or(0);
         settings.push(("cpu.weight", cpu_weight(asked).to_string()));
         if let Some(millis) = limits.cpu_millis {
@@ -203,7 +204,7 @@ fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static 
     if controllers.contains(&"memory") {
         if let Some(bytes) = limits.memory_bytes {
             settings.push(("memory.max", bytes.to_string()));
-            // Half a container is of no use to anybody: out of memory ends all of it.
+            // A container that lost one of its processes is of no use: all are killed together.
             settings.push(("memory.oom.group", "1".to_owned()));
         }
         if let (true, Some(bytes)) = (swap, limits.swap_bytes) {
@@ -216,7 +217,8 @@ fn settings(limits: &Limits, controllers: &[&str], swap: bool) -> Vec<(&'static 
     settings
 }
 
-/// A CPU request as a cgroup v2 weight, through the shares of v1 as Kubernetes has it: 2..=262144 onto 1..=10000.
+/// A CPU request as a cgroup v2 weight, computed through the shares of v1 as the kubelet does: 2..=262144 onto
+/// 1..=10000.
 fn cpu_weight(millis: u64) -> u64 {
     let shares = (millis.saturating_mul(1024) / 1000).clamp(2, 262_144);
     1 + (shares - 2) * 9999 / 262_142
@@ -245,12 +247,12 @@ fn is_cgroup2(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == CGROUP2_MAGIC)
 }
 
-/// Lets the children of a cgroup use a controller.
+/// Enables a controller for the children of a cgroup.
 fn enable(cgroup: &Path, controller: &str) -> io::Result<()> {
     put(&cgroup.join("cgroup.subtree_control"), &format!("+{controller}"))
 }
 
-/// Writes a control file. It must exist: the kernel makes them, we never do.
+/// Writes a control file. It must exist: only the kernel creates them.
 fn put(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_become_the_kernels_words() {
+    fn limits_become_control_files() {
         let expected = [
             ("cpu.weight", "10"),
             ("cpu.max", "150000 100000"),
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_weigh_what_they_asked_for_and_those_that_asked_for_nothing_the_least() {
+    fn a_pods_weight_follows_its_request_and_is_lowest_without_one() {
         let weight = |cpu_request_millis| {
             let limits = PodLimits { pids: None, cpu_request_millis };
             pod_settings(&limits, &["cpu"]).pop().unwrap().1.parse::<u64>().unwrap()
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_of_a_controller_that_is_not_there() {
+    fn no_file_of_a_missing_controller_is_written() {
         for missing in ALL {
             let others: Vec<&str> = ALL.into_iter().filter(|name| *name != missing).collect();
             let asked = settings(&limits(), &others, true);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sliver_of_cpu_is_rounded_up_to_what_the_kernel_takes() {
+    fn a_tiny_cpu_limit_is_rounded_up_to_what_the_kernel_accepts() {
         let sliver = Limits { cpu_millis: Some(1), ..Limits::default() };
         let asked = settings(&sliver, &ALL, true);
         assert!(asked.contains(&("cpu.max", "1000 100000".to_owned())), "{asked:?}");
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_lacks_is_said() {
+    fn missing_controllers_are_limitations() {
         let tree = Tree { ours: PathBuf::new(), controllers: vec!["cpu", "memory"], swap: false };
         let said = tree.limitations();
         assert_eq!(said.len(), 3, "{said:?}");
@@ -345,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_folder_is_no_cgroup_tree() {
+    fn a_plain_directory_is_not_a_cgroup_tree() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Tree::open(dir.path()).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "and is left as it was");
     }
 
     #[test]
-    fn an_account_is_read_line_by_line() {
+    fn a_key_must_match_as_a_whole() {
         let text = "low 0\noom 3\noom_kill 2\noom_group_kill 1\n";
         assert_eq!(number_after(text, "oom_kill"), Some(2));
         assert_eq!(number_after(text, "oom_kil"), None);

@@ -1,4 +1,4 @@
-//! What containers print: appended to a file of the attempt, and kept to a size.
+//! Containers' logs: appended to one file per attempt, and limited in size.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,11 +9,11 @@ use super::record::Files;
 
 /// Opens a log for its writer.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Always at the end, wherever that is now: the log may be cut while a container writes to it.
+    // Appends at the current end: the log may be rotated while a container writes to it.
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// The last bytes of a log, at most so many.
+/// The last bytes of a log, at most `bytes` of them.
 pub fn tail(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -23,10 +23,10 @@ pub fn tail(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Puts a log that has outgrown its limit aside and begins it anew; the one put aside before is dropped. Whether it was
-/// done comes back.
+/// Rotates a log that exceeds its limit: copies it to the old log, which is replaced, and empties it. Returns whether
+/// it did.
 ///
-/// The writer holds the file open, so it is copied and emptied in place. What is written between the two is lost.
+/// The writer has the file open, so it is copied and emptied in place. What is written between the two is lost.
 pub fn cut(files: &Files, limit: u64) -> io::Result<bool> {
     let log = files.log();
     match fs::metadata(&log) {
@@ -47,10 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_cut_under_its_writer() {
+    fn a_log_is_rotated_under_its_writer() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::beside(&dir.path().join("0.order"));
-        assert!(!cut(&files, 4).unwrap(), "no log is short enough");
+        assert!(!cut(&files, 4).unwrap(), "a missing log is short enough");
 
         let mut writer = open(&files.log()).unwrap();
         writer.write_all(b"four").unwrap();
@@ -59,7 +59,7 @@ mod tests {
         assert!(cut(&files, 4).unwrap());
         writer.write_all(b"more").unwrap();
         assert_eq!(fs::read(files.old_log()).unwrap(), b"fourfive");
-        assert_eq!(fs::read(files.log()).unwrap(), b"more", "the writer goes on at the new beginning");
+        assert_eq!(fs::read(files.log()).unwrap(), b"more", "the writer continues in the empty file");
         assert_eq!(tail(&files.log(), 2).unwrap(), b"re");
         assert_eq!(tail(&files.log(), 200).unwrap(), b"more");
     }

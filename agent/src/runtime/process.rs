@@ -1,7 +1,7 @@
-//! The runtime of real processes: orders, shims, and a table of what they made of it.
+//! The runtime of real processes: orders, shims, and a table of containers.
 //!
-//! The table in memory is what [`list`](Runtime::list) shows; the records on disk are what it is built from. Each
-//! running container has one task that waits on its shim and then reads how the container ended.
+//! The table in memory is what [`list`](Runtime::list) returns; it is built from the records on disk. Each running
+//! container has one task that waits for its shim and then reads the exit.
 
 mod adopt;
 mod exit_watch;
@@ -32,28 +32,28 @@ use super::{
     Workload, logs, processes,
 };
 
-/// How large a container's log grows before it is cut; the kubelet's default.
+/// The size at which a container's log is rotated; the kubelet's default.
 pub const DEFAULT_LOG_BYTES: u64 = 10 << 20;
 
-/// How often, and how far apart, to try for the folder before it counts as another agent's.
+/// How often, and with what pause, to try to lock the directory before another agent is assumed to have it.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a [`ProcessRuntime`] is set up.
+/// The settings of a [`ProcessRuntime`].
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
-    /// Where containers' records and logs are kept, under `pods/`.
+    /// The directory of containers' records and logs, under `pods/`.
     pub state_dir: PathBuf,
     /// The program that becomes a shim when its first argument is [`SUBCOMMAND`](super::shim::SUBCOMMAND).
     pub shim: PathBuf,
     /// Where cgroup v2 is mounted; `None` runs containers without cgroups.
     pub cgroup_root: Option<PathBuf>,
-    /// A log longer than this is put aside and begun anew.
+    /// A log longer than this is rotated.
     pub log_bytes: u64,
 }
 
 impl ProcessConfig {
-    /// With the cgroups that the machine has.
+    /// With the machine's cgroups.
     pub fn new(state_dir: impl Into<PathBuf>, shim: PathBuf) -> ProcessConfig {
         ProcessConfig {
             state_dir: state_dir.into(),
@@ -64,7 +64,7 @@ impl ProcessConfig {
     }
 }
 
-/// Runs containers as process groups of this machine. Dropped, it leaves them running.
+/// Runs containers as process groups of this machine. They keep running when it is dropped.
 pub struct ProcessRuntime {
     inner: Arc<Inner>,
 }
@@ -77,13 +77,13 @@ struct Inner {
     boot_id: String,
     log_bytes: u64,
     clock: SharedClock,
-    /// Where the tasks that wait for shims run.
+    /// Runs the tasks that wait for shims.
     tasks: Handle,
     table: Mutex<BTreeMap<ContainerId, Entry>>,
-    /// The CPUs of containers without any of their own; `None` until somebody says.
+    /// The CPUs of containers without exclusive ones; `None` until they are set.
     shared: Mutex<Option<Vec<u32>>>,
     changes: watch::Sender<u64>,
-    /// Held for as long as we live: two agents on one folder would both think that they command its containers.
+    /// Held for the runtime's whole life: two agents on one directory would both control its containers.
     _lock: File,
 }
 
@@ -96,7 +96,7 @@ struct Entry {
     cgroup: Option<CgroupPaths>,
     own_grace: Option<Duration>,
     is_this_boot: bool,
-    /// Who is at its start, if that is us.
+    /// The shim that is starting the container, if this process started it.
     starter: Option<ProcessKey>,
     /// Its hook, while that runs.
     hook: Option<ProcessKey>,
@@ -111,12 +111,12 @@ enum Stage {
 }
 
 impl ProcessRuntime {
-    /// Opens the folder of containers and takes on those that an earlier agent left, running or ended.
+    /// Opens the directory of containers and adopts those that an earlier agent left, running or exited.
     ///
-    /// Must be called within a tokio runtime; that runtime then watches the containers.
+    /// Must be called within a tokio runtime, which then watches the containers.
     pub fn open(config: ProcessConfig, clock: SharedClock) -> Result<ProcessRuntime, RuntimeError> {
         let pods = std::path::absolute(config.state_dir.join("pods"))
-            .map_err(RuntimeError::machine("tell where the state directory is"))?;
+            .map_err(RuntimeError::machine("make the path of the state directory absolute"))?;
         let at = pods.display();
         record::make_private_dir(&pods).map_err(RuntimeError::machine(format!("make the folder {at}")))?;
         let lock = sole_lock(&pods)?;
@@ -142,12 +142,12 @@ impl ProcessRuntime {
         Ok(ProcessRuntime { inner })
     }
 
-    /// Where that container's output goes.
+    /// The file of the container's output.
     pub fn log_path(&self, id: &ContainerId) -> PathBuf {
         self.inner.files(id).log()
     }
 
-    /// The end of what a container printed, at most so many bytes.
+    /// The last bytes of a container's output, at most `bytes` of them.
     pub fn log_tail(&self, id: &ContainerId, bytes: u64) -> io::Result<Vec<u8>> {
         logs::tail(&self.log_path(id), bytes)
     }
@@ -159,8 +159,8 @@ fn sole_lock(pods: &Path) -> Result<File, RuntimeError> {
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
-            // An agent that was killed a moment ago may have left a child which is not yet another program, and holds
-            // what the agent held until it is.
+            // An agent that was killed a moment ago may have left a forked child that has not called exec yet, and that
+            // inherited the lock.
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(error)) => return Err(doing()(error)),
         }
@@ -310,7 +310,7 @@ impl Runtime for ProcessRuntime {
     }
 
     fn probe(&self) -> Result<(), RuntimeError> {
-        // Whoever holds the table for ever keeps everything else from working, too.
+        // A table that stays locked would block everything else too.
         drop(self.inner.table());
         let at = &self.inner.pods;
         let found = std::fs::read_dir(at).map(drop);
@@ -369,11 +369,12 @@ impl Inner {
         let doing = || RuntimeError::machine(format!("signal {id}"));
         let held = match File::open(self.files(id).run()) {
             Ok(file) => file,
-            // Ended and removed since we looked.
+            // Exited and removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(doing()(error)),
         };
-        // While we hold it the shim reaps nothing, so the number that we check is still the container's when we use it.
+        // While the lock is held the shim does not reap, so the pid that is checked still belongs to the container when
+        // it is signalled.
         held.lock().map_err(doing())?;
         run.main.signal_group(signal.to_rustix()).map_err(doing())?;
         Ok(())

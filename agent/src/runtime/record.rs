@@ -1,12 +1,12 @@
-//! What is written down about a container, so that an agent that comes later knows as much as the one before.
+//! The records of a container on disk, by which a later agent knows as much as the one before.
 //!
-//! Each attempt has three records under `<state-dir>/pods/<pod uid>/<container>/`, each written once, whole or not at
-//! all: the *order* (the agent, before it starts the shim), the *run* (the shim, once the program runs) and the *exit*
-//! (the shim, once nothing of the container is left).
+//! Each attempt has three records under `<state-dir>/pods/<pod uid>/<container>/`, each written once and as a whole:
+//! the *order* (by the agent, before it starts the shim), the *run* (by the shim, once the program runs) and the *exit*
+//! (by the shim, once none of the container's processes is left).
 //!
-//! Two of the files double as locks. The shim holds the order for as long as it lives, so whoever can lock an order
-//! knows that no shim works on it. The run is held by the shim while it reaps the container's first process and by the
-//! agent while it signals the group, so a pid cannot pass to a stranger between the look at it and the signal.
+//! Two of the files are locks too. The shim locks the order for its whole life, so an order that can be locked has no
+//! shim. The run is locked by the shim while it reaps the container's first process, and by the agent while it signals
+//! the process group, so the pid cannot pass to another process between the check and the signal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -27,30 +27,30 @@ const LOG: &str = "log";
 const OLD_LOG: &str = "log.1";
 const SHIM_LOG: &str = "shim";
 const ENDINGS: [&str; 6] = [ORDER, RUN, EXIT, LOG, OLD_LOG, SHIM_LOG];
-/// What a record's name ends in until all of it is there.
+/// The suffix of a record that is not complete yet.
 const UNFINISHED: &str = ".new";
 
-/// What a shim is to do.
+/// What a shim has to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub spec: ContainerSpec,
     pub cgroup: Option<CgroupPaths>,
-    /// CPUs to pin the program to where no cgroup does it.
+    /// CPUs to pin the program to, where no cgroup restricts CPUs.
     pub affinity: Vec<u32>,
 }
 
-/// Where in the cgroup tree a container and its shim belong.
+/// The cgroups of a container and its shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupPaths {
     pub container: PathBuf,
-    /// Shims live outside their containers' cgroups, so that killing those leaves somebody to tell the tale.
+    /// Shims are outside their containers' cgroups: killing a container's cgroup leaves the shim to record the exit.
     pub shims: PathBuf,
 }
 
 /// A container that a shim started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The boot that the processes belong to: their numbers mean nothing after another.
+    /// The boot in which the processes ran: their pids mean nothing in another.
     pub boot_id: String,
     pub shim: ProcessKey,
     /// The container's first process and the leader of its group.
@@ -59,25 +59,25 @@ pub struct Run {
     pub started_at: Timestamp,
 }
 
-/// Where one attempt's files are.
+/// The files of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// `<folder>/<attempt>`, to which each file adds its termination.
+    /// `<directory>/<attempt>`, to which each file adds its extension.
     stem: PathBuf,
 }
 
 impl Files {
-    /// The files of that container under the folder of all pods.
+    /// The files of that container under the directory of all pods.
     pub fn of(pods: &Path, id: &ContainerId) -> Files {
         Files { stem: pods.join(id.pod.to_string()).join(&id.container).join(id.attempt.to_string()) }
     }
 
-    /// The files that belong to an order.
+    /// The files of an order.
     pub fn beside(order: &Path) -> Files {
         Files { stem: order.with_extension("") }
     }
 
-    /// The files that this one belongs to; `None` when it is none of ours.
+    /// The attempt that a file belongs to; `None` if it is not one of our files.
     fn with(path: &Path) -> Option<Files> {
         let (attempt, termination) = path.file_name()?.to_str()?.split_once('.')?;
         let termination = termination.strip_suffix(UNFINISHED).unwrap_or(termination);
@@ -97,17 +97,17 @@ impl Files {
         self.stem.with_extension(EXIT)
     }
 
-    /// What the container prints.
+    /// The container's output.
     pub fn log(&self) -> PathBuf {
         self.stem.with_extension(LOG)
     }
 
-    /// What the container printed before its log was cut.
+    /// The container's output before the log was rotated.
     pub fn old_log(&self) -> PathBuf {
         self.stem.with_extension(OLD_LOG)
     }
 
-    /// What the shim itself had to complain about.
+    /// The shim's own error output.
     pub fn shim_log(&self) -> PathBuf {
         self.stem.with_extension(SHIM_LOG)
     }
@@ -116,15 +116,15 @@ impl Files {
         self.stem.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Makes the folder that the files belong to.
+    /// Creates the directory of the files.
     pub fn make_folder(&self) -> io::Result<()> {
         make_private_dir(self.folder())
     }
 
-    /// Removes all files, and the folders when they hold nothing else.
+    /// Removes all files, and the directories that are empty then.
     ///
-    /// The order goes first: from then on the attempt is forgotten, and [`sweep`] takes whatever a crash
-    /// leaves of it.
+    /// The order first: without it the attempt does not exist any more, and [`sweep`] removes what a crash leaves of
+    /// it.
     pub fn remove(&self) -> io::Result<()> {
         for termination in ENDINGS {
             absent_is_fine(fs::remove_file(self.stem.with_extension(termination)))?;
@@ -134,7 +134,7 @@ impl Files {
     }
 
     fn remove_empty_folders(&self) {
-        // A folder that still holds another attempt or container refuses to go, as it should.
+        // A directory with another attempt or container cannot be removed, which is intended.
         let container = self.folder();
         if fs::remove_dir(container).is_ok()
             && let Some(pod) = container.parent()
@@ -144,14 +144,14 @@ impl Files {
     }
 }
 
-/// Every order under the folder of all pods.
+/// All orders under the directory of all pods.
 pub fn find_orders(pods: &Path) -> io::Result<Vec<PathBuf>> {
     let found = find_files(pods)?.into_iter();
     Ok(found.filter(|(path, files)| *path == files.order()).map(|(path, _)| path).collect())
 }
 
-/// Removes files that belong to no order: what a crash left of an attempt that was being forgotten or not yet ordered.
-/// Only for one who knows that nobody writes orders meanwhile.
+/// Removes files without an order: what a crash left of an attempt that was being removed or not yet ordered. Must not
+/// run while another process writes orders.
 pub fn sweep(pods: &Path) -> io::Result<()> {
     for (path, files) in find_files(pods)? {
         if !files.order().try_exists()? {
@@ -162,7 +162,7 @@ pub fn sweep(pods: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Every file of ours, in order, each with those that it belongs to.
+/// All of our files, sorted, each with its attempt.
 fn find_files(pods: &Path) -> io::Result<Vec<(PathBuf, Files)>> {
     let mut found = Vec::new();
     for pod in folders_in(pods)? {
@@ -190,12 +190,12 @@ fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Makes a folder, and those above it, that only we can look into: environments hold secrets.
+/// Creates a directory, and its parents, that only its owner can read: environments hold secrets.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Reads a record, or `None` when there is none yet.
+/// Reads a record; `None` if it does not exist.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -205,19 +205,19 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     Ok(Some(serde_json::from_slice(&bytes)?))
 }
 
-/// How the container of these files ended, if it did.
+/// The recorded exit of the attempt, if there is one.
 pub fn read_exit(files: &Files) -> io::Result<Option<Exit>> {
     read(&files.exit())
 }
 
-/// Writes a record so that a reader finds all of it or none, also after a power cut.
+/// Writes a record so that a reader finds all of it or none, also after a power failure.
 pub fn write<T: Serialize>(path: &Path, record: &T) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(UNFINISHED);
     let fresh = PathBuf::from(fresh);
     let bytes = serde_json::to_vec(record)?;
     if let Err(error) = fill(&fresh, &bytes).and_then(|()| fs::rename(&fresh, path)) {
-        // Most likely the disk is full, and should not hold this as well.
+        // The disk is probably full, and should not keep this file too.
         let _ = fs::remove_file(&fresh);
         return Err(error);
     }
@@ -233,7 +233,7 @@ fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether a shim works on the order now; if not, the lock comes back, and no shim will while it is held.
+/// Locks an order that no shim works on; `None` if a shim does. No shim can begin while the lock is held.
 pub fn lock_if_idle(order: &Path) -> io::Result<Option<File>> {
     let file = File::open(order)?;
     match file.try_lock() {
@@ -250,7 +250,7 @@ pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// How values that have a text form are kept in records: as that text.
+/// Serialises values as their text form.
 pub(super) mod as_text {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_short_is_an_error_and_not_a_record() {
+    fn a_truncated_record_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.run");
         fs::write(&path, b"{\"boot_id\":").unwrap();
@@ -353,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_idle_until_somebody_holds_it() {
+    fn an_order_is_idle_until_it_is_locked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.order");
         fs::write(&path, b"").unwrap();
-        let held = lock_if_idle(&path).unwrap().expect("nobody holds it");
+        let held = lock_if_idle(&path).unwrap().expect("it is not locked");
         assert!(lock_if_idle(&path).unwrap().is_none());
         drop(held);
         assert!(lock_if_idle(&path).unwrap().is_some());

@@ -1,10 +1,11 @@
-//! The shim: one small process for each container, which starts it, waits for it and writes down how it ended.
+//! The shim: one small process for each container, which starts it, waits for it and records its exit.
 //!
-//! The agent's program runs as `muster-agent shim <order>`. The shim leads a session of its own, so nothing that befalls
-//! the agent or its group reaches it; it adopts whatever the container leaves behind and ends it before it calls the
-//! container ended. `muster-agent shim <order> <command>...` runs a hook in the container's place instead.
+//! The agent's program runs as `muster-agent shim <order>`. The shim leads its own session, so that signals to the
+//! agent or its group do not reach it. It adopts the container's orphans and kills them before it records the exit.
+//! `muster-agent shim <order> <command>...` runs a hook in the container's environment instead.
 //!
-//! Plain blocking code: a shim waits in one system call for as long as its container runs and must weigh next to nothing.
+//! Plain blocking code: a shim waits in one system call for as long as its container runs, and must use next to no
+//! memory.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -29,22 +30,22 @@ use super::processes::{self, ProcessKey};
 use super::record::{self, Files, Order, Run};
 use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs};
 
-/// The agent's first argument when it is to be a shim.
+/// The agent's first argument when it runs as a shim.
 pub const SUBCOMMAND: &str = "shim";
-/// What the shim says on its standard output once the container runs.
+/// What the shim prints on its standard output once the container runs.
 const STARTED: &str = "started";
-/// What it says instead, followed by the reason.
+/// What it prints instead, followed by the reason.
 pub(super) const FAILED: &str = "failed: ";
 
-/// Where programs are looked for when the container does not say.
+/// The PATH of a container that sets none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Returned for a container that could not be started, as container runtimes do.
+/// The exit code of a container that could not be started, as container runtimes have it.
 const NOT_STARTED: i32 = 128;
-/// Returned for a hook that could not be started, as shells do.
+/// The exit code of a hook that could not be started, as shells have it.
 const HOOK_NOT_STARTED: u8 = 127;
-/// Who goes first when memory is short.
+/// The kernel's control file for the order of out-of-memory kills.
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
-/// How long to wait before another try to write an exit down.
+/// The pause before another attempt to write the exit.
 const DISK_RETRY: Duration = Duration::from_secs(1);
 
 /// Runs the shim; `args` are what follows the subcommand.
@@ -70,7 +71,7 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn supervise(path: &Path) -> io::Result<()> {
-    // Refused only to one who leads a session already, which is all we want.
+    // Fails only for a session leader, which is what the shim has to be.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     outlive_signals()?;
@@ -79,8 +80,8 @@ fn supervise(path: &Path) -> io::Result<()> {
     let held = File::open(path)?;
     held.lock()?;
     if files.exit().try_exists()? || files.run().try_exists()? {
-        // An agent came while we were on our way, found nobody at work and closed the case.
-        return say(&format!("{FAILED}somebody else has dealt with this order"));
+        // An agent started meanwhile, found no shim at work, and closed the order.
+        return say(&format!("{FAILED}another process has closed this order"));
     }
     let order: Order = record::read(path)?.ok_or(io::ErrorKind::NotFound)?;
     match begin(&order, &files) {
@@ -107,10 +108,10 @@ fn supervise(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps the signals that end a process by default from termination this one.
+/// Keeps the signals that terminate a process by default from terminating this one.
 ///
-/// They are caught rather than ignored: what is ignored stays so in the container's program, what is caught does not.
-/// The handlers that the runtime of a moment installs stay after it.
+/// They are caught rather than ignored: an ignored signal stays ignored in the container's program, a caught one does
+/// not. The handlers stay after the short-lived tokio runtime that installs them.
 fn outlive_signals() -> io::Result<()> {
     let brief = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = brief.enter();
@@ -127,14 +128,14 @@ fn outlive_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the agent that started us. It reads one line.
+/// Prints one line for the agent that started the shim.
 fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{}", line.replace('\n', " "))?;
     out.flush()
 }
 
-/// Starts the program and writes the run down.
+/// Starts the program and records the run.
 fn begin(order: &Order, files: &Files) -> Result<Run, String> {
     let because = |doing: &str| {
         let doing = doing.to_owned();
@@ -152,7 +153,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
         let _confined = Confined::enter(order).map_err(because("its limits cannot be set"))?;
         command.spawn().map_err(|error| unstartable(&order.spec, &error))?
     };
-    // Its number is its own until we reap it, so what /proc says is about it even if it has ended.
+    // The pid belongs to the program until it is reaped, so /proc shows the program even if it has exited.
     let main =
         ProcessKey::of(child.id().cast_signed()).map_err(because("the program is not found in /proc"))?;
     let run = Run { boot_id, shim, main, started_at: SystemClock::new().wall() };
@@ -160,7 +161,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
     Ok(run)
 }
 
-/// The program with its arguments, environment and place.
+/// The program with its arguments, environment and working directory.
 fn program_of(spec: &ContainerSpec) -> Option<Command> {
     let (program, first) = spec.command.split_first()?;
     let mut command = Command::new(program);
@@ -175,13 +176,13 @@ fn apply_spec(command: &mut Command, spec: &ContainerSpec) {
     command.current_dir(working_dir_of(spec));
 }
 
-/// The directory that the program starts in.
+/// The directory in which the program starts.
 fn working_dir_of(spec: &ContainerSpec) -> &str {
     if spec.working_dir.is_empty() { "/" } else { &spec.working_dir }
 }
 
-/// Why the program was not started. The kernel says the same of a program that is missing and of a directory that is, so
-/// the directory is looked at.
+/// Why the program was not started. The kernel gives the same error for a missing program and a missing working
+/// directory, so the directory is checked.
 fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
     let place = working_dir_of(spec);
     let wrong = match fs::metadata(place) {
@@ -198,7 +199,8 @@ fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
     }
 }
 
-/// The shim in its container's place, so that what it starts is there from its first instruction. Dropped, it leaves.
+/// Puts the shim into its container's cgroup, affinity and OOM score, so that the program has them from its first
+/// instruction. Dropped, it restores the shim's own.
 struct Confined<'a> {
     order: &'a Order,
     affinity: Option<CpuSet>,
@@ -222,7 +224,7 @@ impl Drop for Confined<'_> {
         if let Some(place) = &self.order.cgroup
             && let Err(error) = cgroup::enter(&place.shims)
         {
-            // It then counts towards the container and dies with it, which costs us the exit code only.
+            // The shim then counts towards the container and is killed with it; only the exit code is lost.
             eprintln!("the shim stays in its container's cgroup: {error}");
         }
         if let Some(affinity) = &self.affinity {
@@ -236,13 +238,13 @@ impl Drop for Confined<'_> {
     }
 }
 
-/// Has the kernel end this process, and what it starts, as soon as a container when memory is short: what the agent was
-/// spared for must not spare its pods. What it was before comes back.
+/// Sets the OOM score of this process and of what it starts to the container's: a low score of the agent must not
+/// protect its pods. Returns the score before.
 fn expose(oom_score_adj: i32) -> Option<String> {
     let before = fs::read_to_string(OOM_SCORE_ADJ).ok()?;
     match fs::write(OOM_SCORE_ADJ, oom_score_adj.to_string()) {
         Ok(()) => Some(before),
-        // Without privileges nobody is spared more than the agent is.
+        // Without privileges the score cannot be lower than the agent's.
         Err(error) => {
             eprintln!("{OOM_SCORE_ADJ} refused {oom_score_adj}: {error}");
             None
@@ -250,13 +252,13 @@ fn expose(oom_score_adj: i32) -> Option<String> {
     }
 }
 
-/// Waits for the program's end, ends whatever it left behind, and says how it ended.
+/// Waits until the program has exited, kills what it left behind, and returns its exit.
 fn finish(order: &Order, files: &Files, run: &Run) -> io::Result<Exit> {
     let main = Pid::from_raw(run.main.pid).ok_or(io::ErrorKind::InvalidData)?;
     wait_until_over(main)?;
     let finished_at = SystemClock::new().wall();
 
-    // Without the record there is no agent left that would signal.
+    // Without the record there is no agent that could signal.
     let reaping = File::open(files.run()).ok().filter(|run| run.lock().is_ok());
     run.main.signal_group(Signal::KILL)?;
     let status = reap(main)?;
@@ -271,8 +273,7 @@ fn finish(order: &Order, files: &Files, run: &Run) -> io::Result<Exit> {
     Ok(exit_of(status, out_of_memory, run.started_at, finished_at))
 }
 
-/// Waits until the process has ended, without reaping it: its number stays its own. Orphans that we adopted are reaped
-/// meanwhile.
+/// Waits until the process has exited, without reaping it: its pid stays its own. Adopted orphans are reaped meanwhile.
 fn wait_until_over(main: Pid) -> io::Result<()> {
     loop {
         retry(|| waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT))?;
@@ -296,8 +297,8 @@ fn reap(main: Pid) -> io::Result<WaitStatus> {
     }
 }
 
-/// Kills and reaps until there is no child left. What a killed child leaves comes to us in turn, so in the end nothing
-/// of the container is left, whatever sessions and groups it made for itself.
+/// Kills and reaps until there is no child left. The children of a killed child are adopted in turn, so in the end no
+/// process of the container is left, whatever sessions and groups it made.
 fn end_orphans(order: &Order) -> io::Result<()> {
     if let Some(place) = &order.cgroup {
         let _ = cgroup::kill(&place.container);
@@ -305,10 +306,10 @@ fn end_orphans(order: &Order) -> io::Result<()> {
     loop {
         let children = processes::own_children()?;
         for &child in &children {
-            // Ours until we reap it, so its number is nobody else's.
+            // The pid belongs to our child until it is reaped.
             let _ = kill_process(child, Signal::KILL);
         }
-        // The list may miss a child that came while it was made: block only for those that were killed.
+        // The list may miss a child that appeared while it was read: block only if there were children to kill.
         let patience = if children.is_empty() { WaitOptions::NOHANG } else { WaitOptions::empty() };
         match retry(|| wait(patience)) {
             Ok(Some(_)) => {}
@@ -331,11 +332,11 @@ fn exit_of(status: WaitStatus, out_of_memory: bool, started_at: Timestamp, finis
     Exit { code, signal, reason, message: String::new(), started_at, finished_at }
 }
 
-/// Writes the exit down, however long the disk refuses: nobody else will ever know it.
+/// Records the exit, however long the disk refuses: no other process knows it.
 fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
     loop {
         match record::write(&files.exit(), exit) {
-            // Without its folder the container has been forgotten.
+            // Without its directory the container was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
             Err(_) => thread::sleep(DISK_RETRY),
             Ok(()) => return Ok(()),
@@ -343,9 +344,9 @@ fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
     }
 }
 
-/// Turns this process into a hook of the container. Does not return unless that fails.
+/// Replaces this process with a hook of the container. Returns only on an error.
 fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
-    // A hook belongs to the agent that waits for it.
+    // A hook must not outlive the agent that waits for it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let files = Files::beside(order);
     let order: Order = record::read(order)?.ok_or(io::ErrorKind::NotFound)?;
@@ -353,7 +354,7 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     if let Some(place) = &order.cgroup {
         cgroup::enter(&place.container)?;
     }
-    // The container may have been moved since it was ordered.
+    // The container may have been moved to other CPUs since it was ordered.
     let run: Option<Run> = record::read(&files.run())?;
     if run.is_none_or(|run| affinity::follow(run.main.pid).is_err()) {
         affinity::pin(&order.affinity)?;

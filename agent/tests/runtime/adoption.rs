@@ -28,7 +28,7 @@ async fn exit_written(harness: &Harness, id: &ContainerId) -> Exit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_agent_finds_what_runs_and_what_ended_meanwhile() {
+async fn the_next_agent_finds_running_and_exited_containers() {
     let mut harness = Harness::new();
     let spec = container(&["sleep", "1000"]);
     let started = harness.runtime().start(&spec).unwrap();
@@ -46,11 +46,11 @@ async fn the_next_agent_finds_what_runs_and_what_ended_meanwhile() {
     assert_eq!(harness.exit(&short).await.code, 5);
 
     harness.runtime().signal(&spec.id, Signal::Term).unwrap();
-    assert_eq!(harness.exit(&spec.id).await.signal, Some(15), "it is watched like one of its own");
+    assert_eq!(harness.exit(&spec.id).await.signal, Some(15), "it is watched like a container of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_live_through_the_violent_end_of_their_agent() {
+async fn containers_survive_the_kill_of_their_agent() {
     let mut harness = Harness::new();
     harness.close();
     let mut agent = agent_to_be_killed(harness.path());
@@ -112,7 +112,7 @@ fn forge(harness: &Harness, run: Option<&Run>) -> ContainerId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
+async fn another_process_with_a_containers_pid_is_not_signalled() {
     let mut harness = Harness::new();
     harness.close();
     let innocent = Innocent(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
@@ -133,12 +133,12 @@ async fn whoever_has_the_number_of_a_container_now_is_left_alone() {
         assert_eq!((exit.code, exit.reason, exit.started_at), (137, ExitReason::Unknown, started_at));
         assert!(itself.is_alive(), "{run:?}");
         harness.close();
-        assert_eq!(exit_written(&harness, &id).await, exit, "the next agent is told the same");
+        assert_eq!(exit_written(&harness, &id).await, exit, "the next agent reads the same");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ran_before_a_reboot_is_told_apart_however_it_ended() {
+async fn containers_of_an_earlier_boot_are_told_from_those_of_this_one() {
     let mut harness = Harness::new();
     let own = harness.start(&container(&["true"]));
     harness.exit(&own).await;
@@ -170,23 +170,23 @@ impl Drop for Innocent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_nobody_took_up_is_closed_for_good() {
+async fn an_order_without_a_shim_is_closed_for_good() {
     let mut harness = Harness::new();
     harness.close();
     let id = forge(&harness, None);
     harness.open();
-    let Some(State::Exited(exit)) = harness.state(&id) else { panic!("it is not over") };
+    let Some(State::Exited(exit)) = harness.state(&id) else { panic!("it has not terminated") };
     assert_eq!((exit.code, exit.reason), (128, ExitReason::NotStarted));
 
     // The shim that was on its way comes too late.
     let shim =
         Command::new(harness.config().shim).arg("shim").arg(harness.files(&id).order()).output().unwrap();
-    assert_eq!(shim.stdout, b"failed: somebody else has dealt with this order\n");
+    assert_eq!(shim.stdout, b"failed: another process has closed this order\n");
     assert!(!harness.files(&id).run().exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_under_way_is_waited_for() {
+async fn a_start_in_progress_is_waited_for() {
     let mut harness = Harness::new();
     harness.close();
     let id = forge(&harness, None);
@@ -194,11 +194,11 @@ async fn a_start_under_way_is_waited_for() {
     harness.open();
     assert_eq!(harness.state(&id), Some(State::Starting));
     drop(held);
-    assert_eq!(harness.exit(&id).await.reason, ExitReason::NotStarted, "whoever held it did nothing with it");
+    assert_eq!(harness.exit(&id).await.reason, ExitReason::NotStarted, "its shim ended without a record");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_record_costs_one_container_and_not_the_others() {
+async fn a_damaged_record_loses_one_container_and_not_the_others() {
     let mut harness = Harness::new();
     let good = harness.start(&container(&["sleep", "1000"]));
     harness.close();

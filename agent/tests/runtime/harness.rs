@@ -166,5 +166,5 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, found).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(DEADLINE, found).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }

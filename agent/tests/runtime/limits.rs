@@ -22,7 +22,7 @@ fn usable_root() -> Option<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_is_that_of_all_its_processes() {
+async fn usage_is_the_sum_of_all_processes() {
     let harness = Harness::new();
     let busy = harness.start(&shell("sleep 1001 & sleep 1002 & while :; do :; done"));
     let quiet = harness.start(&container(&["sleep", "1000"]));
@@ -36,7 +36,7 @@ async fn usage_is_that_of_all_its_processes() {
 
     harness.runtime().kill(&busy).unwrap();
     harness.exit(&busy).await;
-    assert_eq!(harness.runtime().usages().remove(&busy), None, "what has ended takes nothing");
+    assert_eq!(harness.runtime().usages().remove(&busy), None, "an exited container uses nothing");
     assert_eq!(harness.runtime().usages().len(), 1);
 }
 
@@ -52,7 +52,7 @@ fn allowed(pid: i32) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_shares_is_moved_with_all_it_started_and_who_does_not_stays() {
+async fn containers_that_share_are_moved_with_all_their_processes() {
     let harness = Harness::new();
     let all = allowed(std::process::id().cast_signed());
     let (first, last) = (all[0], all[all.len() - 1]);
@@ -74,19 +74,19 @@ async fn who_shares_is_moved_with_all_it_started_and_who_does_not_stays() {
     }
     assert_eq!(allowed(alone), [first]);
     let later = harness.start(&container(&["sleep", "1000"]));
-    assert_eq!(allowed(harness.run(&later).main.pid), [last], "who comes later goes there at once");
+    assert_eq!(allowed(harness.run(&later).main.pid), [last], "a later container starts there");
     assert!(harness.runtime().list().iter().any(|found| found.id == later && found.cpus.is_empty()));
 
     harness.runtime().share(&[]).unwrap();
     pids.push(harness.run(&later).main.pid);
     for pid in &pids {
-        assert_eq!(allowed(*pid), all, "anywhere again");
+        assert_eq!(allowed(*pid), all, "on any CPU again");
     }
     assert_eq!(allowed(alone), [first]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_runs_where_its_container_was_moved_to() {
+async fn a_hook_runs_on_the_cpus_that_its_container_was_moved_to() {
     let harness = Harness::new();
     let all = allowed(std::process::id().cast_signed());
     let id = harness.start(&container(&["sleep", "1000"]));
@@ -100,7 +100,7 @@ async fn a_hook_runs_where_its_container_was_moved_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_pod_has_on_the_disk_is_counted() {
+async fn the_disk_usage_of_a_pod_is_counted() {
     let harness = Harness::new();
     let quiet = harness.start(&container(&["true"]));
     let loud = harness.start(&shell("head -c 1000000 /dev/zero"));
@@ -116,7 +116,7 @@ async fn what_a_pod_has_on_the_disk_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_goes_before_its_shim_when_memory_is_short() {
+async fn a_container_has_a_higher_oom_score_than_its_shim() {
     let score = |pid: i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
         text.trim().parse::<i32>().unwrap()
@@ -130,11 +130,11 @@ async fn a_container_goes_before_its_shim_when_memory_is_short() {
     let file = harness.path().join("score");
     let hook = ["sh", "-c", &format!("cat /proc/self/oom_score_adj > {}", file.display())].map(str::to_owned);
     harness.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
-    assert_eq!(fs::read_to_string(file).unwrap(), "321\n", "and so does its hook");
+    assert_eq!(fs::read_to_string(file).unwrap(), "321\n", "and so has its hook");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_without_cgroups_says_so() {
+async fn a_machine_without_cgroups_reports_a_limitation() {
     let harness = Harness::new();
     let said = harness.runtime().limitations();
     assert!(said.len() == 1 && said[0].contains("not enforced"), "{said:?}");
@@ -145,7 +145,7 @@ async fn a_machine_without_cgroups_says_so() {
     let said = harness.runtime().limitations();
     assert!(said.len() == 1 && said[0].contains("no cgroup v2 tree"), "{said:?}");
     let id = harness.start(&container(&["true"]));
-    assert_eq!(harness.exit(&id).await.code, 0, "containers run all the same");
+    assert_eq!(harness.exit(&id).await.code, 0, "containers still run");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,16 +170,16 @@ async fn a_container_is_in_its_cgroup_from_the_start() {
     assert!(harness.line(&id, "0::").await.ends_with(&place));
     let run = harness.run(&id);
     let shim = fs::read_to_string(format!("/proc/{}/cgroup", run.shim.pid)).unwrap();
-    assert!(shim.contains("muster/shims"), "a kill of the container spares the shim: {shim}");
+    assert!(shim.contains("muster/shims"), "a kill of the container does not reach the shim: {shim}");
     eventually("two processes", || (harness.runtime().usages().remove(&id)?.pids == 2).then_some(())).await;
 
     harness.runtime().kill(&id).unwrap();
     assert_eq!(harness.exit(&id).await.signal, Some(9));
-    assert!(!root.join(place).exists(), "an ended container keeps no cgroup");
+    assert!(!root.join(place).exists(), "an exited container keeps no cgroup");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_by_cgroup_finds_those_who_left_the_group() {
+async fn a_kill_by_cgroup_reaches_processes_that_left_the_group() {
     let Some(root) = usable_root() else { return };
     let harness = Harness::with_cgroups(Some(root));
     let id =
@@ -191,7 +191,7 @@ async fn a_kill_by_cgroup_finds_those_who_left_the_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shim_weighs_next_to_nothing() {
+async fn a_shim_uses_little_memory() {
     let harness = Harness::new();
     let id = harness.start(&container(&["sleep", "1000"]));
     let status = fs::read_to_string(format!("/proc/{}/status", harness.run(&id).shim.pid)).unwrap();

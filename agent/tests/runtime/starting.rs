@@ -24,7 +24,7 @@ async fn a_started_container_is_listed_with_its_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_environment_is_what_was_given_and_a_path() {
+async fn the_environment_is_the_containers_and_a_path() {
     let harness = Harness::new();
     let given = |pairs: &[(&str, &str)]| ContainerSpec {
         env: pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
@@ -47,7 +47,7 @@ async fn the_environment_is_what_was_given_and_a_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_starts_from_a_clean_slate() {
+async fn a_container_starts_with_default_signals_and_no_open_files() {
     let harness = Harness::new();
     // Reading ends at once where standard input is nothing.
     let mut spec = shell("pwd; cat; exec sleep 1000");
@@ -75,7 +75,7 @@ async fn a_container_starts_from_a_clean_slate() {
     // What the loader had open for a moment may be gone by the time it is looked at.
     let open: Vec<PathBuf> = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
     let kept: Vec<&PathBuf> = open.iter().filter(|path| path.starts_with(harness.path())).collect();
-    assert_eq!(kept, [&harness.files(&id).log(), &harness.files(&id).log()], "of our files its output only");
+    assert_eq!(kept, [&harness.files(&id).log(), &harness.files(&id).log()], "of our files only its output");
     harness.runtime().kill(&id).unwrap();
     harness.exit(&id).await;
 
@@ -86,7 +86,7 @@ async fn a_container_starts_from_a_clean_slate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_and_errors_land_in_the_log() {
+async fn output_and_errors_are_in_the_log() {
     let harness = Harness::new();
     let mut spec = shell("echo out; echo err >&2; echo \"$0\" \"$1\"");
     spec.args = vec!["zero".to_owned(), "one two".to_owned()];
@@ -106,7 +106,7 @@ async fn a_container_is_pinned_to_its_cpus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_start_is_refused_and_leaves_nothing() {
+async fn a_container_that_cannot_start_is_an_error_and_leaves_no_files() {
     let harness = Harness::new();
     let named = |name: &str| {
         let spec = container(&["true"]);
@@ -136,7 +136,7 @@ async fn what_cannot_start_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_starts_once_and_not_beside_another() {
+async fn an_attempt_starts_once_and_not_while_another_runs() {
     let harness = Harness::new();
     let mut spec = container(&["sleep", "1000"]);
     let first = harness.start(&spec);
@@ -150,9 +150,9 @@ async fn an_attempt_starts_once_and_not_beside_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_agents_do_not_share_a_folder() {
+async fn two_agents_cannot_share_a_directory() {
     let harness = Harness::new();
     let second = ProcessRuntime::open(harness.config(), SystemClock::shared());
-    let Err(RuntimeError::Machine { source, .. }) = second else { panic!("it was let in") };
+    let Err(RuntimeError::Machine { source, .. }) = second else { panic!("it was opened") };
     assert!(source.to_string().contains("another agent"));
 }

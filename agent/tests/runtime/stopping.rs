@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal as Raw, kill_process};
 use crate::harness::{Harness, container, eventually, shell};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exit_is_told_with_its_code_or_signal() {
+async fn an_exit_is_reported_with_its_code_or_signal() {
     let harness = Harness::new();
     for (script, code, signal, reason) in [
         ("exit 0", 0, None, ExitReason::Completed),
@@ -28,13 +28,13 @@ async fn an_exit_is_told_with_its_code_or_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn term_ends_a_container_that_heeds_it() {
+async fn term_stops_a_container_that_does_not_ignore_it() {
     let harness = Harness::new();
     let id = harness.start(&container(&["sleep", "1000"]));
     harness.runtime().signal(&id, Signal::Term).unwrap();
     assert_eq!(harness.exit(&id).await.signal, Some(15));
-    harness.runtime().signal(&id, Signal::Term).expect("what has ended takes a signal without effect");
-    harness.runtime().kill(&id).expect("or a kill");
+    harness.runtime().signal(&id, Signal::Term).expect("a signal to an exited container has no effect");
+    harness.runtime().kill(&id).expect("nor has a kill");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,12 +80,12 @@ async fn a_kill_leaves_nothing_of_a_container_that_ignores_term() {
     harness.runtime().kill(&id).unwrap();
     assert_eq!(harness.exit(&id).await.signal, Some(9));
     for process in processes {
-        assert!(!process.is_alive(), "{process:?} is gone before the end is told");
+        assert!(!process.is_alive(), "{process:?} is gone before the exit is reported");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_container_leaves_behind_ends_with_it() {
+async fn processes_that_a_container_leaves_behind_are_killed() {
     let harness = Harness::new();
     let id = harness.start(
         &shell(
@@ -111,7 +111,7 @@ async fn orphans_are_reaped_while_their_container_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn removal_needs_an_end_and_takes_the_files() {
+async fn only_an_exited_container_can_be_removed_and_its_files_go_too() {
     let harness = Harness::new();
     let id = harness.start(&shell("echo hello; exec sleep 1000"));
     harness.line(&id, "hello").await;
@@ -127,7 +127,7 @@ async fn removal_needs_an_end_and_takes_the_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shim_lives_through_signals_that_were_meant_for_others() {
+async fn a_shim_survives_signals() {
     let harness = Harness::new();
     let id = harness.start(&container(&["sleep", "1000"]));
     let shim = Pid::from_raw(harness.run(&id).shim.pid).unwrap();
@@ -135,7 +135,7 @@ async fn a_shim_lives_through_signals_that_were_meant_for_others() {
         kill_process(shim, signal).unwrap();
     }
     harness.runtime().signal(&id, Signal::Interrupt).unwrap();
-    assert_eq!(harness.exit(&id).await.signal, Some(2), "it was there to tell");
+    assert_eq!(harness.exit(&id).await.signal, Some(2), "the shim recorded the exit");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +154,7 @@ async fn a_container_outlives_its_shim_and_can_still_be_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_runs_in_its_containers_clothes() {
+async fn a_hook_runs_in_its_containers_environment() {
     let harness = Harness::new();
     let spec = ContainerSpec {
         env: vec![("WHO".to_owned(), "me".to_owned())],
@@ -192,7 +192,7 @@ async fn a_hook_that_takes_too_long_is_killed_with_its_children() {
     {
         eventually("the hook's child to be gone", || (!child.is_alive()).then_some(())).await;
     }
-    assert!(matches!(harness.state(&id), Some(State::Running(_))), "the container is none the wiser");
+    assert!(matches!(harness.state(&id), Some(State::Running(_))), "the container still runs");
 }
 
 trait InFolder {
@@ -213,7 +213,7 @@ fn wait_until(holds: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("waited in vain");
+    panic!("timed out");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ fn guaranteed() -> PodBuilder {
 }
 
 #[test]
-fn s066_under_pressure_a_node_takes_only_what_it_must() {
+fn s066_under_pressure_a_node_admits_only_some_pods() {
     let best_effort = || pod("b");
     let tolerating = || best_effort().tolerates(muster_proto::taint::memory_pressure_toleration());
     let none = PressureConditions::default();
@@ -51,7 +51,7 @@ fn s066_under_pressure_a_node_takes_only_what_it_must() {
 }
 
 #[test]
-fn s072_a_node_that_shuts_down_takes_nothing_new() {
+fn s072_a_node_that_shuts_down_admits_no_pod() {
     let node = NodeFacts { shutting_down: true, ..node() };
     for new in [pod("a"), pod("a").priority(priority::SYSTEM_CRITICAL), pod("a").source("file")] {
         assert_eq!(reasons(new, &node, &[]), ["NodeShutdown"]);
@@ -59,7 +59,7 @@ fn s072_a_node_that_shuts_down_takes_nothing_new() {
 }
 
 #[test]
-fn s075_a_pod_that_does_not_fit_is_out_of_what_it_lacks() {
+fn s075_a_pod_that_does_not_fit_is_rejected_for_each_resource() {
     let extended = "example.com/gpu=1";
     for (wanted, others, expected) in [
         ("cpu=5", vec![], vec!["OutOfcpu"]),
@@ -85,7 +85,7 @@ fn s075_a_pod_that_does_not_fit_is_out_of_what_it_lacks() {
 }
 
 #[test]
-fn s075_the_message_says_what_was_asked_and_what_is_left() {
+fn s075_the_message_has_the_request_and_what_is_used() {
     let other = pod("other").requests("cpu=1").build();
     let found = rejections(&pod("a").requests("cpu=5").build(), &node(), &[&other]);
     let message = "Pod was rejected: it asks for 5 cpu, of 4 the node has given away 1";
@@ -93,7 +93,7 @@ fn s075_the_message_says_what_was_asked_and_what_is_left() {
 }
 
 #[test]
-fn s076_only_taints_that_drive_off_count_and_not_for_static_pods() {
+fn s076_only_no_execute_taints_count_and_not_for_static_pods() {
     use TaintEffect::{NoExecute, NoSchedule, PreferNoSchedule};
     let tolerating = |effect| pod("a").tolerates(Toleration::exists("user", effect));
     for (pod, effect, expected) in [
@@ -110,7 +110,7 @@ fn s076_only_taints_that_drive_off_count_and_not_for_static_pods() {
 }
 
 #[test]
-fn host_ports_are_given_out_once() {
+fn a_host_port_is_used_once() {
     let on = |container: Container| pod("a").containers(vec![container]);
     let port = |number, ip, protocol| container("c").port(number, ip, protocol);
     for (wanted, held, expected) in [
@@ -131,12 +131,12 @@ fn host_ports_are_given_out_once() {
     assert_eq!(
         found.first().map(|found| found.reason.as_str()),
         Some("NodePorts"),
-        "80 inside is 80 outside"
+        "on the host network a container port is a host port"
     );
 }
 
 #[test]
-fn all_is_collected_and_only_labels_are_worth_a_fresh_look() {
+fn all_rejections_are_collected_and_only_labels_may_be_stale() {
     let mut picky = pod("a").requests("cpu=5").build();
     picky.spec.node_selector = labels("zone=b");
     let mut only_labels = pod("a").build();

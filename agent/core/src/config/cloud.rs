@@ -1,14 +1,14 @@
-//! Flags that take one of a few words.
+//! `--cloud-provider`: whether a cloud plug-in manages the node too.
 
 use std::str::FromStr;
 
-/// Who knows the machine besides its agent.
+/// The cloud plug-in that manages the node besides its agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cloud {
-    /// Nobody.
+    /// There is none.
     #[default]
     None,
-    /// A cloud plug-in, which fills in addresses and lifts the uninitialized taint.
+    /// A plug-in fills in addresses and removes the uninitialized taint.
     External,
 }
 

@@ -1,4 +1,4 @@
-//! `--node-ip`: which address the operator wants the node to go by.
+//! `--node-ip`: the addresses that the operator wants the node to report.
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use muster_proto::cidr::Family;
 /// The addresses an operator asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeIps {
-    /// The agent finds one.
+    /// The agent chooses an address.
     #[default]
     Any,
-    /// The agent finds one, of that family if there is any.
+    /// The agent chooses an address, of that family if there is one.
     Default(Family),
-    /// This one.
+    /// This address.
     One(IpAddr),
-    /// These two, of different families.
+    /// These two addresses, of different families.
     Two(IpAddr, IpAddr),
 }
 
@@ -30,8 +30,8 @@ pub enum NodeIpError {
 }
 
 impl NodeIps {
-    /// Reads a list with commas. Entries that are no addresses are left out and returned as warnings: what
-    /// the operator's tooling failed to fill in should not keep a machine off the roll.
+    /// Parses a comma-separated list. Entries that are not addresses are left out and returned as warnings: a value
+    /// that the operator's tooling failed to fill in should not keep a machine from registering.
     pub fn parse(text: &str) -> Result<(NodeIps, Vec<String>), NodeIpError> {
         let (mut addresses, mut warnings) = (Vec::new(), Vec::new());
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -56,7 +56,7 @@ impl NodeIps {
         Ok((ips, warnings))
     }
 
-    /// The addresses named, in their order.
+    /// The addresses given, in their order.
     pub fn given(&self) -> Vec<IpAddr> {
         match *self {
             NodeIps::Any | NodeIps::Default(_) => Vec::new(),
@@ -65,7 +65,7 @@ impl NodeIps {
         }
     }
 
-    /// Which family is preferred where the agent has to choose.
+    /// The preferred family where the agent chooses.
     pub fn preferred(&self) -> Family {
         match *self {
             NodeIps::Any => Family::Ipv4,
@@ -75,7 +75,7 @@ impl NodeIps {
     }
 }
 
-/// Which kind of address it is.
+/// The family of an address.
 pub fn family(address: IpAddr) -> Family {
     if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 }
 }

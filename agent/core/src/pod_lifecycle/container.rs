@@ -1,4 +1,4 @@
-//! One container: where it stands, how often it ended, and when it may start again.
+//! One container: its state, its restarts, and when it may start again.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use muster_proto::time::Mono;
 
 use muster_proto::time::Now;
 
-/// How long a container that keeps termination waits: the first time not at all, then this.
+/// How long a container that keeps exiting waits before a restart: the first time not at all, then this.
 const CRASH: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
-/// Whoever ran this long is no longer in a row of failures.
-const STEADY: Duration = Duration::from_secs(600);
-/// When to try again what the machine did not let us do.
+/// After a run of this length the count of crashes starts again at 0.
+const STEADY_AFTER: Duration = Duration::from_secs(600);
+/// When to retry an action that failed on the machine.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-/// How a container ends that nobody saw termination.
-const LOST_CODE: i32 = 137;
-/// How a container ends that never began.
+/// The exit code of a container whose exit was not observed.
+const UNKNOWN_EXIT_CODE: i32 = 137;
+/// The exit code of a container that could not be started.
 const START_ERROR_CODE: i32 = 128;
 
-/// The newest attempt at a container that the runtime has.
+/// The newest attempt at a container that the runtime reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerReport {
     /// 0 for the first start, one more for each restart.
     pub attempt: u32,
-    /// Whether it is of the machine's present boot: what one of an earlier boot prepared is gone.
+    /// Whether it ran in the machine's current boot: what an init container of an earlier boot prepared is gone.
     pub is_this_boot: bool,
     pub observed: ReportedState,
 }
 
-/// What the runtime says of a container.
+/// The state that the runtime reports for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportedState {
-    /// It was told to start and does not run yet.
+    /// Its start was accepted and it does not run yet.
     Waiting,
     Running {
         pid: u32,
@@ -41,7 +41,7 @@ pub enum ReportedState {
     Exited(Exit),
 }
 
-/// How a run of a container ended.
+/// How a run of a container terminated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     pub code: i32,
@@ -58,12 +58,12 @@ impl Exit {
     }
 }
 
-/// Where a container stands.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
-    /// It has not run yet, or not since the machine came up.
+    /// It has not run yet, or not since the machine booted.
     New,
-    /// The runtime is at it.
+    /// The runtime is starting it.
     Starting,
     Running {
         since: Timestamp,
@@ -78,7 +78,7 @@ pub(super) enum Hook {
     Done,
 }
 
-/// Delays between tries of one thing.
+/// The delay between attempts at one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Retry {
     failures: u32,
@@ -92,20 +92,20 @@ impl Retry {
     }
 }
 
-/// What the pod_states keeps of one container.
+/// What is kept of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ContainerState {
     pub(super) state: State,
-    /// What the runtime calls it.
+    /// The runtime's id of the container.
     pub(super) id: String,
     pub(super) pid: Option<u32>,
     /// How many runs there were before this one.
     pub(super) restarts: u32,
-    /// How the run before this one ended.
+    /// How the run before this one terminated.
     pub(super) last: Option<Exit>,
-    /// Whether it ran since the machine came up, as far as the runtime knows.
+    /// Whether it ran in the current boot, as far as the runtime knows.
     pub(super) ran_here: bool,
-    /// Since when its start is under way and has not come to anything.
+    /// Since when its start has been in progress.
     pub(super) begun: Option<Mono>,
     pub(super) hook: Hook,
     pub(super) term_sent: bool,
@@ -149,7 +149,7 @@ impl ContainerState {
         matches!(self.state, State::Starting | State::Running { .. })
     }
 
-    /// Whether its hook outlived it.
+    /// Whether its hook still runs after the container has exited.
     pub(super) fn has_stray_hook(&self) -> bool {
         self.hook == Hook::Running && !self.is_alive()
     }
@@ -158,7 +158,7 @@ impl ContainerState {
         matches!(self.state, State::Running { .. })
     }
 
-    /// How it ended, if it did and was not started again.
+    /// How it terminated, if it did and was not started again.
     pub(super) fn exit(&self) -> Option<&Exit> {
         match &self.state {
             State::Exited(exit) => Some(exit),
@@ -166,7 +166,7 @@ impl ContainerState {
         }
     }
 
-    /// The number of the run that a start would begin.
+    /// The number of the attempt that a start would make.
     pub(super) fn next_attempt(&self) -> u32 {
         match self.state {
             State::New if self.last.is_none() => self.restarts,
@@ -174,7 +174,7 @@ impl ContainerState {
         }
     }
 
-    /// A start was accepted: the run before it is history.
+    /// A start was accepted: the run before it is the last one now.
     pub(super) fn starting(&mut self, now: Now) {
         self.restarts = self.next_attempt();
         if let State::Exited(exit) = &self.state {
@@ -187,7 +187,7 @@ impl ContainerState {
         self.steady_from = now.mono;
     }
 
-    /// Somebody is at it. What the runtime lists meanwhile is of before, or not the last word.
+    /// A start is in progress. What the runtime lists meanwhile is from before the start, or not final.
     pub(super) fn begin(&mut self, now: Now) {
         self.starting(now);
         self.begun = Some(now.mono);
@@ -198,14 +198,14 @@ impl ContainerState {
         self.run(pid, since, now);
     }
 
-    /// The start came to something.
+    /// The start was accepted.
     pub(super) fn accept(&mut self, now: Now) {
         if self.begun.take().is_none() {
             self.starting(now);
         }
     }
 
-    /// The start came to nothing, and nothing of it counts.
+    /// The start was refused, and does not count as a run.
     pub(super) fn refused(&mut self) {
         if self.begun.take().is_some() {
             self.state = State::New;
@@ -221,7 +221,7 @@ impl ContainerState {
         self.steady_from = now.mono;
     }
 
-    /// The start itself failed: an end like others, but even the first time one to wait after.
+    /// The start failed. It counts as a crash, and even the first restart waits.
     pub(super) fn could_not_start(&mut self, message: String, now: Now) {
         self.accept(now);
         self.crashes = self.crashes.max(1);
@@ -238,7 +238,7 @@ impl ContainerState {
         );
     }
 
-    /// Folds in what the runtime says; `None` means that it knows of no such container.
+    /// Folds in the runtime's report; `None` means that the runtime does not have the container.
     pub(super) fn observed(&mut self, found: Option<&ContainerReport>, now: Now) {
         if self.begun.is_some() {
             return;
@@ -247,34 +247,34 @@ impl ContainerState {
             self.ran_here |= found.is_this_boot && found.observed != ReportedState::Waiting;
             self.catch_up(found.attempt, now);
         }
-        // An earlier run says nothing about the one that is known of.
+        // A report about an earlier run says nothing about the current one.
         let found = found.filter(|found| found.attempt >= self.restarts);
         let is_this_boot = found.is_none_or(|found| found.is_this_boot);
         match found.map(|found| &found.observed) {
             Some(ReportedState::Waiting) if !self.is_alive() => self.state = State::Starting,
             Some(ReportedState::Waiting) => {}
             Some(ReportedState::Running { pid, since }) => {
-                // Only a run we know of by hearsay, or not at all, begins its steady time now.
+                // The steady time of a run starts when the run is first observed.
                 if self.pid != Some(*pid) || !self.is_running() {
                     self.run(*pid, *since, now);
                 }
                 self.state = State::Running { since: *since };
             }
-            // An end that is known already is told again until the next start.
+            // The runtime reports an exit again until the next start.
             Some(ReportedState::Exited(_)) if self.exit().is_some() => {}
             Some(ReportedState::Exited(exit)) => {
                 self.end(exit.clone(), now);
-                // That the machine went down is nobody's failure.
+                // A reboot is not a crash of the container.
                 if !is_this_boot {
                     (self.crashes, self.is_backing_off, self.not_before) = (0, false, now.mono);
                 }
             }
             None if self.is_alive() => {
                 let exit = Exit {
-                    code: LOST_CODE,
+                    code: UNKNOWN_EXIT_CODE,
                     signal: 0,
                     reason: "ContainerStatusUnknown".to_owned(),
-                    message: "nobody saw the container end".to_owned(),
+                    message: "the exit of the container was not observed".to_owned(),
                     started_at: self.since(),
                     at: Some(now.wall),
                 };
@@ -284,7 +284,8 @@ impl ContainerState {
         }
     }
 
-    /// Runs that nobody told of count: an agent died before it could, or the store was away.
+    /// Attempts that were never posted count too: an agent stopped before it could post, or the store could not be
+    /// reached.
     fn catch_up(&mut self, attempt: u32, now: Now) {
         if attempt > self.restarts {
             self.starting(now);
@@ -293,7 +294,7 @@ impl ContainerState {
     }
 
     fn end(&mut self, exit: Exit, now: Now) {
-        if self.is_running() && now.mono - self.steady_from >= STEADY {
+        if self.is_running() && now.mono - self.steady_from >= STEADY_AFTER {
             self.crashes = 0;
         }
         let delay = if self.crashes == 0 { Duration::ZERO } else { CRASH.delay(self.crashes, 0.0) };

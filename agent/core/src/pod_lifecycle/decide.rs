@@ -1,4 +1,4 @@
-//! The decision: what to do now about every pod, and when to look again.
+//! Decides what to do now for every pod, and when to decide again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::pod_states::PodStates;
 use super::pod_status as status;
 use muster_proto::time::Now;
 
-/// How long after a KILL that did not work it is tried again.
-const KILL_AGAIN: Duration = Duration::from_secs(10);
-/// How long TERM waits for the store to know that the pod is not ready: a store that does not answer must not take
-/// from a pod the time it has to end by itself.
-const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
+/// How long after a KILL without effect it is sent again.
+const KILL_RETRY: Duration = Duration::from_secs(10);
+/// How long TERM waits until the store knows that the pod is not ready: a store that does not answer must not use up
+/// the pod's grace period.
+const NOT_READY_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a start is waited for before it is told that it is under way: most are over before that could be read.
-const BEGUN_WITHIN: Duration = Duration::from_secs(1);
+/// How long a start may be in progress before that is posted: most starts finish sooner, and one post is enough.
+const START_POST_DELAY: Duration = Duration::from_secs(1);
 
 /// Decides what every pod on this node needs.
 ///
-/// Until store and runtime have been seen there is nothing to do: what is missing from half a picture has not
-/// vanished. Without a node nothing is begun and nothing said, but what must end here ends.
+/// Until store and runtime have been listed there is nothing to do: a pod that is missing from an incomplete list has
+/// not vanished. Without a node no pod is started and nothing is posted, but pods that must stop are stopped.
 pub fn decide(pod_states: &PodStates, now: Now) -> Plan {
     let mut plan = Plan::default();
     if !pod_states.has_listed_all() {
@@ -45,7 +45,8 @@ pub fn decide(pod_states: &PodStates, now: Now) -> Plan {
             _ => report(pod_state, pod_states, now, &mut plan),
         }
     }
-    // A pod that starts is turned away for good if it lacks the processors that another is about to give back.
+    // Releases first: a pod that starts is rejected for good if it lacks processors that another pod is about to
+    // release.
     plan.actions.sort_by_key(|action| !matches!(action, Action::Release { .. }));
     plan
 }
@@ -61,7 +62,7 @@ fn run(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) 
         Init::Failed => return,
         Init::Done => inits.len(),
     };
-    // Sidecars on the way here stay up; the one init container whose turn it is runs.
+    // Sidecars before the current init container keep running; the current one runs.
     for (i, init) in inits.iter().enumerate().take(reached + 1) {
         if init.sidecar || i == reached {
             start(pod_state, pod, init, now.mono, plan);
@@ -77,16 +78,16 @@ fn run(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) 
             }
         }
     }
-    // What comes of a start is the next thing to tell: two posts for one step would say no more.
+    // The outcome of a start is posted next: two posts for one step would say no more.
     if plan.actions.len() == before && !is_beginning(pod_state, now.mono, plan) {
         report(pod_state, pod_states, now, plan);
     }
 }
 
-/// Whether a start was begun only now.
+/// Whether a start began only just now.
 fn is_beginning(pod_state: &PodState, now: Mono, plan: &mut Plan) -> bool {
     let begun = pod_state.containers.values().filter_map(|container_state| container_state.begun).max();
-    begun.is_some_and(|begun| !due(begun + BEGUN_WITHIN, now, plan))
+    begun.is_some_and(|begun| !due(begun + START_POST_DELAY, now, plan))
 }
 
 fn start(pod_state: &PodState, pod: &Arc<Pod>, container: &Container, now: Mono, plan: &mut Plan) {
@@ -103,7 +104,7 @@ fn start(pod_state: &PodState, pod: &Arc<Pod>, container: &Container, now: Mono,
     plan.push(Action::Start { pod: pod.clone(), container: container.name.clone(), attempt });
 }
 
-/// The end of a pod, step by step; each step waits for what came of the one before.
+/// Stops a pod step by step; each step waits for the outcome of the one before.
 fn stop(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) {
     if pod_state.is_alive() {
         kill_stray_hooks(pod_state, now.mono, plan);
@@ -136,12 +137,12 @@ fn stop(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan)
     }
 }
 
-/// Whoever is told to go by its record first stop_causes being sent work; that takes a post. Until when it is waited for.
+/// Until when TERM waits for the post that says that a deleted pod is not ready, so that no more work is sent to it.
 fn unready_deadline(pod_state: &PodState, deadline: Mono) -> Option<Mono> {
     let is_ready = pod_state.pod.as_ref().is_some_and(|pod| pod.is_ready());
     let since = pod_state.stop_causes.deleted.filter(|_| pod_state.stop_causes.vanished.is_none())?;
     let grace = deadline - since;
-    (is_ready && !pod_state.is_unready_posted).then(|| since + ANNOUNCE_WITHIN.min(grace / 2))
+    (is_ready && !pod_state.is_unready_posted).then(|| since + NOT_READY_WITHIN.min(grace / 2))
 }
 
 fn kill(pod_state: &PodState, now: Mono, plan: &mut Plan) {
@@ -153,13 +154,13 @@ fn kill(pod_state: &PodState, now: Mono, plan: &mut Plan) {
 }
 
 fn kill_one(pod_state: &PodState, name: &str, container_state: &ContainerState, now: Mono, plan: &mut Plan) {
-    let again = container_state.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_AGAIN);
+    let again = container_state.kill_sent.map_or(Mono::ZERO, |sent| sent + KILL_RETRY);
     if due(again.max(container_state.retry.not_before), now, plan) {
         plan.push(Action::Kill { uid: pod_state.uid, container: name.to_owned() });
     }
 }
 
-/// A hook ends with its container: there is nothing left to prepare for the end.
+/// A hook whose container has exited is killed: there is nothing left to prepare.
 fn kill_stray_hooks(pod_state: &PodState, now: Mono, plan: &mut Plan) {
     for (name, container_state) in
         pod_state.containers.iter().filter(|(_, container_state)| container_state.has_stray_hook())
@@ -168,7 +169,7 @@ fn kill_stray_hooks(pod_state: &PodState, now: Mono, plan: &mut Plan) {
     }
 }
 
-/// Hooks and TERM: the pod's own work at once, then its sidecars from the last to the first.
+/// Hooks and TERM: first all main containers at once, then the sidecars from the last to the first.
 fn stop_containers(pod_state: &PodState, deadline: Mono, now: Mono, plan: &mut Plan) {
     let inits = pod_state.pod.iter().flat_map(|pod| &pod.spec.init_containers);
     let sidecars: Vec<&str> = inits.filter(|init| init.sidecar).map(|init| init.name.as_str()).collect();
@@ -190,7 +191,7 @@ fn stop_containers(pod_state: &PodState, deadline: Mono, now: Mono, plan: &mut P
 }
 
 fn request_stop(pod_state: &PodState, name: &str, deadline: Mono, now: Mono, plan: &mut Plan) {
-    // What has not begun yet cannot be asked; it can be killed.
+    // A container whose start is in progress cannot be signalled; it can be killed.
     let Some(container_state) = pod_state
         .container_state(name)
         .filter(|container_state| !container_state.term_sent && container_state.begun.is_none())
@@ -218,19 +219,19 @@ fn has_hook(pod: &Pod, name: &str) -> bool {
     hook.is_some_and(|hook| !hook.command.is_empty())
 }
 
-/// Posts what the store does not know yet, if there is a record to post it to.
+/// Posts a status that the store does not have yet, if the pod has a record.
 fn report(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan) {
     if pod_states.node.is_none() {
-        return; // Another agent may speak for the node.
+        return; // Another agent may act for the node.
     }
     if pod_state.is_calling {
-        return; // What comes of that is the next thing to know.
+        return; // The outcome of that call comes first.
     }
     let (Some(pod), Some(status)) = (&pod_state.pod, status::wanted(pod_state, pod_states, now)) else {
         return;
     };
     let version = pod.meta.resource_version;
-    // After a conflict the next version is worth a try at once; without one, only time is.
+    // After a conflict a newer version can be tried at once; without one, only after a delay.
     let is_newer = pod_state.conflict_at.is_some_and(|refused| version > refused);
     if is_newer || due(pod_state.report_retry.not_before, now.mono, plan) {
         let (key, status) = (Key::of(pod.as_ref()), Box::new(status));
@@ -238,7 +239,7 @@ fn report(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Pla
     }
 }
 
-/// The last step: the record goes, now that it says how the pod ended.
+/// The last step: the record is deleted, now that it has the pod's last status.
 fn delete(pod_state: &PodState, now: Mono, plan: &mut Plan) {
     let Some(pod) = &pod_state.pod else {
         return;
@@ -250,7 +251,7 @@ fn delete(pod_state: &PodState, now: Mono, plan: &mut Plan) {
     }
 }
 
-/// Whether the time has come; if not, the plan wakes when it does.
+/// Whether the time has come; if not, the plan wakes at that time.
 fn due(at: Mono, now: Mono, plan: &mut Plan) -> bool {
     if now < at {
         plan.wake_by(at);

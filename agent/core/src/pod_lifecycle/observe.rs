@@ -1,4 +1,4 @@
-//! How one pod's pod_state takes in what is seen of it and what came of an action.
+//! How the state of one pod changes with observations and outcomes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use muster_proto::time::Now;
 
 impl PodState {
     pub(super) fn observe_pod(&mut self, pod: &Pod) {
-        // The answer to our own write may be newer than the watch is.
+        // The answer to our own write may be newer than what the watch has delivered.
         let newest = self.pod.as_ref().map_or(0, |held| held.meta.resource_version);
         if self.pod.is_none() || pod.meta.resource_version > newest {
             self.pod = Some(Arc::new(pod.clone()));
@@ -22,14 +22,14 @@ impl PodState {
         self.stop_causes.vanished = None;
     }
 
-    /// Finds out whether an earlier life of this agent already took the pod on, and what it knew.
+    /// Restores what an earlier process of this agent knew, if it had admitted the pod.
     pub(super) fn restore(&mut self, report: Option<&PodReport>, now: Now) {
         let Some(pod) = self.pod.clone() else {
             self.stop_causes.vanished.get_or_insert(now.mono);
             return;
         };
-        let was_taken_on = report.is_some() || pod.status.start_time.is_some() || pod.is_finished();
-        if self.admission != Admission::Open || !was_taken_on {
+        let was_admitted = report.is_some() || pod.status.start_time.is_some() || pod.is_finished();
+        if self.admission != Admission::Open || !was_admitted {
             return;
         }
         self.admission = Admission::Admitted;
@@ -42,11 +42,11 @@ impl PodState {
         self.observe_containers(report, now);
     }
 
-    /// `is_same_boot`: what the init containers did still stands.
+    /// `is_same_boot`: what the init containers prepared is still there.
     fn restore_containers(&mut self, status: &PodStatus, is_same_boot: bool) {
         let inits = status.init_container_statuses.iter().filter(|_| is_same_boot);
-        for said in inits.chain(&status.container_statuses) {
-            self.containers.insert(said.name.clone(), ContainerState::from_status(said));
+        for container in inits.chain(&status.container_statuses) {
+            self.containers.insert(container.name.clone(), ContainerState::from_status(container));
         }
     }
 
@@ -64,7 +64,7 @@ impl PodState {
         }
     }
 
-    /// Notes what ends the pod, from the moment it is known.
+    /// Notes the causes that stop the pod, from the moment they are known.
     pub(super) fn update_stop_causes(&mut self, now: Now) {
         let Some(pod) = &self.pod else {
             return;
@@ -85,7 +85,7 @@ impl PodState {
         }
     }
 
-    /// Something was begun that goes on beside everything else.
+    /// An action is in progress beside the loop.
     pub(super) fn begin(&mut self, action: &Action, now: Now) {
         self.is_calling |= action.is_call();
         if let Action::Start { container, .. } = action {
@@ -167,7 +167,7 @@ impl PodState {
 
     fn observe_report(&mut self, if_version: u64, posted: &PodStatus, outcome: Outcome, now: Now) {
         if self.is_stopping() && !status::is_ready(posted) && outcome != Outcome::Conflict {
-            // Said, or impossible to say: neither may hold up the end of the pod.
+            // Posted, or impossible to post: neither may delay the stop.
             self.is_unready_posted = true;
         }
         match outcome {

@@ -1,4 +1,4 @@
-//! What the shell is asked to do, and what it answers.
+//! The actions that the shell performs, and their outcomes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,63 +12,62 @@ use muster_proto::time::Mono;
 
 use crate::admission::Rejection;
 
-/// One thing to do. Actions of a plan are performed in their order; those that may take long go on beside the rest once
-/// [`PodStates::begin`](super::PodStates::begin) knows of them.
+/// One action. The actions of a plan are performed in order; those that may take long run beside the rest once
+/// [`PodStates::begin`](super::PodStates::begin) was called for them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Read the node's record again and show it to the pod_states before the outcome: its labels may be newer
-    /// than ours.
+    /// Read the node's record again and observe it before the outcome: its labels may be newer than ours.
     ReadNode { uid: Uid },
     /// Start a container; `attempt` counts from 0.
     Start { pod: Arc<Pod>, container: String, attempt: u32 },
-    /// Begin the container's stop hook and leave it running; [`PodStates::hook_ended`](super::PodStates::hook_ended)
-    /// tells of its end.
+    /// Start the container's stop hook and leave it running; [`PodStates::hook_ended`](super::PodStates::hook_ended)
+    /// reports its end.
     RunPreStop { pod: Arc<Pod>, container: String, within: Duration },
-    /// Ask the container to stop.
+    /// Send TERM to the container.
     Term { uid: Uid, container: String },
-    /// Stop the container.
+    /// Kill the container.
     Kill { uid: Uid, container: String },
-    /// Give back what the pod held besides processes: groups, processors, files. Without its files its containers are
-    /// not listed any more.
+    /// Release what the pod has besides processes: cgroups, processors, files. A container without files is not listed
+    /// any more.
     Release { uid: Uid, keeps_files: bool },
     /// Post a status, if the record is still at that version.
     Report { key: Key, uid: Uid, if_version: u64, status: Box<PodStatus> },
-    /// Remove the record of a pod that has ended: grace 0, and only if it still has this uid.
+    /// Delete the record of a pod that has stopped: with grace period 0, and only if it still has this uid.
     Delete { key: Key, uid: Uid },
 }
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It was done. Of a Delete: accepted, but the record stays for now. Of a Start: accepted, and the
-    /// runtime lists the container from now on.
+    /// It was done. Of a Delete: accepted, but the record stays for now. Of a Start: accepted, and the runtime lists
+    /// the container from now on.
     Done,
     /// The container runs.
     Started { pid: u32, at: Timestamp },
     /// The status was stored; this is the record now.
     Stored(Box<Pod>),
-    /// The record is at another version by now; it will be seen in time.
+    /// The record is at another version; the watch will deliver it.
     Conflict,
-    /// The store has no such pod, or another one of that name.
+    /// The store has no such pod, or another pod with that name.
     Gone,
-    /// The pod must not run here, ever.
+    /// The pod is rejected for good.
     Refused(Rejection),
-    /// It could not be done this time.
+    /// It failed this time.
     Failed { message: String },
 }
 
-/// The node's own decision to end a pod.
+/// The node's own decision to stop a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTermination {
     pub reason: String,
     pub message: String,
-    /// The longest it may take; the pod's own grace is not consulted any more.
+    /// The grace period; it replaces the pod's own.
     pub grace: Duration,
-    /// Whether the pod ends through no fault of its own: it gets the condition DisruptionTarget.
+    /// Whether the pod is stopped through no fault of its own: it gets the condition DisruptionTarget.
     pub is_disruption: bool,
 }
 
-/// What to do now, and when to look again at the latest.
+/// What to do now, and when to decide again at the latest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub actions: Vec<Action>,
@@ -86,17 +85,17 @@ impl Plan {
 }
 
 impl Action {
-    /// Whether it takes the store to do it.
+    /// Whether it is a call of the store.
     pub fn is_call(&self) -> bool {
         matches!(self, Self::ReadNode { .. } | Self::Report { .. } | Self::Delete { .. })
     }
 
-    /// Whether it may take long: the store need not answer, and a program may lie on a disk that does not.
+    /// Whether it may take long: the store may not answer, and a program may lie on a disk that does not.
     pub fn is_long(&self) -> bool {
         self.is_call() || matches!(self, Self::Start { .. })
     }
 
-    /// The pod this is about; `None` only for a record that no store ever held.
+    /// The uid of the pod; `None` only for a record that was never in a store.
     pub fn uid(&self) -> Option<Uid> {
         match self {
             Self::Start { pod, .. } | Self::RunPreStop { pod, .. } => pod.meta.uid,
@@ -110,7 +109,7 @@ impl Action {
     }
 }
 
-/// The deed and what it is done to, for the log.
+/// The action and its object, for the log.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,11 +118,11 @@ impl fmt::Display for Action {
                 write!(f, "start {}/{container}, attempt {attempt}", pod.meta.name)
             }
             Self::RunPreStop { pod, container, .. } => {
-                write!(f, "run the hook of {}/{container}", pod.meta.name)
+                write!(f, "run the stop hook of {}/{container}", pod.meta.name)
             }
             Self::Term { uid, container } => write!(f, "send TERM to {uid}/{container}"),
             Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
-            Self::Release { uid, .. } => write!(f, "release what pod {uid} held"),
+            Self::Release { uid, .. } => write!(f, "release the resources of pod {uid}"),
             Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
             Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }

@@ -1,4 +1,4 @@
-//! One pod: its record, its containers, and what stands between it and its end.
+//! One pod: its record, its containers, and how far its stop is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use super::plan::PodTermination;
 use crate::admission::Rejection;
 use crate::resources::priority;
 
-/// How far the node's own look at a pod has come.
+/// How far the admission of a pod is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Admission {
-    /// Nobody looked yet.
+    /// Not checked yet.
     Open,
-    /// Only labels speak against it: the node is read again first.
+    /// Only the node's labels speak against it: the node is read again first.
     NodeWanted,
-    /// The node was read again; what is found now held.
+    /// The node was read again; the next check is final.
     NodeRead,
     Admitted,
     Rejected(Rejection),
 }
 
-/// Since when each of the things that end a pod has been known.
+/// Since when each cause that stops a pod has been known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct StopCauses {
-    /// Its record says so.
+    /// Its record is being deleted.
     pub(super) deleted: Option<Mono>,
-    /// Its record is no more.
+    /// Its record does not exist any more.
     pub(super) vanished: Option<Mono>,
-    /// The node itself wants it.
+    /// The node terminates it.
     pub(super) ended: Option<Mono>,
-    /// Its work is over, or the store calls it so.
+    /// Its containers have finished, or the store says so.
     pub(super) finished: Option<Mono>,
 }
 
@@ -44,18 +44,18 @@ pub(super) struct StopCauses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
     Nothing,
-    /// Its logs, and the records of how it ended.
+    /// Its logs, and the records of its runs.
     Files,
-    /// Groups and processors, too.
+    /// Cgroups and processors too.
     All,
 }
 
 /// How far the init containers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Init {
-    /// This one is to run, or runs.
+    /// This one has to run, or runs.
     At(usize),
-    /// One failed and is not tried again.
+    /// One failed and is not restarted.
     Failed,
     Done,
 }
@@ -63,23 +63,23 @@ pub(super) enum Init {
 #[derive(Clone, Debug)]
 pub(super) struct PodState {
     pub(super) uid: Uid,
-    /// `None` for something the runtime has that no record was ever seen of.
+    /// `None` for a pod that the runtime has and of which no record was seen.
     pub(super) pod: Option<Arc<Pod>>,
-    /// For that case: what its own grace was.
+    /// In that case: its grace period, as the runtime kept it.
     pub(super) kept_grace: Option<Duration>,
     pub(super) admission: Admission,
     pub(super) containers: BTreeMap<String, ContainerState>,
     pub(super) stop_causes: StopCauses,
     pub(super) termination: Option<PodTermination>,
-    /// Whether "not ready" was said, or could not be.
+    /// Whether the status that says "not ready" was posted, or could not be.
     pub(super) is_unready_posted: bool,
     pub(super) held: Held,
     pub(super) is_delete_sent: bool,
-    /// Whether the store was called and has not answered yet. It is asked one thing at a time.
+    /// Whether a call of the store is in progress; there is one at a time for each pod.
     pub(super) is_calling: bool,
-    /// The last status that was posted, and the version it became.
+    /// The last status that was posted, and the version that the record then had.
     pub(super) posted: Option<(u64, PodStatus)>,
-    /// A status was refused because the record had left this version.
+    /// The version at which a post was refused with a conflict.
     pub(super) conflict_at: Option<u64>,
     pub(super) node_retry: Retry,
     pub(super) report_retry: Retry,
@@ -113,7 +113,7 @@ impl PodState {
         }
     }
 
-    /// Something the runtime has, of which no record has been seen: it may hold anything.
+    /// A pod that the runtime has and of which no record was seen: it may have any resources.
     pub(super) fn found(uid: Uid) -> Self {
         Self { held: Held::All, ..Self::new(uid) }
     }
@@ -125,10 +125,10 @@ impl PodState {
         }
     }
 
-    /// When the pod's time is over; `None` while nothing ends it.
+    /// When the pod's grace period is over; `None` while nothing stops it.
     ///
-    /// Several ends may be under way, and the shortest counts. The deletion's grace is read off the record
-    /// as it is now, so shortening it moves the deadline at once.
+    /// Several causes may stop it, and the earliest deadline counts. The grace period of a deletion is read from the
+    /// current record, so shortening it moves the deadline at once.
     pub(super) fn deadline(&self) -> Option<Mono> {
         let own = self.own_grace();
         let meta = self.pod.as_ref().map(|pod| &pod.meta);
@@ -152,29 +152,29 @@ impl PodState {
             .any(|container_state| container_state.is_alive() || container_state.has_stray_hook())
     }
 
-    /// Whether nothing of the pod but files is left on the machine, and nothing will be again.
+    /// Whether only files of the pod are left on the machine, and it will not start again.
     pub(super) fn is_stopped(&self) -> bool {
         let is_closed = self.is_stopping() || matches!(self.admission, Admission::Rejected(_));
         is_closed && !self.is_alive() && self.held != Held::All
     }
 
-    /// What a pod that ends may keep: as long as its record stays, somebody may want to know how it ended.
+    /// What a stopped pod may keep: as long as its record exists, its logs may be wanted.
     pub(super) fn may_keep(&self) -> Held {
         let StopCauses { deleted, vanished, .. } = self.stop_causes;
         if deleted.or(vanished).is_some() { Held::Nothing } else { Held::Files }
     }
 
-    /// Whether the pod takes room on the node: admitted, in the store, and not over.
+    /// Whether the pod uses the node's allocatable resources: admitted, in the store, and not stopped.
     ///
-    /// One whose record says that it ended takes none once nothing of it runs, even before what it held is let go: an
-    /// agent that starts anew finds its files, and must not turn others away for them.
+    /// A pod whose record says that it finished uses none once none of its containers runs, even before its files are
+    /// released: a restarted agent finds those files, and must not reject other pods for them.
     pub(super) fn is_active(&self) -> bool {
         let has_ended = self.is_finished() && !self.is_alive();
         let is_held = self.admission == Admission::Admitted && self.stop_causes.vanished.is_none();
         is_held && !has_ended && !self.is_stopped()
     }
 
-    /// Whether the store has the pod's end on record.
+    /// Whether the store has the pod's final status.
     fn is_finished(&self) -> bool {
         self.pod.as_ref().is_some_and(|pod| pod.is_finished())
     }
@@ -187,7 +187,7 @@ impl PodState {
         self.pod.as_ref().map(|pod| pod.spec.restart_policy).unwrap_or_default()
     }
 
-    /// Whether a container of the pod's own work starts again after it ended like this.
+    /// Whether a main container is restarted after its last exit.
     pub(super) fn main_restarts(&self, container_state: &ContainerState) -> bool {
         match (self.policy(), container_state.exit()) {
             (_, None) => true,
@@ -198,7 +198,7 @@ impl PodState {
     }
 
     fn init_restarts(&self, container_state: &ContainerState) -> bool {
-        // One of an earlier boot has not run yet, as far as this one is concerned.
+        // An init container that ran in an earlier boot only has to run again.
         self.policy() != RestartPolicy::Never || container_state.exit().is_none() || !container_state.ran_here
     }
 
@@ -209,7 +209,7 @@ impl PodState {
         let ran = |container: &Container| {
             self.container_state(&container.name).is_some_and(|container_state| container_state.ran_here)
         };
-        // Where the work has begun, what prepares it is done, whatever is still known of it.
+        // Once a main container ran, the init containers are done, whatever is still known of them.
         if pod.spec.containers.iter().any(ran) {
             return Init::Done;
         }
@@ -232,7 +232,7 @@ impl PodState {
         Init::Done
     }
 
-    /// Whether the pod's own work is over, and if so whether it went well.
+    /// Whether all main containers have finished for good, and if so whether all succeeded.
     pub(super) fn result(&self) -> Option<bool> {
         let pod = self.pod.as_ref()?;
         if self.init() == Init::Failed {
@@ -249,7 +249,7 @@ impl PodState {
         Some(is_success)
     }
 
-    /// Whether every container of the pod's own work ended well the last time.
+    /// Whether the last run of every main container succeeded.
     pub(super) fn ended_well(&self) -> bool {
         let exit =
             |container: &Container| self.container_state(&container.name).and_then(ContainerState::exit);

@@ -1,4 +1,4 @@
-//! The fold: everything seen and everything done, kept as what is known of each pod.
+//! The state of all pods: a fold of all observations and outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,30 +15,30 @@ use super::pod_state::{Admission, Held, PodState};
 use crate::admission::{self, NodeFacts};
 use muster_proto::time::Now;
 
-/// What the node is like at the moment.
+/// The current state of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeState {
     pub facts: NodeFacts,
-    /// The address that pods on the node's network have.
+    /// The address of pods on the host network.
     pub host_ip: Option<IpAddr>,
 }
 
-/// What the runtime has of one pod.
+/// What the runtime reports of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodReport {
-    /// The pod's own grace, if the runtime kept it: a pod may be gone from the store before we start.
+    /// The pod's grace period, if the runtime kept it: the record may be gone from the store before the agent starts.
     pub own_grace: Option<Duration>,
     pub containers: BTreeMap<String, ContainerReport>,
 }
 
 impl PodReport {
-    /// Whether any of its containers ran since the machine came up.
+    /// Whether one of its containers ran in the current boot.
     pub(super) fn is_this_boot(&self) -> bool {
         self.containers.values().any(|found| found.is_this_boot)
     }
 }
 
-/// All that is known of the pods on this node.
+/// The state of all pods on this node.
 #[derive(Clone, Debug, Default)]
 pub struct PodStates {
     pub(super) entries: BTreeMap<Uid, PodState>,
@@ -48,7 +48,7 @@ pub struct PodStates {
     has_containers: bool,
     /// Events that have not been taken yet.
     events: Vec<Event>,
-    /// Pods the store said are gone, until a listing agrees.
+    /// Pods that the store said are gone, until a list confirms it.
     gone: BTreeSet<Uid>,
 }
 
@@ -57,30 +57,30 @@ impl PodStates {
         Self::default()
     }
 
-    /// Whether store and runtime have been seen: before that, nothing can be concluded from what is missing.
+    /// Whether store and runtime have been listed: before that, a missing pod means nothing.
     pub fn has_listed_all(&self) -> bool {
         self.has_pods && self.has_containers
     }
 
-    /// Whether there also is a node, so that its pods can be begun and spoken of.
+    /// Whether there is a node too, so that pods can be started and posted.
     pub fn is_complete(&self) -> bool {
         self.has_listed_all() && self.node.is_some()
     }
 
-    /// Takes in what the node is like now; `None` when there is none, or it is not ours to act for.
+    /// Observes the node; `None` if there is none, or the store accepts another agent for it.
     pub fn observe_node(&mut self, node: Option<NodeState>, now: Now) {
         self.node = node;
         self.settle(now);
     }
 
-    /// Takes in all pods that the store binds to this node. What is not among them has vanished, so this is
-    /// for complete lists only: cut off from the store, show nothing.
+    /// Observes all pods that the store binds to this node. A pod that is not among them has vanished, so this must
+    /// only be called with a complete list of a connected watch.
     pub fn observe_pods<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, now: Now) {
         self.has_pods = true;
         let mut listed = BTreeSet::new();
         for pod in pods {
             let Some(uid) = pod.meta.uid else {
-                continue; // The store names every record it held.
+                continue; // The store gives every record a uid.
             };
             listed.insert(uid);
             if !self.gone.contains(&uid) {
@@ -96,7 +96,7 @@ impl PodStates {
         self.settle(now);
     }
 
-    /// Takes in all that the runtime has, as it is after every outcome observed so far.
+    /// Observes everything that the runtime has, as it is after all outcomes observed so far.
     pub fn observe_containers(&mut self, reports: BTreeMap<Uid, PodReport>, now: Now) {
         self.has_containers = true;
         self.reports = reports;
@@ -110,7 +110,7 @@ impl PodStates {
         self.settle(now);
     }
 
-    /// Takes in that the node itself ends a pod. A second termination changes nothing.
+    /// The node terminates a pod. A second termination changes nothing.
     pub fn terminate(&mut self, uid: Uid, termination: PodTermination, now: Now) {
         if let Some(pod_state) = self.entries.get_mut(&uid) {
             pod_state.terminate(termination, now);
@@ -118,7 +118,7 @@ impl PodStates {
         self.settle(now);
     }
 
-    /// Takes in that a stop hook is over, however it went.
+    /// A stop hook has ended, whether or not it succeeded.
     pub fn hook_ended(&mut self, uid: Uid, container: &str) {
         let pod_state = self.entries.get_mut(&uid);
         if let Some(container_state) = pod_state.and_then(|pod_state| pod_state.containers.get_mut(container))
@@ -127,15 +127,15 @@ impl PodStates {
         }
     }
 
-    /// Takes in that something is under way. Until its outcome is observed, the store is asked nothing else about the
-    /// pod, and the container is neither started again nor asked to stop.
+    /// An action is in progress. Until its outcome is observed, there is no other call of the store for the pod, and
+    /// the container is neither started again nor sent TERM.
     pub fn begin(&mut self, action: &Action, now: Now) {
         if let Some(pod_state) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
             pod_state.begin(action, now);
         }
     }
 
-    /// Takes in what came of an action.
+    /// Observes the outcome of an action.
     pub fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
         let Some(uid) = action.uid() else {
             return;
@@ -144,7 +144,7 @@ impl PodStates {
             self.gone.insert(uid);
         }
         if matches!((action, &outcome), (Action::Release { keeps_files: false, .. }, Outcome::Done)) {
-            self.reports.remove(&uid); // Or the pod would be recognised by it, should it come back.
+            self.reports.remove(&uid); // Otherwise the pod would be restored from it if it came back.
         }
         if let Some(pod_state) = self.entries.get_mut(&uid) {
             pod_state.observe(action, outcome, now);
@@ -152,7 +152,7 @@ impl PodStates {
         self.settle(now);
     }
 
-    /// Draws the conclusions that need nobody's help.
+    /// Derives what follows from the observations: restored state, stop causes, admission, events.
     fn settle(&mut self, now: Now) {
         if !self.has_listed_all() {
             return;
@@ -168,7 +168,7 @@ impl PodStates {
         self.entries.retain(|_, pod_state| pod_state.stop_causes.vanished.is_none() || is_left(pod_state));
     }
 
-    /// Looks at the pods that nobody looked at, the oldest first: it was promised the room before the rest.
+    /// Admits or rejects the pods that are not admitted yet, the oldest first: it was scheduled before the others.
     fn admit(&mut self, now: Now) {
         let Some(node) = &self.node else {
             return;
@@ -232,12 +232,12 @@ impl PodStates {
         }
     }
 
-    /// The record of a pod, as new as it is known.
+    /// The newest known record of a pod.
     pub fn pod(&self, uid: Uid) -> Option<&Arc<Pod>> {
         self.entries.get(&uid)?.pod.as_ref()
     }
 
-    /// The pods that take room on this node: admitted and not yet stopped.
+    /// The pods that use the node's allocatable resources: admitted and not yet stopped.
     pub fn active(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.entries
             .values()
@@ -245,18 +245,18 @@ impl PodStates {
             .filter_map(|pod_state| pod_state.pod.as_ref())
     }
 
-    /// Those of them that nothing ends so far.
+    /// The active pods that nothing stops so far.
     pub fn not_stopping(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let stays = |pod_state: &&PodState| pod_state.is_active() && !pod_state.is_stopping();
         self.entries.values().filter(stays).filter_map(|pod_state| pod_state.pod.as_ref())
     }
 
-    /// The pods that have ended, of which the machine may still have files.
+    /// The pods that have stopped, of which the machine may still have files.
     pub fn stopped(&self) -> impl Iterator<Item = Uid> {
         self.entries.values().filter(|pod_state| pod_state.is_stopped()).map(|pod_state| pod_state.uid)
     }
 
-    /// Whether anything of the pod but files is still on the machine.
+    /// Whether more than files of the pod is left on the machine.
     pub fn is_present(&self, uid: Uid) -> bool {
         self.entries.get(&uid).is_some_and(|pod_state| !pod_state.is_stopped())
     }

@@ -1,4 +1,4 @@
-//! What is said of a pod: phase, conditions and containers, as they follow from what is known of it.
+//! A pod's status: phase, conditions and containers, derived from its state.
 
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
@@ -18,10 +18,10 @@ pub(super) fn is_ready(status: &PodStatus) -> bool {
     ready.is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
-/// The status the store should have, if it has another.
+/// The status to post, if it differs from the store's.
 ///
-/// One that was stored and came back different is not posted again until the record changes: the store may
-/// have its own mind about a field.
+/// A status that was posted and came back different is not posted again until the record changes: the store may
+/// normalise a field.
 pub(super) fn wanted(pod_state: &PodState, pod_states: &PodStates, now: Now) -> Option<PodStatus> {
     let pod = pod_state.pod.as_ref().filter(|_| pod_state.stop_causes.vanished.is_none())?;
     let status = of(pod_state, pod, pod_states, now);
@@ -32,12 +32,12 @@ pub(super) fn wanted(pod_state: &PodState, pod_states: &PodStates, now: Now) -> 
     (status != pod.status && !was_posted).then_some(status)
 }
 
-/// The status that what is known of the pod amounts to.
+/// The status that follows from the pod's state.
 pub(super) fn of(pod_state: &PodState, pod: &Pod, pod_states: &PodStates, now: Now) -> PodStatus {
     let mut status = pod.status.clone();
     status.observed_generation = pod.meta.generation;
     status.phase = phase(pod_state, pod);
-    // Of a pod that had ended before this agent began, the record knows more than we do.
+    // Of a pod that finished before this agent started, the record knows more than the agent.
     let is_known =
         pod_state.admission == Admission::Admitted && !(pod.is_finished() && pod_state.containers.is_empty());
     if is_known {
@@ -81,7 +81,7 @@ fn addresses(status: &mut PodStatus, pod: &Pod, pod_states: &PodStates) {
 
 fn phase(pod_state: &PodState, pod: &Pod) -> PodPhase {
     if pod.is_finished() {
-        return pod.status.phase; // The end of a pod is never taken back.
+        return pod.status.phase; // A final phase is never changed.
     }
     if pod_state.is_stopped() {
         let went_well = pod_state.admission == Admission::Admitted
@@ -118,7 +118,7 @@ fn conditions(status: &mut PodStatus, pod_state: &PodState, pod: &Pod, now: Time
         _ => no("ContainersNotReady", &format!("containers not running: {}", unready.join(", "))),
     };
     let ready = match &containers {
-        Said { status: ConditionStatus::True, .. } if pod_state.is_stopping() => {
+        ConditionValue { status: ConditionStatus::True, .. } if pod_state.is_stopping() => {
             no("Terminating", "the pod is being stopped")
         }
         _ => containers.clone(),
@@ -127,7 +127,7 @@ fn conditions(status: &mut PodStatus, pod_state: &PodState, pod: &Pod, now: Time
         Init::Done if pod_state.admission == Admission::Admitted => yes(),
         _ => no("ContainersNotInitialized", ""),
     };
-    // What was true of a pod that has ended stays: an agent that starts anew cannot know better.
+    // The Initialized condition of a finished pod stays: a restarted agent cannot know better.
     if !pod.is_finished() {
         set(status, INITIALIZED, initialized, now);
     }
@@ -135,30 +135,33 @@ fn conditions(status: &mut PodStatus, pod_state: &PodState, pod: &Pod, now: Time
     set(status, types::READY, ready, now);
     if let Some(termination) = pod_state.termination.as_ref().filter(|termination| termination.is_disruption)
     {
-        let said =
-            Said { reason: "TerminationByKubelet".to_owned(), message: termination.message.clone(), ..yes() };
-        set(status, types::DISRUPTION_TARGET, said, now);
+        let value = ConditionValue {
+            reason: "TerminationByKubelet".to_owned(),
+            message: termination.message.clone(),
+            ..yes()
+        };
+        set(status, types::DISRUPTION_TARGET, value, now);
     }
 }
 
 #[derive(Clone)]
-struct Said {
+struct ConditionValue {
     status: ConditionStatus,
     reason: String,
     message: String,
 }
 
-fn yes() -> Said {
-    Said { status: ConditionStatus::True, reason: String::new(), message: String::new() }
+fn yes() -> ConditionValue {
+    ConditionValue { status: ConditionStatus::True, reason: String::new(), message: String::new() }
 }
 
-fn no(reason: &str, message: &str) -> Said {
-    Said { status: ConditionStatus::False, reason: reason.to_owned(), message: message.to_owned() }
+fn no(reason: &str, message: &str) -> ConditionValue {
+    ConditionValue { status: ConditionStatus::False, reason: reason.to_owned(), message: message.to_owned() }
 }
 
-/// Sets a condition in its place; the time moves only with the status.
-fn set(status: &mut PodStatus, kind: &str, said: Said, now: Timestamp) {
-    let Said { status: wanted, reason, message } = said;
+/// Sets a condition; the transition time changes only with the status.
+fn set(status: &mut PodStatus, kind: &str, value: ConditionValue, now: Timestamp) {
+    let ConditionValue { status: wanted, reason, message } = value;
     match status.conditions.iter_mut().find(|condition| condition.kind == kind) {
         Some(held) => {
             if held.status != wanted {
@@ -182,7 +185,7 @@ fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> 
     let waiting = |reason: &str| {
         Some(Said::Waiting(pb::ContainerStateWaiting { reason: reason.to_owned(), message: String::new() }))
     };
-    let mut said = pb::ContainerStatus {
+    let mut shown = pb::ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
         ..Default::default()
@@ -190,9 +193,9 @@ fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> 
     let mut last = None;
     let mut state = waiting(wait);
     if let Some(container_state) = pod_state.container_state(&container.name) {
-        said.ready = container_state.is_running() && !pod_state.is_stopping();
-        said.restart_count = i32::try_from(container_state.restarts).unwrap_or(i32::MAX);
-        said.container_id.clone_from(&container_state.id);
+        shown.ready = container_state.is_running() && !pod_state.is_stopping();
+        shown.restart_count = i32::try_from(container_state.restarts).unwrap_or(i32::MAX);
+        shown.container_id.clone_from(&container_state.id);
         last = container_state.last.as_ref();
         match &container_state.state {
             State::New | State::Starting => {}
@@ -206,9 +209,10 @@ fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> 
             State::Exited(exit) => state = Some(Said::Terminated(terminated(exit))),
         }
     }
-    said.state = Some(pb::ContainerState { state });
-    said.last_state = last.map(|exit| pb::ContainerState { state: Some(Said::Terminated(terminated(exit))) });
-    said
+    shown.state = Some(pb::ContainerState { state });
+    shown.last_state =
+        last.map(|exit| pb::ContainerState { state: Some(Said::Terminated(terminated(exit))) });
+    shown
 }
 
 fn terminated(exit: &Exit) -> pb::ContainerStateTerminated {
@@ -223,7 +227,7 @@ fn terminated(exit: &Exit) -> pb::ContainerStateTerminated {
 }
 
 fn time(at: Timestamp) -> prost_types::Timestamp {
-    // Both count seconds down and nanoseconds up before 1970; jiff's nanoseconds carry the sign.
+    // protobuf wants nanoseconds that count up, also before 1970; jiff's have the sign of the seconds.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {
         return prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 };

@@ -1,4 +1,4 @@
-//! What a record still says of containers that an earlier life of this agent ran.
+//! The state of containers that an earlier process of this agent ran, restored from the pod's status.
 
 use jiff::Timestamp;
 use muster_proto::pb;
@@ -6,7 +6,7 @@ use muster_proto::pb;
 use super::container::{ContainerState, Exit, State};
 
 impl ContainerState {
-    /// What a record says of a container that an earlier life of this agent ran.
+    /// The state of a container as the pod's status has it.
     pub(super) fn from_status(status: &pb::ContainerStatus) -> Self {
         use pb::container_state::State as Said;
         let state = |of: &Option<pb::ContainerState>| of.as_ref().and_then(|of| of.state.clone());
@@ -22,7 +22,7 @@ impl ContainerState {
                 State::Running { since: running.started_at.as_ref().and_then(time_of).unwrap_or_default() }
             }
             Some(Said::Terminated(ended)) => State::Exited(exit_of(ended)),
-            // It waited for its next run.
+            // It was waiting for its next run.
             _ => container_state.last.take().map_or(State::New, State::Exited),
         };
         container_state

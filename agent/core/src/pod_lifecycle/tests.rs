@@ -1,4 +1,4 @@
-//! A harness with a store and a runtime made of maps, and the journeys of pods told as what was done.
+//! Pods against a store and a runtime made of maps; the tests compare the actions that were performed.
 
 mod events;
 mod restart;

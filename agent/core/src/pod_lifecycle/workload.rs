@@ -1,4 +1,4 @@
-//! What the agent tells of the pods it has: for its own service, not for the store.
+//! The pods as the agent's own service shows them.
 
 use muster_proto::name::Uid;
 use muster_proto::pod::{Pod, PodStatus};
@@ -11,9 +11,9 @@ use muster_proto::time::Now;
 #[derive(Clone, Debug)]
 pub struct Workload<'a> {
     pub uid: Uid,
-    /// `None` for something the runtime has that no record was ever seen of.
+    /// `None` for a pod that the runtime has and of which no record was seen.
     pub pod: Option<&'a Pod>,
-    /// What the store should know, whether it does or not; empty without a record.
+    /// The status that the store should have, whether or not it was posted; empty without a record.
     pub status: PodStatus,
     pub is_stopping: bool,
     /// The process ids of its running containers.
@@ -21,7 +21,7 @@ pub struct Workload<'a> {
 }
 
 impl PodStates {
-    /// Every pod that the node knows of.
+    /// All pods that the node has.
     pub fn workloads(&self, now: Now) -> impl Iterator<Item = Workload<'_>> {
         self.entries.values().map(move |pod_state| {
             let pod = pod_state.pod.as_deref();

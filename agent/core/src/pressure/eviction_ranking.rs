@@ -1,7 +1,7 @@
-//! Eviction: which pod goes when the machine runs short.
+//! Which pod is evicted when the machine is under pressure.
 //!
-//! One pod per round, and no further round until that one is off the machine or half a minute has passed:
-//! what it gives back may be enough.
+//! One pod per round, and no further round until that pod has stopped or half a minute has passed: what it frees may be
+//! enough.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::resources::priority;
 #[cfg(test)]
 mod tests;
 
-/// What is left to a pod that a hard threshold ends.
+/// The grace period of a pod that is evicted for a hard threshold.
 const HARD_GRACE: Duration = Duration::from_secs(1);
-/// How long a round waits for its pod to be gone.
+/// How long a round waits for its pod to stop.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a pod uses, in bytes or pieces.
+/// What a pod uses, in bytes or units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub memory: u64,
@@ -32,27 +32,27 @@ pub struct Usage {
     pub pids: u64,
 }
 
-/// A pod that may have to go, and what it uses.
+/// A pod that may be evicted, and what it uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     pub pod: &'a Pod,
     pub usage: Usage,
 }
 
-/// What a round comes to.
+/// What one round does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EvictionStep {
-    /// There is enough of everything, or nobody who may be ended.
+    /// There is no pressure, or no pod that may be evicted.
     Nothing,
-    /// The last round is not over; look again by then.
+    /// The last round's pod has not stopped; look again by then.
     Wait { until: Mono },
-    /// Throw away what no pod needs, then observe again: that may do.
+    /// Remove files that no pod needs, then observe again: that may be enough.
     ReclaimDisk,
-    /// End this pod.
+    /// Evict this pod.
     Evict { uid: Uid, termination: PodTermination },
 }
 
-/// Remembers how far the current round is.
+/// The state of the current round.
 #[derive(Clone, Debug)]
 pub struct Evictor {
     max_grace: Duration,
@@ -61,12 +61,14 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// `max_grace` is the longest a soft threshold leaves to a pod (`--eviction-max-pod-grace-period`).
+    /// `max_grace` is the longest grace period of a pod that is evicted for a soft threshold
+    /// (`--eviction-max-pod-grace-period`).
     pub fn new(max_grace: Duration) -> Self {
         Self { max_grace, evicting: None, is_reclaimed: false }
     }
 
-    /// Decides what this round does. `is_present` says whether anything of a pod is still on the machine.
+    /// Decides what this round does. `is_present` returns whether the pod still has processes or resources on the
+    /// machine.
     pub fn decide(
         &self,
         state: &PressureState,
@@ -99,17 +101,17 @@ impl Evictor {
         }
     }
 
-    /// What no pod needs was thrown away.
+    /// Files that no pod needs were removed.
     pub fn observe_reclaimed(&mut self) {
         self.is_reclaimed = true;
     }
 
-    /// There is enough of everything: should that end, what no pod needs is thrown away anew first.
+    /// There is no pressure. The next time, files that no pod needs are removed first again.
     pub fn observe_no_pressure(&mut self) {
         self.is_reclaimed = false;
     }
 
-    /// The pod was told to go.
+    /// The pod was told to terminate.
     pub fn observe_evicted(&mut self, uid: Uid, now: Mono) {
         self.evicting = Some((uid, now + CLEANUP_TIMEOUT));
         self.is_reclaimed = false;
@@ -129,22 +131,22 @@ impl Evictor {
     }
 }
 
-/// The pods that may go, the first to go first: whoever takes more than it asked for, then the lower
-/// priority, then the larger excess. Static, mirror and critical pods are not among them.
+/// The pods that may be evicted, in order: first those that use more than they requested, then by lower priority, then
+/// by larger excess. Static, mirror and critical pods are never evicted.
 pub fn rank<'a>(resource: StarvedResource, candidates: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
     let mut ranked: Vec<Candidate<'a>> =
         candidates.iter().filter(|each| !priority::is_critical(each.pod)).copied().collect();
     ranked.sort_by_key(|Candidate { pod, usage }| {
         let asked = i128::from(request(pod, resource).value());
         let excess = i128::from(usage.of(resource)) - asked;
-        // Names make the order complete: same machine, same choice.
+        // Names make the order total: the same state gives the same choice.
         let name = (pod.meta.namespace.clone(), pod.meta.name.clone());
         (excess <= 0, priority::of(pod), Reverse(excess), name)
     });
     ranked
 }
 
-/// What the pod asked for; of inodes and processes nobody can ask for any.
+/// What the pod requested; inodes and process ids cannot be requested.
 fn request(pod: &Pod, resource: StarvedResource) -> Quantity {
     let name = match resource {
         StarvedResource::Memory => "memory",

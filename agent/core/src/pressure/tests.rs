@@ -10,7 +10,7 @@ fn pressure(flags: &Flags<'_>) -> PressureTracker {
     PressureTracker::new(thresholds(flags).unwrap(), Duration::from_secs(300))
 }
 
-/// So much memory of 1Gi.
+/// That many MiB available, of 1 GiB.
 fn memory(available_mi: u64) -> Observation {
     Observation::from([(
         Signal::MemoryAvailable,
@@ -34,7 +34,7 @@ fn s062_a_threshold_is_met_only_below_it() {
 }
 
 #[test]
-fn shares_are_of_the_capacity_and_each_signal_has_its_condition() {
+fn percentages_are_of_the_capacity_and_each_signal_has_its_condition() {
     let none = PressureConditions::default();
     let disk = PressureConditions { disk: true, ..none };
     for (signal, expected) in [
@@ -57,7 +57,7 @@ fn shares_are_of_the_capacity_and_each_signal_has_its_condition() {
 }
 
 #[test]
-fn s063_a_condition_holds_on_for_the_transition_period() {
+fn s063_a_condition_holds_for_the_transition_period() {
     let mut pressure = pressure(&hard("memory.available<100Mi"));
     pressure.observe(&memory(50), at(0));
     pressure.observe(&memory(500), at(10));
@@ -74,7 +74,7 @@ fn s063_a_condition_holds_on_for_the_transition_period() {
 }
 
 #[test]
-fn s064_a_soft_threshold_sets_the_condition_at_once_and_acts_after_its_grace() {
+fn s064_a_soft_threshold_sets_the_condition_at_once_and_evicts_after_its_grace() {
     let flags = Flags {
         hard: Some(""),
         soft: "memory.available<200Mi",
@@ -97,7 +97,7 @@ fn s064_a_soft_threshold_sets_the_condition_at_once_and_acts_after_its_grace() {
 }
 
 #[test]
-fn s065_what_was_met_stays_so_until_the_minimum_is_reclaimed() {
+fn s065_a_threshold_stays_met_until_its_minimum_is_reclaimed() {
     let flags = Flags {
         hard: Some("memory.available<100Mi"),
         min_reclaim: "memory.available=50Mi",
@@ -111,7 +111,7 @@ fn s065_what_was_met_stays_so_until_the_minimum_is_reclaimed() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_nobody() {
+fn a_signal_that_cannot_be_read_evicts_no_pod() {
     let mut pressure = pressure(&hard("memory.available<100Mi"));
     pressure.observe(&memory(50), at(0));
     pressure.observe(&Observation::new(), at(10));
@@ -120,7 +120,7 @@ fn what_cannot_be_read_ends_nobody() {
 }
 
 #[test]
-fn s068_what_cannot_be_meant_is_refused_by_flag_and_part() {
+fn s068_an_invalid_threshold_is_refused_with_its_flag_and_part() {
     let soft = |soft, soft_grace| Flags { soft, soft_grace, ..Flags::default() };
     let reclaim = |min_reclaim| Flags { min_reclaim, ..Flags::default() };
     for (flags, flag, part) in [
@@ -149,7 +149,7 @@ fn s068_what_cannot_be_meant_is_refused_by_flag_and_part() {
 }
 
 #[test]
-fn s068_no_share_and_the_whole_switch_a_threshold_off() {
+fn s068_0_and_100_percent_disable_a_threshold() {
     for (text, expected) in [
         ("memory.available<0%", vec![]),
         ("memory.available<100%", vec![]),
@@ -161,7 +161,7 @@ fn s068_no_share_and_the_whole_switch_a_threshold_off() {
         assert_eq!(all, expected, "{text:?}");
     }
     let soft_off = Flags { hard: Some(""), soft: "memory.available<0%", ..Flags::default() };
-    assert_eq!(thresholds(&soft_off), Ok(vec![]), "what is off needs no grace");
+    assert_eq!(thresholds(&soft_off), Ok(vec![]), "a disabled threshold needs no grace period");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Thresholds out of flags: `memory.available<100Mi,nodefs.available<10%` and what goes with them.
+//! Parses eviction thresholds: `memory.available<100Mi,nodefs.available<10%` and the flags that go with them.
 //!
-//! Whatever cannot be meant ends the start of the agent: a threshold that is silently dropped is found out
-//! when the machine is already full.
+//! An invalid threshold stops the agent at its start: one that is silently dropped would be noticed only when the
+//! machine is full.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use muster_proto::duration;
 
 use super::{Amount, Signal, Threshold};
 
-/// What is watched when nobody says.
+/// The hard thresholds if the flag is not given.
 pub const DEFAULT_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,\
                                 imagefs.available<15%,imagefs.inodesFree<5%";
 
@@ -22,7 +22,7 @@ const RECLAIM: &str = "--eviction-minimum-reclaim";
 /// The flags as they were given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags<'a> {
-    /// `--eviction-hard`: `None` is [`DEFAULT_HARD`]; anything else, even nothing, replaces all of it.
+    /// `--eviction-hard`: `None` is [`DEFAULT_HARD`]; any other value, even an empty one, replaces all of it.
     pub hard: Option<&'a str>,
     /// `--eviction-soft`.
     pub soft: &'a str,
@@ -32,13 +32,13 @@ pub struct Flags<'a> {
     pub min_reclaim: &'a str,
 }
 
-/// A part of a flag that cannot be meant.
+/// A part of a flag that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag}: {part:?} {reason}")]
 pub struct FlagError {
     pub flag: &'static str,
     pub part: String,
-    /// Reads on after the part.
+    /// Continues the sentence that the part begins.
     pub reason: String,
 }
 
@@ -68,7 +68,7 @@ pub fn thresholds(flags: &Flags<'_>) -> Result<Vec<Threshold>, FlagError> {
     Ok(all)
 }
 
-/// `signal<amount` pairs; those that are switched off are left out.
+/// `signal<amount` pairs, without those that are disabled.
 fn limits(flag: &'static str, text: &str) -> Result<BTreeMap<Signal, Amount>, FlagError> {
     let pairs = pairs(flag, text, '<', "must be written signal<amount", limit)?;
     Ok(pairs.into_iter().filter_map(|(signal, value)| Some((signal, value?))).collect())
@@ -108,7 +108,7 @@ fn names() -> String {
     Signal::ALL.map(Signal::name).join(", ")
 }
 
-/// The amount of a threshold; 0% and 100% switch it off.
+/// The amount of a threshold; 0% and 100% disable it.
 fn limit(text: &str) -> Result<Option<Amount>, String> {
     let amount = amount(text)?;
     match amount {

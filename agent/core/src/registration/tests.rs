@@ -62,7 +62,7 @@ fn s035_a_new_node_has_its_labels_taints_and_status() {
 }
 
 #[test]
-fn the_operators_labels_go_over_the_agents_own() {
+fn the_operators_labels_override_the_agents_own() {
     let node =
         initial(&wishing(&[("kubernetes.io/hostname", "h"), ("kubernetes.io/arch", "riscv64")], vec![]));
     assert_eq!(node.meta.labels["kubernetes.io/hostname"], "h");
@@ -70,7 +70,7 @@ fn the_operators_labels_go_over_the_agents_own() {
 }
 
 #[test]
-fn a_node_of_a_cloud_waits_for_it_with_a_taint() {
+fn a_node_with_an_external_cloud_has_the_uninitialized_taint() {
     let mut settings = wishing(&[], vec![Taint::new("k", "", NoExecute)]);
     settings.node.cloud = Cloud::External;
     settings.node.provider_id = "cloud://1".to_owned();
@@ -94,7 +94,7 @@ fn s036_what_operators_set_on_a_node_that_exists_stays() {
 
 #[test]
 fn s037_labels_that_describe_the_machine_are_corrected() {
-    for (key, found, said, expected) in [
+    for (key, found, wanted, expected) in [
         ("kubernetes.io/arch", Some("wrong"), Some("amd64"), Some("amd64")),
         ("kubernetes.io/os", None, Some("linux"), Some("linux")),
         ("beta.kubernetes.io/arch", Some("wrong"), Some("amd64"), Some("amd64")),
@@ -110,16 +110,16 @@ fn s037_labels_that_describe_the_machine_are_corrected() {
             Some(value) => drop(node.meta.labels.insert(key.to_owned(), value.to_owned())),
             None => drop(node.meta.labels.remove(key)),
         };
-        let (mut before, mut said_by_agent) = (existing(), initial(&settings()));
+        let (mut before, mut by_agent) = (existing(), initial(&settings()));
         set(&mut before, found);
-        set(&mut said_by_agent, said);
-        let node = reconcile(&before, &said_by_agent, agent(false)).unwrap_or(before);
-        assert_eq!(node.meta.labels.get(key).map(String::as_str), expected, "{key} {found:?} {said:?}");
+        set(&mut by_agent, wanted);
+        let node = reconcile(&before, &by_agent, agent(false)).unwrap_or(before);
+        assert_eq!(node.meta.labels.get(key).map(String::as_str), expected, "{key} {found:?} {wanted:?}");
     }
 }
 
 #[test]
-fn s037_system_labels_are_put_back_at_run_time() {
+fn s037_system_labels_are_restored_at_run_time() {
     let system = observed().system;
     for (os, arch, expected) in [
         (Some("linux"), Some("amd64"), false),
@@ -136,7 +136,7 @@ fn s037_system_labels_are_put_back_at_run_time() {
 }
 
 #[test]
-fn a_node_made_by_hand_gets_the_capacity_it_lacks() {
+fn a_node_created_by_hand_gets_the_capacity_it_lacks() {
     let initial = initial(&settings());
     let mut bare = existing();
     bare.status = NodeStatus::default();
@@ -148,10 +148,10 @@ fn a_node_made_by_hand_gets_the_capacity_it_lacks() {
 }
 
 #[test]
-fn huge_pages_follow_the_machine_and_devices_are_nothing_to_an_agent_created_anew() {
-    let mut said = initial(&settings());
-    said.status.capacity = quantities(&[("cpu", "4"), ("hugepages-1Gi", "2Gi")]);
-    said.status.allocatable = said.status.capacity.clone();
+fn huge_pages_follow_the_machine_and_devices_are_zero_for_an_agent_without_state() {
+    let mut wanted = initial(&settings());
+    wanted.status.capacity = quantities(&[("cpu", "4"), ("hugepages-1Gi", "2Gi")]);
+    wanted.status.allocatable = wanted.status.capacity.clone();
     for (held, is_new, expected) in [
         (&[("cpu", "2"), ("hugepages-2Mi", "4Mi")][..], false, &[("cpu", "2"), ("hugepages-1Gi", "2Gi")][..]),
         (
@@ -168,14 +168,14 @@ fn huge_pages_follow_the_machine_and_devices_are_nothing_to_an_agent_created_ane
         let mut before = existing();
         before.status.capacity = quantities(held);
         before.status.allocatable = quantities(held);
-        let node = reconcile(&before, &said, agent(is_new)).unwrap();
+        let node = reconcile(&before, &wanted, agent(is_new)).unwrap();
         assert_eq!(node.status.capacity, quantities(expected));
         assert_eq!(node.status.allocatable, quantities(expected));
     }
 }
 
 #[test]
-fn s043_a_node_made_for_an_agent_that_may_not_make_one_is_adopted() {
+fn s043_an_agent_that_may_not_create_its_node_adopts_an_existing_one() {
     for (created, expected) in [
         (Created::Done, Next::Registered),
         (Created::AlreadyExists, Next::Read),

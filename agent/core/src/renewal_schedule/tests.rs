@@ -45,7 +45,7 @@ fn s044_a_lease_is_renewed_at_a_quarter_of_its_duration_and_up_to_four_percent()
 }
 
 #[test]
-fn the_stores_wish_is_followed_within_reason() {
+fn the_interval_that_the_store_requests_is_followed_within_bounds() {
     for (requested, expected) in [(9_500, 9_500), (12_000, 12_000), (3_600_000, 20_000), (0, 1_000)] {
         let mut schedule = running();
         assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
@@ -71,13 +71,13 @@ fn s052_four_failures_stay_in_the_round_and_the_fifth_ends_it() {
     assert_eq!(schedule.step(millis(10_000)), LeaseStep::Renew);
     schedule.observe_renew_failed(0.0);
     assert_eq!(schedule.step(millis(10_000)), LeaseStep::Wait { until: millis(20_000) });
-    assert_eq!(schedule.step(millis(20_000)), LeaseStep::Ensure, "the lease is no longer taken for granted");
+    assert_eq!(schedule.step(millis(20_000)), LeaseStep::Ensure, "the lease is ensured again");
     schedule.observe_ensured(millis(20_000));
     assert_eq!(schedule.step(millis(20_000)), LeaseStep::Renew);
 }
 
 #[test]
-fn ensuring_backs_off_to_seven_seconds_and_never_gives_up() {
+fn ensuring_backs_off_to_seven_seconds_and_never_stops() {
     let mut schedule = RenewalSchedule::new(LEASE, millis(0));
     let (mut now, mut waits) = (millis(0), Vec::new());
     for _ in 0..8 {
@@ -90,14 +90,14 @@ fn ensuring_backs_off_to_seven_seconds_and_never_gives_up() {
     assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000]);
     assert_eq!(schedule.step(now), LeaseStep::Ensure);
     schedule.observe_ensured(now);
-    assert_eq!(schedule.step(now), LeaseStep::Renew, "what was behind is made good at once");
+    assert_eq!(schedule.step(now), LeaseStep::Renew, "the overdue renewal is sent at once");
     schedule.observe_renewed(None, 0.0);
     let until = now + Duration::from_secs(10);
-    assert_eq!(schedule.step(now), LeaseStep::Wait { until }, "and once");
+    assert_eq!(schedule.step(now), LeaseStep::Wait { until }, "and only once");
 }
 
 #[test]
-fn the_second_silence_in_a_row_drops_the_connection() {
+fn the_second_timeout_in_a_row_drops_the_connection() {
     let mut connection = ConnectionHealth::default();
     assert!(!connection.observe_timeout());
     assert!(connection.observe_timeout());
@@ -118,7 +118,7 @@ fn a_connection_is_probed_often_enough_for_its_lease() {
 }
 
 #[test]
-fn a_dead_connection_is_found_out_within_half_a_lease() {
+fn a_dead_connection_is_detected_within_half_a_lease() {
     for (update, lease, expected) in [(10, 40, 10), (60, 40, 20), (1, 40, 1), (10, 8, 4)] {
         let found = answer_deadline(Duration::from_secs(update), Duration::from_secs(lease));
         assert_eq!(found, Duration::from_secs(expected), "{update} {lease}");

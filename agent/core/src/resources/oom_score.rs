@@ -1,16 +1,16 @@
-//! Whom the kernel ends first when the machine is out of memory.
+//! Which containers the kernel kills first when the machine is out of memory.
 //!
-//! As Kubernetes does it, so that the kernel's choice agrees with ours under pressure: whoever asked for nothing goes
-//! first, whoever was promised all it uses goes last. What the agent itself was given is not for its pods.
+//! As the kubelet sets it, so that the kernel's choice agrees with our evictions: containers without requests are
+//! killed first, Guaranteed ones last. The score of the agent's own process does not pass to its pods.
 
 use muster_proto::pod::{Container, Pod, QosClass};
 use muster_proto::quantity::Quantity;
 
 use crate::resources::priority;
 
-/// Goes after everything but the machine's own.
+/// Killed after everything but the machine's own processes.
 const LAST: i32 = -997;
-/// Goes first.
+/// Killed first.
 const FIRST: i32 = 1000;
 
 /// The `oom_score_adj` of a container on a machine with that much memory.
@@ -25,7 +25,7 @@ pub fn score_adj(pod: &Pod, container: &Container, memory_total: u64) -> i32 {
             let asked = container.resources.requests.get("memory").map_or(0, Quantity::value);
             let asked = u128::try_from(asked).unwrap_or(0);
             let share = (1000 * asked).checked_div(memory_total.into()).unwrap_or(0);
-            // Between the two others, whatever it asked for.
+            // Between the two others, whatever was requested.
             let share = i32::try_from(share).unwrap_or(FIRST);
             (FIRST - share).clamp(FIRST + LAST, FIRST - 1)
         }
@@ -40,7 +40,7 @@ mod tests {
     const GI: u64 = 1 << 30;
 
     #[test]
-    fn who_asked_for_less_goes_sooner() {
+    fn containers_with_smaller_requests_are_killed_sooner() {
         let full = "cpu=1 memory=1Gi";
         for (name, container, expected) in [
             ("best effort", container("main"), 1000),

@@ -1,4 +1,4 @@
-//! Swap: how much of it a container may use.
+//! How much swap a container may use.
 
 use muster_proto::pod::{Container, Pod, QosClass};
 use muster_proto::quantity::Quantity;
@@ -8,10 +8,10 @@ use crate::resources::priority;
 /// What pods may do with the machine's swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwapBehavior {
-    /// Nothing.
+    /// Pods may not swap.
     #[default]
     NoSwap,
-    /// Burstable pods get a share that follows what they asked of the memory.
+    /// Burstable pods get a share of the swap in proportion to their memory request.
     LimitedSwap,
 }
 
@@ -28,11 +28,11 @@ impl std::str::FromStr for SwapBehavior {
     }
 }
 
-/// The machine as swap limits see it.
+/// The machine's swap, and how pods may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapPolicy {
     pub behavior: SwapBehavior,
-    /// Whether control groups are version 2 and limit swap.
+    /// Whether cgroups are version 2 and limit swap.
     pub is_controlled: bool,
     /// In bytes.
     pub memory_total: u64,
@@ -50,7 +50,7 @@ pub fn limit(pod: &Pod, container: &Container, policy: &SwapPolicy) -> u64 {
     }
     let amount = |of: &muster_proto::quantity::Resources| of.get("memory").copied();
     let limit = amount(&container.resources.limits);
-    // Who only says how much it may have asks for that much.
+    // A container with a limit and no request requests as much as its limit.
     let request = amount(&container.resources.requests).or(limit);
     match request {
         Some(request) if Some(request) != limit => share(request, policy),
@@ -58,13 +58,13 @@ pub fn limit(pod: &Pod, container: &Container, policy: &SwapPolicy) -> u64 {
     }
 }
 
-/// As much of the swap as the request is of the memory.
+/// The fraction of the swap that the request is of the memory.
 fn share(request: Quantity, policy: &SwapPolicy) -> u64 {
     let request = u64::try_from(request.value()).unwrap_or(0);
     if request > policy.memory_total || policy.memory_total == 0 {
         return 0;
     }
-    // In floating point and cut off, as Kubernetes does: the figures must agree to the byte.
+    // In floating point and truncated, as the kubelet does: the figures must agree to the byte.
     (request as f64 / policy.memory_total as f64 * policy.swap_total as f64) as u64
 }
 
@@ -83,14 +83,14 @@ mod tests {
 
     fn limit_of(requests: &str, limits: &str, policy: &SwapPolicy) -> u64 {
         let container = container("main").requests(requests).limits(limits);
-        // The other one keeps the pod Burstable whatever this one asks for.
+        // The other container keeps the pod Burstable whatever this one requests.
         let other = crate::testing::container("other").requests("cpu=1");
         let pod = pod("a").containers(vec![container.clone(), other]).build();
         limit(&pod, &container, policy)
     }
 
     #[test]
-    fn s078_a_share_of_swap_follows_the_share_of_memory() {
+    fn s078_the_share_of_swap_is_the_share_of_memory() {
         for (requests, limits, expected) in [
             ("memory=1Gi", "memory=2Gi", 536_870_912),
             ("memory=1Gi", "", 536_870_912),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn s078_only_where_all_allows_it() {
+    fn s078_swap_is_allowed_only_to_burstable_pods_on_a_machine_that_limits_it() {
         let off = [
             SwapPolicy { behavior: SwapBehavior::NoSwap, ..POLICY },
             SwapPolicy { is_controlled: false, ..POLICY },
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn s079_unlimited_swap_is_no_choice() {
+    fn s079_unlimited_swap_is_refused() {
         for (text, expected) in [
             ("", Some(SwapBehavior::NoSwap)),
             ("NoSwap", Some(SwapBehavior::NoSwap)),

@@ -1,8 +1,8 @@
-//! Topology: whether what a container is given lies close together.
+//! Topology: whether a container's resources come from the same NUMA nodes.
 //!
-//! Everyone who hands something out (processors, devices) hints from which NUMA nodes it could; the hints
-//! are merged into the best common answer, and the policy says whether that is good enough. [`cpus`] gives
-//! the hints of the processors and picks them; [`cpu_assignments`] remembers who has which.
+//! Each provider of a resource (processors, devices) gives hints from which NUMA nodes it could take it; the hints are
+//! merged into the best common one, and the policy decides whether that is good enough. [`cpus`] gives the hints of the
+//! processors and picks them; [`cpu_assignments`] keeps which container has which.
 
 use std::str::FromStr;
 
@@ -13,56 +13,56 @@ pub mod cpus;
 #[cfg(test)]
 mod tests;
 
-/// More nodes than this are not merged: the combinations grow too many.
+/// With more nodes than this, there are too many combinations to merge.
 pub const MAX_NODES: usize = 8;
 
-/// A set of NUMA nodes, by their place in the order of their numbers.
+/// A set of NUMA nodes, by their index in the order of their ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mask(pub u64);
 
-/// From where something can be given.
+/// Nodes from which a resource can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// `None` is anywhere.
+    /// `None` is any node.
     pub mask: Option<Mask>,
-    /// Whether there is no better place for it.
+    /// Whether no other hint is better.
     pub is_preferred: bool,
 }
 
-/// What one provider says about one resource.
+/// The hints of one provider for one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hints {
-    /// It does not care.
+    /// The provider has no preference.
     Any,
-    /// Any of these; none at all means that it knows no good place.
+    /// Any of these; an empty list means that no nodes are good.
     From(Vec<Hint>),
 }
 
-/// How much closeness matters.
+/// How strictly resources must be aligned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Not at all; nobody is asked.
+    /// Not at all; providers are not asked for hints.
     #[default]
     None,
-    /// The best there is will do.
+    /// The best common hint is used, however good.
     BestEffort,
-    /// Only the best possible will do.
+    /// Only a preferred hint is accepted.
     Restricted,
-    /// Only a single node will do.
+    /// Only a single NUMA node is accepted.
     SingleNumaNode,
 }
 
-/// What must lie close together.
+/// What must be aligned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// What each container gets.
+    /// The resources of each container.
     #[default]
     Container,
-    /// What all containers of a pod get.
+    /// The resources of all containers of a pod.
     Pod,
 }
 
-/// The machine is too large for a policy.
+/// The machine has too many NUMA nodes for a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "--topology-manager-policy: the machine has {0} NUMA nodes, and only none works with more than {MAX_NODES}"
@@ -87,14 +87,14 @@ impl Mask {
         node < 64 && self.0 & (1 << node) != 0
     }
 
-    /// Fewer nodes, or as many and the lower ones.
+    /// Fewer nodes, or as many with lower indexes.
     fn is_narrower_than(self, other: Mask) -> bool {
         (self.count(), self.0) < (other.count(), other.0)
     }
 }
 
 impl Policy {
-    /// Checks at start that the machine is not too large for the policy.
+    /// Checks at start that the machine does not have too many nodes for the policy.
     pub fn check_start(self, nodes: usize) -> Result<(), TooManyNodes> {
         if self != Self::None && nodes > MAX_NODES {
             return Err(TooManyNodes(nodes));
@@ -102,7 +102,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The best common answer to all hints, and whether it is good enough.
+    /// The best common hint, and whether the policy accepts it.
     pub fn merge(self, nodes: usize, hints: &[Hints]) -> (Hint, bool) {
         let all = Mask::first(nodes);
         match self {
@@ -126,7 +126,7 @@ impl Policy {
         }
     }
 
-    /// The answer for each of the groups of hints: one for every container, or one for the pod, by scope.
+    /// The hint for each group of hints: one group per container, or one for the pod, by scope.
     pub fn admit(self, nodes: usize, groups: &[Vec<Hints>]) -> Result<Vec<Hint>, Rejection> {
         let merged = groups.iter().map(|hints| self.merge(nodes, hints));
         merged.map(|(hint, is_enough)| is_enough.then_some(hint).ok_or_else(rejection)).collect()
@@ -149,7 +149,7 @@ fn spelled_out(hints: &[Hints]) -> Vec<Vec<Hint>> {
     hints.iter().map(spell).collect()
 }
 
-/// The best of all combinations; without any, everywhere and not preferred.
+/// The best of all combinations; if there is none, all nodes and not preferred.
 fn best(all: Mask, lists: &[Vec<Hint>]) -> Hint {
     let aim = aim(lists);
     let mut best: Option<MergedHint> = None;
@@ -164,7 +164,7 @@ fn best(all: Mask, lists: &[Vec<Hint>]) -> Hint {
     })
 }
 
-/// The size that a compromise should have: as large as the neediest provider's narrowest hint.
+/// The size that a hint which is not preferred should have: the largest of the providers' narrowest hints.
 fn aim(lists: &[Vec<Hint>]) -> u32 {
     let narrowest = |list: &Vec<Hint>| list.iter().filter_map(|hint| Some(hint.mask?.count())).min();
     lists.iter().filter_map(narrowest).max().unwrap_or(0)
@@ -174,7 +174,7 @@ fn aim(lists: &[Vec<Hint>]) -> u32 {
 struct MergedHint {
     mask: Mask,
     is_preferred: bool,
-    /// The first mask named: all others must equal it to be preferred.
+    /// The first mask given: all others must equal it for the merged hint to be preferred.
     first: Option<Mask>,
 }
 
@@ -195,8 +195,8 @@ impl MergedHint {
         if self.is_preferred {
             return self.mask.is_narrower_than(held.mask);
         }
-        // Of compromises the one closest to the aim from below; those above it only while there is nothing
-        // else, and then the narrower.
+        // Of hints that are not preferred, the largest up to the aim wins; one above the aim only if there is no other,
+        // and then the narrower.
         let (new, old) = (self.mask.count(), held.mask.count());
         match (new <= aim, old <= aim) {
             (true, true) if new != old => new > old,
@@ -207,7 +207,7 @@ impl MergedHint {
     }
 }
 
-/// Shows every choice of one hint from each list.
+/// Calls `show` with every choice of one hint from each list.
 fn combine(lists: &[Vec<Hint>], so_far: MergedHint, show: &mut impl FnMut(MergedHint)) {
     match lists.split_first() {
         None => show(so_far),

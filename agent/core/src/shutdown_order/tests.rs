@@ -35,7 +35,7 @@ fn stopped(shutdown: &GroupShutdown) -> Vec<(Uid, u64)> {
 }
 
 #[test]
-fn s069_each_pod_gets_the_lesser_of_its_own_grace_and_its_groups() {
+fn s069_each_pod_gets_the_shorter_of_its_own_grace_and_its_groups() {
     let pods = vec![
         pod("normal"),
         pod("critical").priority(SYSTEM_CRITICAL),
@@ -56,7 +56,7 @@ fn s069_each_pod_gets_the_lesser_of_its_own_grace_and_its_groups() {
 }
 
 #[test]
-fn s069_a_pod_that_is_shut_down_says_so() {
+fn s069_a_pod_that_is_shut_down_has_reason_and_message() {
     let GroupStep::Stop(all) = shutdown(&two(30, 10), vec![pod("a")]).decide() else {
         panic!("it has to stop");
     };
@@ -67,7 +67,7 @@ fn s069_a_pod_that_is_shut_down_says_so() {
 }
 
 #[test]
-fn s070_two_numbers_make_two_groups_or_none() {
+fn s070_two_durations_make_two_groups_or_none() {
     let groups = |normal, critical| {
         vec![
             Group { priority: 0, period: secs(normal) },
@@ -89,7 +89,7 @@ fn s070_two_numbers_make_two_groups_or_none() {
 }
 
 #[test]
-fn s071_a_pod_goes_with_the_highest_group_it_reaches() {
+fn s071_a_pod_is_in_the_highest_group_that_its_priority_reaches() {
     let schedule = by_priority(&[(100_000, 10), (10_000, 180), (1000, 120), (0, 60)]);
     for (priority, expected) in
         [(9_999, 120), (10_000, 180), (99_999, 180), (100_000, 10), (SYSTEM_CRITICAL, 10), (0, 60), (-5, 60)]
@@ -101,7 +101,7 @@ fn s071_a_pod_goes_with_the_highest_group_it_reaches() {
 }
 
 #[test]
-fn s071_groups_go_in_order_and_empty_ones_take_no_time() {
+fn s071_groups_stop_in_order_and_empty_ones_take_no_time() {
     let schedule = by_priority(&[(100_000, 10), (10_000, 180), (1000, 120), (0, 60)]);
     let mut shutdown =
         shutdown(&schedule, vec![pod("top").priority(200_000), pod("low").priority(-5), pod("zero")]);
@@ -112,6 +112,6 @@ fn s071_groups_go_in_order_and_empty_ones_take_no_time() {
 }
 
 #[test]
-fn groups_without_time_are_no_schedule() {
+fn groups_without_time_are_not_a_schedule() {
     assert!(!by_priority(&[(0, 0)]).is_on());
 }

@@ -1,4 +1,4 @@
-//! Where the node can be reached.
+//! The addresses that the node reports.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::Settings;
 use crate::config::{Cloud, NodeConfig, NodeIps, family};
 use crate::machine::Network;
 
-/// What the resolver said to the node's name. Empty if it was not asked, or knew nothing.
+/// The addresses that the node's name resolves to. Empty if the resolver was not asked, or does not know the name.
 pub type Lookup = Vec<IpAddr>;
 
 /// Why the node's addresses are not known.
@@ -25,7 +25,7 @@ pub enum AddressError {
     None,
 }
 
-/// Whether the resolver has to be asked for the node's name. It may take its time, so only if its answer counts.
+/// Whether the resolver has to be asked for the node's name. It may be slow, so only if its answer matters.
 pub fn needs_lookup(settings: &Settings) -> bool {
     settings.node.ips.given().is_empty()
         && settings.node.cloud == Cloud::None
@@ -46,7 +46,7 @@ pub fn addresses(
             return Ok(previous.to_vec());
         }
         if given.is_empty() {
-            // The cloud knows better which address others can use; until it says so there is none.
+            // The cloud plug-in knows which address other machines can use; until it sets one there is none.
             return Ok(vec![hostname]);
         }
     }
@@ -61,7 +61,7 @@ pub fn addresses(
     Ok(internal.chain([hostname]).collect())
 }
 
-/// What tells the cloud's plug-in which address the operator wants, if there is one to tell.
+/// The annotation that tells the cloud plug-in which address the operator wants.
 pub fn provided_node_ip(node: &NodeConfig) -> Option<String> {
     let given = node.ips.given();
     if node.cloud != Cloud::External || given.is_empty() {
@@ -70,7 +70,7 @@ pub fn provided_node_ip(node: &NodeConfig) -> Option<String> {
     Some(given.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// The address of a node whose operator named none.
+/// The address of a node for which the operator set none.
 fn found(settings: &Settings, network: &Network, lookup: &[IpAddr]) -> Result<IpAddr, AddressError> {
     if let Ok(address) = settings.name.as_str().parse() {
         return Ok(address);
@@ -82,7 +82,7 @@ fn found(settings: &Settings, network: &Network, lookup: &[IpAddr]) -> Result<Ip
     usable(lookup).or_else(|| usable(&network.default_route)).ok_or(AddressError::None)
 }
 
-/// The first of the wanted family, or else the first.
+/// The first of the preferred family, or else the first.
 fn preferred(ips: &NodeIps, candidates: &mut dyn Iterator<Item = IpAddr>) -> Option<IpAddr> {
     let mut fallback = None;
     for address in candidates {
@@ -94,7 +94,7 @@ fn preferred(ips: &NodeIps, candidates: &mut dyn Iterator<Item = IpAddr>) -> Opt
     fallback
 }
 
-/// Whether others could reach this machine by the address.
+/// Whether other machines could reach this machine at the address.
 fn check(address: IpAddr, network: &Network) -> Result<(), &'static str> {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),

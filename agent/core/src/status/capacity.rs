@@ -1,4 +1,4 @@
-//! What the machine has, and what of it pods may use.
+//! What the machine has, and how much of it pods may use.
 
 use muster_proto::quantity::{Quantity, Resources};
 
@@ -14,7 +14,7 @@ pub const PID: &str = "pid";
 /// `hugepages-<size>`, such as `hugepages-2Mi`.
 pub const HUGE_PAGES_PREFIX: &str = "hugepages-";
 
-/// An amount of a resource, plain or as a part of all there is.
+/// An amount of a resource, absolute or as a fraction of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
     Amount(Quantity),
@@ -25,13 +25,13 @@ pub enum Share {
 /// What hard thresholds keep back: a pod that used it would only be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EvictionReserve {
-    /// Of the threshold of `memory.available`.
+    /// From the threshold of `memory.available`.
     pub memory: Option<Share>,
-    /// Of the threshold of `nodefs.available`.
+    /// From the threshold of `nodefs.available`.
     pub storage: Option<Share>,
 }
 
-/// More is reserved than there is.
+/// More is reserved than the machine has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{reserved} of {resource} is reserved by --system-reserved, --kube-reserved and --eviction-hard together, \
@@ -47,13 +47,13 @@ impl Share {
     fn of(&self, capacity: &Quantity) -> Quantity {
         match *self {
             Share::Amount(amount) => amount,
-            // A float is exact up to 8 PiB of bytes, and half a byte is nobody's.
+            // A float is exact up to 8 PiB of bytes, and fractions of a byte do not matter.
             Share::Fraction(fraction) => Quantity::bytes((capacity.value() as f64 * fraction) as i64),
         }
     }
 }
 
-/// What the machine has. `previous` gives the resources that others listed.
+/// What the machine has. `previous` has the resources that others listed.
 pub fn capacity(previous: &Resources, config: &CapacityConfig, observed: &Observed) -> Resources {
     let mut capacity = previous.clone();
     capacity.retain(|name, _| !name.starts_with(HUGE_PAGES_PREFIX));
@@ -82,7 +82,7 @@ pub fn capacity(previous: &Resources, config: &CapacityConfig, observed: &Observ
     capacity
 }
 
-/// What of the capacity pods may use: never more, and never less than nothing.
+/// How much of the capacity pods may use: never more than the capacity, and never less than 0.
 pub fn allocatable(
     capacity: &Resources,
     config: &CapacityConfig,
@@ -94,7 +94,7 @@ pub fn allocatable(
         .iter()
         .map(|(name, amount)| (name.clone(), reserved.get(name).map_or(*amount, |held| less(amount, held))))
         .collect();
-    // Huge pages are memory too, already taken out of what a pod can get as plain memory.
+    // Huge pages are memory that a pod cannot get as plain memory.
     if let Some(mut memory) = allocatable.get(MEMORY).copied() {
         for (_, pages) in capacity.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES_PREFIX)) {
             memory = less(&memory, pages);
@@ -109,8 +109,8 @@ pub fn allocatable(
     allocatable
 }
 
-/// Refuses reservations that leave less than nothing. `max_pids` stands for the one resource that a node does
-/// not report; `None` if it cannot be read.
+/// Refuses reservations above the capacity. `max_pids` is the capacity of process ids, which a node does not report;
+/// `None` if it cannot be read.
 pub fn check_reservations(
     capacity: &Resources,
     max_pids: Option<u64>,
@@ -127,12 +127,12 @@ pub fn check_reservations(
     Ok(())
 }
 
-/// All that is held back, by resource.
+/// Everything that is kept back, by resource.
 fn reserved(capacity: &Resources, config: &CapacityConfig, reserve: &EvictionReserve) -> Resources {
     let mut reserved = config.system_reserved.clone();
     let mut hold = |name: &str, amount: Quantity| {
         let held = reserved.entry(name.to_owned()).or_default();
-        // A sum beyond all numbers leaves as little as the larger part of it.
+        // A sum that overflows keeps back the larger of the two.
         *held = held.add(&amount).unwrap_or((*held).max(amount));
     };
     for (name, amount) in &config.kube_reserved {

@@ -1,4 +1,4 @@
-//! Conditions: when they change, what they say, and the pressure on the machine.
+//! Node conditions: how they are set, and the three pressure conditions.
 
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
@@ -8,14 +8,14 @@ use muster_proto::node::NodeCondition;
 use super::NodeEvent;
 use crate::pressure::PressureConditions;
 
-/// What a condition says in one of its two states.
+/// The texts of a condition in one of its two states.
 struct ConditionText {
     reason: &'static str,
     message: &'static str,
     event: &'static str,
 }
 
-/// One kind of pressure, and its words with and without it.
+/// One kind of pressure, and its texts with and without it.
 struct Pressure {
     kind: &'static str,
     present: ConditionText,
@@ -64,7 +64,7 @@ const PID: Pressure = Pressure {
     },
 };
 
-/// Sets the three pressure conditions. Their words change only when their status does.
+/// Sets the three pressure conditions. Reason and message change only with the status.
 pub fn set_pressures(
     conditions: &mut Vec<NodeCondition>,
     name: &Name,
@@ -85,7 +85,7 @@ pub fn set_pressures(
     events
 }
 
-/// The first condition of that type; a new one, last in the list and Unknown, if there is none.
+/// The condition of that type; if there is none, a new one at the end of the list, with status Unknown.
 pub(super) fn entry<'a>(conditions: &'a mut Vec<NodeCondition>, kind: &str) -> &'a mut NodeCondition {
     let found = conditions.iter().position(|condition| condition.kind == kind);
     let place = found.unwrap_or_else(|| {
@@ -102,7 +102,7 @@ pub(super) fn entry<'a>(conditions: &'a mut Vec<NodeCondition>, kind: &str) -> &
     &mut conditions[place]
 }
 
-/// Marks the condition as computed now; says whether its status changed, which alone is a transition.
+/// Sets the status and the heartbeat time. Returns whether the status changed, which alone is a transition.
 pub(super) fn stamp(condition: &mut NodeCondition, status: ConditionStatus, now: Timestamp) -> bool {
     let changed = condition.status != status;
     condition.status = status;

@@ -1,4 +1,4 @@
-//! What the machine is: versions, images, and the events that tell when that changed.
+//! The machine's versions and images, and the events about reboots and cordons.
 
 use std::cmp::Reverse;
 
@@ -19,7 +19,7 @@ pub fn node_info(
     observed: &Observed,
 ) -> pb::NodeSystemInfo {
     let system = &observed.system;
-    // A machine that cannot be read keeps the swap it had: nothing says that it lost it.
+    // If the hardware cannot be read, the swap of the last status is kept.
     let swap = match &observed.hardware {
         Some(hardware) => (hardware.swap_bytes > 0).then(|| pb::NodeSwapStatus {
             capacity: Some(hardware.swap_bytes.try_into().unwrap_or(i64::MAX)),
@@ -44,7 +44,7 @@ pub fn node_info(
 /// The largest images, with a few of their names each.
 pub fn images(found: &[pb::ContainerImage], limit: Option<usize>) -> Vec<pb::ContainerImage> {
     let mut images = found.to_vec();
-    // By name too, so that two readings of one machine are the same status.
+    // By name too, so that two readings of one machine give the same status.
     images.sort_by(|a, b| (Reverse(a.size_bytes), &a.names).cmp(&(Reverse(b.size_bytes), &b.names)));
     images.truncate(limit.unwrap_or(usize::MAX));
     for image in &mut images {
@@ -53,7 +53,7 @@ pub fn images(found: &[pb::ContainerImage], limit: Option<usize>) -> Vec<pb::Con
     images
 }
 
-/// Tells, once in a process, that the machine was started anew since its last status.
+/// Emits, once in a process, that the machine was rebooted since its last status.
 pub fn rebooted(
     name: &Name,
     previous: &pb::NodeSystemInfo,
@@ -70,7 +70,7 @@ pub fn rebooted(
     Some(NodeEvent { kind: EventType::Warning, reason: "Rebooted", message })
 }
 
-/// Tells that the node was cordoned or uncordoned. A process starts out believing that it was not.
+/// Emits that the node was cordoned or uncordoned. A process starts with the node uncordoned.
 pub fn schedulable(name: &Name, unschedulable: bool, emitted: &mut EmittedEvents) -> Option<NodeEvent> {
     if emitted.unschedulable == unschedulable {
         return None;

@@ -1,4 +1,4 @@
-//! Ready: whether the node takes pods, and if not, everything that stands in the way.
+//! The Ready condition: whether the node takes pods, and if not, every reason.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use super::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use super::conditions::{entry, stamp};
 
 /// How long a runtime may go without an answer before the node is not ready.
-const RUNTIME_PATIENCE: Duration = Duration::from_secs(30);
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the parts of the agent say of themselves; an error is a sentence without a full stop.
+/// The health of the agent's parts; an error is a sentence without a full stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// What is wrong with what runs the pods, see [`runtime_errors`].
+    /// Errors of the container runtime, see [`runtime_errors`].
     pub runtime: Vec<String>,
     pub network: Option<String>,
     pub storage: Option<String>,
     pub shutting_down: bool,
-    /// What is not right but does not keep pods away.
+    /// What is wrong but does not make the node unready.
     pub warnings: Vec<String>,
 }
 
-/// Whether the node is ready, and in what words.
+/// The Ready condition's status and texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyState {
     pub ready: bool,
@@ -36,17 +36,17 @@ pub struct ReadyState {
     pub message: String,
 }
 
-/// What is wrong with the runtime: it was never heard, not for a while, or it says so itself.
+/// Errors of the runtime: it never answered, not for too long, or it answered with an error.
 pub fn runtime_errors(last_answer: Option<Mono>, errors: &[String], now: Mono) -> Vec<String> {
     let silence = match last_answer {
         None => Some("container runtime status check may not have completed yet"),
-        Some(heard) if now - heard > RUNTIME_PATIENCE => Some("container runtime is down"),
+        Some(answered) if now - answered > RUNTIME_TIMEOUT => Some("container runtime is down"),
         Some(_) => None,
     };
     silence.map(str::to_owned).into_iter().chain(errors.iter().cloned()).collect()
 }
 
-/// Weighs what the parts say.
+/// Ready, unless any part has an error.
 pub fn ready_state(health: &Health, capacity: &Resources, storage_isolation: bool) -> ReadyState {
     let shutdown = health.shutting_down.then(|| "node is shutting down".to_owned());
     let mut errors: Vec<&String> = Vec::new();
@@ -54,7 +54,7 @@ pub fn ready_state(health: &Health, capacity: &Resources, storage_isolation: boo
     for error in
         health.runtime.iter().chain(&health.network).chain(&health.storage).chain(&shutdown).chain(&missing)
     {
-        // Two parts may trip over the same thing; it is said once.
+        // Two parts may report the same error; it is listed once.
         if !errors.contains(&error) {
             errors.push(error);
         }
@@ -73,7 +73,7 @@ pub fn ready_state(health: &Health, capacity: &Resources, storage_isolation: boo
     ReadyState { ready: errors.is_empty(), reason, message }
 }
 
-/// Puts the state down as the Ready condition. Words may change without a transition.
+/// Sets the Ready condition. Reason and message may change without a transition.
 pub fn set_ready(
     conditions: &mut Vec<NodeCondition>,
     name: &Name,
@@ -96,7 +96,7 @@ pub fn is_ready(status: &NodeStatus) -> bool {
     ready.is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
-/// Resources a node must know of before anything can be placed on it.
+/// The resources of which the capacity must be known before pods can be scheduled onto the node.
 fn missing(capacity: &Resources, storage_isolation: bool) -> Option<String> {
     let needed = [(CPU, true), (MEMORY, true), (PODS, true), (EPHEMERAL_STORAGE, storage_isolation)];
     let missing: Vec<&str> = needed

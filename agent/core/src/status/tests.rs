@@ -1,4 +1,4 @@
-//! Statuses of machines that do not exist, table by table.
+//! Statuses of sample machines, table by table.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::{AddressType, NodeAddress, NodeCondition};
@@ -23,7 +23,7 @@ fn condition<'a>(status: &'a NodeStatus, kind: &str) -> &'a NodeCondition {
 }
 
 fn reasons(computed: &Computed) -> Vec<&str> {
-    computed.events.iter().map(|event| event.reason).collect()
+    computed.events.iter().map(|found| found.reason).collect()
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn s048_unknown_written_by_the_controller_is_overwritten_with_a_transition() {
 }
 
 #[test]
-fn s060_everything_that_stands_in_the_way_is_said_in_one_message() {
+fn s060_all_errors_are_in_the_message_of_the_ready_condition() {
     let full = after(&NodeStatus::default(), &observed(), 0).status.capacity;
     let text = |text: &str| text.to_owned();
     let healthy = Health::default();
@@ -132,19 +132,23 @@ fn s060_everything_that_stands_in_the_way_is_said_in_one_message() {
 }
 
 #[test]
-fn s060_a_runtime_is_down_when_it_was_not_heard_for_more_than_thirty_seconds() {
+fn s060_a_runtime_is_down_when_it_has_not_answered_for_more_than_thirty_seconds() {
     use muster_proto::time::Mono;
     use std::time::Duration;
     let seconds = |count| Mono::since_origin(Duration::from_secs(count));
-    for (heard, now, expected) in [
+    for (answered, now, expected) in [
         (None, 5, vec!["container runtime status check may not have completed yet"]),
         (Some(0), 30, vec![]),
         (Some(0), 31, vec!["container runtime is down"]),
     ] {
-        assert_eq!(runtime_errors(heard.map(seconds), &[], seconds(now)), expected, "{heard:?} at {now}");
+        assert_eq!(
+            runtime_errors(answered.map(seconds), &[], seconds(now)),
+            expected,
+            "{answered:?} at {now}"
+        );
     }
-    let complaint = ["no room".to_owned()];
-    assert_eq!(runtime_errors(Some(seconds(0)), &complaint, seconds(1)), complaint);
+    let error = ["disk full".to_owned()];
+    assert_eq!(runtime_errors(Some(seconds(0)), &error, seconds(1)), error);
 }
 
 #[test]
@@ -166,7 +170,7 @@ fn s061_another_message_is_no_transition() {
 }
 
 #[test]
-fn pressures_are_told_when_they_come_and_go() {
+fn pressure_conditions_have_events_when_they_change() {
     let squeezed = |pressures| Observed { pressures, ..observed() };
     let calm = after(&NodeStatus::default(), &observed(), 100).status;
     for (pressures, kind, reason, event) in [
@@ -216,7 +220,7 @@ fn s080_swap_is_reported_where_there_is_some() {
 }
 
 #[test]
-fn s081_a_reboot_is_told_once_in_a_process() {
+fn s081_a_reboot_has_one_event_in_a_process() {
     let mut stored = NodeStatus::default();
     let spec = NodeSpec::default();
     let annotations = Annotations::new();
@@ -248,12 +252,12 @@ fn s082_the_largest_images_are_listed_with_five_names_each() {
 }
 
 #[test]
-fn s083_cordon_and_uncordon_are_told_when_they_happen() {
+fn s083_cordon_and_uncordon_have_events() {
     let name = settings().name;
     let mut emitted = EmittedEvents::default();
-    let mut tell = |cordoned| info::schedulable(&name, cordoned, &mut emitted).map(|event| event.reason);
+    let mut event = |cordoned| info::schedulable(&name, cordoned, &mut emitted).map(|found| found.reason);
     assert_eq!(
-        [tell(false), tell(true), tell(true), tell(false)],
+        [event(false), event(true), event(true), event(false)],
         [None, Some("NodeNotSchedulable"), None, Some("NodeSchedulable")]
     );
 }

@@ -1,7 +1,7 @@
-//! One number for a status, by which two of them are told apart.
+//! A digest of a node status, by which two statuses are compared.
 //!
-//! 64-bit FNV-1a over every field, each text with its length before it, so that no two statuses run together.
-//! The time of computing is left out: by itself it is no news. Structures are taken apart by name, so that a new
+//! 64-bit FNV-1a over every field, each text preceded by its length, so that no two statuses run together. The
+//! heartbeat time is left out: by itself it is not a change. Structures are destructured by field name, so that a new
 //! field cannot be forgotten here.
 
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use muster_proto::node::{NodeAddress, NodeCondition, NodeStatus};
 use muster_proto::pb;
 use muster_proto::quantity::Resources;
 
-/// The digest of a status. The order of conditions does not matter; any other order does.
+/// The digest of a status. The order of conditions does not matter; the order of everything else does.
 pub fn digest(status: &NodeStatus) -> u64 {
     let NodeStatus {
         addresses,
@@ -45,7 +45,7 @@ pub fn digest(status: &NodeStatus) -> u64 {
     sum.finish()
 }
 
-/// A running FNV-1a.
+/// An FNV-1a hash in progress.
 struct Sum(u64);
 
 impl Sum {
@@ -71,7 +71,7 @@ impl Sum {
         self.count(resources.len());
         for (name, amount) in resources {
             self.text(name);
-            // By value: how an amount is spelled is no difference.
+            // By value: `1000m` and `1` are the same amount.
             amount.hash(self);
         }
     }
@@ -132,7 +132,7 @@ impl Hasher for Sum {
         }
     }
 
-    /// The one number that amounts hash by; the same on every machine.
+    /// Quantities hash as one i128, in the same byte order on every machine.
     fn write_i128(&mut self, number: i128) {
         self.write(&number.to_le_bytes());
     }
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_nothing_is_the_same_on_every_machine() {
-        // Worked out apart from this code, by the definition of FNV-1a.
+    fn the_digest_of_an_empty_status_is_the_same_on_every_machine() {
+        // Computed by hand from the definition of FNV-1a, not by this code.
         assert_eq!(digest(&NodeStatus::default()), 0xff59_e2ac_500e_6b65);
     }
 }

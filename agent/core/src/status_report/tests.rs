@@ -73,7 +73,7 @@ fn s045_a_routine_post_comes_after_half_to_one_and_a_half_times_the_frequency_th
 }
 
 #[test]
-fn s045_the_looks_of_a_minute_give_posts_thirty_to_a_hundred_seconds_apart() {
+fn s045_with_a_status_every_ten_seconds_posts_are_thirty_to_a_hundred_seconds_apart() {
     let (stored, computed) = (status(), later());
     let comparison = unchanged(&stored, &computed);
     for draw in [0.0, 0.3, 0.7, 0.999] {
@@ -122,7 +122,7 @@ fn s047_a_new_address_block_is_posted_once() {
 }
 
 #[test]
-fn s037_a_label_put_back_is_posted() {
+fn s037_a_restored_label_is_posted() {
     let (stored, computed) = (status(), later());
     let comparison = StatusComparison { labels_repaired: true, ..unchanged(&stored, &computed) };
     assert_eq!(
@@ -132,7 +132,7 @@ fn s037_a_label_put_back_is_posted() {
 }
 
 #[test]
-fn s049_a_report_frequency_of_five_seconds_posts_at_every_look() {
+fn s049_a_report_frequency_of_five_seconds_posts_every_status() {
     let (stored, computed) = (status(), later());
     let mut reporter = StatusReporter::new(Duration::from_secs(5));
     reporter.observe_posted(PostReason::Due, &[], 0.5, mono(0));

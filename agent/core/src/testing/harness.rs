@@ -1,4 +1,4 @@
-//! The harness: performs plans against a store and a runtime made of maps, and writes down what was done.
+//! A harness that performs plans against a store and a runtime made of maps, and logs what was done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,20 +20,20 @@ use muster_proto::time::Now;
 pub struct Harness {
     pub pod_states: PodStates,
     pub node: NodeState,
-    /// Whether the node is this agent's to act for.
-    pub is_welcome: bool,
+    /// Whether the store accepts this agent for the node.
+    pub is_accepted: bool,
     pub store: BTreeMap<Uid, Pod>,
     pub runtime: BTreeMap<Uid, PodReport>,
-    /// Whether calls of the store come through.
+    /// Whether calls reach the store.
     pub is_connected: bool,
-    /// Whether calls of the store are answered only when [`answer`](Harness::answer) says so.
+    /// Whether calls of the store wait for [`answer`](Harness::answer).
     pub is_frozen: bool,
     unanswered: Vec<Action>,
-    /// Containers whose start is not over until [`answer`](Harness::answer) says so, by name.
+    /// Containers, by name, whose start waits for [`answer`](Harness::answer).
     pub hung: Vec<String>,
-    /// Containers whose start fails, by name.
+    /// Containers, by name, whose start fails.
     pub unstartable: Vec<String>,
-    /// What was done, in short, since the last look.
+    /// What was done since the last call of [`steps`](Harness::steps).
     pub log: Vec<String>,
     now: Now,
     version: u64,
@@ -59,20 +59,20 @@ pub fn node() -> NodeState {
 }
 
 impl Harness {
-    /// A node that has the pods bound to it and knows of them.
+    /// A node with these pods, which the agent has observed.
     pub fn with(pods: impl IntoIterator<Item = PodBuilder>) -> Harness {
         let mut harness = Harness::bare(pods);
         harness.look();
         harness
     }
 
-    /// The same, before anything was seen.
+    /// The same, before anything was observed.
     pub fn bare(pods: impl IntoIterator<Item = PodBuilder>) -> Harness {
         let store = pods.into_iter().map(PodBuilder::build).map(|pod| (pod.meta.uid.unwrap(), pod)).collect();
         Harness {
             pod_states: PodStates::new(),
             node: node(),
-            is_welcome: true,
+            is_accepted: true,
             store,
             runtime: BTreeMap::new(),
             is_connected: true,
@@ -91,23 +91,23 @@ impl Harness {
         self.now
     }
 
-    /// The agent sees everything there is to see.
+    /// The agent observes the node, the runtime and the store.
     pub fn look(&mut self) {
-        self.pod_states.observe_node(Some(self.node.clone()).filter(|_| self.is_welcome), self.now);
+        self.pod_states.observe_node(Some(self.node.clone()).filter(|_| self.is_accepted), self.now);
         self.pod_states.observe_containers(self.runtime.clone(), self.now);
         if self.is_connected && !self.is_frozen {
             self.pod_states.observe_pods(self.store.values(), self.now);
         }
     }
 
-    /// The agent starts anew and remembers nothing.
+    /// The agent restarts without its memory.
     pub fn restart_agent(&mut self) {
         self.pod_states = PodStates::new();
         self.unanswered.clear();
         self.look();
     }
 
-    /// The store thaws and answers what it was asked; starts that hung come to something.
+    /// The store answers again, also the calls that waited; starts that waited finish.
     pub fn answer(&mut self) {
         self.is_frozen = false;
         self.hung.clear();
@@ -123,7 +123,7 @@ impl Harness {
         self.now = Now { mono: self.now.mono + by, wall: self.now.wall + by };
     }
 
-    /// Decides and performs until nothing is left to do now; gives the last plan.
+    /// Decides and performs until nothing is left to do now; returns the last plan.
     pub fn settle(&mut self) -> Plan {
         let mut done: Vec<Action> = Vec::new();
         for _ in 0..200 {
@@ -135,14 +135,14 @@ impl Harness {
                 return plan;
             }
             for action in plan.actions {
-                assert!(!done.contains(&action), "proposed twice at one instant: {action:?}");
+                assert!(!done.contains(&action), "planned twice at one instant: {action:?}");
                 let hangs =
                     matches!(&action, Action::Start { container, .. } if self.hung.contains(container));
                 if hangs || self.is_frozen && action.is_call() {
                     let is_same = |other: &Action| {
                         other.uid() == action.uid() && other.is_call() == action.is_call() && !hangs
                     };
-                    assert!(!self.unanswered.iter().any(is_same), "asked two things at once: {action:?}");
+                    assert!(!self.unanswered.iter().any(is_same), "two calls at once: {action:?}");
                     self.pod_states.begin(&action, self.now);
                     self.unanswered.push(action.clone());
                     done.push(action);
@@ -157,7 +157,7 @@ impl Harness {
         panic!("never settles: {:?}", self.log);
     }
 
-    /// Settles, and tells what was done.
+    /// Settles, and returns what was done.
     pub fn steps(&mut self) -> Vec<String> {
         self.settle();
         std::mem::take(&mut self.log)
@@ -227,13 +227,13 @@ impl Harness {
             Action::Delete { uid, .. } => {
                 self.log.push(format!("delete {name}"));
                 if !self.is_connected {
-                    return Outcome::Failed { message: "cut off".to_owned() };
+                    return Outcome::Failed { message: "unreachable".to_owned() };
                 }
                 let alive = |report: &PodReport| report.containers.values().any(is_alive);
                 assert!(!self.runtime.get(uid).is_some_and(alive), "deleted while it runs");
                 assert!(
                     self.store.remove(uid).is_some_and(|pod| pod.is_finished()),
-                    "deleted without its end"
+                    "deleted without its final status"
                 );
                 Outcome::Gone
             }
@@ -244,10 +244,10 @@ impl Harness {
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready").unwrap();
         let ready = if ready.status == ConditionStatus::True { " ready" } else { "" };
         let reason = if status.reason.is_empty() { String::new() } else { format!(" {}", status.reason) };
-        let answer = if self.is_connected { "" } else { ", nobody hears" };
+        let answer = if self.is_connected { "" } else { ", unreachable" };
         self.log.push(format!("report {name} {}{ready}{reason}{answer}", status.phase));
         if !self.is_connected {
-            return Outcome::Failed { message: "cut off".to_owned() };
+            return Outcome::Failed { message: "unreachable".to_owned() };
         }
         let Some(pod) = self.store.get_mut(&uid) else {
             return Outcome::Gone;
@@ -266,7 +266,7 @@ impl Harness {
         self.pod_states.pod(uid).map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
     }
 
-    /// A container ends on its own, or because it was told to.
+    /// A container exits, on its own or because it was told to.
     pub fn exits(&mut self, name: &str, container: &str, code: i32) {
         self.ends(uid(name), container, code, 0);
         self.look();
@@ -279,14 +279,14 @@ impl Harness {
             ReportedState::Running { since, .. } => Some(since),
             _ => None,
         };
-        // As shells say it.
+        // As shells report a signal.
         let code = if signal == 0 { code } else { 128 + signal };
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         let exit = Exit { code, signal, reason, message: String::new(), started_at, at: Some(self.now.wall) };
         found.observed = ReportedState::Exited(exit);
     }
 
-    /// The machine goes down without a word and comes up again; what it remembers is on its disk.
+    /// The machine crashes and boots again; only what is on its disk is left.
     pub fn reboot(&mut self) {
         let at = Some(self.now.wall);
         for found in self.runtime.values_mut().flat_map(|report| report.containers.values_mut()) {
@@ -301,13 +301,13 @@ impl Harness {
         self.restart_agent();
     }
 
-    /// Somebody writes to a record.
+    /// Another writer changes a record.
     pub fn write(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
         self.write_unseen(name, change);
         self.look();
     }
 
-    /// Somebody writes to a record, and the watch has not brought it yet.
+    /// Another writer changes a record, and the watch has not delivered it yet.
     pub fn write_unseen(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
         self.version += 1;
         let pod = self.store.get_mut(&uid(name)).unwrap();
@@ -315,7 +315,7 @@ impl Harness {
         pod.meta.resource_version = self.version;
     }
 
-    /// Somebody asks for a pod's end.
+    /// A client deletes a pod.
     pub fn delete(&mut self, name: &str, grace: i64) {
         self.write(name, |pod| {
             pod.meta.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);

@@ -12,7 +12,7 @@ use crate::status::{Computed, EmittedEvents, Observed, Previous, Settings, compu
 
 const GIB: u64 = 1 << 30;
 
-/// A node named `n1` without any wishes.
+/// A node named `n1` with default settings.
 pub fn settings() -> Settings {
     Settings {
         name: "n1".parse().unwrap(),

@@ -1,4 +1,4 @@
-//! The words that tests of this crate are written in: `pod("a").priority(3).build()`.
+//! Builders for sample pods: `pod("a").priority(3).build()`.
 
 use jiff::Timestamp;
 use muster_proto::condition::ConditionStatus;
@@ -15,12 +15,12 @@ use uuid::Uuid;
 /// The node all sample pods are bound to.
 pub const NODE: &str = "n1";
 
-/// Amounts out of `cpu=1 memory=1Gi`.
+/// Parses amounts such as `cpu=1 memory=1Gi`.
 pub fn amounts(text: &str) -> Resources {
     pairs(text).map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).collect()
 }
 
-/// Labels out of `zone=a disk=ssd`.
+/// Parses labels such as `zone=a disk=ssd`.
 pub fn labels(text: &str) -> Labels {
     pairs(text).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
@@ -116,7 +116,7 @@ impl PodBuilder {
         self.with(|pod| pod.spec.init_containers = inits)
     }
 
-    /// Its one container asks for this.
+    /// Its one container requests this.
     pub fn requests(self, text: &str) -> Self {
         self.with(|pod| pod.spec.containers = vec![container("main").requests(text)])
     }
@@ -168,7 +168,7 @@ impl PodBuilder {
         })
     }
 
-    /// Somebody asked for its end.
+    /// A client deleted it.
     pub fn deleting(self, grace: i64) -> Self {
         self.with(|pod| {
             pod.meta.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Taking on what an earlier agent left: containers that run on, ended meanwhile, or never got to start.
+//! Adopts the containers that an earlier agent left: running, exited meanwhile, or never started.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use super::super::record::{self, Files, Order, Run};
 use super::super::{ContainerId, Exit, ExitReason};
 use super::{Entry, Inner, Stage};
 
-/// How often to look for word from a shim that is still starting its container.
+/// How often to check whether a shim has started its container.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What the records say of a container.
+/// What the records say about a container.
 enum Finding {
     Ended(Exit),
     Ran(Run),
-    /// A shim has the order and has not said anything yet.
+    /// A shim works on the order and has recorded nothing yet.
     Starting,
 }
 
@@ -28,7 +28,7 @@ impl Inner {
         record::sweep(&self.pods)?;
         for path in record::find_orders(&self.pods)? {
             if let Err(error) = self.adopt(&path) {
-                // One damaged record must not keep the agent from the others.
+                // One damaged record must not keep the agent from adopting the others.
                 tracing::error!(order = %path.display(), %error, "a container's records cannot be read");
             }
         }
@@ -41,7 +41,7 @@ impl Inner {
         if self.files(&id).order() != path {
             return Err(io::Error::other(format!("it is the order of {id}, which belongs elsewhere")));
         }
-        // How it ended may have been written down after its boot was over; where it ran says more.
+        // The exit may have been recorded after a reboot; the run says in which boot the container ran.
         let run: Option<Run> = record::read(&self.files(&id).run())?;
         let entry = Entry {
             pod_namespace: order.spec.pod_namespace,
@@ -67,7 +67,7 @@ impl Inner {
         match finding {
             Finding::Starting => {}
             Finding::Ended(exit) => {
-                tracing::info!(container = %id, code = exit.code, "container found ended");
+                tracing::info!(container = %id, code = exit.code, "container found exited");
                 self.set_stage(id, Stage::Exited(exit));
                 self.announce();
             }
@@ -75,7 +75,7 @@ impl Inner {
                 self.note_vanished(id, &run, "The machine was restarted while the container ran.");
             }
             Finding::Ran(run) => {
-                // Should it have ended, the watch finds that out at once.
+                // If it has exited, the watch finds that at once.
                 if run.shim.is_alive() || run.main.is_alive() {
                     tracing::info!(container = %id, pid = run.main.pid, "container found running");
                 }
@@ -96,17 +96,17 @@ impl Inner {
                 match find(&path, &runtime) {
                     Ok(Finding::Starting) => {}
                     Ok(known) => return runtime.take(&id, known),
-                    Err(error) => tracing::warn!(container = %id, %error, "no word of its start"),
+                    Err(error) => tracing::warn!(container = %id, %error, "its records cannot be read"),
                 }
             }
         });
     }
 }
 
-/// Looks at the records of an order. One that no shim took up is closed, so that none takes it up later.
+/// Reads the records of an order. An order that no shim works on is closed, so that no shim begins later.
 fn find(order: &Path, inner: &Inner) -> io::Result<Finding> {
     let files = Files::beside(order);
-    // Whether a shim is at work must be known before its records are read: it may end between the two.
+    // Whether a shim is at work must be known before its records are read: it may finish in between.
     let idle = record::lock_if_idle(order)?;
     if let Some(exit) = record::read_exit(&files)? {
         return Ok(Finding::Ended(exit));

@@ -1,4 +1,4 @@
-//! Waiting for containers to end, and keeping their logs short meanwhile.
+//! Waits for containers to exit, and rotates their logs meanwhile.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,23 +17,23 @@ use super::super::record::{self, Run};
 use super::super::{ContainerId, Exit, ExitReason, cgroup, logs};
 use super::{Inner, Stage};
 
-/// How often to look where the kernel cannot tell us.
+/// How often to check a process where the kernel cannot signal its exit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the sizes of logs are looked at; the kubelet's default.
+/// How often the sizes of logs are checked; the kubelet's default.
 const LOGS_EVERY: Duration = Duration::from_secs(10);
-/// What a container that vanished is said to have returned, as Kubernetes does.
+/// The exit code of a container whose exit was not observed, as Kubernetes has it.
 const VANISHED: i32 = 137;
 
 impl Inner {
-    /// Waits, in the background, for a container to end and takes note of it. `shim` is given by whom the shim is a
-    /// child of.
+    /// Waits, in the background, for a container to exit and records that. `shim` is given if the shim is a child of
+    /// this process.
     pub(super) fn watch(self: &Arc<Self>, id: ContainerId, run: Run, shim: Option<Child>) {
-        // A task does not keep the runtime alive: it may be dropped while containers run on.
+        // A task does not keep the runtime alive: the runtime may be dropped while containers keep running.
         let inner = Arc::downgrade(self);
         self.tasks.spawn(async move {
             wait_for(run.shim).await;
             if let Some(mut shim) = shim {
-                // It has ended: this returns at once and lets its number go.
+                // It has exited: this returns at once and frees its pid.
                 let _ = shim.wait();
             }
             let Some(runtime) = inner.upgrade() else { return };
@@ -42,16 +42,16 @@ impl Inner {
             }
             drop(runtime);
             if run.main.is_alive() {
-                tracing::warn!(container = %id, "its shim is gone: how the container ends will not be known");
+                tracing::warn!(container = %id, "its shim is gone: the container's exit code will not be known");
             }
             wait_for(run.main).await;
             if let Some(runtime) = inner.upgrade() {
-                runtime.note_vanished(&id, &run, "The container is gone, and its shim was gone before.");
+                runtime.note_vanished(&id, &run, "The container exited after its shim had been killed.");
             }
         });
     }
 
-    /// Takes a container's exit from its record; whether there is one comes back.
+    /// Reads a container's exit from its record; returns whether there is one.
     fn note_exit(&self, id: &ContainerId) -> bool {
         match record::read_exit(&self.files(id)) {
             Ok(Some(exit)) => {
@@ -66,10 +66,10 @@ impl Inner {
         }
     }
 
-    /// Notes the end of a container that nobody saw.
+    /// Records the exit of a container that was not observed.
     pub(super) fn note_vanished(&self, id: &ContainerId, run: &Run, message: &str) {
         if let Ok(Some(paths)) = self.entry(id).map(|entry| entry.cgroup) {
-            // No shim was there to end what the container left behind.
+            // There was no shim to kill what the container left behind.
             let _ = cgroup::kill(&paths.container);
         }
         let exit = Exit {
@@ -81,14 +81,14 @@ impl Inner {
             finished_at: self.clock.wall(),
         };
         if let Err(error) = record::write(&self.files(id).exit(), &exit) {
-            // The next agent comes to the same conclusion by itself.
-            tracing::warn!(container = %id, %error, "its end cannot be written down");
+            // The next agent reaches the same conclusion by itself.
+            tracing::warn!(container = %id, %error, "its exit cannot be recorded");
         }
         self.ended(id, exit);
     }
 
     fn ended(&self, id: &ContainerId, exit: Exit) {
-        tracing::info!(container = %id, code = exit.code, reason = exit.reason.as_str(), "container ended");
+        tracing::info!(container = %id, code = exit.code, reason = exit.reason.as_str(), "container exited");
         self.set_stage(id, Stage::Exited(exit));
         self.announce();
     }
@@ -97,7 +97,7 @@ impl Inner {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Cuts logs that have grown too long, for as long as the runtime lives.
+    /// Rotates logs that are too long, for as long as the runtime lives.
     pub(super) fn keep_logs_short(self: &Arc<Self>) {
         let inner = Arc::downgrade(self);
         self.tasks.spawn(async move {
@@ -119,18 +119,18 @@ impl Inner {
     }
 }
 
-/// Returns when the process has ended.
+/// Returns when the process has exited.
 async fn wait_for(process: ProcessKey) {
     match end_of(process) {
         Ok(None) => {}
         Ok(Some(end)) => {
-            // An error would come again at once: better look now and then.
+            // The same error would come again at once, so the process is polled.
             if end.readable().await.is_err() {
                 poll_for(process).await;
             }
         }
         Err(error) => {
-            tracing::debug!(pid = process.pid, %error, "no word from the kernel when it ends, so we look");
+            tracing::debug!(pid = process.pid, %error, "the kernel does not signal its exit; it is polled");
             poll_for(process).await;
         }
     }
@@ -142,7 +142,7 @@ async fn poll_for(process: ProcessKey) {
     }
 }
 
-/// Something that turns readable at the process's end; `None` when it has ended.
+/// A descriptor that becomes readable when the process exits; `None` if it has exited.
 fn end_of(process: ProcessKey) -> io::Result<Option<AsyncFd<OwnedFd>>> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(None) };
     let end = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
@@ -150,11 +150,12 @@ fn end_of(process: ProcessKey) -> io::Result<Option<AsyncFd<OwnedFd>>> {
         Err(Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // It stands for whoever had the number when it was opened. If ours has it still, it had it then.
+    // The descriptor refers to the process that had the pid when it was opened. If our process still has the pid, that
+    // was ours.
     if !process.is_alive() {
         return Ok(None);
     }
-    // The successor of this call is unsafe, for types whose descriptor may change under it. An OwnedFd's does not.
+    // The replacement of this call is unsafe, for types whose descriptor may change. That of an OwnedFd does not.
     #[allow(deprecated, reason = "sound for an OwnedFd, and nothing else here needs unsafe code")]
     AsyncFd::with_interest(end, Interest::READABLE).map(Some)
 }

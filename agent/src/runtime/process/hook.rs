@@ -1,4 +1,4 @@
-//! Hooks: a command that is waited for, but not for ever.
+//! Stop hooks: a command that is waited for with a timeout.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::super::HookEnd;
 use super::super::processes::ProcessKey;
 
-/// Runs the command in a group of its own and kills what is left of the group when the command or its time is over. Who
-/// leads it is told as soon as it is there.
+/// Runs the command in its own process group and kills what is left of the group when the command has exited or timed
+/// out. `begun` is called with the group's leader once it runs.
 pub(super) fn run(
     mut command: Command,
     timeout: Duration,
@@ -24,7 +24,7 @@ pub(super) fn run(
         begun(leader);
     }
     let ended = wait_for(&child, timeout);
-    // Not reaped yet, so the group's number is its own whatever happened.
+    // Not reaped yet, so the group still has its pid.
     if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -36,7 +36,7 @@ pub(super) fn run(
     Ok(HookEnd::Code(code.unwrap_or_default()))
 }
 
-/// Whether the child ended in time. It is not reaped.
+/// Whether the child exited in time. It is not reaped.
 fn wait_for(child: &Child, timeout: Duration) -> io::Result<bool> {
     let pid = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
     let end = pidfd_open(pid, PidfdFlags::empty())?;

@@ -1,4 +1,4 @@
-//! The start of a container: its paths in the table, its order, and a shim that takes it up.
+//! Starts a container: reserves its entry in the table, writes its order, and starts a shim on it.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, log
 use super::{Entry, Inner, Stage};
 
 impl Inner {
-    /// Takes a paths in the table, so that nobody else starts the same.
+    /// Reserves an entry in the table, so that no other caller starts the same attempt.
     pub(super) fn reserve(&self, spec: &ContainerSpec) -> Result<(), RuntimeError> {
         let id = &spec.id;
         let mut table = self.table();
@@ -64,7 +64,7 @@ impl Inner {
         let complaints = logs::open(&files.shim_log()).map_err(doing())?;
         let mut command = self.shim_for(&files);
         let mut shim = command.stdout(Stdio::piped()).stderr(complaints).spawn().map_err(doing())?;
-        // From here on it can be killed, should it wait for something that never comes.
+        // From here on the shim can be killed if its start hangs.
         if let (Some(entry), Ok(starter)) =
             (self.table().get_mut(id), ProcessKey::of(shim.id().cast_signed()))
         {
@@ -75,13 +75,13 @@ impl Inner {
             None => String::new(),
         };
         let failure = word.strip_prefix(FAILED);
-        // A shim that died without a word may have started the container all the same.
+        // A shim that died without a message may still have started the container.
         if failure.is_none()
             && let Ok(Some(run)) = record::read(&files.run())
         {
             return Ok((run, shim));
         }
-        // Otherwise it speaks as its last act: what it started, if anything, is gone by then.
+        // A failure is the shim's last message: what it started, if anything, has exited by then.
         shim.wait().map_err(doing())?;
         if let Some(paths) = &order.cgroup {
             let _ = cgroup::kill(&paths.container);
@@ -89,7 +89,7 @@ impl Inner {
         Err(refused(failure.unwrap_or("its shim died").to_owned()))
     }
 
-    /// Ends a start that has not come to anything: whoever waits for it is told that the shim died.
+    /// Kills a start that hangs: its caller gets the error that the shim died.
     pub(super) fn give_up(&self, id: &ContainerId, starter: ProcessKey) -> Result<(), RuntimeError> {
         if let Ok(Some(paths)) = self.entry(id).map(|entry| entry.cgroup) {
             let _ = cgroup::kill(&paths.container);
@@ -103,12 +103,12 @@ impl Inner {
         Ok(())
     }
 
-    /// CPUs to pin a container to where cgroups cannot.
+    /// CPUs to pin a container to, where cgroups cannot restrict them.
     fn affinity(&self, cpus: &[u32]) -> Vec<u32> {
         if self.controls_cpus() { Vec::new() } else { cpus.to_vec() }
     }
 
-    /// A shim on that order, without the agent's environment: it may hold secrets that are no container's business.
+    /// A shim on that order, without the agent's environment, which may hold secrets.
     pub(super) fn shim_for(&self, files: &Files) -> Command {
         let mut command = Command::new(&self.shim);
         command.arg0("muster-agent").arg(SUBCOMMAND).arg(files.order());
@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-/// The first line that a shim says, or nothing if it says none.
+/// The first line that a shim prints; empty if it prints none.
 fn first_line(out: impl io::Read) -> io::Result<String> {
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line)?;

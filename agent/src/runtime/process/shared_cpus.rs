@@ -1,4 +1,4 @@
-//! The CPUs that containers share: all that no container has for itself.
+//! The CPUs that containers share: all that are not exclusive to a container.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,14 +8,14 @@ use super::super::{ContainerSpec, Limits, affinity, cgroup};
 use super::{CgroupPaths, Inner, Run, Stage, Tree};
 
 impl Inner {
-    /// Moves what runs without CPUs of its own to these, unless it is there already; none means any.
+    /// Moves running containers without exclusive CPUs to these, unless they are there already; none means any.
     pub(super) fn share(&self, cpus: &[u32]) -> io::Result<()> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.as_deref() == Some(cpus) {
             return Ok(());
         }
         self.move_to(self.sharers(), cpus)?;
-        // Not before all of them are there: should it fail, the next call tries again.
+        // Only after all of them were moved: if one fails, the next call tries again.
         *shared = Some(cpus.to_vec());
         Ok(())
     }
@@ -29,25 +29,25 @@ impl Inner {
             }
         }
         if !shims.is_empty() {
-            // Containers start where the agent runs.
+            // Containers start on the agent's CPUs.
             let set = if cpus.is_empty() { affinity::own()? } else { affinity::set_of(cpus)? };
             affinity::move_all_below(&shims, &set)?;
         }
         Ok(())
     }
 
-    /// Moves a container that came to run just now after the others, if they were moved while it started.
+    /// Moves a container that has just started, if the others were moved while it started.
     pub(super) fn follow_sharers(&self, spec: &ContainerSpec, run: &Run, started_on: &[u32]) {
         let cpus = self.cpus_of(&spec.limits);
         let paths = self.tree.as_ref().map(|tree| tree.paths(&spec.id));
         if cpus != started_on
             && let Err(error) = self.move_to(vec![(run.clone(), paths)], &cpus)
         {
-            tracing::warn!(container = %spec.id, %error, "it runs on CPUs that others have for themselves");
+            tracing::warn!(container = %spec.id, %error, "it still runs on CPUs that are assigned to others");
         }
     }
 
-    /// Where a container belongs: its own CPUs, or those that are shared.
+    /// The CPUs of a container: its exclusive ones, or those that are shared.
     pub(super) fn cpus_of(&self, limits: &Limits) -> Vec<u32> {
         if limits.cpus.is_empty() {
             let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What containers and pods take of the machine.
+//! What containers and pods use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use muster_proto::name::Uid;
 use super::super::{ContainerId, DiskUsage, Usage, cgroup, processes};
 use super::Inner;
 
-/// What the kernel counts the size of files in, whatever the filesystem does.
+/// The unit in which the kernel counts the blocks of files, whatever the filesystem.
 const BLOCK: u64 = 512;
 
 impl Inner {
@@ -21,14 +21,14 @@ impl Inner {
         for (id, run, paths) in running {
             match paths.and_then(|paths| cgroup::usage(&paths.container)) {
                 Some(usage) => drop(usages.insert(id, usage)),
-                // All of a container is in its shim's session, unless it took pains to machine_shutdown.
+                // The processes of a container are in its shim's session, unless they left it on purpose.
                 None => drop(uncounted.insert(run.shim.pid, (run.shim.pid, id))),
             }
         }
         if uncounted.is_empty() {
             return usages;
         }
-        // One look at all processes, however many containers ask.
+        // One listing of all processes, however many containers need it.
         for stat in processes::all().unwrap_or_default() {
             let Some((shim, id)) = uncounted.get(&stat.session) else { continue };
             if stat.pid != *shim && !processes::is_zombie(&stat) {
@@ -53,7 +53,7 @@ impl Inner {
     }
 }
 
-/// Adds a file, or a folder and all in it. What goes away meanwhile takes nothing.
+/// Adds a file, or a directory with its content. A file that vanishes meanwhile counts nothing.
 fn add_up(path: &Path, usage: &mut DiskUsage) {
     let Ok(found) = fs::symlink_metadata(path) else { return };
     usage.bytes = usage.bytes.saturating_add(found.blocks().saturating_mul(BLOCK));

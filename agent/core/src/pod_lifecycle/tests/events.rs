@@ -119,12 +119,12 @@ fn an_agent_that_does_not_act_for_the_node_records_nothing() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.events();
-    harness.is_welcome = false;
+    harness.is_accepted = false;
     harness.look();
     harness.delete("a", 5);
     harness.settle();
     assert_eq!(harness.events(), [""; 0]);
-    harness.is_welcome = true;
+    harness.is_accepted = true;
     harness.look();
     assert_eq!(harness.events(), [""; 0], "not even later");
 }

@@ -1,4 +1,4 @@
-//! How containers that end are started again, by this agent and by the next.
+//! How containers that exit are restarted, by this agent and by the next.
 
 use muster_proto::pb::container_state::State;
 use muster_proto::pod::{PodPhase, RestartPolicy};
@@ -7,7 +7,7 @@ use crate::testing::harness::Harness;
 use crate::testing::{ContainerBuilder, amounts, container, pod, uid};
 
 #[test]
-fn the_restart_policy_decides_what_an_end_means() {
+fn the_restart_policy_decides_what_follows_an_exit() {
     use RestartPolicy::{Always, Never, OnFailure};
     for (policy, code, expected) in [
         (Always, 0, &["start a/main#1", "report a Running ready"][..]),
@@ -26,7 +26,7 @@ fn the_restart_policy_decides_what_an_end_means() {
 }
 
 #[test]
-fn a_pod_is_over_when_all_its_work_is_and_sidecars_go_last() {
+fn a_pod_has_finished_when_its_main_containers_have_and_sidecars_stop_last() {
     let inits = vec![container("s1").sidecar(), container("s2").sidecar()];
     let mains = vec![container("x"), container("y")];
     let mut harness = Harness::with([pod("a").inits(inits).containers(mains).restart(RestartPolicy::Never)]);
@@ -43,7 +43,7 @@ fn a_pod_is_over_when_all_its_work_is_and_sidecars_go_last() {
 }
 
 #[test]
-fn a_container_that_keeps_ending_waits_longer_each_time() {
+fn a_container_that_keeps_exiting_waits_longer_each_time() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     for delay in [0, 10, 20, 40, 80, 160, 300, 300] {
@@ -72,12 +72,12 @@ fn a_container_that_keeps_ending_waits_longer_each_time() {
     assert_eq!(
         harness.steps(),
         ["start a/main#9", "report a Running ready"],
-        "ten quiet minutes clear the name"
+        "after ten minutes without a crash the count starts again"
     );
 }
 
 #[test]
-fn a_start_that_fails_is_an_end_that_waits() {
+fn a_start_that_fails_is_a_crash_with_back_off() {
     let mut harness = Harness::with([pod("a"), pod("b").restart(RestartPolicy::Never)]);
     harness.unstartable.push("main".to_owned());
     let mut steps = harness.steps();
@@ -90,7 +90,7 @@ fn a_start_that_fails_is_an_end_that_waits() {
 }
 
 #[test]
-fn the_next_agent_takes_over_what_runs() {
+fn the_next_agent_takes_over_running_containers() {
     let mut harness =
         Harness::with([pod("a").inits(vec![container("i")]), pod("done").restart(RestartPolicy::Never)]);
     harness.settle();
@@ -101,15 +101,15 @@ fn the_next_agent_takes_over_what_runs() {
     harness.settle();
     harness.log.clear();
     harness.restart_agent();
-    assert_eq!(harness.steps(), ["release done but files"], "not even a word is said");
+    assert_eq!(harness.steps(), ["release done but files"], "nothing has to be posted");
     harness.exits("a", "main", 1);
-    assert_eq!(harness.steps()[0], "start a/main#2", "runs are counted on");
+    assert_eq!(harness.steps()[0], "start a/main#2", "attempts are counted on");
 }
 
 #[test]
-fn a_pod_that_ended_long_ago_takes_no_room_from_a_new_one_when_the_agent_starts_anew() {
+fn a_finished_pod_takes_no_resources_from_a_new_one_after_an_agent_restart() {
     let wide = |name: &str| pod(name).containers(vec![container("main").requests("cpu=3")]);
-    // Whichever of them is looked at first.
+    // Whichever of the two is admitted first.
     for (done, new) in [("a", "b"), ("b", "a")] {
         let mut harness = Harness::bare([wide(done).restart(RestartPolicy::Never)]);
         harness.node.facts.allocatable = amounts("cpu=4 memory=8Gi pods=1");
@@ -120,7 +120,7 @@ fn a_pod_that_ended_long_ago_takes_no_room_from_a_new_one_when_the_agent_starts_
         assert_eq!(harness.stored(done).status.phase, PodPhase::Succeeded);
         harness.log.clear();
 
-        // It comes while no agent is there; the next one sees the node and the files before it sees the pods.
+        // It is bound while no agent runs; the next agent observes the node and the files before the pods.
         harness.store.insert(uid(new), wide(new).build());
         harness.restart_agent();
         let expected = [
@@ -128,12 +128,12 @@ fn a_pod_that_ended_long_ago_takes_no_room_from_a_new_one_when_the_agent_starts_
             format!("start {new}/main#0"),
             format!("report {new} Running ready"),
         ];
-        assert_eq!(harness.steps(), expected, "what is given back is there for the start");
+        assert_eq!(harness.steps(), expected, "released resources are there for the start");
     }
 }
 
 #[test]
-fn a_pod_on_record_as_ended_takes_room_for_as_long_as_it_runs() {
+fn a_pod_that_is_recorded_as_finished_takes_resources_as_long_as_it_runs() {
     let mut harness = Harness::with([pod("ghost")]);
     harness.settle();
     harness.node.facts.allocatable = amounts("cpu=4 memory=8Gi pods=1");
@@ -146,7 +146,7 @@ fn a_pod_on_record_as_ended_takes_room_for_as_long_as_it_runs() {
 }
 
 #[test]
-fn what_ended_while_no_agent_looked_is_dealt_with() {
+fn a_container_that_exited_while_no_agent_ran_is_handled() {
     let mut harness = Harness::with([pod("a"), pod("once").restart(RestartPolicy::Never)]);
     harness.settle();
     harness.exits("once", "main", 0);
@@ -156,7 +156,7 @@ fn what_ended_while_no_agent_looked_is_dealt_with() {
 }
 
 #[test]
-fn after_a_reboot_pods_begin_from_the_beginning() {
+fn after_a_reboot_pods_start_with_their_init_containers() {
     let inits = vec![container("i"), container("s").sidecar()];
     let mut harness = Harness::with([pod("a").inits(inits), pod("once").restart(RestartPolicy::Never)]);
     harness.settle();
@@ -175,7 +175,7 @@ fn after_a_reboot_pods_begin_from_the_beginning() {
 }
 
 #[test]
-fn a_machine_that_comes_up_without_its_records_begins_from_the_beginning_too() {
+fn a_machine_that_lost_its_records_starts_with_the_init_containers_too() {
     let inits = vec![container("i"), container("s").sidecar()];
     let mut harness = Harness::with([pod("a").inits(inits)]);
     harness.settle();
@@ -191,16 +191,16 @@ fn a_machine_that_comes_up_without_its_records_begins_from_the_beginning_too() {
 }
 
 #[test]
-fn a_run_that_nobody_told_of_counts() {
+fn an_attempt_that_was_never_posted_counts() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.exits("a", "main", 1);
     harness.is_connected = false;
     harness.settle();
     harness.write_unseen("a", |pod| {
-        let said = &mut pod.status.container_statuses[0];
+        let status = &mut pod.status.container_statuses[0];
         let ended = muster_proto::pb::ContainerStateTerminated { exit_code: 1, ..Default::default() };
-        said.state = Some(muster_proto::pb::ContainerState { state: Some(State::Terminated(ended)) });
+        status.state = Some(muster_proto::pb::ContainerState { state: Some(State::Terminated(ended)) });
     });
     harness.is_connected = true;
     harness.restart_agent();
@@ -209,7 +209,7 @@ fn a_run_that_nobody_told_of_counts() {
 }
 
 #[test]
-fn runs_while_the_store_was_away_count_for_the_next_agent() {
+fn attempts_while_the_store_was_out_of_reach_count_for_the_next_agent() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.is_connected = false;
@@ -219,18 +219,18 @@ fn runs_while_the_store_was_away_count_for_the_next_agent() {
         harness.settle();
     }
     harness.is_connected = true;
-    let said = &harness.stored("a").status.container_statuses[0];
-    assert_eq!(said.restart_count, 0, "nobody heard of them");
+    let status = &harness.stored("a").status.container_statuses[0];
+    assert_eq!(status.restart_count, 0, "they could not be posted");
     harness.restart_agent();
     harness.settle();
     assert_eq!(harness.stored("a").status.container_statuses[0].restart_count, 3);
     harness.exits("a", "main", 1);
     harness.log.clear();
-    assert_eq!(harness.steps()[0], "start a/main#4", "a number that was not used yet");
+    assert_eq!(harness.steps()[0], "start a/main#4", "an attempt number that was not used yet");
 }
 
 #[test]
-fn an_end_that_came_after_runs_nobody_told_of_is_told() {
+fn an_exit_after_attempts_that_were_never_posted_is_posted() {
     let mut harness = Harness::with([pod("a").restart(RestartPolicy::OnFailure)]);
     harness.settle();
     harness.is_connected = false;

@@ -1,4 +1,4 @@
-//! Whatever happens, the node comes to rest, and the order of a pod's end held.
+//! After any sequence of events the node settles, and every pod stops in the right order.
 
 use muster_proto::pod::RestartPolicy;
 use proptest::prelude::*;
@@ -98,10 +98,10 @@ fn apply(harness: &mut Harness, event: &Event) {
 }
 
 proptest! {
-    /// The harness itself asserts that no action comes twice at one instant, that the store is asked one thing at a
-    /// time about each pod, and that no record is deleted before its pod has stopped and said so.
+    /// The harness itself asserts that no action is planned twice at one instant, that there is one call of the store
+    /// at a time for each pod, and that no record is deleted before its pod has stopped and its last status was posted.
     #[test]
-    fn whatever_happens_the_node_comes_to_rest(
+    fn after_any_sequence_of_events_the_node_settles(
         shapes in proptest::collection::vec(shape(), NAMES.len()),
         events in proptest::collection::vec(event(), 0..40),
     ) {
@@ -118,14 +118,14 @@ proptest! {
             harness.advance(30);
         }
         for pod in harness.store.values() {
-            prop_assert!(!pod.meta.is_deleting(), "{} never goes: {:?}", pod.meta.name, harness.log);
+            prop_assert!(!pod.meta.is_deleting(), "{} is never deleted: {:?}", pod.meta.name, harness.log);
             let alive = harness.runtime.get(&pod.meta.uid.unwrap()).is_some_and(|report| {
                 report.containers.values().any(is_alive)
             });
             prop_assert!(!(alive && pod.is_finished()), "{} ended and still runs", pod.meta.name);
         }
         for uid in harness.runtime.keys() {
-            prop_assert!(harness.store.contains_key(uid), "something runs that nobody wants");
+            prop_assert!(harness.store.contains_key(uid), "a pod without a record is left");
         }
     }
 }

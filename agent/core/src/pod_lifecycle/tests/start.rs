@@ -1,4 +1,4 @@
-//! How pods begin: admission, init containers, sidecars, and what is said meanwhile.
+//! How pods start: admission, init containers, sidecars, and the statuses that are posted meanwhile.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::pod::{PodPhase, RestartPolicy};
@@ -23,11 +23,11 @@ fn a_bound_pod_starts_and_is_ready() {
     assert_eq!(stored.status.observed_generation, 1);
     assert_eq!(stored.status.container_statuses[0].container_id, "process://1001");
     harness.advance(1000);
-    assert_eq!(harness.steps(), [""; 0], "what is said stays said");
+    assert_eq!(harness.steps(), [""; 0], "an unchanged status is not posted again");
 }
 
 #[test]
-fn nothing_is_concluded_from_half_a_picture() {
+fn nothing_is_decided_before_store_and_runtime_are_listed() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     let mut pod_states = PodStates::new();
@@ -35,10 +35,10 @@ fn nothing_is_concluded_from_half_a_picture() {
     pod_states.observe_node(Some(harness.node.clone()), now_at(0));
     assert!(
         decide(&pod_states, now_at(0)).actions.is_empty(),
-        "the store has not been heard: nothing vanished"
+        "the store has not been listed: no pod has vanished"
     );
     pod_states.observe_pods([], now_at(1));
-    assert_eq!(decide(&pod_states, now_at(1)).actions.len(), 1, "now it has");
+    assert_eq!(decide(&pod_states, now_at(1)).actions.len(), 1, "now it has been");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn init_containers_run_in_order_before_the_rest() {
     harness.exits("a", "one", 0);
     assert_eq!(harness.steps(), ["start a/side#0", "start a/two#0", "report a Pending"]);
     harness.exits("a", "two", 1);
-    assert_eq!(harness.steps(), ["start a/two#1", "report a Pending"], "tried again");
+    assert_eq!(harness.steps(), ["start a/two#1", "report a Pending"], "restarted");
     harness.exits("a", "side", 1);
     assert_eq!(harness.steps(), ["start a/side#1", "report a Pending"], "a sidecar stays up");
     harness.exits("a", "two", 0);
@@ -84,7 +84,7 @@ fn s075_a_pod_that_does_not_fit_fails_and_stays() {
 }
 
 #[test]
-fn pods_are_looked_at_oldest_first() {
+fn pods_are_admitted_oldest_first() {
     let mut harness = Harness::bare([pod("new").requests("cpu=3"), pod("old").requests("cpu=3")]);
     for (name, second) in [("new", 2), ("old", 1)] {
         let pod = harness.store.get_mut(&crate::testing::uid(name)).unwrap();
@@ -97,7 +97,7 @@ fn pods_are_looked_at_oldest_first() {
 }
 
 #[test]
-fn s076_an_untolerated_taint_that_drives_off_fails_the_pod() {
+fn s076_an_untolerated_no_execute_taint_fails_the_pod() {
     for (effect, source, expected) in [
         (TaintEffect::NoExecute, "api", "report a Failed TaintToleration"),
         (TaintEffect::NoSchedule, "api", "report a Running ready"),
@@ -111,7 +111,7 @@ fn s076_an_untolerated_taint_that_drives_off_fails_the_pod() {
 }
 
 #[test]
-fn s072_a_node_that_shuts_down_turns_new_pods_away() {
+fn s072_a_node_that_shuts_down_rejects_new_pods() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.node.facts.shutting_down = true;
@@ -123,7 +123,7 @@ fn s072_a_node_that_shuts_down_turns_new_pods_away() {
 }
 
 #[test]
-fn labels_that_do_not_fit_are_read_again_once() {
+fn the_node_is_read_again_once_if_only_its_labels_do_not_match() {
     let mut picky = pod("a").build();
     picky.spec.node_selector = labels("zone=b");
     for (fresh, expected) in
@@ -139,7 +139,7 @@ fn labels_that_do_not_fit_are_read_again_once() {
 }
 
 #[test]
-fn a_controllers_false_readiness_is_corrected() {
+fn a_ready_condition_that_another_writer_cleared_is_posted_again() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.log.clear();
@@ -158,7 +158,7 @@ fn conditions_of_others_are_kept() {
 }
 
 #[test]
-fn a_record_that_moved_on_is_written_again_when_it_is_seen() {
+fn a_post_that_conflicted_is_repeated_when_the_newer_record_arrives() {
     let mut harness = Harness::with([pod("a")]);
     harness.settle();
     harness.log.clear();
@@ -170,7 +170,7 @@ fn a_record_that_moved_on_is_written_again_when_it_is_seen() {
     assert_eq!(
         harness.steps(),
         ["report a Running", "report a Running"],
-        "refused, seen, and posted at once"
+        "conflict, newer record, and posted at once"
     );
     assert_eq!(harness.stored("a").meta.labels, labels("seen=not-yet"));
 }
@@ -188,24 +188,24 @@ fn s077_a_start_that_is_refused_fails_the_pod() {
 }
 
 #[test]
-fn a_start_that_hangs_holds_up_nobody_else_and_ends_when_its_pod_does() {
+fn a_start_that_hangs_delays_no_other_pod_and_is_killed_with_its_pod() {
     let mut harness = Harness::with([pod("a").containers(vec![container("slow")]), pod("b")]);
     harness.hung.push("slow".to_owned());
     assert_eq!(harness.steps(), ["start b/main#0", "report b Running ready"]);
     harness.advance(1);
-    assert_eq!(harness.steps(), ["report a Pending"], "that it takes long is told");
+    assert_eq!(harness.steps(), ["report a Pending"], "a start in progress is posted");
     harness.delete("b", 5);
     harness.advance(5);
     assert_eq!(harness.steps().last().unwrap(), "delete b");
 
     harness.delete("a", 3);
-    assert_eq!(harness.steps(), [""; 0], "there is nothing yet that could be asked to stop");
+    assert_eq!(harness.steps(), [""; 0], "there is no process yet that could be signalled");
     harness.advance(3);
     assert_eq!(harness.steps(), ["kill a/slow", "release a", "report a Failed", "delete a"]);
 }
 
 #[test]
-fn a_start_that_took_its_time_is_told_like_any_other() {
+fn a_slow_start_is_posted_like_any_other() {
     let mut harness = Harness::with([pod("a").containers(vec![container("slow")])]);
     harness.hung.push("slow".to_owned());
     harness.settle();

@@ -1,4 +1,4 @@
-//! How pods end, and in which order.
+//! How pods stop, and in which order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn running(pod: crate::testing::PodBuilder) -> Harness {
 }
 
 #[test]
-fn s073_a_pod_ends_in_one_order() {
+fn s073_a_pod_stops_in_one_order() {
     let mut harness = running(pod("a"));
     harness.delete("a", 5);
     let plan = harness.settle();
@@ -35,7 +35,7 @@ fn s073_a_pod_ends_in_one_order() {
 }
 
 #[test]
-fn s073_a_pod_that_ends_well_succeeds_before_it_goes() {
+fn s073_a_pod_that_exits_with_0_succeeds_before_it_is_deleted() {
     let mut harness = running(pod("a"));
     harness.delete("a", 5);
     harness.settle();
@@ -52,34 +52,34 @@ fn s073_the_delete_waits_for_the_last_status() {
     harness.is_connected = false;
     harness.exits("a", "main", 0);
     harness.log.clear();
-    assert_eq!(harness.steps(), ["release a", "report a Succeeded, nobody hears"]);
+    assert_eq!(harness.steps(), ["release a", "report a Succeeded, unreachable"]);
     harness.advance(60);
-    assert_eq!(harness.steps(), ["report a Succeeded, nobody hears"]);
+    assert_eq!(harness.steps(), ["report a Succeeded, unreachable"]);
     harness.is_connected = true;
     harness.advance(60);
     assert_eq!(harness.steps(), ["report a Succeeded", "delete a"]);
 }
 
 #[test]
-fn s073_a_store_that_does_not_answer_holds_up_nobodys_end() {
+fn s073_a_store_that_does_not_answer_delays_no_stop() {
     let mut harness = running(pod("a"));
     harness.delete("a", 5);
     harness.is_frozen = true;
     let plan = harness.settle();
-    assert_eq!(harness.log, [""; 0], "what it is asked first is that the pod is not ready");
+    assert_eq!(harness.log, [""; 0], "the first call says that the pod is not ready");
     assert_eq!(plan.wake_at, Some(harness.now().mono + Duration::from_secs(1)));
     harness.advance(1);
     assert_eq!(harness.steps(), ["term a/main"]);
     harness.advance(4);
     assert_eq!(harness.steps(), ["kill a/main", "release a"]);
     harness.advance(60);
-    assert_eq!(harness.steps(), [""; 0], "the rest takes the store");
+    assert_eq!(harness.steps(), [""; 0], "the rest needs the store");
     harness.answer();
     assert_eq!(harness.steps(), ["report a Running", "report a Failed", "delete a"]);
 }
 
 #[test]
-fn a_short_grace_leaves_half_of_itself_to_term() {
+fn half_of_a_short_grace_period_is_left_after_term() {
     let mut harness = running(pod("a"));
     harness.delete("a", 1);
     harness.is_frozen = true;
@@ -123,7 +123,7 @@ fn hooks_run_before_term_and_within_the_grace() {
 }
 
 #[test]
-fn sidecars_outlive_the_work() {
+fn sidecars_outlive_the_main_containers() {
     let mut harness = running(pod("a").inits(vec![container("s").sidecar()]));
     harness.delete("a", 5);
     assert_eq!(harness.steps(), ["report a Running", "term a/main"]);
@@ -134,7 +134,7 @@ fn sidecars_outlive_the_work() {
 }
 
 #[test]
-fn s025_a_pod_that_never_ran_fails_and_goes() {
+fn s025_a_pod_that_never_ran_fails_and_is_deleted() {
     let mut harness = Harness::with([pod("a").deleting(30)]);
     assert_eq!(harness.steps(), ["report a Failed", "delete a"]);
     let mut harness = Harness::with([pod("a").inits(vec![container("i")])]);
@@ -146,7 +146,7 @@ fn s025_a_pod_that_never_ran_fails_and_goes() {
 }
 
 #[test]
-fn s025_a_finished_pod_is_removed_by_the_store_and_forgotten_here() {
+fn s025_a_finished_pod_that_the_store_removed_is_released() {
     let mut harness = running(pod("a").restart(muster_proto::pod::RestartPolicy::Never));
     harness.exits("a", "main", 0);
     harness.settle();
@@ -158,12 +158,12 @@ fn s025_a_finished_pod_is_removed_by_the_store_and_forgotten_here() {
 }
 
 #[test]
-fn a_pod_that_vanished_is_stopped_with_its_own_grace_and_forgotten() {
+fn a_pod_that_vanished_is_stopped_with_its_own_grace_and_released() {
     let mut harness = running(pod("a").grace(7));
     harness.store.clear();
     harness.look();
     let plan = harness.settle();
-    assert_eq!(harness.log, ["term a/main"], "there is nobody to tell");
+    assert_eq!(harness.log, ["term a/main"], "there is no record to post to");
     assert_eq!(plan.wake_at, Some(harness.now().mono + Duration::from_secs(7)));
     harness.advance(7);
     harness.log.clear();
@@ -172,7 +172,7 @@ fn a_pod_that_vanished_is_stopped_with_its_own_grace_and_forgotten() {
 }
 
 #[test]
-fn what_only_the_runtime_knows_is_stopped() {
+fn a_pod_without_a_record_is_stopped() {
     let mut harness = running(pod("a").grace(7));
     harness.store.clear();
     let report: &mut PodReport = harness.runtime.get_mut(&uid("a")).unwrap();
@@ -184,7 +184,7 @@ fn what_only_the_runtime_knows_is_stopped() {
 }
 
 #[test]
-fn s074_after_a_partition_only_what_must_go_goes() {
+fn s074_after_a_partition_only_deleted_pods_are_stopped() {
     let mut harness = Harness::with([pod("p"), pod("q"), pod("r").grace(3)]);
     harness.settle();
     let before = harness.runtime.clone();
@@ -193,7 +193,7 @@ fn s074_after_a_partition_only_what_must_go_goes() {
     harness.store.remove(&uid("r"));
     harness.advance(600);
     harness.log.clear();
-    assert_eq!(harness.steps(), [""; 0], "cut off, everything keeps running");
+    assert_eq!(harness.steps(), [""; 0], "without the store everything keeps running");
     assert_eq!(harness.runtime, before);
     harness.is_connected = true;
     harness.look();
@@ -203,11 +203,11 @@ fn s074_after_a_partition_only_what_must_go_goes() {
     harness.advance(5);
     harness.settle();
     assert_eq!(harness.store.keys().copied().collect::<Vec<_>>(), [uid("q")]);
-    assert_eq!(harness.runtime[&uid("q")], before[&uid("q")], "untouched");
+    assert_eq!(harness.runtime[&uid("q")], before[&uid("q")], "unchanged");
 }
 
 #[test]
-fn mirrors_end_but_their_records_are_not_deleted() {
+fn mirror_pods_stop_but_their_records_are_not_deleted() {
     let mut harness = running(pod("a").mirror());
     harness.delete("a", 5);
     harness.settle();
@@ -217,12 +217,12 @@ fn mirrors_end_but_their_records_are_not_deleted() {
 }
 
 #[test]
-fn a_namesake_is_another_pod() {
+fn a_pod_with_the_same_name_and_another_uid_is_another_pod() {
     let mut harness = running(pod("a").grace(5));
     harness.store.clear();
-    let mut namesake = pod("a").build();
-    namesake.meta.uid = Some(uid("a2"));
-    harness.store.insert(uid("a2"), namesake);
+    let mut other = pod("a").build();
+    other.meta.uid = Some(uid("a2"));
+    harness.store.insert(uid("a2"), other);
     harness.look();
     let mut steps = harness.steps();
     steps.sort();
@@ -230,7 +230,7 @@ fn a_namesake_is_another_pod() {
 }
 
 #[test]
-fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
+fn a_termination_by_the_node_fails_the_pod_and_keeps_the_record() {
     let mut harness = running(pod("a").grace(30));
     let termination = PodTermination {
         reason: "Evicted".to_owned(),
@@ -250,13 +250,13 @@ fn the_nodes_own_ending_fails_the_pod_and_keeps_the_record() {
     );
     assert_eq!(stored.status.message, "The node was low on memory.");
     harness.advance(1000);
-    assert_eq!(harness.steps(), [""; 0], "it stays, and is not started again");
+    assert_eq!(harness.steps(), [""; 0], "it is kept, and not started again");
     harness.restart_agent();
     assert_eq!(harness.steps(), ["release a but files"]);
 }
 
 #[test]
-fn a_pod_that_others_call_failed_is_stopped() {
+fn a_pod_that_another_writer_marked_failed_is_stopped() {
     let mut harness = running(pod("a").grace(3));
     harness.write("a", |pod| pod.status.phase = PodPhase::Failed);
     assert_eq!(harness.steps(), ["term a/main", "report a Failed"]);
@@ -265,7 +265,7 @@ fn a_pod_that_others_call_failed_is_stopped() {
 }
 
 #[test]
-fn a_stale_list_does_not_bring_back_what_is_gone() {
+fn a_stale_list_does_not_bring_back_a_deleted_pod() {
     let stale = pod("a").deleting(30).phase(PodPhase::Failed).build();
     let now = now_at(0);
     let mut pod_states = PodStates::new();
@@ -282,10 +282,10 @@ fn a_stale_list_does_not_bring_back_what_is_gone() {
 }
 
 #[test]
-fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
+fn without_a_node_pods_stop_but_none_is_started_or_posted() {
     let mut harness = Harness::with([pod("a").grace(3), pod("b"), pod("c")]);
     harness.settle();
-    harness.is_welcome = false;
+    harness.is_accepted = false;
     harness.log.clear();
     let late = pod("late").build();
     harness.store.insert(late.meta.uid.unwrap(), late);
@@ -298,12 +298,12 @@ fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
         steps.sort();
         steps
     };
-    assert_eq!(sorted(&mut harness), ["term a/main", "term b/main"], "another may speak for the node");
+    assert_eq!(sorted(&mut harness), ["term a/main", "term b/main"], "another agent may act for the node");
     harness.advance(5);
     assert_eq!(sorted(&mut harness), ["kill a/main", "kill b/main", "release a", "release b"]);
     harness.restart_agent();
-    assert_eq!(sorted(&mut harness), ["release b"], "nor does the next agent say a word");
-    harness.is_welcome = true;
+    assert_eq!(sorted(&mut harness), ["release b"], "the next agent does not post either");
+    harness.is_accepted = true;
     harness.look();
     let expected = [
         "delete b",
@@ -317,13 +317,13 @@ fn without_a_node_what_must_end_ends_and_nothing_is_begun_or_said() {
 }
 
 #[test]
-fn what_a_pod_printed_stays_as_long_as_its_record() {
+fn logs_stay_as_long_as_the_pods_record() {
     let mut harness = running(pod("a").restart(muster_proto::pod::RestartPolicy::Never));
     harness.exits("a", "main", 1);
     assert_eq!(harness.steps(), ["release a but files", "report a Failed"]);
     assert!(harness.runtime.contains_key(&uid("a")));
     harness.restart_agent();
-    assert_eq!(harness.steps(), ["release a but files"], "the next agent keeps it, too");
+    assert_eq!(harness.steps(), ["release a but files"], "the next agent keeps it too");
     harness.delete("a", 30);
     let steps = harness.steps();
     assert_eq!((&steps[0], steps.last().unwrap()), (&"release a".to_owned(), &"delete a".to_owned()));
@@ -331,7 +331,7 @@ fn what_a_pod_printed_stays_as_long_as_its_record() {
 }
 
 #[test]
-fn a_hook_ends_with_its_container_and_the_pod_waits_for_that() {
+fn a_hook_is_killed_with_its_container_before_the_pod_is_released() {
     let mut harness = running(pod("a").containers(vec![container("main").hook()]));
     harness.delete("a", 60);
     assert_eq!(harness.steps(), ["report a Running", "hook a/main within 60s"]);

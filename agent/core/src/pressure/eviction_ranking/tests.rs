@@ -30,7 +30,7 @@ fn evicted(step: &EvictionStep) -> Option<Uid> {
 }
 
 #[test]
-fn s067_whoever_takes_too_much_goes_first_then_the_lesser_then_the_larger() {
+fn s067_pods_over_their_request_are_evicted_first_then_lower_priority_then_larger_excess() {
     let asks = |name: &str, priority| pod(name).requests("memory=100Mi").priority(priority).build();
     let cases: [(&str, i32, u64); 6] = [
         ("c-under", 0, 50),
@@ -51,7 +51,7 @@ fn s067_whoever_takes_too_much_goes_first_then_the_lesser_then_the_larger() {
 }
 
 #[test]
-fn s067_what_the_node_cannot_do_without_is_never_chosen() {
+fn s067_static_mirror_and_critical_pods_are_never_evicted() {
     let spared: [PodBuilder; 3] =
         [pod("s").source("file"), pod("m").mirror(), pod("c").priority(priority::SYSTEM_CRITICAL)];
     let pods: Vec<Pod> = spared.into_iter().map(PodBuilder::build).collect();
@@ -63,7 +63,7 @@ fn s067_what_the_node_cannot_do_without_is_never_chosen() {
 }
 
 #[test]
-fn s067_one_pod_goes_per_round() {
+fn s067_one_pod_is_evicted_per_round() {
     let (a, b) = (pod("a").build(), pod("b").priority(100).build());
     let all = [uses_memory(&a, 200), uses_memory(&b, 200)];
     let state = met("memory.available<100Mi", true);
@@ -82,12 +82,12 @@ fn s067_one_pod_goes_per_round() {
     assert_eq!(
         evictor.decide(&PressureState::default(), rest, |_| false, at(10)),
         EvictionStep::Nothing,
-        "it was enough"
+        "there is no pressure any more"
     );
 }
 
 #[test]
-fn s064_a_soft_threshold_leaves_the_lesser_of_two_graces() {
+fn s064_a_soft_threshold_leaves_the_shorter_of_two_grace_periods() {
     for (is_hard, max, own, expected) in
         [(true, 60, 30, 1), (false, 60, 30, 30), (false, 10, 30, 10), (false, 0, 30, 0)]
     {
@@ -97,7 +97,7 @@ fn s064_a_soft_threshold_leaves_the_lesser_of_two_graces() {
         let EvictionStep::Evict { termination, .. } =
             evictor.decide(&state, &[uses_memory(&pod, 9)], |_| true, at(0))
         else {
-            panic!("one has to go");
+            panic!("one pod has to be evicted");
         };
         assert_eq!(
             termination.grace,
@@ -110,7 +110,7 @@ fn s064_a_soft_threshold_leaves_the_lesser_of_two_graces() {
 }
 
 #[test]
-fn of_disk_what_nobody_needs_goes_before_pods_do() {
+fn files_that_no_pod_needs_are_removed_before_a_pod_is_evicted() {
     let pod = pod("a").build();
     let all = [Candidate { pod: &pod, usage: Usage { disk: 5, ..Usage::default() } }];
     let state = met("nodefs.available<10%", true);
@@ -122,12 +122,12 @@ fn of_disk_what_nobody_needs_goes_before_pods_do() {
     assert_eq!(
         evictor.decide(&state, &all, |_| true, at(30)),
         EvictionStep::ReclaimDisk,
-        "and so the next time"
+        "and the next time too"
     );
 }
 
 #[test]
-fn memory_is_seen_to_before_disk() {
+fn memory_is_reclaimed_before_disk() {
     let pod = pod("a").build();
     let both = met("nodefs.available<10%,memory.available<1Mi", true);
     let step = Evictor::new(Duration::ZERO).decide(&both, &[uses_memory(&pod, 9)], |_| true, at(0));
@@ -135,7 +135,7 @@ fn memory_is_seen_to_before_disk() {
 }
 
 #[test]
-fn what_no_pod_needs_is_thrown_away_first_every_time_the_disk_fills() {
+fn files_that_no_pod_needs_are_removed_first_every_time_the_disk_fills() {
     let mut evictor = Evictor::new(Duration::ZERO);
     let (full, pod) = (met("nodefs.available<10%", true), pod("a").build());
     let candidates = [Candidate { pod: &pod, usage: Usage::default() }];

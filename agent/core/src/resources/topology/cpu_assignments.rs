@@ -1,7 +1,7 @@
-//! Who has which processors for itself.
+//! Which containers have which processors exclusively.
 //!
-//! A pod is looked at once, when the first of its containers starts: all of them get what they need then, or
-//! the pod is turned away. What was assigned stays with the pod until it is released.
+//! Processors are assigned when the first container of a pod starts: all of its containers get theirs then, or the pod
+//! is rejected. They stay assigned until the pod is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::admission::Rejection;
 
 type OfPod = BTreeMap<String, BTreeSet<u32>>;
 
-/// The processors of the machine, and to whom they were assigned.
+/// The processors of the machine, and the containers they are assigned to.
 #[derive(Clone, Debug)]
 pub struct CpuAssignments {
     layout: Layout,
@@ -29,15 +29,15 @@ impl CpuAssignments {
         CpuAssignments { layout, policy, scope, assigned: BTreeMap::new() }
     }
 
-    /// Takes in that an earlier life of this agent gave these to a container.
+    /// Restores what an earlier process of this agent assigned to a container.
     pub fn restore(&mut self, pod: Uid, container: &str, cpus: impl IntoIterator<Item = u32>) {
         self.assigned.entry(pod).or_default().entry(container.to_owned()).or_default().extend(cpus);
     }
 
-    /// The processors of a container that is about to start; none means that it shares.
+    /// The processors of a container that is about to start; none means that it shares processors.
     ///
     /// # Errors
-    /// When the pod cannot have what the policy asks for.
+    /// When the pod cannot have what the policy requires.
     pub fn assign(&mut self, pod: &Pod, container: &str) -> Result<Vec<u32>, Rejection> {
         let Some(uid) = pod.meta.uid.filter(|_| self.policy != Policy::None) else { return Ok(Vec::new()) };
         let held = self.assigned.get(&uid).cloned().unwrap_or_default();
@@ -49,13 +49,13 @@ impl CpuAssignments {
         Ok(mine.into_iter().flatten().copied().collect())
     }
 
-    /// Takes back all that a pod was assigned.
+    /// Releases all processors of a pod.
     pub fn release(&mut self, pod: Uid) {
         self.assigned.remove(&pod);
     }
 
-    /// The processors of those who have none of their own; none means any. They are all that nobody has for itself.
-    /// Where that is none at all, sharers stay where they are: there is nowhere else to run.
+    /// The processors for containers without exclusive ones; none means any. If all processors are assigned, containers
+    /// that share stay where they are: there is no other processor to run on.
     pub fn shared(&self) -> Vec<u32> {
         let taken = self.taken();
         let all = self.layout.values().flatten().copied();
@@ -63,7 +63,7 @@ impl CpuAssignments {
         if taken.is_empty() { Vec::new() } else { free.into_iter().collect() }
     }
 
-    /// Whether anybody is assigned processors at all. Where nobody is, no container is moved: it may have chosen its own.
+    /// Whether processors are assigned at all. If not, no container is moved: it may have set its own affinity.
     pub fn is_enabled(&self) -> bool {
         self.policy != Policy::None
     }
@@ -72,13 +72,13 @@ impl CpuAssignments {
         self.assigned.values().flat_map(BTreeMap::values).flatten().copied().collect()
     }
 
-    /// Fills in what the containers of a pod lack.
+    /// Assigns processors to the pod's containers that have none yet.
     fn admit(&self, pod: &Pod, mut of_pod: OfPod) -> Result<OfPod, Rejection> {
-        // A pod that runs already was found good enough once, and is not ended by a restart of the agent.
+        // A running pod was admitted before, and a restart of the agent must not reject it.
         let policy = if of_pod.is_empty() { self.policy } else { Policy::BestEffort };
         let nodes = self.layout.len();
         let taken = self.taken();
-        // Of the pod's own, what a container that is to be there all along got.
+        // Processors of this pod's containers that run for the pod's whole life.
         let mut kept = BTreeSet::new();
         let mut of_whole_pod = None;
         if self.scope == Scope::Pod {
@@ -107,7 +107,7 @@ impl CpuAssignments {
     }
 }
 
-/// Whether the container is done before the pod's own work begins, which then may have its processors.
+/// Whether the container exits before the main containers start, which may then have its processors.
 fn is_passing(pod: &Pod, name: &str) -> bool {
     pod.spec.init_containers.iter().any(|init| init.name == name && !init.sidecar)
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn s077_processors_are_given_once_and_come_back() {
+    fn s077_processors_are_assigned_once_and_released() {
         let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
         let (a, b, c) = (asks("a", 3).build(), asks("b", 2).build(), asks("c", 3).build());
         assert_eq!(cpu_assignments.assign(&a, "main"), Ok(vec![0, 1, 2]));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn s077_a_pod_is_kept_together_only_in_its_own_scope() {
+    fn s077_a_pod_is_aligned_as_a_whole_only_in_pod_scope() {
         let pair = pod("pair").containers(vec![whole("x", 3), whole("y", 3)]).build();
         let mut apart = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
         assert_eq!(apart.assign(&pair, "x"), Ok(vec![0, 1, 2]));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_prepares_a_pod_leaves_its_processors_to_it() {
+    fn main_containers_reuse_the_processors_of_init_containers() {
         let inits = vec![whole("side", 1).sidecar(), whole("init", 3)];
         let pod = pod("a").inits(inits).containers(vec![whole("main", 3)]).build();
         let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Pod);
@@ -170,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_processors_of_its_own_keeps_off_those_of_others() {
+    fn containers_that_share_are_kept_off_assigned_processors() {
         let mut cpu_assignments = cpu_assignments(Policy::SingleNumaNode, Scope::Container);
-        assert_eq!(cpu_assignments.shared(), [0; 0], "nobody has any: share all");
+        assert_eq!(cpu_assignments.shared(), [0; 0], "none is assigned: all are shared");
         cpu_assignments.assign(&asks("a", 3).build(), "main").unwrap();
         assert_eq!(cpu_assignments.shared(), [3, 4, 5, 6, 7]);
         cpu_assignments.assign(&asks("b", 4).build(), "main").unwrap();
@@ -180,11 +180,11 @@ mod tests {
         cpu_assignments.release(uid("a"));
         assert_eq!(cpu_assignments.shared(), [0, 1, 2, 3]);
         cpu_assignments.assign(&asks("c", 4).build(), "main").unwrap();
-        assert_eq!(cpu_assignments.shared(), [0; 0], "there is nowhere else to run");
+        assert_eq!(cpu_assignments.shared(), [0; 0], "there is no other processor");
     }
 
     #[test]
-    fn what_an_earlier_agent_gave_stays_given() {
+    fn assignments_of_an_earlier_agent_are_kept() {
         let mut cpu_assignments = cpu_assignments(Policy::Restricted, Scope::Container);
         cpu_assignments.restore(uid("a"), "main", [0, 4]);
         assert_eq!(cpu_assignments.assign(&asks("a", 2).build(), "main"), Ok(vec![0, 4]));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_policy_everybody_shares() {
+    fn without_a_policy_all_containers_share() {
         assert_eq!(
             cpu_assignments(Policy::None, Scope::Pod).assign(&asks("a", 9).build(), "main"),
             Ok(vec![])

@@ -1,4 +1,4 @@
-//! Processors of one's own: who gets them, from where they could come, and which ones they are.
+//! Exclusive processors: how many a container gets, from which NUMA nodes, and which ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{Hint, Hints, Mask, Scope};
 /// The machine's processors by NUMA node.
 pub type Layout = BTreeMap<u32, Vec<u32>>;
 
-/// How many processors a container gets for itself: it is Guaranteed and asks for whole ones.
+/// How many exclusive processors a container gets: only Guaranteed ones that request whole processors do.
 pub fn exclusive(pod: &Pod, container: &Container) -> usize {
     if pod.qos() != QosClass::Guaranteed {
         return 0;
@@ -20,9 +20,9 @@ pub fn exclusive(pod: &Pod, container: &Container) -> usize {
     if milli % 1000 == 0 { usize::try_from(milli / 1000).unwrap_or(0) } else { 0 }
 }
 
-/// How many processors must lie close together: for each container by name, or for the whole pod.
+/// How many processors must be aligned: for each container by name, or for the whole pod.
 ///
-/// Init containers are done before the rest begins, so a pod needs the larger of both; sidecars stay.
+/// Init containers exit before the main containers start, so a pod needs the larger of both; sidecars keep running.
 pub fn wanted(scope: Scope, pod: &Pod) -> Vec<(Option<String>, usize)> {
     let count = |container: &Container| exclusive(pod, container);
     match scope {
@@ -39,9 +39,9 @@ pub fn wanted(scope: Scope, pod: &Pod) -> Vec<(Option<String>, usize)> {
     }
 }
 
-/// From where `count` processors could come while `taken` are given away.
+/// From which nodes `count` processors could come while `taken` are assigned.
 ///
-/// A hint is preferred when no smaller set of nodes could hold that many, even with nothing taken.
+/// A hint is preferred when no smaller set of nodes has that many processors, even with none taken.
 pub fn hints(layout: &Layout, taken: &BTreeSet<u32>, count: usize) -> Hints {
     if count == 0 {
         return Hints::Any;
@@ -66,10 +66,11 @@ pub fn hints(layout: &Layout, taken: &BTreeSet<u32>, count: usize) -> Hints {
     Hints::From(possible.into_iter().map(hint).collect())
 }
 
-/// Picks `count` free processors, from the nodes of the mask as far as they go.
+/// Picks `count` free processors, from the nodes of the mask as far as they suffice.
 ///
-/// The node that they fill best gives them; where one is not enough, the ones with the most free go first,
-/// so that as few as possible are touched. `None` if the machine has not that many.
+/// The node with the fewest free processors that still has enough gives them; if no node has enough, those with the
+/// most free processors go first, so that as few nodes as possible are used. `None` if the machine does not have that
+/// many.
 pub fn pick(
     layout: &Layout,
     taken: &BTreeSet<u32>,
@@ -96,7 +97,7 @@ fn take(mut nodes: Vec<Vec<u32>>, count: usize, picked: &mut BTreeSet<u32>) {
     nodes.sort_by_key(|free| std::cmp::Reverse(free.len()));
     while picked.len() < count && !nodes.is_empty() {
         let missing = count - picked.len();
-        // The fullest node that still holds all that is missing, else the emptiest there is.
+        // The node with the fewest free processors that has all that are missing, else the one with the most.
         let tight = nodes.iter().map(Vec::len).filter(|free| *free >= missing).min();
         let index = tight.and_then(|size| nodes.iter().position(|free| free.len() == size)).unwrap_or(0);
         picked.extend(nodes.remove(index).into_iter().take(missing));

@@ -4,7 +4,7 @@ use super::cpus::{Layout, exclusive, hints, pick, wanted};
 use super::*;
 use crate::testing::{ContainerBuilder, container, pod};
 
-/// Hints such as `01 10! 11`; `!` is preferred, `*` anywhere. Nodes count from the right.
+/// Hints such as `01 10! 11`; `!` is preferred, `*` any node. Nodes count from the right.
 fn from(text: &str) -> Hints {
     Hints::From(text.split_whitespace().map(hint).collect())
 }
@@ -16,7 +16,7 @@ fn hint(text: &str) -> Hint {
 }
 
 #[test]
-fn s077_hints_are_merged_into_the_best_common_answer() {
+fn s077_hints_are_merged_into_the_best_common_hint() {
     use Policy::{BestEffort, None, Restricted, SingleNumaNode};
     let cpu = || from("01! 10!");
     for (policy, lists, expected, admitted) in [
@@ -48,7 +48,7 @@ fn preferred_beats_narrow_and_narrow_beats_wide() {
         (vec![from("0001 0111!")], "0111!"),
         (vec![from("0011! 0100! 0010!")], "0010!"),
         (vec![from("1100! 0011!")], "0011!"),
-        // The neediest cannot do with less than two nodes: a compromise of two is aimed at.
+        // One provider needs two nodes at least: the aim is a hint of two nodes.
         (vec![from("0011 0111 1111"), from("0001 0011 1111")], "0011"),
         (vec![from("0110 1111"), from("0100 1111")], "0110"),
         (vec![from("0111 1111")], "0111"),
@@ -59,7 +59,7 @@ fn preferred_beats_narrow_and_narrow_beats_wide() {
 }
 
 #[test]
-fn s077_what_is_not_close_enough_is_turned_away() {
+fn s077_a_pod_that_cannot_be_aligned_is_rejected() {
     let groups = vec![vec![from("01! 10!"), from("10!")], vec![from("01!")]];
     let admitted = Policy::SingleNumaNode.admit(2, &groups).unwrap();
     assert_eq!(admitted, [hint("10!"), hint("01!")], "each container for itself");
@@ -69,7 +69,7 @@ fn s077_what_is_not_close_enough_is_turned_away() {
 }
 
 #[test]
-fn flags_name_what_cannot_be_met() {
+fn flags_are_parsed_and_too_many_nodes_are_refused() {
     for (text, expected) in [
         ("none", Some(Policy::None)),
         ("best-effort", Some(Policy::BestEffort)),
@@ -95,13 +95,13 @@ fn cpus(list: &[u32]) -> BTreeSet<u32> {
 }
 
 #[test]
-fn processors_hint_from_where_there_are_enough() {
+fn hints_name_the_nodes_with_enough_processors() {
     for (taken, count, expected) in [
         (&[][..], 0, Hints::Any),
         (&[], 2, from("01! 10! 11")),
         (&[0, 1, 2], 2, from("10! 11")),
         (&[], 5, from("11!")),
-        // With nothing taken one node would do, so two are not what is preferred.
+        // With none taken one node would be enough, so two are not preferred.
         (&[0, 1, 4, 5], 3, from("11")),
         (&[], 9, from("")),
     ] {
@@ -142,7 +142,7 @@ fn only_guaranteed_containers_with_whole_processors_get_their_own() {
 }
 
 #[test]
-fn a_scope_says_what_lies_together() {
+fn the_scope_decides_what_is_aligned() {
     let whole = |name: &str, count: u32| {
         let text = format!("cpu={count} memory=1Gi");
         container(name).requests(&text).limits(&text)

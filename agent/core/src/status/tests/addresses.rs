@@ -28,7 +28,7 @@ fn shown(addresses: &[NodeAddress]) -> Vec<String> {
 }
 
 #[test]
-fn s054_addresses_are_the_operators_or_found_in_order() {
+fn s054_addresses_are_the_operators_or_chosen_in_order() {
     for (node_ip, name, lookup, default_route, expected) in [
         (
             "10.0.0.5,fd00::5",
@@ -83,7 +83,7 @@ fn s054_an_address_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn s054_addresses_that_fail_leave_the_old_ones_and_the_rest_of_the_status() {
+fn s054_addresses_that_cannot_be_read_stay_and_the_rest_is_updated() {
     let before = after(&NodeStatus::default(), &observed(), 100).status;
     let lost = Observed { network: Some(Network::default()), ..observed() };
     let computed = after(&before, &lost, 110);
@@ -93,7 +93,7 @@ fn s054_addresses_that_fail_leave_the_old_ones_and_the_rest_of_the_status() {
 }
 
 #[test]
-fn a_cloud_has_the_last_word_on_addresses() {
+fn addresses_set_by_a_cloud_are_kept() {
     let cloud = NodeAddress { kind: AddressType::ExternalIp, address: "203.0.113.9".to_owned() };
     for (node_ip, previous, expected, annotation) in [
         ("", &[][..], &["Hostname=n1"][..], None),
@@ -116,7 +116,7 @@ fn a_cloud_has_the_last_word_on_addresses() {
 }
 
 #[test]
-fn the_annotation_for_the_cloud_goes_when_it_no_longer_applies() {
+fn the_annotation_for_the_cloud_is_removed_when_it_no_longer_applies() {
     let spec = NodeSpec::default();
     let others = ("other".to_owned(), "kept".to_owned());
     let stale = [(PROVIDED_NODE_IP.to_owned(), "10.0.0.9".to_owned()), others.clone()].into();
@@ -131,7 +131,7 @@ fn the_annotation_for_the_cloud_goes_when_it_no_longer_applies() {
 }
 
 #[test]
-fn the_resolver_is_asked_only_where_its_answer_counts() {
+fn the_resolver_is_asked_only_where_its_answer_matters() {
     for (node_ip, cloud, name, expected) in [
         ("", Cloud::None, "n1", true),
         ("::", Cloud::None, "n1", true),

@@ -19,7 +19,7 @@ fn s055_pods_are_limited_by_cores_and_by_number() {
 }
 
 #[test]
-fn s056_s057_s059_reservations_and_huge_pages_come_off_what_pods_may_use() {
+fn s056_s057_s059_reservations_and_huge_pages_are_not_allocatable() {
     let amount = |text: &str| Share::Amount(text.parse().unwrap());
     for (capacity, system, kube, reserve, expected) in [
         (
@@ -77,7 +77,7 @@ fn s056_s057_s059_reservations_and_huge_pages_come_off_what_pods_may_use() {
 }
 
 #[test]
-fn s058_more_reserved_than_there_is_keeps_the_agent_from_starting() {
+fn s058_reservations_above_the_capacity_are_an_error() {
     let capacity = quantities(&[("cpu", "4"), ("memory", "1Gi"), ("ephemeral-storage", "10Gi")]);
     let threshold = |text: &str| EvictionReserve {
         memory: Some(Share::Amount(text.parse().unwrap())),
@@ -108,14 +108,17 @@ fn s058_more_reserved_than_there_is_keeps_the_agent_from_starting() {
 }
 
 #[test]
-fn a_machine_that_cannot_be_read_has_nothing_but_still_has_a_status() {
+fn a_machine_that_cannot_be_read_has_no_capacity_but_a_status() {
     let blind = Observed { hardware: None, storage_bytes: None, ..observed() };
     let before = after(&NodeStatus::default(), &observed(), 100).status;
     let computed = after(&before, &blind, 110);
     let capacity = &computed.status.capacity;
     assert_eq!((capacity["cpu"], capacity["memory"]), (Quantity::ZERO, Quantity::ZERO));
     assert_eq!(capacity["pods"], Quantity::whole(110));
-    assert_eq!(capacity["ephemeral-storage"], before.capacity["ephemeral-storage"], "not read, not changed");
+    assert_eq!(
+        capacity["ephemeral-storage"], before.capacity["ephemeral-storage"],
+        "a capacity that cannot be read stays"
+    );
     assert_eq!(computed.problems.len(), 1);
     assert_eq!(condition(&computed.status, types::READY).last_heartbeat_time, Some(at(110)));
 }
@@ -138,9 +141,13 @@ fn huge_pages_follow_the_machine_and_devices_their_plug_ins() {
     without.devices.removed = vec!["example.com/gpu".to_owned()];
     let second = after(&first, &without, 110).status;
     assert!(!second.capacity.contains_key("hugepages-1Gi"));
-    assert_eq!(second.capacity["example.com/gpu"], Quantity::ZERO, "removed devices stay listed, as nothing");
+    assert_eq!(second.capacity["example.com/gpu"], Quantity::ZERO, "removed devices stay listed, with 0");
     assert_eq!(second.allocatable["example.com/gpu"], Quantity::ZERO);
 
     let third = after(&first, &observed(), 110).status;
-    assert_eq!(third.capacity["example.com/gpu"], Quantity::whole(4), "what an administrator listed stays");
+    assert_eq!(
+        third.capacity["example.com/gpu"],
+        Quantity::whole(4),
+        "a resource that an administrator listed stays"
+    );
 }
