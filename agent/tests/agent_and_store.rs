@@ -1,4 +1,4 @@
-//! The real agent against a real store: what becomes of pods when the machine goes down or runs short.
+//! The real agent with a real store: what happens to pods when the machine shuts down or is under pressure.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// No condition here takes this long on a machine that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store in this process, and an agent beside it that is killed with its test.
+/// A store in this process, and an agent process that is killed with its test.
 struct Cluster {
     agent: Child,
     client: StoreClient,
@@ -45,7 +45,7 @@ impl Cluster {
         let url = format!("http://{}", store.address);
         let agent = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
             .args(["--node-name=n1", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"])
-            // How full the machine is that runs the tests must not matter.
+            // The tests must not depend on how full this machine is.
             .args(["--eviction-hard=memory.available<1Mi", "--fail-swap-on=false", "--store", &url])
             .arg(format!("--state-dir={}", files.path().join("agent").display()))
             .args(flags)
@@ -55,7 +55,7 @@ impl Cluster {
         Cluster { agent, client, _store: store, files }
     }
 
-    /// A pod of one container. It outlasts the test, and not for long should it be left behind.
+    /// A pod with one container. It outlasts the test, but ends soon if it is left behind.
     async fn run(&self, name: &str) {
         self.run_with(name, little(), &["sleep", "60"]).await;
     }
@@ -107,14 +107,14 @@ impl Cluster {
         tokio::time::timeout(PATIENCE, gone).await.unwrap();
     }
 
-    /// Ready, as the store has it.
+    /// The Ready condition in the store.
     async fn ready(&self) -> (ConditionStatus, String) {
         let node: Node = self.client.get(&Key::node("n1".parse().unwrap())).await.unwrap();
         let ready = node.status.conditions.into_iter().find(|condition| condition.kind == "Ready").unwrap();
         (ready.status, ready.message)
     }
 
-    /// Sends TERM to the agent and waits for its end.
+    /// Sends TERM to the agent and waits for its exit.
     async fn terminate(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.agent.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
@@ -168,24 +168,24 @@ async fn an_agent_that_is_replaced_leaves_its_pods_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s067_a_machine_under_pressure_evicts_a_pod_and_records_why() {
-    // More than any machine has; soft, since a hard one would be kept from pods.
+    // More than any machine has; soft, since a hard threshold would be reserved.
     let soft = ["--eviction-soft=memory.available<900Ti", "--eviction-soft-grace-period=memory.available=1s"];
     let cluster = Cluster::start(&soft).await;
-    // It may be ended before anybody has seen it run.
+    // It may be evicted before it was seen running.
     cluster.bind("a", little(), &["sleep", "60"]).await;
     let status = cluster.pod_that("a", Pod::is_finished).await.status;
     assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "Evicted"));
-    let told = async {
+    let recorded = async {
         loop {
             let events = cluster.client.list::<Event>(Default::default()).await.unwrap().records;
-            let tells = |reason: &str| events.iter().any(|event| event.reason == reason);
-            if tells("Evicted") && tells("EvictionThresholdMet") {
+            let has = |reason: &str| events.iter().any(|event| event.reason == reason);
+            if has("Evicted") && has("EvictionThresholdMet") {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    tokio::time::timeout(PATIENCE, recorded).await.unwrap();
 }
 
 /// The CPUs that a pod's container may run on, as the kernel writes them.
@@ -214,7 +214,7 @@ async fn s077_a_guaranteed_pod_gets_a_processor_of_its_own() {
     let alone = cluster.run_with("alone", limits, &["sleep", "60"]).await;
     let own = allowed(&cluster, &alone).await;
     assert_eq!(own.len(), 1, "one processor, not {own:?}");
-    // On a machine of one processor there is nowhere else to go.
+    // A machine with one processor has no other for the rest.
     let rest: BTreeSet<u32> = &all - &own;
     let rest = if rest.is_empty() { all.clone() } else { rest };
     assert_eq!(allowed(&cluster, &before).await, rest, "a running pod is moved off it");
@@ -236,11 +236,11 @@ async fn s060_a_runtime_without_its_directory_makes_the_node_not_ready() {
         [(&folder, &away, ConditionStatus::False), (&away, &folder, ConditionStatus::True)]
     {
         std::fs::rename(from, to).unwrap();
-        let told = async {
+        let changed = async {
             while cluster.ready().await.0 != expected {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, told).await.unwrap();
+        tokio::time::timeout(PATIENCE, changed).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The agent on a machine that does not exist, before a real store: what becomes known when the machine changes.
+//! The agent on a fake machine, with a real store: what is posted when the machine changes.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -16,7 +16,7 @@ mod cluster;
 
 use cluster::{Cluster, GI, MI, PATIENCE, asks, condition, eventually, holds};
 
-/// What is not watched for cannot be short.
+/// A threshold that the fake machine does not reach.
 const NO_THRESHOLDS: &str = "--eviction-hard=memory.available<1Mi";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,7 +26,7 @@ async fn s046_another_capacity_is_posted_with_the_next_status_and_is_no_transiti
     assert_eq!(before.status.capacity["memory"].value(), i64::try_from(16 * GI).unwrap());
     cluster.machine.change(|facts| facts.hardware.memory_bytes = 24 * GI);
     let grown = |node: &Node| node.status.capacity["memory"].value() == i64::try_from(24 * GI).unwrap();
-    // The interval is 10 s, and a status that says nothing new comes after some minutes only.
+    // The interval is 10 s; an unchanged status is posted only after minutes.
     let look = async || cluster.node().await.filter(grown);
     let after = eventually(Duration::from_secs(30), "the new capacity is posted", look).await;
     let allocatable = i64::try_from(24 * GI - MI).unwrap();
@@ -46,7 +46,7 @@ async fn s046_another_capacity_is_posted_with_the_next_status_and_is_no_transiti
 async fn a_node_that_starts_unready_is_ready_as_soon_as_it_can_be() {
     let cluster = Cluster::new().await;
     cluster.machine.change(|facts| facts.is_disk_away = true);
-    // Its next look by the clock is long after the test.
+    // The next status at the regular interval is long after the test.
     cluster.start(&[NO_THRESHOLDS, "--node-status-update-frequency=10m"]).await.unwrap();
     let node = cluster.node_that("it is registered", |node| !node.status.conditions.is_empty()).await;
     let ready = condition(&node, "Ready");
@@ -91,15 +91,15 @@ async fn s062_s063_memory_pressure_holds_below_the_threshold_and_for_the_transit
     let enough = cluster.node_that("it has no memory pressure", |node| !holds(node, "MemoryPressure")).await;
     assert_eq!(condition(&enough, "MemoryPressure").reason, "KubeletHasSufficientMemory");
     let at = |node: &Node| condition(node, "MemoryPressure").last_transition_time.unwrap();
-    // It was last seen to be short when it was first said to be, or later.
+    // The last observation of pressure is at or after the transition to True.
     let held = at(&enough).duration_since(at(&short));
     assert!(held >= jiff::SignedDuration::from_secs(25), "{held:?}: it holds for the transition period");
-    let told = async || {
-        let told = cluster.event_counts().await;
-        told.contains_key("NodeHasInsufficientMemory").then_some(told)
+    let recorded = async || {
+        let events = cluster.event_counts().await;
+        events.contains_key("NodeHasInsufficientMemory").then_some(events)
     };
-    let told = eventually(PATIENCE, "the event is recorded", told).await;
-    assert!(told.contains_key("NodeHasSufficientMemory"), "{told:?}");
+    let events = eventually(PATIENCE, "the event is recorded", recorded).await;
+    assert!(events.contains_key("NodeHasSufficientMemory"), "{events:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,8 +192,8 @@ async fn s067_the_pod_that_fills_the_disk_is_evicted_first_and_alone() {
     assert_eq!((evicted.status.phase, evicted.status.reason.as_str()), (PodPhase::Failed, "Evicted"));
     let target = evicted.status.conditions.iter().find(|condition| condition.kind == "DisruptionTarget");
     assert_eq!(target.unwrap().reason, "TerminationByKubelet");
-    let told = async || cluster.event_counts().await.contains_key("EvictionThresholdMet").then_some(());
-    eventually(PATIENCE, "the event is recorded", told).await;
+    let recorded = async || cluster.event_counts().await.contains_key("EvictionThresholdMet").then_some(());
+    eventually(PATIENCE, "the event is recorded", recorded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,10 +203,10 @@ async fn s054_one_address_of_each_family_is_reported_in_the_order_given() {
     cluster.machine.change(|facts| facts.network.local = vec![v4, v6]);
     cluster.start(&[NO_THRESHOLDS, "--node-ip=10.0.0.5,fd00::5"]).await.unwrap();
     let node = cluster.node_that("it is ready", |node| holds(node, "Ready")).await;
-    let told: Vec<String> =
+    let addresses: Vec<String> =
         node.status.addresses.iter().map(|it| format!("{} {}", it.kind, it.address)).collect();
-    assert_eq!(told, ["InternalIP 10.0.0.5", "InternalIP fd00::5", "Hostname n1"]);
-    // One that goes away leaves what was known, and the rest is posted all the same.
+    assert_eq!(addresses, ["InternalIP 10.0.0.5", "InternalIP fd00::5", "Hostname n1"]);
+    // An address that is removed from the machine stays in the status, and the rest is still posted.
     cluster.machine.change(|facts| (facts.network.local, facts.hardware.cores) = (vec![v6], 8));
     let grown = cluster.node_that("it has more cores", |node| node.status.capacity["cpu"].value() == 8).await;
     assert_eq!(grown.status.addresses, node.status.addresses);

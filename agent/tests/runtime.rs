@@ -1,4 +1,5 @@
-//! The process runtime with real processes: their ends, their leftovers, and agents that come and go meanwhile.
+//! The process runtime with real processes: their exits, what they leave behind, and agents that stop and start
+//! meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 

@@ -1,4 +1,4 @@
-//! A machine that does not exist, a real store, and an agent between the two.
+//! A fake machine, a real store, and an agent between the two.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,21 +26,21 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) const MI: u64 = 1 << 20;
 pub(crate) const GI: u64 = 1 << 30;
 
-/// What the machine is like now.
+/// The current facts of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) hardware: Hardware,
     pub(crate) memory_available: u64,
     pub(crate) disk: Filesystem,
     pub(crate) network: Network,
-    /// Whether the disk cannot be read, but for the once that an agent cannot start without.
+    /// Whether the disk cannot be read, except for the one read without which the agent does not start.
     pub(crate) is_disk_away: bool,
     /// Whether the resolver does not answer.
     pub(crate) is_resolver_away: bool,
     pub(crate) disk_reads: u64,
 }
 
-/// A machine whose facts can be changed under its agent.
+/// A machine whose facts a test can change.
 pub(crate) struct FakeMachine {
     pub(crate) facts: Mutex<Facts>,
     changed: Condvar,
@@ -118,7 +118,7 @@ impl Machine for FakeMachine {
     }
 }
 
-/// A store, and an agent in this process; both end with their test.
+/// A store, and an agent in this process; both stop with their test.
 pub(crate) struct Cluster {
     pub(crate) machine: Arc<FakeMachine>,
     pub(crate) client: StoreClient,
@@ -168,7 +168,7 @@ impl Cluster {
         eventually(PATIENCE, what, async || self.node().await.filter(|node| is_so(node))).await
     }
 
-    /// A pod bound to the node. It outlasts the test, and not for long should it be left behind.
+    /// A pod bound to the node. It outlasts the test, but ends soon if it is left behind.
     pub(crate) async fn bind(&self, name: &str, resources: pb::ResourceRequirements, script: &str) {
         let container = pb::Container {
             name: "main".to_owned(),
@@ -194,7 +194,7 @@ impl Cluster {
         eventually(PATIENCE, name, async || Some(self.pod(name).await).filter(|pod| is_so(pod))).await
     }
 
-    /// The reasons of all events so far, and how often each was told.
+    /// The reasons of all events so far, and their counts.
     pub(crate) async fn event_counts(&self) -> BTreeMap<String, i32> {
         let events = self.client.list::<Event>(Default::default()).await.unwrap().records;
         events.into_iter().map(|event| (event.reason, event.count)).collect()
@@ -204,7 +204,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.shutdown.trigger();
-        // Nobody is to wait for it for ever.
+        // Or a thread would wait for the resolver without end.
         self.machine.change(|facts| facts.is_resolver_away = false);
     }
 }

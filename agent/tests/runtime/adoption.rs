@@ -1,4 +1,4 @@
-//! Agents that end, also by force, and those that come after them.
+//! Agents that stop or are killed, and the agents after them.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal as Raw, kill_process_group};
 
 use crate::harness::{Harness, config, container, eventually, shell};
 
-/// Ends with code 5 once there is a file `go` in its folder.
+/// Exits with 5 once there is a file `go` in its directory.
 fn waiting(folder: &Path) -> ContainerSpec {
     ContainerSpec {
         working_dir: folder.to_str().unwrap().to_owned(),
@@ -60,7 +60,7 @@ async fn containers_survive_the_kill_of_their_agent() {
         (runs == 2).then_some(orders)
     })
     .await;
-    // All of the agent's group, as a terminal or a supervisor may do it.
+    // The whole process group of the agent, as a terminal or a supervisor may kill it.
     kill_process_group(Pid::from_raw(agent.id().cast_signed()).unwrap(), Raw::KILL).unwrap();
     agent.wait().unwrap();
     fs::write(harness.path().join("go"), b"").unwrap();
@@ -81,7 +81,7 @@ async fn containers_survive_the_kill_of_their_agent() {
 
 const STATE: &str = "MUSTER_TEST_STATE";
 
-/// Starts the test below as a process and group of its own.
+/// Starts the test below as its own process and process group.
 fn agent_to_be_killed(folder: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "adoption::an_agent_that_waits_to_be_killed"]);
@@ -99,7 +99,7 @@ async fn an_agent_that_waits_to_be_killed() {
     std::future::pending::<()>().await;
 }
 
-/// Records of a container whose processes are whatever the run says.
+/// Writes the records of a container with the processes of the given run.
 fn forge(harness: &Harness, run: Option<&Run>) -> ContainerId {
     let spec = container(&["sleep", "1000"]);
     let files = harness.files(&spec.id);
@@ -115,8 +115,8 @@ fn forge(harness: &Harness, run: Option<&Run>) -> ContainerId {
 async fn another_process_with_a_containers_pid_is_not_signalled() {
     let mut harness = Harness::new();
     harness.close();
-    let innocent = Innocent(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
-    let itself = ProcessKey::of(innocent.0.id().cast_signed()).unwrap();
+    let other = KilledAtEnd(Command::new("sleep").arg("1000").process_group(0).spawn().unwrap());
+    let itself = ProcessKey::of(other.0.id().cast_signed()).unwrap();
     let earlier = ProcessKey { start_ticks: itself.start_ticks - 1, ..itself };
     let boot_id = processes::boot_id().unwrap();
     let started_at = Timestamp::UNIX_EPOCH;
@@ -159,10 +159,10 @@ async fn containers_of_an_earlier_boot_are_told_from_those_of_this_one() {
     }
 }
 
-/// A process that ends with its test.
-struct Innocent(Child);
+/// A process that is killed at the end of its test.
+struct KilledAtEnd(Child);
 
-impl Drop for Innocent {
+impl Drop for KilledAtEnd {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -178,7 +178,7 @@ async fn an_order_without_a_shim_is_closed_for_good() {
     let Some(State::Exited(exit)) = harness.state(&id) else { panic!("it has not terminated") };
     assert_eq!((exit.code, exit.reason), (128, ExitReason::NotStarted));
 
-    // The shim that was on its way comes too late.
+    // A shim that starts now comes too late.
     let shim =
         Command::new(harness.config().shim).arg("shim").arg(harness.files(&id).order()).output().unwrap();
     assert_eq!(shim.stdout, b"failed: another process has closed this order\n");

@@ -1,4 +1,4 @@
-//! A runtime in a folder of its own, and the words its tests are written in.
+//! A runtime in its own directory, for tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// Without cgroups, which machines may or may not have.
+    /// Without cgroups, which a machine may not have.
     pub(crate) fn new() -> Harness {
         Harness::with_cgroups(None)
     }
@@ -35,7 +35,7 @@ impl Harness {
         harness
     }
 
-    /// Where the tests may put files of their own.
+    /// A directory for the tests' own files.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -48,12 +48,12 @@ impl Harness {
         self.config.clone()
     }
 
-    /// The agent ends; its containers do not.
+    /// The agent stops; its containers keep running.
     pub(crate) fn close(&mut self) {
         self.runtime = None;
     }
 
-    /// An agent begins.
+    /// An agent starts.
     pub(crate) fn open(&mut self) {
         self.runtime = Some(ProcessRuntime::open(self.config.clone(), SystemClock::shared()).unwrap());
     }
@@ -83,7 +83,7 @@ impl Harness {
         fs::read_to_string(self.runtime().log_path(id)).unwrap_or_default()
     }
 
-    /// The line of the log that starts so, without its start, once it is there and whole.
+    /// The rest of the log line that starts with `start`, once the whole line is there.
     pub(crate) async fn line(&self, id: &ContainerId, start: &str) -> String {
         eventually(&format!("{start:?} in the log of {id}"), || {
             let log = self.log(id);
@@ -94,12 +94,12 @@ impl Harness {
         .await
     }
 
-    /// The process that the container printed the number of.
+    /// The process whose pid the container printed after `start`.
     pub(crate) async fn process(&self, id: &ContainerId, start: &str) -> ProcessKey {
         ProcessKey::of(self.line(id, start).await.trim().parse().unwrap()).unwrap()
     }
 
-    /// Waits to be told of the container's end.
+    /// Waits until the container's exit is reported.
     pub(crate) async fn exit(&self, id: &ContainerId) -> Exit {
         let mut changes = self.runtime().changes();
         let ended = async {
@@ -116,7 +116,7 @@ impl Harness {
 
 impl Drop for Harness {
     fn drop(&mut self) {
-        // Also after a test that failed nothing is to stay behind.
+        // No container may be left behind, also after a test that failed.
         if self.runtime.is_none() {
             self.open();
         }
@@ -135,7 +135,7 @@ pub(crate) fn config(state_dir: &Path, cgroup_root: Option<PathBuf>) -> ProcessC
     }
 }
 
-/// A container of a pod of its own.
+/// A container of its own pod.
 pub(crate) fn container(command: &[&str]) -> ContainerSpec {
     ContainerSpec {
         id: ContainerId { pod: Uid::new(uuid::Uuid::new_v4()), container: "main".to_owned(), attempt: 0 },
@@ -156,7 +156,7 @@ pub(crate) fn shell(script: &str) -> ContainerSpec {
     container(&["sh", "-c", script])
 }
 
-/// Waits until there is something, or fails saying what it waited for.
+/// Waits until `look` returns a value, or fails with what it waited for.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let found = async {
         loop {

@@ -1,4 +1,4 @@
-//! What containers take, what they may take, and what their shims cost.
+//! What containers use, their limits, and what their shims cost.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use muster_agent::runtime::{ContainerSpec, Limits, PodLimits, Runtime};
 
 use crate::harness::{Harness, container, eventually, shell};
 
-/// A tree of cgroups that we may use, or `None` where the machine has none.
+/// A cgroup tree that can be used, or `None` where the machine has none.
 fn usable_root() -> Option<PathBuf> {
     let root = Tree::find_root()?;
     match Tree::open(&root) {
@@ -95,8 +95,8 @@ async fn a_hook_runs_on_the_cpus_that_its_container_was_moved_to() {
     let script = format!("grep Cpus_allowed_list /proc/self/status > {}", file.display());
     let hook = ["sh", "-c", &script].map(str::to_owned);
     harness.runtime().run_hook(&id, &hook, std::time::Duration::from_secs(30)).unwrap();
-    let told = fs::read_to_string(file).unwrap();
-    assert_eq!(told.split_whitespace().last(), Some(all[0].to_string().as_str()), "{told}");
+    let allowed = fs::read_to_string(file).unwrap();
+    assert_eq!(allowed.split_whitespace().last(), Some(all[0].to_string().as_str()), "{allowed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,6 +198,6 @@ async fn a_shim_uses_little_memory() {
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
     println!("the shim's own memory: {kib} KiB");
-    // Relocations of an unoptimised program are the most of it; what is only mapped is shared with the agent.
+    // Most of it are relocations of an unoptimised program; mapped pages are shared with the agent.
     assert!(kib < 2048, "{kib} KiB");
 }

@@ -1,4 +1,4 @@
-//! What a container finds when it starts, and what is refused.
+//! What a container finds when it starts, and which starts are errors.
 
 use std::fs;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ async fn the_environment_is_the_containers_and_a_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_starts_with_default_signals_and_no_open_files() {
     let harness = Harness::new();
-    // Reading ends at once where standard input is nothing.
+    // `cat` ends at once, since standard input is /dev/null.
     let mut spec = shell("pwd; cat; exec sleep 1000");
     let id = harness.start(&spec);
     harness.line(&id, "/").await;
@@ -72,7 +72,7 @@ async fn a_container_starts_with_default_signals_and_no_open_files() {
         );
     }
     let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    // What the loader had open for a moment may be gone by the time it is looked at.
+    // A file that the loader had open for a moment may be closed by now.
     let open: Vec<PathBuf> = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
     let kept: Vec<&PathBuf> = open.iter().filter(|path| path.starts_with(harness.path())).collect();
     assert_eq!(kept, [&harness.files(&id).log(), &harness.files(&id).log()], "of our files only its output");

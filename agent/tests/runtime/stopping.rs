@@ -1,4 +1,4 @@
-//! How containers end, by themselves and by force, and that nothing of them stays.
+//! How containers stop, by themselves and by signals, and that no process of theirs is left.
 
 use std::fs;
 use std::time::Duration;
@@ -185,7 +185,7 @@ async fn a_hook_that_takes_too_long_is_killed_with_its_children() {
     let hook = ["sh".to_owned(), "-c".to_owned(), script.to_owned()];
     let end = harness.runtime().run_hook(&id, &hook, Duration::from_millis(500)).unwrap();
     assert_eq!(end, HookEnd::TimedOut);
-    // Its time may have been over before it had written a whole line.
+    // It may have been killed before it had written a whole line.
     if let Ok(child) = fs::read_to_string(harness.path().join("child"))
         && child.ends_with('\n')
         && let Ok(child) = ProcessKey::of(child.trim().parse().unwrap())
@@ -205,7 +205,7 @@ impl InFolder for ContainerSpec {
     }
 }
 
-/// For a thread that is not to leave its place.
+/// Waits on the calling thread, without a runtime.
 fn wait_until(holds: impl Fn() -> bool) {
     for _ in 0..6000 {
         if holds() {
