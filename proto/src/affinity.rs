@@ -1,57 +1,58 @@
-//! Wishes about the node: does this node have the labels and the name that a pod asks for?
+//! Node selectors and node affinity: whether a node has the labels and the name that a pod requires.
 
 use crate::label::Labels;
 use crate::name::Name;
 use crate::pb;
 use crate::pod::PodSpec;
 
-/// Whether a node of that name and those labels is one the pod may run on.
+/// Whether the pod may run on a node of that name with those labels.
 ///
-/// Every label of the node selector must be there, and one of the required terms must match if there are
-/// any. Preferences are the scheduler's business.
+/// The node must have every label of the node selector, and match one of the required terms if there are any.
+/// Preferences are scored by the scheduler.
 pub fn accepts(spec: &PodSpec, node: &Name, labels: &Labels) -> bool {
     let selected = spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let required = spec
         .affinity
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|wishes| wishes.required_during_scheduling_ignored_during_execution.as_ref());
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     selected
         && required
             .is_none_or(|choice| choice.node_selector_terms.iter().any(|term| matches(term, node, labels)))
 }
 
-/// Whether all requirements of a term hold; a term without any holds nowhere.
+/// Whether all requirements of a term hold; a term without requirements matches no node.
 pub fn matches(term: &pb::NodeSelectorTerm, node: &Name, labels: &Labels) -> bool {
     let pb::NodeSelectorTerm { match_expressions, match_fields } = term;
     if match_expressions.is_empty() && match_fields.is_empty() {
         return false;
     }
-    let by_label =
-        |wish: &pb::LabelSelectorRequirement| holds(wish, labels.get(&wish.key).map(String::as_str));
-    let by_field = |wish: &pb::LabelSelectorRequirement| {
-        // No other field can be asked for, so a wish about one is a wish nobody grants.
-        wish.key == "metadata.name" && holds(wish, Some(node.as_str()))
+    let by_label = |requirement: &pb::LabelSelectorRequirement| {
+        holds(requirement, labels.get(&requirement.key).map(String::as_str))
+    };
+    let by_field = |requirement: &pb::LabelSelectorRequirement| {
+        // metadata.name is the only field that is supported; a requirement on another one never holds.
+        requirement.key == "metadata.name" && holds(requirement, Some(node.as_str()))
     };
     match_expressions.iter().all(by_label) && match_fields.iter().all(by_field)
 }
 
-fn holds(wish: &pb::LabelSelectorRequirement, value: Option<&str>) -> bool {
-    let listed = value.is_some_and(|value| wish.values.iter().any(|listed| listed == value));
-    match wish.operator.as_str() {
+fn holds(requirement: &pb::LabelSelectorRequirement, value: Option<&str>) -> bool {
+    let listed = value.is_some_and(|value| requirement.values.iter().any(|listed| listed == value));
+    match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => numbers(wish, value).is_some_and(|(found, bound)| found > bound),
-        "Lt" => numbers(wish, value).is_some_and(|(found, bound)| found < bound),
+        "Gt" => numbers(requirement, value).is_some_and(|(found, bound)| found > bound),
+        "Lt" => numbers(requirement, value).is_some_and(|(found, bound)| found < bound),
         _ => false,
     }
 }
 
 /// The label and the bound as whole numbers, if both are.
-fn numbers(wish: &pb::LabelSelectorRequirement, value: Option<&str>) -> Option<(i64, i64)> {
-    let [bound] = wish.values.as_slice() else {
+fn numbers(requirement: &pb::LabelSelectorRequirement, value: Option<&str>) -> Option<(i64, i64)> {
+    let [bound] = requirement.values.as_slice() else {
         return None;
     };
     Some((value?.parse().ok()?, bound.parse().ok()?))
@@ -67,8 +68,8 @@ mod tests {
         pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// A wish such as `zone In a,b`.
-    fn wish(text: &str) -> pb::LabelSelectorRequirement {
+    /// A requirement such as `zone In a,b`.
+    fn requirement(text: &str) -> pb::LabelSelectorRequirement {
         let mut parts = text.split(' ');
         let mut next = || parts.next().unwrap_or_default().to_owned();
         let (key, operator, values) = (next(), next(), next());
@@ -77,8 +78,11 @@ mod tests {
     }
 
     fn term(expressions: &[&str], fields: &[&str]) -> pb::NodeSelectorTerm {
-        let wishes = |texts: &[&str]| texts.iter().map(|text| wish(text)).collect();
-        pb::NodeSelectorTerm { match_expressions: wishes(expressions), match_fields: wishes(fields) }
+        let requirements = |texts: &[&str]| texts.iter().map(|text| requirement(text)).collect();
+        pb::NodeSelectorTerm {
+            match_expressions: requirements(expressions),
+            match_fields: requirements(fields),
+        }
     }
 
     #[test]

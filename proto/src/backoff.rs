@@ -1,7 +1,7 @@
-//! How long to wait before trying again: a pure schedule.
+//! Exponential backoff: how long to wait before a retry.
 //!
-//! Delays double from a base to a cap. The jitter is an input, a fraction the caller draws, so that a schedule can be
-//! written down in a test and a fleet that lost its store still comes back spread out.
+//! Delays double from a base to a cap. The caller draws the jitter and passes it in, so that tests are deterministic and
+//! a fleet that lost its store does not reconnect all at once.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Disruption budgets: how many of a set of pods may be away at once.
+//! Disruption budgets: how many pods of a set may be unavailable at once.
 //!
-//! A budget binds evictions, not deletions.
+//! A budget applies to evictions, not to deletions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct DisruptionBudget {
     pub status: DisruptionBudgetStatus,
 }
 
-/// Which pods a budget guards, and how many must stay.
+/// Which pods a budget selects, and how many must be available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DisruptionBudgetSpec {
     /// Pods of the budget's own namespace; the empty selector means all of them.
@@ -29,38 +29,38 @@ pub struct DisruptionBudgetSpec {
     pub unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy,
 }
 
-/// How many pods are spoken for: exactly one of the two.
+/// The limit of a budget, given in one of two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisruptionLimit {
-    /// So many must stay.
+    /// This many pods must be available.
     MinAvailable(IntOrPercent),
-    /// So many may be away.
+    /// This many pods may be unavailable.
     MaxUnavailable(IntOrPercent),
 }
 
 /// When a pod that is not ready may be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UnhealthyPodEvictionPolicy {
-    /// While enough others are healthy.
+    /// Only while enough other pods are healthy.
     #[default]
     IfHealthyBudget,
     AlwaysAllow,
 }
 
-/// The text names no policy.
+/// The text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be IfHealthyBudget or AlwaysAllow")]
 pub struct UnhealthyPodEvictionPolicyError;
 
-/// How a budget stands. Written by the store.
+/// The current counts of a budget. Written by the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DisruptionBudgetStatus {
-    /// Evictions that would be granted now; a negative number, which the store never writes, grants none.
+    /// Evictions that would be allowed now. A negative number, which the store never writes, allows none.
     pub disruptions_allowed: i32,
     pub current_healthy: i32,
     pub desired_healthy: i32,
     pub expected_pods: i32,
-    /// Pods whose eviction was granted and is not seen yet, and when.
+    /// Pods whose eviction was allowed and is not observed yet, with the time of the eviction.
     pub disrupted_pods: BTreeMap<Name, Timestamp>,
     pub observed_generation: i64,
 }

@@ -1,6 +1,6 @@
-//! Networks: a [`Cidr`] is an address range, [`Blocks`] cuts one into equal parts for nodes.
+//! Networks: a [`Cidr`] is an address range, [`Blocks`] divides one into equal blocks for nodes.
 //!
-//! Host bits are masked off on the way in, so two texts for one network are one value. Block i of a cluster
+//! Host bits are masked off when a network is parsed, so two texts for one network give the same value. Block i of a cluster
 //! network starts at base | i << (bits - mask), in both families.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr(IpNet);
 
-/// Which of the two kinds of address.
+/// The IP family of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     Ipv4,
@@ -64,7 +64,7 @@ impl Cidr {
         self.contains(other) || other.contains(self)
     }
 
-    /// The first address as a number in the high bits, so that prefixes of both families line up.
+    /// The first address as a number in the high bits, so that prefixes of both families can be compared.
     fn start(&self) -> u128 {
         match self.0 {
             IpNet::V4(net) => u128::from(u32::from(net.addr())) << 96,
@@ -126,14 +126,14 @@ impl fmt::Display for Family {
     }
 }
 
-/// A cluster network cut into equal blocks, one for each node.
+/// A cluster network that is divided into equal blocks, one for each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     cluster: Cidr,
     mask: u8,
 }
 
-/// Why a network cannot be cut into such blocks.
+/// Why a network cannot be divided into such blocks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlocksError {
     #[error("a node mask of /{mask} is longer than an {family} address")]

@@ -1,4 +1,4 @@
-//! Conditions: what is known of one aspect of a node or pod.
+//! Conditions: the state of one aspect of a node or pod.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use std::str::FromStr;
 pub enum ConditionStatus {
     True,
     False,
-    /// Nobody can tell, usually because nobody has heard.
+    /// Not known, usually because no heartbeat or report arrived.
     Unknown,
 }
 
-/// The text names no status.
+/// The text is not a status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be True, False or Unknown")]
 pub struct ConditionStatusError;
@@ -42,7 +42,7 @@ impl fmt::Display for ConditionStatus {
 
 /// Condition types with a fixed meaning; a writer may use any other too.
 pub mod types {
-    /// Of a node: it accepts pods. Of a pod: it serves.
+    /// Of a node: it accepts pods. Of a pod: it serves requests.
     pub const READY: &str = "Ready";
     pub const MEMORY_PRESSURE: &str = "MemoryPressure";
     pub const DISK_PRESSURE: &str = "DiskPressure";
@@ -50,6 +50,6 @@ pub mod types {
     pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
     /// The pod has a node.
     pub const POD_SCHEDULED: &str = "PodScheduled";
-    /// The pod is being ended by somebody other than its owner.
+    /// The pod is about to be terminated by a disruption, such as an eviction.
     pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 }

@@ -1,8 +1,8 @@
-//! From the schema to records and back.
+//! Conversions between messages of the schema and records.
 //!
-//! The way in checks all that can be seen from the record alone and reports every violation at once; the way
-//! out cannot fail, and reading it again gives the same record. Both take messages apart field by field, so
-//! that a new field of the schema does not compile until somebody has decided what becomes of it.
+//! Converting a message validates all that can be checked on the record alone and reports every violation at once.
+//! Converting a record cannot fail, and gives a message that converts back to the same record. Both destructure
+//! messages field by field, so that a new field of the schema does not compile until it is handled here.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ mod selector;
 #[cfg(test)]
 mod testing;
 
-/// A moment, to the nanosecond; absent stays absent.
+/// A timestamp, with nanosecond precision; absent stays absent.
 fn time_in(check: &mut Check, path: &Path<'_>, time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
     let prost_types::Timestamp { seconds, nanos } = time?;
     if !(0..=999_999_999).contains(&nanos) {
@@ -49,7 +49,7 @@ fn time_out(time: Option<Timestamp>) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// Amounts that are not negative, under resource names.
+/// Quantities by resource name; none may be negative.
 fn resources_in(check: &mut Check, path: &Path<'_>, amounts: BTreeMap<String, String>) -> Resources {
     let mut resources = Resources::new();
     for (name, amount) in amounts {
@@ -75,9 +75,9 @@ fn address_in(check: &mut Check, path: &Path<'_>, text: &str) -> Option<IpAddr> 
     check.field(path, text.parse().map_err(|_| "must be an IPv4 or IPv6 address"))
 }
 
-/// What a list holds, at most one of each IP family, when a single field beside it mirrors its first element.
+/// A list with at most one element per IP family, whose first element is also in a single field.
 ///
-/// Where the two disagree the single one wins and is the whole list: old writers know no other field.
+/// If the two differ, the single field wins and is the whole list: old clients only know that field.
 fn one_per_family<T: PartialEq>(
     check: &mut Check,
     (single_path, single): (&Path<'_>, &str),
@@ -101,7 +101,7 @@ fn one_per_family<T: PartialEq>(
     parsed
 }
 
-/// A message that says nothing is left out.
+/// `None` for a message that equals its default.
 fn unless_default<M: Default + PartialEq>(message: M) -> Option<M> {
     (message != M::default()).then_some(message)
 }

@@ -1,29 +1,29 @@
-//! Cordons and drains: who asked for a node to be left alone or emptied, why, and what became of it.
+//! Cordons and drains: the requester, the reason and the outcome.
 
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 
-/// Who keeps pods away from a node.
+/// A request to place no new pods on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
-    /// The caller's identity.
+    /// The identity of the requester.
     pub requested_by: String,
-    /// In the caller's words.
+    /// The reason that the requester gave.
     pub reason: String,
     pub requested_at: Timestamp,
 }
 
-/// A drain: intent, and what became of it.
+/// A drain: the request and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// The caller's identity.
+    /// The identity of the requester.
     pub requested_by: String,
-    /// In the caller's words.
+    /// The reason that the requester gave.
     pub reason: String,
     pub requested_at: Timestamp,
-    /// When it is given up; `None` means never.
+    /// When the drain fails if it is not complete; `None` means never.
     pub deadline: Option<Timestamp>,
     pub options: DrainOptions,
     pub state: DrainState,
@@ -32,24 +32,24 @@ pub struct Drain {
     pub finished_at: Option<Timestamp>,
 }
 
-/// Which pods a drain may touch, and how.
+/// Which pods a drain evicts, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainOptions {
-    /// Pods that nothing manages, and those of a missing daemon set, go too.
+    /// Also evict pods without a controller owner, and pods whose daemon set is missing.
     pub force: bool,
-    /// Pods of daemon sets are left running instead of being in the way.
+    /// Leave pods of daemon sets running. Without this they block the drain.
     pub ignore_daemonsets: bool,
-    /// Pods with emptyDir volumes go too.
+    /// Also evict pods with emptyDir volumes.
     pub delete_emptydir_data: bool,
-    /// Delete instead of evicting: disruption budgets are not asked.
+    /// Delete pods instead of evicting them: disruption budgets do not apply.
     pub disable_eviction: bool,
     /// `None` means each pod's own; never negative.
     pub grace_period_seconds: Option<i64>,
-    /// Pods that have been ending for longer than this many seconds are not waited for; 0 waits for all.
+    /// Do not wait for pods that have been terminating for longer than this many seconds; 0 waits for all.
     pub skip_wait_for_delete_seconds: i64,
 }
 
-/// How far a drain has come.
+/// The progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DrainState {
     Draining,
@@ -57,13 +57,13 @@ pub enum DrainState {
     Failed,
 }
 
-/// The text names no state.
+/// The text is not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Draining, Complete or Failed")]
 pub struct DrainStateError;
 
 impl Drain {
-    /// Whether it still has something to do.
+    /// Whether the drain is still running.
     pub fn is_under_way(&self) -> bool {
         self.state == DrainState::Draining
     }

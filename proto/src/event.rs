@@ -15,15 +15,15 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The namespace is the involved record's, or [`DEFAULT_NAMESPACE`]. An event that was not stored yet
-    /// may bear the involved record's name; the store gives it its own.
+    /// may have the involved record's name; the store sets the event's own.
     pub meta: Metadata,
     pub involved: ObjectReference,
     pub kind: EventType,
-    /// What happened, in one word.
+    /// What happened, as one CamelCase word.
     pub reason: String,
-    /// What happened, in a sentence.
+    /// What happened, as a sentence.
     pub message: String,
-    /// The part that tells, such as `controller`.
+    /// The part that recorded the event, such as `controller`.
     pub source_component: String,
     /// How often it happened; 0 before it was stored.
     pub count: i32,
@@ -31,7 +31,7 @@ pub struct Event {
     pub last_timestamp: Option<Timestamp>,
 }
 
-/// A record that is spoken of.
+/// A reference to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReference {
     /// Any but [`Kind::Event`].
@@ -39,11 +39,11 @@ pub struct ObjectReference {
     /// `None` for nodes.
     pub namespace: Option<Namespace>,
     pub name: Name,
-    /// `None` when any bearer of the name is meant.
+    /// `None` for any record of that name.
     pub uid: Option<Uid>,
 }
 
-/// How grave it is.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
     #[default]
@@ -51,13 +51,13 @@ pub enum EventType {
     Warning,
 }
 
-/// The text names no type of event.
+/// The text is not an event type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Normal or Warning")]
 pub struct EventTypeError;
 
 impl Event {
-    /// Something that happened, to be recorded.
+    /// A new event, to be recorded.
     pub fn about(
         involved: ObjectReference,
         kind: EventType,
@@ -82,7 +82,7 @@ impl Event {
 }
 
 impl ObjectReference {
-    /// The record itself, this bearer of its name.
+    /// A reference to this record, with its uid.
     pub fn to<R: Record>(record: &R) -> Self {
         let meta = record.meta();
         Self { kind: R::KIND, namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid }

@@ -1,8 +1,8 @@
-//! A leader's claim on a lease, sent along with its writes: they are refused once the lease has another holder.
+//! Fencing: a leader sends its claim on a lease with its writes, and the store refuses them once the lease has another
+//! holder.
 //!
-//! Without it a leader that was cut off, or stood still for a while, could still write after another one had taken
-//! over. The store compares the claim with the lease in the very transaction of the write, so there is no moment in
-//! between.
+//! Without a fence, a leader that was partitioned or paused could still write after another one had taken over. The store
+//! compares the claim with the lease in the transaction of the write, so no change of the lease can come in between.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::lease::Lease;
 use crate::name::{Name, NameError, Namespace};
 
-/// The gRPC metadata key that a write carries its fence under.
+/// The gRPC metadata key of a write's fence.
 pub const FENCE_KEY: &str = "muster-fence";
 
 /// The longest holder, in bytes.
@@ -25,7 +25,7 @@ pub struct Fence {
     transitions: i32,
 }
 
-/// Why there is no such fence; reads on after the name of the field.
+/// Why a fence is invalid; the text continues after the name of the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceError {
     #[error("must read namespace/name;transitions=N;holder=TEXT")]
@@ -40,17 +40,17 @@ pub enum FenceError {
     Holder,
 }
 
-/// Checks that a holder can be named in a fence: it travels in a header.
+/// Checks that a holder can be part of a fence, which is sent in an HTTP header.
 pub fn check_holder(holder: &str) -> Result<(), FenceError> {
     let fits = (1..=MAX_HOLDER).contains(&holder.len()) && holder.bytes().all(|byte| byte.is_ascii_graphic());
     if fits { Ok(()) } else { Err(FenceError::Holder) }
 }
 
 impl Fence {
-    /// The claim of that holder, in the term that began with the lease's so many-th change of hands.
+    /// The claim of that holder, in the term with that number of lease transitions.
     ///
     /// # Errors
-    /// When the holder or the number cannot be a lease's.
+    /// When the holder or the number is not valid for a lease.
     pub fn new(
         namespace: Namespace,
         name: Name,
@@ -80,7 +80,7 @@ impl Fence {
         self.transitions
     }
 
-    /// Whether the lease is still held as claimed.
+    /// Whether the lease still has the claimed holder and transitions.
     pub fn holds(&self, lease: &Lease) -> bool {
         lease.spec.holder_identity == self.holder && lease.spec.lease_transitions == self.transitions
     }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_reads_back_as_it_is_written() {
+    fn a_fence_is_parsed_as_it_is_written() {
         for holder in ["ctl-1_8c2fd0a5", "x", "a;holder=b", "a/b:c"] {
             let fence =
                 Fence::new("kube-system".parse().unwrap(), "ctl".parse().unwrap(), holder, 7).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fence_says_why() {
+    fn an_invalid_fence_says_why() {
         use FenceError::*;
         for (text, expected) in [
             ("", Form),

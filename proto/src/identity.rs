@@ -1,11 +1,11 @@
-//! Who is calling: from the subject of a certificate to a role.
+//! The caller's role, from the subject of its certificate.
 //!
 //! The role comes from the organisation (O), never from the name alone: a certificate for the name `node:a` that is not
 //! in the group of nodes gives no rights.
 
 use std::fmt;
 
-/// What a certificate says about its holder.
+/// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateSubject {
     pub common_name: String,
@@ -18,14 +18,14 @@ impl CertificateSubject {
     }
 }
 
-/// The group of nodes and how a node's name is written in it; the second row is what Kubernetes tools issue.
+/// The organisations of node certificates, each with the prefix of the common name. Kubernetes tools issue the second.
 const NODE_GROUPS: [(&str, &str); 2] = [("muster:nodes", "node:"), ("system:nodes", "system:node:")];
 const CONTROLLERS: &str = "muster:controllers";
 const SCHEDULERS: &str = "muster:schedulers";
 const ADMINS: [&str; 2] = ["muster:admins", "system:masters"];
 const VIEWERS: &str = "muster:viewers";
 
-/// Who is calling, as authorisation sees it.
+/// The caller's role, as authorisation sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// The agent of the node of this name, which is never empty.
@@ -41,7 +41,7 @@ pub enum Caller {
 impl Caller {
     /// The role of a certificate's holder.
     ///
-    /// Being a node comes first: a certificate that is a node's and something else's too is bound to its node.
+    /// A node certificate that also has other organisations is a node's and has no other rights.
     pub fn from_subject(subject: &CertificateSubject) -> Caller {
         for (group, prefix) in NODE_GROUPS {
             if let Some(name) = subject.common_name.strip_prefix(prefix)

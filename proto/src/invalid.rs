@@ -1,7 +1,7 @@
-//! What is wrong with a request, all of it at once.
+//! Validation: all violations of a request, reported at once.
 //!
 //! A conversion walks the message with a [`Path`] and reports into one [`Check`]; the caller gets an
-//! [`Invalid`] that names every field to mend, spelled as grpcurl shows it (`spec.podCidrs[0]`). Paths
+//! [`Invalid`] that names every invalid field, spelled as grpcurl shows it (`spec.podCidrs[0]`). Paths
 //! borrow their parents and become text only when something is wrong, so a valid message costs no
 //! allocation here.
 
@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Violation {
     /// Where: a camelCase path such as `spec.taints[0].key`; empty when the whole message is meant.
     pub field: String,
-    /// Which rule: reads on after the field, as in "must be 253 bytes or fewer".
+    /// Which rule; the text continues after the field, as in "must be 253 bytes or fewer".
     pub reason: String,
 }
 
@@ -200,7 +200,7 @@ impl Check {
             self.violations.push(Violation { field: String::new(), reason });
         }
         if self.violations.is_empty() {
-            // A conversion gave up without a word. Refusing the message is still right.
+            // A conversion returned nothing and reported nothing. Refusing the message is still right.
             return Invalid::of("", "is not valid");
         }
         Invalid { violations: self.violations }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn finishing_gives_the_value_only_when_nothing_was_reported() {
+    fn finish_returns_the_value_only_without_violations() {
         assert_eq!(Check::new().finish(1), Ok(1));
         assert_eq!(Check::new().finish_some(Some(1)), Ok(1));
         let mut dirty = Check::new();

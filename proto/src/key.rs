@@ -1,4 +1,4 @@
-//! Keys: which record of a kind is meant.
+//! Keys: the namespace and name of a record.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::name::{Name, Namespace};
 use crate::pb;
 use crate::record::Record;
 
-/// Which record of a kind is meant. Orders as the store lists: by namespace, then name.
+/// The namespace and name of a record. Ordered as the store lists records: by namespace, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// `None` for nodes, always set for the other kinds.
@@ -30,7 +30,7 @@ impl Key {
         Key { namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
-    /// The key in metadata that may not be valid as a whole.
+    /// The key in metadata whose other fields may be invalid.
     pub fn of_unchecked(metadata: &pb::Metadata) -> Option<Key> {
         let namespace = match metadata.namespace.as_str() {
             "" => None,

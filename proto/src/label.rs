@@ -1,7 +1,7 @@
 //! Labels and annotations: the rules their keys and values follow.
 //!
-//! A key is a name, or a DNS prefix and a name (`example.com/rack`). Labels are short on both sides because
-//! selectors match on them; annotations take any value but share one budget of bytes.
+//! A key is a name, or a DNS prefix and a name (`example.com/rack`). Keys and values of labels are short because
+//! selectors match on them; annotations may have any value, within a limit for all of a record's annotations.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub type Annotations = BTreeMap<String, String>;
 
 /// The longest label value, and the longest part of a key after the `/`.
 pub const MAX_PART: usize = 63;
-/// What all keys and values of one record's annotations may add up to.
+/// The maximum size of all annotation keys and values of one record.
 pub const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// Why a text is not a label key or value; reads on after the name of the field.
+/// Why a text is not a label key or value; the text continues after the name of the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     #[error("must be a name or prefix/name, with one '/' at most")]
@@ -41,10 +41,10 @@ pub enum LabelError {
     ValueShape,
 }
 
-/// A key taken apart; nothing is checked.
+/// A key split into its parts; not validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelKey<'a> {
-    /// What stands before the first `/`, if there is one.
+    /// The text before the first `/`, if there is one.
     pub prefix: Option<&'a str>,
     pub name: &'a str,
 }

@@ -1,4 +1,4 @@
-//! A promise renewed at intervals: a node's sign of life, or a leader's claim.
+//! Leases: a holder renews them at intervals, a node's agent or a leader.
 
 use jiff::Timestamp;
 
@@ -10,18 +10,18 @@ pub struct Lease {
     pub spec: LeaseSpec,
 }
 
-/// Who holds a lease, and since when.
+/// The holder of a lease and its last renewal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseSpec {
     pub holder_identity: String,
-    /// How long the holder means each renewal to last; more than 0.
+    /// How long a renewal lasts; more than 0.
     pub lease_duration_seconds: Option<i32>,
     pub acquire_time: Option<Timestamp>,
-    /// Written to the microsecond; kept as it was given.
+    /// The store writes it with microsecond precision; a given time is stored unchanged.
     pub renew_time: Option<Timestamp>,
-    /// How often the lease changed hands; 0 or more.
+    /// How often the lease changed its holder; 0 or more.
     pub lease_transitions: i32,
-    /// What the holder's last computed status amounted to.
+    /// A digest of the status that the agent last computed.
     pub status_digest: u64,
     /// How old that status was at the renewal.
     pub status_age_millis: u32,

@@ -1,4 +1,4 @@
-//! Metadata: who a record is, and which version of it this is.
+//! Metadata: the identity and version of a record.
 
 use jiff::Timestamp;
 
@@ -13,7 +13,7 @@ pub struct Metadata {
     /// `None` for nodes, always set for the other kinds.
     pub namespace: Option<Namespace>,
     pub uid: Option<Uid>,
-    /// The revision that last wrote the record; 0 before any did.
+    /// The revision of the last write to the record; 0 if it was never stored.
     pub resource_version: u64,
     pub generation: i64,
     pub creation_timestamp: Option<Timestamp>,
@@ -23,11 +23,11 @@ pub struct Metadata {
     pub annotations: Annotations,
     pub finalizers: Vec<String>,
     pub owner_references: Vec<OwnerReference>,
-    /// The trace of the write that made the record what it is, if that was recorded.
+    /// The traceparent of the last write to the record, if that write was recorded in a trace.
     pub traceparent: Option<String>,
 }
 
-/// A record that another one belongs to.
+/// The owner of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnerReference {
     pub api_version: String,
@@ -40,7 +40,7 @@ pub struct OwnerReference {
 }
 
 impl Metadata {
-    /// Of a record that was never stored.
+    /// The metadata of a record that was never stored.
     pub fn new(namespace: Option<Namespace>, name: Name) -> Self {
         Self {
             name,
@@ -59,7 +59,7 @@ impl Metadata {
         }
     }
 
-    /// Whether a deletion was asked for.
+    /// Whether a deletion was requested.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }

@@ -1,7 +1,7 @@
-//! Names of things: parsed once, valid ever after.
+//! Names of records: validated once, when they are parsed.
 //!
-//! [`Name`] is what a node, pod or lease is called, [`Namespace`] is what groups them, [`Uid`] tells two
-//! bearers of one name apart. All are cheap to clone and order by their bytes, as the store's keys do.
+//! [`Name`] is the name of a node, pod or lease, [`Namespace`] groups records, [`Uid`] distinguishes records that had the
+//! same name one after the other. All are cheap to clone and are ordered by their bytes, as the store's keys are.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,7 +15,7 @@ pub const MAX_NAME: usize = 253;
 /// The longest [`Namespace`], in bytes.
 pub const MAX_NAMESPACE: usize = 63;
 
-/// Why a text is not a name; reads on after the name of the field.
+/// Why a text is not a name; the text continues after the name of the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("must not be empty")]
@@ -67,7 +67,7 @@ fn check_edges(label: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// A checked text in an `Arc<str>`, with what every such type offers.
+/// Defines a validated text in an `Arc<str>`, with the traits of all such types.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $type:ident, $check:path) => {
         $(#[$doc])*
@@ -142,16 +142,16 @@ macro_rules! checked_text {
 }
 
 checked_text! {
-    /// What a node, pod or lease is called: a DNS-1123 subdomain, so `10.240.79.157` is one too.
+    /// The name of a node, pod or lease: a DNS-1123 subdomain, so `10.240.79.157` is valid, too.
     Name, check_subdomain
 }
 
 checked_text! {
-    /// What a namespace is called: a DNS-1123 label.
+    /// The name of a namespace: a DNS-1123 label.
     Namespace, check_dns_label
 }
 
-/// Which bearer of a name is meant; a name that is freed and taken again gets another.
+/// The identity of one record: a record that is created again under the same name gets another uid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Uuid);
 
@@ -175,7 +175,7 @@ impl From<Uuid> for Uid {
 impl FromStr for Uid {
     type Err = UidError;
 
-    /// Takes upper case, braces and missing dashes as well; they are the same UUID.
+    /// Also accepts upper case, braces and missing dashes; they give the same UUID.
     fn from_str(text: &str) -> Result<Self, UidError> {
         Uuid::try_parse(text).map(Self).map_err(|_| UidError)
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_names_answers_to_plain_text() {
+    fn a_map_of_names_can_be_looked_up_by_text() {
         let map = std::collections::BTreeMap::from([("b".parse::<Name>().unwrap(), 2)]);
         assert_eq!(map.get("b"), Some(&2));
         assert_eq!(map.get("a"), None);

@@ -1,4 +1,4 @@
-//! A machine on the roll: what is wanted of it, and what is known of it.
+//! Nodes: the desired and the observed state of a machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub struct Node {
     pub status: NodeStatus,
 }
 
-/// What is wanted of a node.
+/// The desired state of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSpec {
     /// At most one for each IP family.
@@ -33,7 +33,7 @@ pub struct NodeSpec {
     pub drain: Option<Drain>,
 }
 
-/// What its agent and the controller found out about a node.
+/// The observed state of a node, written by its agent and the controller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeStatus {
     pub addresses: Vec<NodeAddress>,
@@ -42,10 +42,10 @@ pub struct NodeStatus {
     pub allocatable: Resources,
     pub node_info: pb::NodeSystemInfo,
     pub images: Vec<pb::ContainerImage>,
-    /// Where AgentService listens; 0 means nowhere.
+    /// The port of AgentService; 0 means none.
     pub agent_port: u16,
     pub volumes_in_use: Vec<String>,
-    /// Kept for old clients; nothing reads it.
+    /// For old clients; nothing reads it.
     pub phase: String,
 }
 
@@ -56,7 +56,7 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-/// What an address is good for.
+/// The type of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressType {
     Hostname,
@@ -66,7 +66,7 @@ pub enum AddressType {
     ExternalDns,
 }
 
-/// The text names no type of address.
+/// The text is not an address type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS")]
 pub struct AddressTypeError;
@@ -74,23 +74,23 @@ pub struct AddressTypeError;
 /// One aspect of a node's health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeCondition {
-    /// One of [`types`], or any other name.
+    /// One of [`types`], or a custom type.
     pub kind: String,
     pub status: ConditionStatus,
     pub reason: String,
     pub message: String,
-    /// When the agent last computed this, by its own clock.
+    /// When the agent last computed this condition, by its own clock.
     pub last_heartbeat_time: Option<Timestamp>,
     pub last_transition_time: Option<Timestamp>,
 }
 
 impl Node {
-    /// The first condition of that type: writers look no further either.
+    /// The first condition of that type; writers replace the first one, too.
     pub fn condition(&self, kind: &str) -> Option<&NodeCondition> {
         self.status.condition(kind)
     }
 
-    /// Whether the node is known to accept pods.
+    /// Whether Ready is True.
     pub fn is_ready(&self) -> bool {
         self.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
     }

@@ -1,22 +1,22 @@
-//! A count, or a share of a count: `3` or `30%`, as disruption budgets give them.
+//! A number or a percentage: `3` or `30%`, as in disruption budgets.
 //!
-//! A share of a whole number of pods is rounded up, whichever way the budget is meant.
+//! A percentage of a number of pods is rounded up, for both kinds of budget.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number as it stands, or a share of whatever there is.
+/// An absolute number, or a percentage of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntOrPercent {
     Int(u32),
     Percent(Percent),
 }
 
-/// A whole number of hundredths, 100 at most.
+/// A whole percentage, at most 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(u8);
 
-/// Why a text or number is neither a count nor a percentage.
+/// Why a text or number is neither a number nor a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PercentError {
     #[error("must be a whole number such as 3, or a percentage such as 30%")]
@@ -33,7 +33,7 @@ impl IntOrPercent {
     /// The largest count.
     pub const MAX: u32 = i32::MAX as u32;
 
-    /// What this comes to out of `total`; a fraction counts as one more.
+    /// The number for a total of `total`, rounded up.
     pub fn scaled(&self, total: u32) -> u32 {
         match self {
             Self::Int(count) => *count,
@@ -52,7 +52,7 @@ impl Percent {
         self.0
     }
 
-    /// The share of `total`, rounded up.
+    /// The percentage of `total`, rounded up.
     pub fn of(self, total: u32) -> u32 {
         let share = (u64::from(total) * u64::from(self.0)).div_ceil(100);
         u32::try_from(share).expect("a share of 100% or less is no larger than the whole")
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_rounded_up() {
+    fn a_percentage_is_rounded_up() {
         for (text, total, expected) in [
             ("3", 10, 3),
             ("3", 1, 3),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_count_nor_percentage_is_refused() {
+    fn a_text_that_is_neither_number_nor_percentage_is_refused() {
         for (text, expected) in [
             ("", PercentError::Shape),
             ("%", PercentError::Shape),

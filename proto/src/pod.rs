@@ -1,6 +1,6 @@
-//! A piece of work for one node: what is to run, and what became of it.
+//! Pods: the containers that run on one node, and their state.
 //!
-//! Its classes of service are worked out in `pod/qos.rs`, what it asks a node for in [`requests`] and [`ports`].
+//! `pod/qos.rs` computes the QoS class, [`requests`] the resources and [`ports`] the host ports that a pod needs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
-/// What is to run, and where it may.
+/// The containers of a pod and where they may run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSpec {
     /// `None` until the pod is bound.
@@ -54,7 +54,7 @@ pub struct PodSpec {
     pub service_account_name: String,
 }
 
-/// One program of a pod.
+/// One container of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
     pub name: String,
@@ -65,20 +65,20 @@ pub struct Container {
     pub env: Vec<pb::EnvVar>,
     pub resources: ResourceRequirements,
     pub ports: Vec<pb::ContainerPort>,
-    /// Of an init container: it keeps running beside the others (restartPolicy Always).
+    /// Only for init containers: it keeps running beside the others (restartPolicy Always).
     pub sidecar: bool,
     pub lifecycle: Option<pb::Lifecycle>,
     pub volume_mounts: Vec<pb::VolumeMount>,
 }
 
-/// What a container needs and may take.
+/// Resource requests and limits of a container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourceRequirements {
     pub requests: Resources,
     pub limits: Resources,
 }
 
-/// What happens to a container that ended.
+/// Whether a container that terminated is restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RestartPolicy {
     #[default]
@@ -87,19 +87,19 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// The text names no restart policy.
+/// The text is not a restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Always, OnFailure or Never")]
 pub struct RestartPolicyError;
 
-/// What became of a pod.
+/// The observed state of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodStatus {
     pub phase: PodPhase,
     pub conditions: Vec<PodCondition>,
     pub reason: String,
     pub message: String,
-    /// `None` before the store worked it out; see [`Pod::qos`].
+    /// `None` before the store computed it; see [`Pod::qos`].
     pub qos_class: Option<QosClass>,
     /// At most one for each IP family.
     pub pod_ips: Vec<IpAddr>,
@@ -110,7 +110,7 @@ pub struct PodStatus {
     pub host_ip: Option<IpAddr>,
 }
 
-/// How far a pod has come.
+/// The phase of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodPhase {
     #[default]
@@ -121,7 +121,7 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// The text names no phase.
+/// The text is not a phase.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Pending, Running, Succeeded, Failed or Unknown")]
 pub struct PodPhaseError;
@@ -129,7 +129,7 @@ pub struct PodPhaseError;
 /// One aspect of a pod's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodCondition {
-    /// One of [`types`], or any other name.
+    /// One of [`types`], or a custom type.
     pub kind: String,
     pub status: ConditionStatus,
     pub reason: String,
@@ -139,27 +139,27 @@ pub struct PodCondition {
 }
 
 impl Pod {
-    /// The first condition of that type: writers look no further either.
+    /// The first condition of that type; writers replace the first one, too.
     pub fn condition(&self, kind: &str) -> Option<&PodCondition> {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Whether the pod serves.
+    /// Whether Ready is True.
     pub fn is_ready(&self) -> bool {
         self.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
     }
 
-    /// Whether all its work is over, well or badly.
+    /// Whether all containers have terminated for good: Succeeded or Failed.
     pub fn is_finished(&self) -> bool {
         matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether this is the record of a pod that a node runs on its own account.
+    /// Whether this is a mirror pod: the record of a static pod of a node.
     pub fn is_mirror(&self) -> bool {
         self.meta.annotations.contains_key(annotation::MIRROR)
     }
 
-    /// Whether a node found the pod anywhere but in the store.
+    /// Whether this is a static pod: its source is not the store.
     pub fn is_static(&self) -> bool {
         self.meta.annotations.get(annotation::CONFIG_SOURCE).is_some_and(|source| source != "api")
     }
@@ -174,12 +174,12 @@ impl Pod {
         self.spec.node_name.as_ref().is_some_and(|name| name == node)
     }
 
-    /// The class of service that the pod's requests and limits amount to.
+    /// The QoS class, computed from the pod's requests and limits.
     pub fn qos(&self) -> QosClass {
         qos::of(&self.spec)
     }
 
-    /// What the pod refers to outside itself.
+    /// The objects that the pod refers to.
     pub fn references(&self) -> References<'_> {
         References::of(&self.spec)
     }
@@ -198,8 +198,7 @@ impl PodStatus {
         self.pod_ips.first().copied()
     }
 
-    /// Puts a condition in the place of the first of its type. Its transition keeps the old time while the
-    /// status is the same.
+    /// Sets a condition, replacing the first of its type. Its transition time stays while its status is the same.
     pub fn set_condition(&mut self, mut condition: PodCondition) {
         match self.conditions.iter_mut().find(|held| held.kind == condition.kind) {
             Some(held) => {
@@ -240,7 +239,7 @@ impl fmt::Display for RestartPolicy {
 impl FromStr for PodPhase {
     type Err = PodPhaseError;
 
-    /// Empty text is Pending: where every pod starts.
+    /// Empty text is Pending, the first phase of every pod.
     fn from_str(text: &str) -> Result<Self, PodPhaseError> {
         match text {
             "" | "Pending" => Ok(Self::Pending),

@@ -1,8 +1,7 @@
 //! Quantities of a resource: `500m` of a CPU, `16Gi` of memory.
 //!
-//! A quantity is an exact whole number of billionths, so sums never drift; it remembers the family of
-//! suffix it was written with and is shown in that family again. Equality and order go by value alone: `1`
-//! is `1000m`.
+//! A quantity is a whole number of billionths, so sums are exact. It keeps the suffix family that it was written with,
+//! and is printed in that family. Equality and order compare the value only: `1` equals `1000m`.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,10 +12,10 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-/// Amounts by the resource they are of, such as `cpu` and `memory`.
+/// Quantities by resource, such as `cpu` and `memory`.
 pub type Resources = BTreeMap<String, Quantity>;
 
-/// How many units of the smallest part make one.
+/// The number of the smallest units in one.
 const NANO: i128 = 1_000_000_000;
 
 /// An exact amount.
@@ -26,7 +25,7 @@ pub struct Quantity {
     family: Family,
 }
 
-/// The suffixes a quantity is shown with.
+/// The suffix family in which a quantity is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// n, u, m, none, k, M, G, T, P, E: powers of a thousand.
@@ -37,7 +36,7 @@ pub enum Family {
     Exponent,
 }
 
-/// Why a text is not a quantity, or a sum of quantities is none.
+/// Why a text is not a quantity, or a sum of quantities overflows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error("must be a number such as 2, 0.5 or -1, with a suffix or without")]
@@ -54,17 +53,17 @@ pub enum QuantityError {
 impl Quantity {
     pub const ZERO: Quantity = Quantity { nanos: 0, family: Family::Decimal };
 
-    /// That many whole ones, such as pods.
+    /// A whole number, such as of pods.
     pub const fn whole(value: i64) -> Self {
         Self { nanos: value as i128 * NANO, family: Family::Decimal }
     }
 
-    /// That many thousandths, such as millicores.
+    /// A number of thousandths, such as millicores.
     pub const fn from_milli(milli: i64) -> Self {
         Self { nanos: milli as i128 * (NANO / 1000), family: Family::Decimal }
     }
 
-    /// That many bytes, shown in Ki, Mi and so on.
+    /// A number of bytes, printed in Ki, Mi and so on.
     pub const fn bytes(value: i64) -> Self {
         Self { nanos: value as i128 * NANO, family: Family::Binary }
     }
@@ -81,14 +80,14 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// The number of whole ones; a part of one counts as one more, away from zero.
+    /// The value as a whole number, rounded away from zero.
     ///
-    /// Beyond what an i64 holds it is the nearest an i64 does hold.
+    /// It saturates at the limits of an i64.
     pub fn value(&self) -> i64 {
         self.in_units_of(NANO)
     }
 
-    /// The number of thousandths, rounded and bounded as [`value`](Self::value) is.
+    /// The value in thousandths, rounded and saturated as [`value`](Self::value) is.
     pub fn milli(&self) -> i64 {
         self.in_units_of(NANO / 1000)
     }
@@ -98,19 +97,19 @@ impl Quantity {
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// The sum, in this one's family; nothing takes the family of what is added to it.
+    /// The sum, in this quantity's family; if this one is zero, in the family of the other.
     pub fn add(&self, other: &Quantity) -> Result<Quantity, QuantityError> {
         self.with(other, self.nanos.checked_add(other.nanos))
     }
 
-    /// The difference, in this one's family. It may be negative.
+    /// The difference, in this quantity's family. It may be negative.
     pub fn sub(&self, other: &Quantity) -> Result<Quantity, QuantityError> {
         self.with(other, self.nanos.checked_sub(other.nanos))
     }
 
     fn with(&self, other: &Quantity, nanos: Option<i128>) -> Result<Quantity, QuantityError> {
         let family = if self.is_zero() { other.family } else { self.family };
-        // The one number whose opposite does not fit could be shown but not read back.
+        // The minimum of the integer type could be printed but not parsed: its opposite does not fit.
         let nanos = nanos.filter(|&nanos| nanos != i128::MIN).ok_or(QuantityError::Overflow)?;
         Ok(Self { nanos, family })
     }
@@ -149,12 +148,12 @@ impl Hash for Quantity {
 }
 
 impl fmt::Display for Quantity {
-    /// The one spelling of a value in its family: the largest suffix that leaves no fraction.
+    /// The canonical text of a value in its family: the largest suffix that leaves no fraction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.nanos / NANO;
         let fits_binary = self.nanos % NANO == 0 && whole.unsigned_abs() >= 1024;
         let text = match self.family {
-            // Small or broken amounts read better, and stay exact, in the decimal family.
+            // Small and fractional amounts are exact, and easier to read, in the decimal family.
             Family::Binary if fits_binary => {
                 const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
                 let (number, steps) = divided(whole, 1024, SUFFIXES.len() - 1);
@@ -183,7 +182,7 @@ impl fmt::Debug for Quantity {
     }
 }
 
-/// Divides by `base` while nothing is left over, at most `limit` times; how often, too.
+/// Divides by `base` while there is no remainder, at most `limit` times; returns the result and how often it divided.
 fn divided(mut number: i128, base: i128, limit: usize) -> (i128, usize) {
     let mut steps = 0;
     while steps < limit && number != 0 && number % base == 0 {

@@ -1,4 +1,4 @@
-//! What all kinds of records have in common.
+//! The kinds of records, and what all records have in common.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::invalid::Invalid;
 use crate::meta::Metadata;
 use crate::{budget, event, lease, node, pb, pod};
 
-/// The kinds of records the store keeps.
+/// The kinds of records in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -21,12 +21,12 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 5] = [Kind::Node, Kind::Lease, Kind::Pod, Kind::DisruptionBudget, Kind::Event];
 
-    /// Whether records of this kind live in a namespace.
+    /// Whether records of this kind have a namespace.
     pub fn is_namespaced(self) -> bool {
         self != Kind::Node
     }
 
-    /// The kind written as its number, as keys on disk have it.
+    /// The kind with this number, as keys on disk have it.
     pub fn from_byte(byte: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The text names no kind.
+/// The text is not a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Node, Lease, Pod, DisruptionBudget or Event")]
 pub struct KindError;
@@ -64,12 +64,12 @@ impl FromStr for Kind {
     }
 }
 
-/// A record of one kind, checked: a value of this type breaks no rule that can
-/// be seen from the record alone.
+/// A validated record of one kind: a value of this type breaks no rule that can
+/// be checked on the record alone.
 pub trait Record:
     Clone + fmt::Debug + PartialEq + Send + Sync + 'static + TryFrom<Self::Pb, Error = Invalid> + Into<Self::Pb>
 {
-    /// How the schema writes it.
+    /// The schema's message of this kind.
     type Pb: prost::Message + fmt::Debug + Default + Clone + PartialEq + Send + Sync + 'static;
 
     const KIND: Kind;
@@ -78,7 +78,7 @@ pub trait Record:
 
     fn meta_mut(&mut self) -> &mut Metadata;
 
-    /// The metadata of a record that was not checked yet.
+    /// The metadata of a message that was not validated yet.
     fn wire_meta(wire: &Self::Pb) -> Option<&pb::Metadata>;
 }
 

@@ -1,21 +1,20 @@
 //! Which labels a node may set on itself.
 //!
-//! Labels decide where workloads land, so a node that has been taken over must not be able to call itself
-//! something better. Keys of our own domains are closed except for those a node has to report.
+//! Labels decide where pods are scheduled, so a compromised node must not be able to attract pods by changing its own.
+//! A node may not set keys of the Kubernetes domains, except those that it has to report.
 
 use crate::label::LabelKey;
 use crate::wellknown::label;
 
-/// Domains whose labels are closed to nodes unless listed below.
+/// Domains whose labels a node may not set, unless listed below.
 ///
-/// `node-restriction.kubernetes.io` is among them and stays so: operators put there what nodes must not
-/// touch.
+/// This includes `node-restriction.kubernetes.io`, where operators put labels that nodes must not change.
 const CLOSED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// Domains inside the closed ones that are the node's own.
+/// Domains below the restricted ones that a node may set.
 const OPEN: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Single labels that describe the machine or its place.
+/// Single labels that a node may set: they describe the machine or its location.
 const REPORTED: [&str; 11] = [
     label::HOSTNAME,
     label::OS,

@@ -1,8 +1,7 @@
-//! Label selectors: which records a list, a watch or a disruption budget means.
+//! Label selectors: which records a list, a watch or a disruption budget selects.
 //!
-//! One is written as text (`zone=a,tier in (x,y),!spare`) or given in parts; both become the same
-//! requirements, all of which must hold. The empty selector matches everything. Field selectors live in
-//! [`field`].
+//! A selector is a text (`zone=a,tier in (x,y),!spare`) or a message; both become the same requirements, all of which
+//! must hold. The empty selector matches every record. Field selectors are in [`field`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +23,7 @@ pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
-/// What one label must be.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
@@ -32,12 +31,12 @@ pub struct Requirement {
     values: BTreeSet<String>,
 }
 
-/// How a requirement reads a label.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The label is there, with one of the values.
+    /// The label is present with one of the values.
     In,
-    /// The label is missing, or has none of the values.
+    /// The label is absent, or has none of the values.
     NotIn,
     Exists,
     DoesNotExist,
@@ -58,18 +57,18 @@ pub enum SelectorError {
     Values { key: String, operator: Operator },
 }
 
-/// The text names no operator.
+/// The text is not an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be In, NotIn, Exists or DoesNotExist")]
 pub struct OperatorError;
 
 impl LabelSelector {
-    /// The selector that matches everything.
+    /// The selector that matches every record.
     pub const fn everything() -> Self {
         Self { requirements: Vec::new() }
     }
 
-    /// A selector out of labels that must be equal and further requirements.
+    /// A selector of labels that must be equal and further requirements.
     pub fn from_parts(
         match_labels: &Labels,
         expressions: impl IntoIterator<Item = Requirement>,

@@ -1,7 +1,6 @@
-//! Taints: what keeps pods away from a node, or drives them off it.
+//! Taints: they repel pods from a node, or evict pods from it.
 //!
-//! A taint is known by its key and effect; value and time are what it says. What a pod puts up with is a
-//! [`Toleration`], in the file beside this one.
+//! Key and effect identify a taint; value and time can change. A pod tolerates taints by its [`Toleration`]s.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,26 +22,26 @@ pub use toleration::{
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
-    /// New pods are not placed on the node.
+    /// New pods are not scheduled on the node.
     NoSchedule,
-    /// New pods are placed elsewhere if there is an elsewhere.
+    /// New pods are scheduled on other nodes if possible.
     PreferNoSchedule,
-    /// As NoSchedule, and pods already there leave.
+    /// As NoSchedule, and pods that run on the node are evicted.
     NoExecute,
 }
 
-/// The text names no effect.
+/// The text is not an effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be NoSchedule, PreferNoSchedule or NoExecute")]
 pub struct TaintEffectError;
 
-/// A mark on a node.
+/// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
     pub key: String,
     pub value: String,
     pub effect: TaintEffect,
-    /// When it was put on, by the writer's clock. For people: no timer is read off it.
+    /// When it was added, by the writer's clock. For people only: no timer starts from it.
     pub time_added: Option<Timestamp>,
 }
 
@@ -60,28 +59,28 @@ pub enum TaintError {
 }
 
 impl Taint {
-    /// A taint without a time. The caller vouches for key and value; [`check_taints`] looks.
+    /// A taint without a time. Key and value are not validated here; [`check_taints`] does that.
     pub fn new(key: impl Into<String>, value: impl Into<String>, effect: TaintEffect) -> Self {
         Self { key: key.into(), value: value.into(), effect, time_added: None }
     }
 
-    /// The same taint with the time it was put on.
+    /// The same taint with the time when it was added.
     pub fn added_at(self, time: Timestamp) -> Self {
         Self { time_added: Some(time), ..self }
     }
 
-    /// Whether this is the taint of that key and effect, whatever it says.
+    /// Whether this is the taint of that key and effect, whatever its value.
     pub fn is(&self, key: &str, effect: TaintEffect) -> bool {
         self.effect == effect && self.key == key
     }
 
-    /// Whether both have the same key and effect; a node holds at most one of such.
+    /// Whether both have the same key and effect; a node has at most one of them.
     pub fn matches(&self, other: &Taint) -> bool {
         self.is(&other.key, other.effect)
     }
 }
 
-/// Puts a taint on the list, in the place of the one it matches; says whether the list changed.
+/// Adds a taint to the list, replacing the one with the same key and effect; returns whether the list changed.
 pub fn add_or_update(taints: &mut Vec<Taint>, taint: Taint) -> bool {
     match taints.iter_mut().find(|held| held.matches(&taint)) {
         Some(held) if *held == taint => false,
@@ -96,14 +95,14 @@ pub fn add_or_update(taints: &mut Vec<Taint>, taint: Taint) -> bool {
     }
 }
 
-/// Takes every taint of that key and effect off the list; says whether there was one.
+/// Removes every taint of that key and effect from the list; returns whether there was one.
 pub fn remove(taints: &mut Vec<Taint>, key: &str, effect: TaintEffect) -> bool {
     let before = taints.len();
     taints.retain(|held| !held.is(key, effect));
     taints.len() != before
 }
 
-/// Reports every taint that breaks a rule, and every second one of a key and effect.
+/// Reports every invalid taint, and every duplicate of a key and effect.
 pub fn check_taints(check: &mut Check, path: &Path<'_>, taints: &[Taint]) {
     let mut seen = BTreeSet::new();
     for (i, taint) in taints.iter().enumerate() {
@@ -127,7 +126,7 @@ pub(crate) fn check_new_taint(check: &mut Check, path: &Path<'_>, is_new: bool) 
 impl FromStr for Taint {
     type Err = TaintError;
 
-    /// Reads `key=value:effect` and `key:effect`.
+    /// Parses `key=value:effect` and `key:effect`.
     fn from_str(text: &str) -> Result<Self, TaintError> {
         let (mark, effect) = text.split_once(':').ok_or(TaintError::NoEffect)?;
         let (key, value) = mark.split_once('=').unwrap_or((mark, ""));
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_takes_only_the_named_key_and_effect() {
+    fn removing_removes_only_the_given_key_and_effect() {
         for (key, effect, changed, expected) in [
             ("a", NoSchedule, true, vec!["a:NoExecute", "b:NoSchedule"]),
             ("a", NoExecute, true, vec!["a=1:NoSchedule", "b:NoSchedule"]),
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_is_read_as_it_is_written() {
+    fn an_effect_is_parsed_as_it_is_written() {
         for effect in [NoSchedule, PreferNoSchedule, NoExecute] {
             assert_eq!(effect.to_string().parse(), Ok(effect));
         }

@@ -1,4 +1,4 @@
-//! Time as the cores are given it: [`Mono`] for deadlines and ages, [`Now`] for a moment on both clocks.
+//! Time as a value, for the pure cores: [`Mono`] for deadlines and ages, [`Now`] for a moment on both clocks.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 /// A moment of monotonic time: how long after the clock's arbitrary origin.
 ///
-/// Arithmetic saturates: a deadline too far to express is "never", an age before its start is zero.
+/// Arithmetic saturates: a deadline too far in the future is "never", a negative age is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mono(Duration);
 
@@ -65,7 +65,7 @@ impl fmt::Display for Mono {
     }
 }
 
-/// Now: `mono` is what silences and deadlines are measured by, `wall` is what goes into records for people.
+/// The current time: `mono` for measuring silences and deadlines, `wall` for records that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub mono: Mono,
@@ -73,7 +73,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// A moment of our own clock as the calendar has it; for people.
+    /// A moment of the monotonic clock as wall time; for people.
     pub fn wall_of(&self, moment: Mono) -> Timestamp {
         let shifted = if moment >= self.mono {
             self.wall.checked_add(moment - self.mono)
@@ -83,7 +83,7 @@ impl Now {
         shifted.unwrap_or(if moment >= self.mono { Timestamp::MAX } else { Timestamp::MIN })
     }
 
-    /// A moment of the calendar on our own clock, as far as the two agree now.
+    /// A wall time on the monotonic clock, by the current difference of the two.
     pub fn mono_of(&self, moment: Timestamp) -> Mono {
         let apart = moment.duration_since(self.wall);
         if apart.is_negative() { self.mono - apart.unsigned_abs() } else { self.mono + apart.unsigned_abs() }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_clocks_are_read_off_each_other() {
+    fn a_moment_converts_between_the_two_clocks() {
         let now = Now {
             mono: Mono::since_origin(Duration::from_secs(100)),
             wall: Timestamp::from_second(1_000).expect("a time"),

@@ -1,9 +1,9 @@
-//! The answer of every Watch call: a frame of events.
+//! The response message of every Watch call: a frame of events.
 //!
 //! On the wire it is a message with one repeated field. Such messages
 //! concatenate: the bytes of two frames, joined, are the frame of both. So the
-//! store encodes an event once, as a frame of its own, and a watcher's answer is
-//! those bytes side by side, whatever the number of watchers.
+//! store encodes an event once, as a frame of its own, and a response is a
+//! concatenation of such frames, whatever the number of watchers.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::{
@@ -13,10 +13,10 @@ use prost::{
 
 const EVENTS: u32 = 1;
 
-/// Events on their way to a watcher, or received from the store.
+/// Events that are sent to a watcher or were received from the store.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WatchFrame<E> {
-    /// Frames that were encoded before; sent ahead of `events`.
+    /// Frames that are already encoded; sent before `events`.
     encoded: Vec<Bytes>,
     /// The events, as a receiver sees them.
     pub events: Vec<E>,
@@ -28,7 +28,7 @@ impl<E: Message + Default> WatchFrame<E> {
         Self { encoded: Vec::new(), events }
     }
 
-    /// A frame that is the concatenation of frames encoded before.
+    /// A frame that is the concatenation of encoded frames.
     pub fn joined(encoded: Vec<Bytes>) -> Self {
         Self { encoded, events: Vec::new() }
     }

@@ -1,21 +1,21 @@
-//! What a follower of one kind of record sees: changes, when it has caught up, and when it has lost the store.
+//! Events of a watch on one kind of record: changes, the point where it is synced, and the loss of the store.
 
 use std::time::Duration;
 
 use crate::key::Key;
 use crate::name::Uid;
 
-/// One event of a followed kind. Everything between [`Lost`] (or the start) and [`Synced`] is part of a relist, which
+/// One event of a watched kind. Everything between [`Lost`] (or the start) and [`Synced`] is part of a relist, which
 /// takes effect as a whole at [`Synced`].
 ///
 /// [`Lost`]: WatchEvent::Lost
 /// [`Synced`]: WatchEvent::Synced
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent<R> {
-    /// The follower has seen everything up to this revision: the whole list, or all changes since the watch broke.
-    /// Followers that ask for progress also get it when nothing has changed for a while.
+    /// The watch has delivered everything up to this revision: the whole list, or all changes since it was interrupted.
+    /// With `WatchOptions::progress` it is also sent when nothing has changed for a while.
     Synced { revision: u64 },
-    /// A record is new or changed. Its metadata carry the trace of the write that did it.
+    /// A record is new or changed. Its metadata has the traceparent of the write.
     Applied { record: R },
     /// A record is gone, or no longer matches the selectors.
     Gone {

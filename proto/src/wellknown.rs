@@ -1,22 +1,22 @@
 //! Well-known keys: the names of taints, labels and annotations whose meaning is fixed.
 //!
-//! They are Kubernetes' own, letter for letter, so that existing manifests, selectors and habits carry over.
+//! They are those of Kubernetes, so that existing manifests, selectors and tools work unchanged.
 
 /// The namespace that holds one lease for each node.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// The namespace of the control plane's own records.
 pub const SYSTEM_NAMESPACE: &str = "kube-system";
-/// The lease by which controllers agree on the one that acts; it lives in [`SYSTEM_NAMESPACE`].
+/// The lease of the leading controller, in [`SYSTEM_NAMESPACE`].
 pub const CONTROLLER_LEASE: &str = "muster-controller";
-/// The record of nodes that were deleted on the cloud's word; it lives in [`SYSTEM_NAMESPACE`].
+/// The lease that records the nodes deleted because the cloud reported no machine, in [`SYSTEM_NAMESPACE`].
 pub const CLOUD_BRAKE_LEASE: &str = "muster-cloud-brake";
 
-/// Taints the control plane puts on nodes, and the conditions behind them.
+/// Taints that the control plane adds to nodes, and the conditions behind them.
 pub mod taint {
-    /// Ready is False. Also put on every new node, as NoSchedule, until it is Ready.
+    /// Ready is False. Every new node also has it, as NoSchedule, until it is Ready.
     pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
-    /// Ready is Unknown: nobody has heard from the node.
+    /// Ready is Unknown: the node sends no heartbeats.
     pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
     pub const MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
     pub const DISK_PRESSURE: &str = "node.kubernetes.io/disk-pressure";
@@ -24,11 +24,11 @@ pub mod taint {
     pub const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
     /// The node is cordoned.
     pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-    /// A person vouches that the machine is off, so its pods may be removed without it.
+    /// An operator confirms that the machine is off, so its pods may be removed without its agent.
     pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-    /// The cloud has the machine switched off.
+    /// The cloud reports the machine as switched off.
     pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-    /// The cloud has not described the node yet.
+    /// The cloud integration has not initialised the node yet.
     pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 }
 
@@ -48,27 +48,27 @@ pub mod label {
     pub const ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
     pub const REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
 
-    /// `node-role.kubernetes.io/<role>`; the value does not matter.
+    /// `node-role.kubernetes.io/<role>`; the value is ignored.
     pub const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
     /// The older spelling of a role, `kubernetes.io/role=<role>`.
     pub const ROLE: &str = "kubernetes.io/role";
 
-    /// Keeps a node out of the count that decides whether a zone is disrupted.
+    /// Excludes a node from the counts of its zone's state.
     pub const EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
 }
 
 /// Annotations with a fixed meaning.
 pub mod annotation {
-    /// Marks a mirror pod: the record of a pod that a node runs on its own account.
+    /// Marks a mirror pod: the record of a static pod of a node.
     pub const MIRROR: &str = "kubernetes.io/config.mirror";
-    /// Where a node found a pod; anything but `api` makes it a static pod.
+    /// The source of a pod; any value but `api` makes it a static pod.
     pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-    /// The address a node was told to use; the cloud controller looks it up.
+    /// The address from the agent's --node-ip; the cloud integration reads it.
     pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-    /// When nodes were deleted on the cloud's word, on the record of that: `TIME*COUNT`, separated by spaces.
+    /// On [`super::CLOUD_BRAKE_LEASE`]: when how many nodes were deleted, as `TIME*COUNT`, separated by spaces.
     pub const CLOUD_DELETIONS: &str = "muster.dev/cloud-deletions";
-    /// On the bookmark that ends the initial events of a watch.
+    /// On the bookmark after the initial events of a watch.
     pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use crate::name::{Name, Namespace};
 
     #[test]
-    fn the_fixed_keys_follow_our_own_rules() {
+    fn the_well_known_keys_are_valid() {
         for namespace in [NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE] {
             assert_eq!(namespace.parse::<Namespace>().map(|_| ()), Ok(()));
         }

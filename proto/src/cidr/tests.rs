@@ -93,7 +93,7 @@ fn only_a_whole_block_of_this_cluster_has_a_number() {
 }
 
 #[test]
-fn a_network_touches_every_block_it_shares_an_address_with() {
+fn a_network_overlaps_every_block_that_it_shares_an_address_with() {
     for (cluster, mask, net, expected) in [
         ("10.0.0.0/16", 24, "10.0.3.0/24", Some(3..=3)),
         ("10.0.0.0/16", 24, "10.0.3.128/26", Some(3..=3)),

@@ -1,4 +1,4 @@
-//! Wishes about nodes: checked here, kept as the schema writes them.
+//! Node affinity: validated here, stored as the schema's messages.
 
 use crate::invalid::{Check, Path};
 use crate::label::{check_label_key, check_label_value};
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_checked_term_by_term() {
+    fn affinity_is_checked_term_by_term() {
         let right = pb::NodeSelectorTerm {
             match_expressions: vec![
                 wish("zone", "In", &["a", ""]),

@@ -1,4 +1,4 @@
-//! Containers, and what they mount.
+//! Containers and their volume mounts.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::pb::volume::Source;
 use crate::pod::{Container, ResourceRequirements};
 use crate::quantity::Quantity;
 
-/// Names that are to be unique in the whole pod.
+/// Names that must be unique in the whole pod.
 #[derive(Default)]
 pub(super) struct Seen {
     containers: BTreeSet<String>,
@@ -134,7 +134,7 @@ fn check_object(check: &mut Check, path: &Path<'_>, object: &pb::ObjectVolume) {
     check.ensure(&path.key("name"), !name.is_empty(), "is required");
 }
 
-/// Only times can be wrong in how a container does: the rest is the runtime's own account.
+/// Only timestamps of a container's status can be invalid: the runtime reports the rest in its own words.
 pub(super) fn check_container_status(check: &mut Check, path: &Path<'_>, status: &pb::ContainerStatus) {
     let pb::ContainerStatus {
         name: _,

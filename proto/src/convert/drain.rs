@@ -35,7 +35,7 @@ pub(super) fn drain_in(check: &mut Check, path: &Path<'_>, drain: pb::NodeDrain)
     })
 }
 
-/// The options of a request, before there is a drain.
+/// The drain options of a request, without a stored drain.
 impl TryFrom<pb::DrainOptions> for DrainOptions {
     type Error = Invalid;
 

@@ -11,12 +11,12 @@ use crate::record::Kind;
 #[cfg(test)]
 mod tests;
 
-/// An event tells of something; it is no place to keep things.
+/// The maximum length of an event's message: events are not a place to store data.
 const MAX_REASON: usize = 128;
 const MAX_MESSAGE: usize = 1024;
 
-/// Metadata may be left out, in part or whole: the namespace follows from the involved record, and until the
-/// store has named the event it bears that record's name.
+/// Metadata may be absent, in part or whole: the namespace is that of the involved record, and the name is that of the
+/// involved record until the store has named the event.
 impl TryFrom<pb::Event> for Event {
     type Error = Invalid;
 
@@ -68,7 +68,7 @@ fn metadata_with_defaults(
     let namespace = involved.and_then(|involved| involved.namespace.as_ref());
     let namespace = namespace.map_or(DEFAULT_NAMESPACE, Namespace::as_str);
     if metadata.name.is_empty() {
-        // Without a record to be named after, the event is refused anyway: no need to complain twice.
+        // Without a valid involved record the event is refused anyway; the name is not reported a second time.
         metadata.name = involved.map_or("unnamed", |involved| involved.name.as_str()).to_owned();
     }
     if metadata.namespace.is_empty() {

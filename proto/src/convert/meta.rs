@@ -76,7 +76,7 @@ pub(super) fn meta_in(
     })
 }
 
-/// The outer `None` means that the namespace is wrong, the inner one that there is none.
+/// The outer `None` means that the namespace is invalid, the inner one that there is none.
 fn namespace_in(check: &mut Check, path: &Path<'_>, kind: Kind, text: &str) -> Option<Option<Namespace>> {
     if kind.is_namespaced() {
         return check.field(path, text.parse()).map(Some);

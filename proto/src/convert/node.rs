@@ -28,7 +28,7 @@ impl TryFrom<pb::Node> for Node {
     }
 }
 
-/// A status on its own, as the heartbeat stream carries it.
+/// A status without its node, as the heartbeat stream carries it.
 impl TryFrom<pb::NodeStatus> for NodeStatus {
     type Error = Invalid;
 

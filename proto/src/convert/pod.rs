@@ -30,7 +30,7 @@ impl TryFrom<pb::Pod> for Pod {
     }
 }
 
-/// A status on its own, for callers that post nothing else.
+/// A status without its pod, for callers that post only the status.
 impl TryFrom<pb::PodStatus> for PodStatus {
     type Error = Invalid;
 
@@ -67,7 +67,7 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         check_affinity(check, &path.key("affinity"), affinity);
     }
     let mut seen = Seen::default();
-    // Volumes come before containers, which may mount only what is there.
+    // Volumes are checked before containers: a container may mount only declared volumes.
     for (i, volume) in volumes.iter().enumerate() {
         check_volume(check, &path.key("volumes").index(i), volume, &mut seen);
     }

@@ -1,4 +1,4 @@
-//! Label selectors in parts.
+//! Label selectors given as `match_labels` and `match_expressions`.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl From<LabelSelector> for pb::LabelSelector {
         let mut match_labels = BTreeMap::new();
         let mut match_expressions = Vec::new();
         for requirement in selector.requirements() {
-            // Pairs come first, in the order of their keys, and go back where they came from.
+            // Equality requirements come first, ordered by key; they go back into `match_labels`.
             let follows = match_expressions.is_empty()
                 && match_labels
                     .last_key_value()
@@ -50,7 +50,7 @@ impl From<LabelSelector> for pb::LabelSelector {
     }
 }
 
-/// The value of a requirement that is as good as `key=value`.
+/// The value of a requirement that is equivalent to `key=value`.
 fn pair(requirement: &Requirement) -> Option<String> {
     let mut values = requirement.values().iter();
     match (requirement.operator(), values.next(), values.next()) {

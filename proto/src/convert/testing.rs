@@ -1,4 +1,4 @@
-//! The words the tests of conversions are written in.
+//! Helpers for the tests of conversions.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) fn at(seconds: i64, nanos: i32) -> Option<prost_types::Timestamp> {
     Some(prost_types::Timestamp { seconds, nanos })
 }
 
-/// All that is wrong with a message; empty when nothing is.
+/// All violations of a message; empty for a valid one.
 pub(super) fn complaints<R: Record>(message: R::Pb) -> String {
     match R::try_from(message) {
         Ok(_) => String::new(),
@@ -29,7 +29,7 @@ pub(super) fn complaints<R: Record>(message: R::Pb) -> String {
     }
 }
 
-/// The record of a valid message, after it has been to disk and back.
+/// The record of a valid message, after it was encoded and decoded.
 pub(super) fn stored<R: Record>(message: R::Pb) -> R {
     let record = R::try_from(message).unwrap();
     let out: R::Pb = record.clone().into();

@@ -1,7 +1,7 @@
-//! Classes of service: how firmly a pod has asked for its resources.
+//! QoS classes, computed from requests and limits.
 //!
-//! Only CPU and memory count, over containers and init containers alike. An amount of zero says as little as
-//! none, and a limit without a request is a request as well.
+//! Only CPU and memory count, of containers and init containers alike. An amount of zero counts as absent, and a limit
+//! without a request is also the request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use super::{Container, PodSpec};
 use crate::quantity::{Quantity, QuantityError};
 
-/// Who gives way first when a node runs short: BestEffort, then Burstable, then Guaranteed.
+/// The QoS class. Under resource pressure BestEffort pods are evicted first, then Burstable, then Guaranteed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QosClass {
     Guaranteed,
@@ -17,7 +17,7 @@ pub enum QosClass {
     BestEffort,
 }
 
-/// The text names no class.
+/// The text is not a class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Guaranteed, Burstable or BestEffort")]
 pub struct QosClassError;
@@ -42,7 +42,7 @@ fn limit(container: &Container, resource: &str) -> Option<Quantity> {
 fn request(container: &Container, resource: &str) -> Option<Quantity> {
     match container.resources.requests.get(resource) {
         Some(amount) if !amount.is_zero() => Some(*amount),
-        // A request of zero was given: the limit does not stand in for it.
+        // The request is present, though zero: the limit does not replace it.
         Some(_) => None,
         None => limit(container, resource),
     }
@@ -52,7 +52,7 @@ fn asks_nothing(container: &Container, resource: &str) -> bool {
     limit(container, resource).is_none() && request(container, resource).is_none()
 }
 
-/// Whether every container has a limit and all requests together are all limits together.
+/// Whether every container has a limit and the sum of requests equals the sum of limits.
 fn is_guaranteed(spec: &PodSpec, resource: &str) -> bool {
     let limits: Option<Vec<Quantity>> = spec.all_containers().map(|each| limit(each, resource)).collect();
     let requests = spec.all_containers().filter_map(|each| request(each, resource));
@@ -61,7 +61,7 @@ fn is_guaranteed(spec: &PodSpec, resource: &str) -> bool {
     };
     match (sum(limits), sum(requests)) {
         (Ok(limits), Ok(requests)) => limits == requests,
-        // Amounts that no machine has: they are not promised to anybody.
+        // The sum overflows. No machine has that much, so it cannot be guaranteed.
         _ => false,
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_follows_from_requests_and_limits_of_cpu_and_memory() {
+    fn the_class_is_computed_from_requests_and_limits_of_cpu_and_memory() {
         use QosClass::{BestEffort, Burstable, Guaranteed};
         let full = "cpu=1 memory=1Gi | cpu=1 memory=1Gi";
         for (containers, expected) in [

@@ -1,9 +1,9 @@
-//! What a pod refers to outside itself: things a node must not reach for on its own account.
+//! The secrets, config maps and other objects that a pod refers to. A node must not read them for a pod of its own.
 
 use super::PodSpec;
 use crate::pb::volume::Source;
 
-/// Names of what a pod refers to, each in the order the pod gives it; a name may stand more than once.
+/// The names of the objects that a pod refers to, in the pod's order; a name may occur more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References<'a> {
     pub secrets: Vec<&'a str>,
@@ -33,7 +33,7 @@ impl<'a> References<'a> {
         found
     }
 
-    /// Whether the pod refers to nothing outside itself.
+    /// Whether the pod refers to no object.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,14 +1,14 @@
-//! Request arithmetic: what a whole pod asks a node for.
+//! Resource requests of a whole pod.
 //!
-//! Ordinary init containers run one after the other and before the rest, so of them only the largest
-//! counts; a sidecar stays once it is started, so it counts beside everything that comes after it.
+//! Ordinary init containers run one after the other and before the rest, so only the largest of them counts. A sidecar
+//! keeps running once it is started, so it counts together with every container that starts after it.
 
 use std::borrow::Cow;
 
 use super::{Container, Pod, PodSpec};
 use crate::quantity::{Quantity, Resources};
 
-/// What the pod needs of each resource at its neediest moment, overhead included.
+/// The most that the pod needs of each resource at any one time, with its overhead.
 pub fn of(spec: &PodSpec) -> Resources {
     of_or(spec, &Resources::new())
 }
@@ -36,7 +36,7 @@ pub fn of_or(spec: &PodSpec, missing: &Resources) -> Resources {
     total
 }
 
-/// What the pods need together.
+/// The sum of the pods' requests.
 pub fn sum<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources {
     let mut total = Resources::new();
     for pod in pods {
@@ -45,12 +45,12 @@ pub fn sum<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Resources {
     total
 }
 
-/// The amount of one resource; what is not named is nothing.
+/// The amount of one resource; zero if it is absent.
 pub fn amount(resources: &Resources, name: &str) -> Quantity {
     resources.get(name).copied().unwrap_or_default()
 }
 
-// A limit without a request became a request when the store took the pod in.
+// The store has added a request for each limit without one, when the pod was created.
 fn asked<'a>(container: &'a Container, missing: &Resources) -> Cow<'a, Resources> {
     let requests = &container.resources.requests;
     if missing.keys().all(|name| requests.contains_key(name)) {
@@ -64,7 +64,7 @@ fn asked<'a>(container: &'a Container, missing: &Resources) -> Cow<'a, Resources
 fn add(total: &mut Resources, more: &Resources) {
     for (name, quantity) in more {
         let held = total.entry(name.clone()).or_default();
-        // A sum beyond counting: the larger part alone already fits no machine.
+        // The sum overflows: the larger part alone already fits no machine.
         *held = held.add(quantity).unwrap_or_else(|_| (*held).max(*quantity));
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_needs_what_its_neediest_moment_needs() {
+    fn a_pod_needs_the_most_that_it_needs_at_any_one_time() {
         let (main, init) = (container, container);
         let sidecar = |text: &str| Container { sidecar: true, ..container(text) };
         for (inits, mains, overhead, expected) in [
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_does_not_name_can_be_filled_in() {
+    fn missing_requests_can_be_filled_in() {
         let missing = amounts("cpu=100m memory=200Mi");
         for (containers, expected) in [
             (&[""][..], "cpu=100m memory=200Mi"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_beyond_counting_still_fit_nowhere() {
+    fn amounts_that_overflow_fit_no_machine() {
         let huge = "memory=99999999999E";
         let spec = PodSpec { containers: vec![container(huge); 4], ..PodSpec::default() };
         assert!(amount(&of(&spec), "memory") >= amount(&amounts(huge), "memory"));

@@ -1,7 +1,7 @@
 //! The text form of quantities: sign, digits with or without a point, suffix.
 //!
 //! `1E` is an exa, `1e3` and `1E3` are a thousand. Anything finer than a billionth is rounded away from
-//! zero, so that a quantity that was asked for never becomes nothing.
+//! zero, so that a quantity above zero never becomes zero.
 
 use std::str::FromStr;
 
@@ -27,7 +27,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// What a suffix does to the number before it.
+/// The meaning of a suffix.
 enum Scale {
     /// Moves the point: times ten to the power of this.
     Tens(i32),
@@ -71,7 +71,7 @@ fn scale(suffix: &str) -> Result<(Scale, Family), QuantityError> {
 
 /// `whole.fraction` times ten to the `exponent`, in billionths.
 fn tens(whole: &str, fraction: &str, exponent: i32) -> Result<i128, QuantityError> {
-    // The digits are one number with the point so many places from its end; billionths move it nine more.
+    // The digits are one number, with the decimal point some places from its end; billionths move it by nine more.
     let length = i64::try_from(whole.len()).map_err(|_| QuantityError::Overflow)?;
     let kept = length.saturating_add(i64::from(exponent)).saturating_add(9);
     let mut nanos = 0i128;
@@ -96,7 +96,7 @@ fn tens(whole: &str, fraction: &str, exponent: i32) -> Result<i128, QuantityErro
 fn times(whole: &str, fraction: &str, factor: i128) -> Result<i128, QuantityError> {
     let unit = factor.checked_mul(NANO).ok_or(QuantityError::Overflow)?;
     let whole = number(whole)?.checked_mul(unit).ok_or(QuantityError::Overflow)?;
-    // From the last digit to the first, dividing as we go: exact, however many digits there are.
+    // Divides from the last digit to the first, which is exact for any number of digits.
     let (mut part, mut lost) = (0i128, false);
     for byte in fraction.bytes().rev() {
         let sum = i128::from(byte - b'0') * unit + part;

@@ -7,7 +7,7 @@ fn quantity(text: &str) -> Quantity {
 }
 
 #[test]
-fn a_quantity_has_one_spelling_in_its_family() {
+fn a_quantity_has_one_canonical_text_in_its_family() {
     for (text, nanos, shown) in [
         ("0", 0, "0"),
         ("0Ki", 0, "0"),
@@ -93,7 +93,7 @@ fn what_is_not_a_quantity_is_refused() {
 }
 
 #[test]
-fn whole_and_milli_round_away_from_zero_and_stop_at_the_edge() {
+fn value_and_milli_value_round_away_from_zero_and_saturate() {
     for (text, value, milli) in [
         ("0", 0, 0),
         ("1", 1, 1000),
@@ -129,7 +129,7 @@ fn equality_and_order_go_by_value() {
 }
 
 #[test]
-fn sums_keep_the_family_and_notice_overflow() {
+fn sums_keep_the_family_and_report_overflow() {
     for (a, b, sum, difference) in [
         ("500m", "1", "1500m", "-500m"),
         ("16Gi", "2Gi", "18Gi", "14Gi"),

@@ -1,7 +1,7 @@
 //! Field selectors: `metadata.name=x,spec.nodeName!=y`, over the few fields a kind offers.
 //!
-//! The caller says which fields those are; anything else is refused by name, so that a typing error never
-//! turns into a list of everything.
+//! The caller passes the supported fields. A selector on another field is an error that names it, so that a typing
+//! error never selects every record.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
-    /// The selector that matches everything.
+    /// The selector that matches every record.
     pub const fn everything() -> Self {
         Self { terms: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl FieldSelector {
         Self { terms: vec![Term { field, equal: true, value: value.into() }] }
     }
 
-    /// Reads a selector over the `supported` fields; blank text is the empty one.
+    /// Parses a selector over the `supported` fields; blank text is the empty selector.
     pub fn parse(text: &str, supported: &[&'static str]) -> Result<Self, FieldSelectorError> {
         if text.trim().is_empty() {
             return Ok(Self::everything());
@@ -54,7 +54,7 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The value that `field` must be equal to, if the selector says so.
+    /// The value that `field` must be equal to, if the selector requires one.
     pub fn requires(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_selected_by_is_named() {
+    fn an_unsupported_field_is_named() {
         for (text, reason) in [
             (
                 "spec.color=red",

@@ -1,7 +1,7 @@
 //! The text form of label selectors: `a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x,y)`, `a`, `!a`.
 //!
-//! Requirements are joined by commas and blanks are free between tokens. `in` and `notin` are operators only
-//! where an operator may stand, so they also serve as keys and values. An empty value is the empty text.
+//! Requirements are separated by commas; blanks between tokens are ignored. `in` and `notin` are operators only where an
+//! operator is expected, so they can also be keys and values. A missing value is the empty text.
 
 use super::{Operator, Requirement, SelectorError};
 use crate::invalid::Quoted;
@@ -17,7 +17,7 @@ struct Tokens<'a> {
     rest: &'a str,
 }
 
-/// Reads a whole selector; blank text is the empty one.
+/// Parses a whole selector; blank text is the empty selector.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut tokens = Tokens { rest: text };
     let mut requirements = Vec::new();
@@ -117,7 +117,7 @@ impl<'a> Tokens<'a> {
         Token::Word(word)
     }
 
-    /// Takes the symbol if it is next.
+    /// Consumes the symbol if it is next.
     fn skip(&mut self, symbol: &str) -> bool {
         let found = self.peek() == Token::Symbol(symbol);
         if found {

@@ -1,7 +1,7 @@
-//! Tolerations: which taints a pod puts up with, and for how long.
+//! Tolerations: which taints a pod tolerates, and for how long.
 //!
-//! Also the ones pods get without asking: five minutes of a silent node for everyone, no end of it for
-//! daemons.
+//! Also the defaults that pods get: five minutes on a node that is not ready or unreachable, and for pods of daemon sets
+//! no time limit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,42 +14,42 @@ use crate::wellknown::taint as keys;
 #[cfg(test)]
 mod tests;
 
-/// How a toleration reads a taint's value.
+/// How a toleration compares a taint's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TolerationOperator {
     /// The values are equal.
     #[default]
     Equal,
-    /// Any value will do.
+    /// Any value matches.
     Exists,
 }
 
-/// The text names no operator.
+/// The text is not an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be Equal or Exists")]
 pub struct TolerationOperatorError;
 
-/// One kind of taint that a pod puts up with.
+/// A toleration of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toleration {
     /// Empty means any key.
     pub key: String,
     pub operator: TolerationOperator,
     pub value: String,
-    /// None means any effect.
+    /// `None` means any effect.
     pub effect: Option<TaintEffect>,
-    /// How long after a NoExecute taint is seen the pod may stay; None means for ever, 0 or less not at all.
+    /// How long the pod stays after a NoExecute taint was observed; `None` means forever, 0 or less not at all.
     pub toleration_seconds: Option<i64>,
 }
 
 impl Toleration {
-    /// Tolerates the key with that effect, whatever its value, for ever.
+    /// Tolerates the key with that effect, whatever its value, forever.
     pub fn exists(key: impl Into<String>, effect: TaintEffect) -> Self {
         let operator = TolerationOperator::Exists;
         Self { key: key.into(), operator, effect: Some(effect), ..Self::default() }
     }
 
-    /// The same toleration with an end.
+    /// The same toleration with a time limit.
     pub fn for_seconds(self, seconds: i64) -> Self {
         Self { toleration_seconds: Some(seconds), ..self }
     }
@@ -60,7 +60,7 @@ impl Toleration {
             && (self.operator == TolerationOperator::Exists || self.value == taint.value)
     }
 
-    /// Whether both speak of the same taints; only the time may differ.
+    /// Whether both tolerate the same taints; only the time may differ.
     pub fn matches(&self, other: &Toleration) -> bool {
         self.key == other.key
             && self.operator == other.operator
@@ -69,7 +69,7 @@ impl Toleration {
     }
 }
 
-/// Adds a toleration, or puts it in the place of the one it matches; says whether the list changed.
+/// Adds a toleration, replacing the one for the same taints; returns whether the list changed.
 pub fn add_or_update_toleration(tolerations: &mut Vec<Toleration>, toleration: Toleration) -> bool {
     match tolerations.iter_mut().find(|held| held.matches(&toleration)) {
         Some(held) if *held == toleration => false,
@@ -84,10 +84,9 @@ pub fn add_or_update_toleration(tolerations: &mut Vec<Toleration>, toleration: T
     }
 }
 
-/// Gives a pod its time on nodes that are not ready or unreachable, unless it says anything about them
-/// itself.
+/// Adds the default tolerations of the not-ready and unreachable taints, unless the pod has its own.
 ///
-/// What it says does not matter: even a toleration with another value keeps the default away.
+/// Any toleration of the key counts, even one with another value.
 pub fn default_tolerations(tolerations: &mut Vec<Toleration>, not_ready_secs: i64, unreachable_secs: i64) {
     for (key, seconds) in [(keys::NOT_READY, not_ready_secs), (keys::UNREACHABLE, unreachable_secs)] {
         let spoken_for = tolerations.iter().any(|held| {
@@ -100,9 +99,9 @@ pub fn default_tolerations(tolerations: &mut Vec<Toleration>, not_ready_secs: i6
     }
 }
 
-/// What a daemon's pods tolerate: they belong to the node and stay through its troubles.
+/// The tolerations of a daemon set's pods: they belong to the node and stay while it is not healthy.
 ///
-/// Add these before [`default_tolerations`], which then leave them alone.
+/// Add these before [`default_tolerations`], which then does not add its own.
 pub fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
     use TaintEffect::{NoExecute, NoSchedule};
     let mut tolerations = vec![
@@ -114,13 +113,13 @@ pub fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
         Toleration::exists(keys::UNSCHEDULABLE, NoSchedule),
     ];
     if host_network {
-        // It does not wait for the pod network: it may well be what sets it up.
+        // A pod in the host network does not wait for the pod network: it may be the one that sets it up.
         tolerations.push(Toleration::exists(keys::NETWORK_UNAVAILABLE, NoSchedule));
     }
     tolerations
 }
 
-/// What every pod with a resource claim of its own tolerates; only BestEffort pods stay away.
+/// The toleration of memory pressure, for all pods except BestEffort ones.
 pub fn memory_pressure_toleration() -> Toleration {
     Toleration::exists(keys::MEMORY_PRESSURE, TaintEffect::NoSchedule)
 }
@@ -130,7 +129,7 @@ pub fn only_extended(old: &[Toleration], new: &[Toleration]) -> bool {
     old.iter().all(|held| new.iter().any(|kept| kept.matches(held)))
 }
 
-/// Reports every toleration that breaks a rule.
+/// Reports every invalid toleration.
 pub fn check_tolerations(check: &mut Check, path: &Path<'_>, tolerations: &[Toleration]) {
     for (i, toleration) in tolerations.iter().enumerate() {
         check_toleration(check, &path.index(i), toleration);

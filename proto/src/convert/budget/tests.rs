@@ -15,7 +15,7 @@ fn limits(min: &str, max: &str) -> pb::DisruptionBudget {
 }
 
 #[test]
-fn exactly_one_limit_is_given() {
+fn exactly_one_limit_must_be_given() {
     use DisruptionLimit::{MaxUnavailable, MinAvailable};
     use IntOrPercent::Int;
     let third = IntOrPercent::Percent(Percent::new(33).unwrap());

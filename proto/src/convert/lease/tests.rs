@@ -37,7 +37,7 @@ fn times_and_transitions_are_checked() {
 }
 
 #[test]
-fn a_lease_without_a_spec_is_held_by_nobody() {
+fn a_lease_without_a_spec_has_no_holder() {
     let lease = stored::<Lease>(pb::Lease { metadata: named("x", "leader"), spec: None });
     assert_eq!(lease.spec, LeaseSpec::default());
 }

@@ -30,7 +30,7 @@ fn s006_taints_are_unique_by_key_and_effect() {
         "spec.taints[1]: must not have the key and effect of an earlier taint"
     );
     assert_eq!(taints(&[("a", "1", "NoSchedule"), ("a", "1", "NoExecute")]), "");
-    // A taint without a proper effect does not hide what comes after it.
+    // A taint with an invalid effect does not hide errors of the taints after it.
     assert_eq!(
         taints(&[("a", "", "x"), ("a", "", "NoExecute"), ("a", "", "NoExecute")]),
         "spec.taints[0].effect: must be NoSchedule, PreferNoSchedule or NoExecute; \
@@ -203,7 +203,7 @@ fn an_absent_and_an_empty_part_are_the_same() {
 }
 
 #[test]
-fn roles_are_read_off_labels_sorted_and_once() {
+fn roles_are_read_from_labels_sorted_and_without_duplicates() {
     let mut given = with_spec(pb::NodeSpec::default());
     given.metadata.as_mut().unwrap().labels = map(&[
         ("kubernetes.io/role", "storage"),

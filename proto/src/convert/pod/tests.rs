@@ -48,7 +48,7 @@ fn s028_tolerations_say_what_they_can_mean() {
         (toleration("", "Exists", "", "", None), ""),
         (toleration("a", "", "x", "NoExecute", Some(-5)), ""),
     ] {
-        // Another wrong one in front must not move the place of this one.
+        // An invalid element before this one must not change the index that is reported.
         let wrong = toleration("a", "x", "", "", None);
         let pod = with_spec(pb::PodSpec { tolerations: vec![wrong, given], ..Default::default() });
         let found = complaints::<Pod>(pod);
@@ -60,7 +60,7 @@ fn s028_tolerations_say_what_they_can_mean() {
 }
 
 #[test]
-fn a_pod_runs_something_and_its_containers_have_names_of_their_own() {
+fn a_pod_has_containers_and_their_names_are_unique() {
     let pod = pb::Pod { metadata: named("x", "p"), ..Default::default() };
     assert_eq!(complaints::<Pod>(pod), "spec.containers: must hold at least one container");
     let spec = pb::PodSpec {
@@ -262,7 +262,7 @@ fn the_single_address_mirrors_the_first_or_overrules_the_list() {
 }
 
 #[test]
-fn what_is_left_out_takes_its_default() {
+fn absent_fields_take_their_defaults() {
     let pod = stored::<Pod>(with_spec(pb::PodSpec::default()));
     assert_eq!((pod.status.phase, pod.spec.restart_policy), (PodPhase::Pending, RestartPolicy::Always));
     assert_eq!((pod.status.qos_class, pod.qos()), (None, QosClass::BestEffort));

@@ -13,7 +13,7 @@ fn toleration(
 }
 
 #[test]
-fn effect_key_and_value_must_each_agree_or_be_left_open() {
+fn effect_key_and_value_must_each_match_or_be_empty() {
     let taint = Taint::new("k", "v", NoExecute);
     for (tolerated, key, operator, value, effect) in [
         (true, "k", Equal, "v", Some(NoExecute)),
@@ -34,7 +34,7 @@ fn effect_key_and_value_must_each_agree_or_be_left_open() {
 }
 
 #[test]
-fn the_default_is_added_unless_the_pod_speaks_for_itself() {
+fn the_default_is_added_unless_the_pod_has_its_own() {
     let not_ready = Toleration::exists(keys::NOT_READY, NoExecute).for_seconds(300);
     let unreachable = Toleration::exists(keys::UNREACHABLE, NoExecute).for_seconds(200);
     let own_not_ready = |value, effect| toleration(keys::NOT_READY, Equal, value, effect, None);
@@ -58,7 +58,7 @@ fn the_default_is_added_unless_the_pod_speaks_for_itself() {
 }
 
 #[test]
-fn daemons_tolerate_the_troubles_of_their_node() {
+fn daemons_tolerate_an_unhealthy_node() {
     let summary = |host_network| {
         let tolerations = daemon_tolerations(host_network).into_iter();
         tolerations.map(|t| (t.key, t.operator, t.effect, t.toleration_seconds)).collect::<Vec<_>>()
