@@ -17,7 +17,7 @@ use muster_controller_core::{cloud_nodes, ipam, pod_gc, scheduler};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "muster-controller", version, after_help = muster_rpc::probe::HELP)]
+#[command(name = "muster-controller", version, after_help = muster_rpc::health_command::HELP)]
 pub struct Flags {
     /// Stores, in order of preference; calls go to the first that can be reached
     #[arg(long, env = "MUSTER_STORE", value_name = "URL", value_delimiter = ',', required = true)]

@@ -16,7 +16,7 @@ use muster_store_core::rules::Defaults;
 
 /// Keeps Muster's records and tells of their changes.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "muster-store", version, args_conflicts_with_subcommands = false, after_help = muster_rpc::probe::HELP)]
+#[command(name = "muster-store", version, args_conflicts_with_subcommands = false, after_help = muster_rpc::health_command::HELP)]
 pub struct Flags {
     /// Where the records are kept
     #[arg(long, env = "MUSTER_DATA_DIR", default_value = "/var/lib/muster/store", global = true)]

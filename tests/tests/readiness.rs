@@ -5,7 +5,7 @@
 
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_rpc::probe::{ProbeError, ask};
+use muster_rpc::health_command::{ProbeError, ask};
 use muster_tests::agent_process::AgentHost;
 use muster_tests::child_process::ChildProcess;
 use muster_tests::controller_process::ControllerProcess;

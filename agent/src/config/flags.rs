@@ -13,7 +13,7 @@ use muster_rpc::tls::TlsFlags;
 
 /// Registers this machine as a node, renews its lease, reports its status and runs its pods.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "muster-agent", version, after_help = muster_rpc::probe::HELP)]
+#[command(name = "muster-agent", version, after_help = muster_rpc::health_command::HELP)]
 pub struct Flags {
     /// Stores, in order of preference; calls go to the first that can be reached
     #[arg(

@@ -2,10 +2,10 @@
 //!
 //! Each works once per call and never per message: streams carry tens of thousands of messages a second.
 
+pub mod call_metrics;
 pub mod deadline;
-pub mod load;
-pub mod meter;
-pub mod size;
+pub mod max_in_flight;
+pub mod message_size;
 pub mod trace;
 
 /// Whether a call belongs to health checking or reflection. Probes must be answered by a server under full load, and

@@ -4,7 +4,7 @@
 //! says NOT_SERVING, the listener closes, calls in flight may finish, and after the grace what is left is cut. Handlers
 //! of long streams hold the [`Shutdown`] themselves and end their streams; the cut is the backstop.
 
-mod connection;
+mod abortable;
 mod health;
 mod listener;
 
@@ -26,12 +26,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 pub use self::listener::{BindError, Listener, bind};
 
-use self::connection::Cuttable;
+use self::abortable::Cuttable;
 use crate::config::parse_duration;
+use crate::layers::call_metrics::{CallMetrics, MeterLayer};
 use crate::layers::deadline::DeadlineLayer;
-use crate::layers::load::LoadLayer;
-use crate::layers::meter::{CallMetrics, MeterLayer};
-use crate::layers::size::answer_too_large;
+use crate::layers::max_in_flight::LoadLayer;
+use crate::layers::message_size::answer_too_large;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;

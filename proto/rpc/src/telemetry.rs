@@ -20,10 +20,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-use self::lines::{KeepLines, Traced};
+use self::span_logs::{KeepLines, Traced};
 use crate::trace;
 
-mod lines;
+mod span_logs;
 
 /// The share of traces that is recorded if nobody says otherwise.
 const SAMPLE_RATIO: f64 = 0.01;

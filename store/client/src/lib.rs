@@ -10,14 +10,14 @@ pub mod cache;
 pub mod client;
 pub mod endpoints;
 pub mod error;
-mod newest;
+mod latest_version;
 pub mod options;
 pub mod resource;
 pub mod session;
 pub mod watch;
 
 #[cfg(test)]
-mod fake;
+mod fake_store;
 #[cfg(test)]
 mod fixtures;
 

@@ -19,7 +19,7 @@ use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::layers::size::too_large;
+use muster_rpc::layers::message_size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Services, allow, caller, permit, timestamp};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
-mod discovery;
+mod health_and_reflection;
 mod limits;
 mod mutual_tls;
 mod probe;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fake::{Answer, Asked, Fake};
+use crate::fake_store::{Answer, Asked, Fake};
 use crate::fixtures::node;
 use muster_proto::ERROR_DOMAIN;
 use muster_proto::node::Node;

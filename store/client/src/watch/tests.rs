@@ -1,7 +1,7 @@
 use super::*;
 use crate::cache::Cache;
 use crate::endpoints::StoreEndpoints;
-use crate::fake::{Answer, Asked, Fake, PATIENCE, bookmark, frame};
+use crate::fake_store::{Answer, Asked, Fake, PATIENCE, bookmark, frame};
 use crate::fixtures::node;
 use muster_proto::ERROR_DOMAIN;
 use muster_proto::node::Node;

@@ -44,7 +44,7 @@ const ENDED_EARLY: &str = "the store ended the stream before it had told everyth
 mod tests {
     use muster_proto::node::Node;
 
-    use crate::fake::{Answer, Asked, Fake, bookmark, frame};
+    use crate::fake_store::{Answer, Asked, Fake, bookmark, frame};
     use crate::fixtures::node;
 
     #[tokio::test]
