@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(args);
     }
-    if let Some(answered) = muster_rpc::health_command::asked::<Flags>(env::args_os()) {
+    if let Some(answered) = muster_rpc::health_command::run::<Flags>(env::args_os()) {
         return answered;
     }
     let flags: Flags = muster_rpc::config::parse();

@@ -1,7 +1,7 @@
 //! Exponential backoff: how long to wait before a retry.
 //!
-//! Delays double from a base to a cap. The caller draws the jitter and passes it in, so that tests are deterministic and
-//! a fleet that lost its store does not reconnect all at once.
+//! Delays double from a base to a cap. The caller draws the jitter and passes it in, so that tests are deterministic
+//! and a fleet that lost its store does not reconnect all at once.
 
 use std::time::Duration;
 

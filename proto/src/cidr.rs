@@ -1,7 +1,7 @@
 //! Networks: a [`Cidr`] is an address range, [`Blocks`] divides one into equal blocks for nodes.
 //!
-//! Host bits are masked off when a network is parsed, so two texts for one network give the same value. Block i of a cluster
-//! network starts at base | i << (bits - mask), in both families.
+//! Host bits are masked off when a network is parsed, so two texts for one network give the same value. Block i of a
+//! cluster network starts at base | i << (bits - mask), in both families.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

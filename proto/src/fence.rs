@@ -1,8 +1,9 @@
 //! Fencing: a leader sends its claim on a lease with its writes, and the store refuses them once the lease has another
 //! holder.
 //!
-//! Without a fence, a leader that was partitioned or paused could still write after another one had taken over. The store
-//! compares the claim with the lease in the transaction of the write, so no change of the lease can come in between.
+//! Without a fence, a leader that was partitioned or paused could still write after another one had taken over. The
+//! store compares the claim with the lease in the transaction of the write, so no change of the lease can come in
+//! between.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The `muster.v1` schema and the domain types of Muster. No I/O, no clock.
 //!
-//! [`pb`] holds the messages of the schema as prost generates them. The other modules are the domain types; converting a
-//! message to one validates it. The gRPC clients and servers of the schema are in `muster-grpc`.
+//! [`pb`] holds the messages of the schema as prost generates them. The other modules are the domain types; converting
+//! a message to one validates it. The gRPC clients and servers of the schema are in `muster-grpc`.
 
 pub mod affinity;
 pub mod backoff;

@@ -1,7 +1,7 @@
 //! Names of records: validated once, when they are parsed.
 //!
-//! [`Name`] is the name of a node, pod or lease, [`Namespace`] groups records, [`Uid`] distinguishes records that had the
-//! same name one after the other. All are cheap to clone and are ordered by their bytes, as the store's keys are.
+//! [`Name`] is the name of a node, pod or lease, [`Namespace`] groups records, [`Uid`] distinguishes records that had
+//! the same name one after the other. All are cheap to clone and are ordered by their bytes, as the store's keys are.
 
 use std::borrow::Borrow;
 use std::fmt;

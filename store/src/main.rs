@@ -8,7 +8,7 @@ use muster_store::config::{Command, Flags};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    if let Some(answered) = muster_rpc::health_command::asked::<Flags>(std::env::args_os()) {
+    if let Some(answered) = muster_rpc::health_command::run::<Flags>(std::env::args_os()) {
         return answered;
     }
     let flags: Flags = muster_rpc::config::parse();

@@ -97,8 +97,8 @@ impl Running {
     /// accepted is written.
     pub async fn stopped(self) -> Result<(), RunError> {
         let stopped = self.serving.await.map_err(std::io::Error::other)??;
-        if stopped == Stopped::Cut {
-            tracing::warn!("connections were still open after the grace and have been cut");
+        if stopped == Stopped::Aborted {
+            tracing::warn!("connections were still open after the grace period and were aborted");
         }
         self.store.stop();
         if !matches!(self.writer.await, Ok(Ok(()))) {

@@ -5,7 +5,7 @@
 
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
-use muster_rpc::health_command::{ProbeError, ask};
+use muster_rpc::health_command::{self, HealthError};
 use muster_tests::agent_process::AgentHost;
 use muster_tests::child_process::ChildProcess;
 use muster_tests::controller_process::ControllerProcess;
@@ -48,9 +48,9 @@ impl<'a> Watched<'a> {
 
     /// Why the part is not ready; `None` if it is.
     fn problem(&self) -> Option<String> {
-        match block_in_place(|| ask(self.part.http_address())) {
+        match block_in_place(|| health_command::check(self.part.http_address())) {
             Ok(()) => None,
-            Err(ProbeError::NotReady(problem)) => Some(problem),
+            Err(HealthError::NotReady(problem)) => Some(problem),
             Err(error) => panic!("the HTTP port must answer: {error}"),
         }
     }

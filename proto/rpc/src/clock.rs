@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use muster_proto::time::{Mono, Now};
 
-/// The clock as processes pass it around.
+/// A clock that can be shared.
 pub type SharedClock = Arc<dyn Clock>;
 
 /// Wall time and monotonic time.
@@ -29,11 +29,11 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// How long before a [`SystemClock`] was made its monotonic origin lies: longer than any record has existed, so that a
-/// moment before this process began has a place of its own and does not saturate.
+/// The monotonic origin lies this long before a [`SystemClock`] is created. It is longer than any record has existed,
+/// so that a moment before the start of the process can be expressed and does not saturate.
 const PAST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The machine's own clock. Its monotonic origin lies a century before the moment it was made.
+/// The machine's clock. Its monotonic origin lies a century before its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     made: Instant,
@@ -48,7 +48,7 @@ impl SystemClock {
         SystemClock { made: Instant::now() }
     }
 
-    /// A new system clock in the form that processes pass around.
+    /// A new shared system clock.
     pub fn shared() -> SharedClock {
         Arc::new(SystemClock::new())
     }
@@ -74,7 +74,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told otherwise, for the tests of every crate.
+/// A clock that moves only when a test advances it, for the tests of every crate.
 #[derive(Debug)]
 pub struct ManualClock {
     time: Mutex<(Timestamp, Mono)>,
@@ -92,7 +92,7 @@ impl ManualClock {
         time.1 += by;
     }
 
-    /// The wall clock jumps, as an operator or NTP may make it; monotonic time does not notice.
+    /// The wall clock jumps, as an operator or NTP may set it; monotonic time does not change.
     pub fn set_wall(&self, wall: Timestamp) {
         self.time().0 = wall;
     }
@@ -126,7 +126,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_when_advanced() {
         let clock = ManualClock::default();
         clock.advance(5 * SECOND);
         assert_eq!(clock.mono(), Mono::since_origin(5 * SECOND));
@@ -134,7 +134,7 @@ mod tests {
 
         clock.set_wall(Timestamp::from_second(1).unwrap());
         assert_eq!(clock.wall(), Timestamp::from_second(1).unwrap());
-        assert_eq!(clock.mono(), Mono::since_origin(5 * SECOND), "a wall clock that jumps ages nobody");
+        assert_eq!(clock.mono(), Mono::since_origin(5 * SECOND), "a jump of the wall clock changes no age");
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_knows_moments_before_it_was_made() {
+    fn the_system_clock_can_express_moments_before_its_creation() {
         let now = SystemClock::new().mono();
         let year = 365 * 24 * 3600 * SECOND;
         assert_eq!(now - (now - year), year, "a record may be older than the process that reads it");

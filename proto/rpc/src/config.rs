@@ -1,8 +1,8 @@
 //! Settings: flags over `MUSTER_*` environment over `--config FILE` over defaults.
 //!
 //! A config file is TOML whose keys are the names of the command's flags. Its values become the defaults of those
-//! flags, so that clap keeps doing all the work, and a key or value that clap would not take stops the process with the
-//! name of file and key, even where a flag overrides it.
+//! flags, so that clap does all parsing. An invalid key or value stops the process with an error that names the file
+//! and the key, even where a flag overrides it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,16 +14,16 @@ use clap::{Arg, ArgAction, Command, Parser};
 
 const CONFIG: &str = "config";
 
-/// Reads the settings of this process, or prints what is wrong (or the help) and ends it, as `clap::Parser::parse` does.
+/// Reads the settings of this process, or prints the error (or the help) and exits, as `clap::Parser::parse` does.
 pub fn parse<T: Parser>() -> T {
     parse_with_config(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 
 /// Reads settings from arguments (the program's name first), environment and the file that `--config` names. The flag
-/// is added to the command if it does not have it; commands with subcommands take the file for their top level only.
+/// is added to the command if it does not have it; in commands with subcommands the file applies to the top level only.
 ///
 /// # Errors
-/// When an argument, a variable, or a key or value of the file is not understood.
+/// When an argument, a variable, or a key or value of the file is invalid.
 pub fn parse_with_config<T: Parser>(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<T, clap::Error> {
@@ -51,7 +51,7 @@ fn with_config_flag(command: Command) -> Command {
 }
 
 /// The file to read. Errors are ignored in this pass: what is missing may be in the file, and the real pass reports the
-/// rest. Only help and version come back as errors here, and end the matter.
+/// rest. Only help and version are returned as errors here.
 fn config_path(command: &Command, args: &[OsString]) -> Result<Option<PathBuf>, clap::Error> {
     let id =
         command.get_arguments().find(|arg| arg.get_long() == Some(CONFIG)).map(|arg| arg.get_id().clone());
@@ -72,7 +72,7 @@ fn with_file(mut command: Command, path: &Path) -> Result<Command, clap::Error> 
         };
         let values = default_values(&arg, &key, &value)
             .map_err(|reason| refuse(ErrorKind::InvalidValue, path, &format!("key `{key}`: {reason}")))?;
-        // No longer required: the file has given it.
+        // No longer required: the file sets it.
         command = command.mut_arg(arg.get_id(), |arg| arg.required(false).default_values(values));
     }
     Ok(command)
@@ -82,7 +82,7 @@ fn refuse(kind: ErrorKind, path: &Path, reason: &str) -> clap::Error {
     clap::Error::raw(kind, format!("{}: {reason}\n", path.display()))
 }
 
-/// The file's value as the texts the flag would have been given, checked by the flag's own parser.
+/// The file's value as texts for the flag, checked by the flag's own parser.
 fn default_values(arg: &Arg, key: &str, value: &toml::Value) -> Result<Vec<String>, String> {
     if !arg.get_action().takes_values() {
         return match value.as_bool() {
@@ -96,7 +96,7 @@ fn default_values(arg: &Arg, key: &str, value: &toml::Value) -> Result<Vec<Strin
         toml::Value::Array(values) => values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?,
         value => vec![scalar(value)?],
     };
-    // A flag that may be given again takes the values one by one, any other as one text.
+    // A flag that can be repeated takes the values one by one, any other takes them as one text.
     let texts = if matches!(arg.get_action(), ArgAction::Append) { texts } else { vec![texts.join(",")] };
     check(arg, key, &texts)?;
     Ok(texts)
@@ -135,7 +135,7 @@ fn in_one_line(error: &clap::Error) -> String {
 /// Reads a duration as people and Kubernetes flags write it: `40s`, `100ms`, `1m30s`, `2h`, `0`.
 ///
 /// # Errors
-/// When the text is no duration, or a negative one.
+/// When the text is not a duration, or is negative.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     muster_proto::duration::parse(text).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Histograms of latencies whose buckets each remember a trace: from a slow bucket to what was slow.
+//! Latency histograms with exemplars: each bucket has the id of a trace, so that a slow call can be found.
 
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::histogram::exponential_buckets;
@@ -9,12 +9,12 @@ pub type TraceLabel = [(&'static str, String); 1];
 /// Latencies in seconds, with the trace of the newest observation in each bucket.
 pub type Latency = HistogramWithExemplars<TraceLabel>;
 
-/// No latencies yet; buckets from 0.1 ms to 13 s, doubling.
+/// An empty histogram; buckets from 0.1 ms to 13 s, doubling.
 pub fn latency() -> Latency {
     HistogramWithExemplars::new(exponential_buckets(0.000_1, 2.0, 18))
 }
 
-/// The trace that a W3C `traceparent` belongs to; `None` for a text that is none.
+/// The trace that a W3C `traceparent` belongs to; `None` for an invalid text.
 pub fn trace_of(traceparent: &str) -> Option<TraceLabel> {
     let trace = traceparent.split('-').nth(1).filter(|trace| trace.len() == 32)?;
     Some([("trace_id", trace.to_owned())])
@@ -27,7 +27,7 @@ mod tests {
     use prometheus_client::registry::{Registry, Unit};
 
     #[test]
-    fn a_bucket_shows_the_trace_of_what_fell_into_it() {
+    fn a_bucket_shows_the_trace_of_its_newest_observation() {
         let (latency, mut registry) = (latency(), Registry::default());
         registry.register_with_unit("wait", "Time waited", Unit::Seconds, latency.clone());
         let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -1,7 +1,7 @@
-//! `health`: a binary asks the process of its own kind that runs beside it whether it is ready.
+//! The `health` subcommand: asks the process at `--http-listen` whether it is ready.
 //!
-//! For images that hold nothing but that binary, where there is no shell and no curl to ask with. The answer is the
-//! exit code; what is being waited for goes to stderr.
+//! It is the health check of images that hold nothing but the binary: they have no shell and no curl. The exit code is
+//! the result; the conditions that do not hold are printed to stderr.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -11,31 +11,32 @@ use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory};
 
-/// The first word that asks for a probe.
+/// The first argument that selects this command.
 const SUBCOMMAND: &str = "health";
-/// Where its help is found, for the help of the binary.
-pub const HELP: &str = "`health` as the first word asks the process at --http-listen whether it is ready.";
-/// A process that has not answered by then is not well.
+/// A line about this command, for the help of the binary.
+pub const HELP: &str =
+    "`health` as the first argument asks the process at --http-listen whether it is ready.";
+/// A process that has not answered by then is not ready.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The reasons of a process that is not ready are a few lines.
+/// The longest response that is read; `/readyz` answers a few lines.
 const LONGEST_ANSWER: u64 = 64 * 1024;
 
-/// Why a process is not taken for ready.
+/// Why a process does not count as ready.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    #[error("--http-listen: port 0 is picked at the start; say which it was")]
+pub enum HealthError {
+    #[error("--http-listen: port 0 means a port chosen at the start; give that port")]
     UnknownPort,
-    #[error("nobody answers at {address}: {error}")]
-    Silent { address: SocketAddr, error: io::Error },
+    #[error("no answer from {address}: {error}")]
+    NoAnswer { address: SocketAddr, error: io::Error },
     #[error("not ready: {0}")]
     NotReady(String),
-    #[error("{address} is no Muster process: it answered {answer:?}")]
-    Stranger { address: SocketAddr, answer: String },
+    #[error("{address} is not a Muster process: it answered {answer:?}")]
+    NotMuster { address: SocketAddr, answer: String },
 }
 
-/// Does what `health` asks for, or returns `None` when these arguments (the program's name first) ask for something
-/// else. `T` are the flags of the process itself: the probe takes its `--http-listen`, with variable and default.
-pub fn asked<T: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+/// Runs the `health` command, or returns `None` if these arguments (the program's name first) are not for it. `T` are
+/// the flags of the process itself: the command has the same `--http-listen`, with its variable and default.
+pub fn run<T: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter();
     let program = args.next()?;
     if args.next()? != OsStr::new(SUBCOMMAND) {
@@ -47,7 +48,7 @@ pub fn asked<T: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Opt
         Ok(matches) => matches.get_one::<SocketAddr>(HTTP_LISTEN).copied(),
         Err(error) => error.exit(),
     };
-    match ask(address.expect("--http-listen has a default")) {
+    match check(address.expect("--http-listen has a default")) {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
             eprintln!("{}: {error}", command.get_name());
@@ -66,28 +67,28 @@ fn command<T: CommandFactory>() -> Command {
         .arg(listens.expect("every Muster process has --http-listen"))
 }
 
-/// Asks the process that listens there.
+/// Asks `/readyz` of the process that listens at this address.
 ///
 /// # Errors
-/// When it is not ready, or nobody answers.
-pub fn ask(listens: SocketAddr) -> Result<(), ProbeError> {
+/// When it is not ready or does not answer.
+pub fn check(listens: SocketAddr) -> Result<(), HealthError> {
     let address = reachable(listens)?;
-    let answer = get(address, "/readyz").map_err(|error| ProbeError::Silent { address, error })?;
+    let answer = get(address, "/readyz").map_err(|error| HealthError::NoAnswer { address, error })?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split_whitespace().nth(1) {
         Some("200") => Ok(()),
-        Some("503") => Err(ProbeError::NotReady(body.trim().replace('\n', "; "))),
+        Some("503") => Err(HealthError::NotReady(body.trim().replace('\n', "; "))),
         _ => {
             let first = answer.lines().next().unwrap_or_default().to_owned();
-            Err(ProbeError::Stranger { address, answer: first })
+            Err(HealthError::NotMuster { address, answer: first })
         }
     }
 }
 
-/// Where to ask a process that listens there: one that listens everywhere is here as well.
-fn reachable(listens: SocketAddr) -> Result<SocketAddr, ProbeError> {
+/// The address to connect to: a process that listens on all addresses also listens on loopback.
+fn reachable(listens: SocketAddr) -> Result<SocketAddr, HealthError> {
     let ip = match listens {
-        _ if listens.port() == 0 => return Err(ProbeError::UnknownPort),
+        _ if listens.port() == 0 => return Err(HealthError::UnknownPort),
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         _ => listens.ip(),
@@ -122,20 +123,20 @@ mod tests {
     #[derive(Debug, Parser)]
     #[command(name = "muster-part")]
     struct Flags {
-        /// Something that the process needs and the probe does not
+        /// Something that the process needs and the health command does not
         #[arg(long = "store", required = true)]
         _store: String,
         #[arg(long, default_value = "127.0.0.1:7401")]
         http_listen: SocketAddr,
     }
 
-    async fn asked_off_thread(address: SocketAddr) -> Result<(), String> {
-        let asking = tokio::task::spawn_blocking(move || ask(address).map_err(|error| error.to_string()));
+    async fn checked_off_thread(address: SocketAddr) -> Result<(), String> {
+        let asking = tokio::task::spawn_blocking(move || check(address).map_err(|error| error.to_string()));
         asking.await.unwrap()
     }
 
     #[tokio::test]
-    async fn the_probe_tells_ready_from_not_ready_and_says_why() {
+    async fn the_command_distinguishes_ready_from_not_ready_and_says_why() {
         let readiness = Readiness::new([]);
         let watches = readiness.condition("watches", "not synced with the store yet", &[]);
         let leader = readiness.condition("leader", "no controller leads", &[]);
@@ -144,43 +145,43 @@ mod tests {
         let registry = Arc::new(Registry::default());
         tokio::spawn(serve_http(listener, registry, readiness.clone(), Shutdown::new()));
 
-        let why = asked_off_thread(address).await.unwrap_err();
+        let why = checked_off_thread(address).await.unwrap_err();
         assert_eq!(why, "not ready: leader: no controller leads; watches: not synced with the store yet");
         watches.set(Ok(()));
         leader.set(Ok(()));
-        assert_eq!(asked_off_thread(address).await, Ok(()));
-        // One that listens everywhere is asked on this machine.
+        assert_eq!(checked_off_thread(address).await, Ok(()));
+        // A process that listens on all addresses is asked on loopback.
         let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-        assert_eq!(asked_off_thread(everywhere).await, Ok(()));
+        assert_eq!(checked_off_thread(everywhere).await, Ok(()));
     }
 
     #[test]
-    fn whoever_is_not_a_process_of_ours_is_not_ready() {
+    fn another_program_at_the_address_is_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let stranger = std::thread::spawn(move || {
+        let other = std::thread::spawn(move || {
             let (mut caller, _) = listener.accept().unwrap();
-            // To its end: what is left unread when a connection is closed resets it.
+            // Read to the end: closing a connection with unread data resets it.
             let request = BufReader::new(&caller).lines().map(Result::unwrap);
             assert_ne!(request.take_while(|line| !line.is_empty()).count(), 0);
             caller.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         });
-        let error = ask(address).unwrap_err().to_string();
-        assert_eq!(error, format!("{address} is no Muster process: it answered \"SSH-2.0-OpenSSH_9.2\""));
-        stranger.join().unwrap();
-        // A port that none is given by chance.
-        let error = ask("127.0.0.1:1".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.starts_with("nobody answers at 127.0.0.1:1: "), "{error}");
-        assert!(matches!(ask("127.0.0.1:0".parse().unwrap()), Err(ProbeError::UnknownPort)));
+        let error = check(address).unwrap_err().to_string();
+        assert_eq!(error, format!("{address} is not a Muster process: it answered \"SSH-2.0-OpenSSH_9.2\""));
+        other.join().unwrap();
+        // A port on which no process listens.
+        let error = check("127.0.0.1:1".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("no answer from 127.0.0.1:1: "), "{error}");
+        assert!(matches!(check("127.0.0.1:0".parse().unwrap()), Err(HealthError::UnknownPort)));
     }
 
     #[test]
-    fn a_probe_takes_the_address_of_the_process_and_nothing_else() {
+    fn the_command_takes_the_address_of_the_process_and_no_other_flag() {
         let parsed = command::<Flags>().try_get_matches_from(["muster-part"]).unwrap();
         let address = parsed.get_one::<SocketAddr>(HTTP_LISTEN).unwrap();
         assert_eq!(*address, "127.0.0.1:7401".parse().unwrap());
         assert!(command::<Flags>().try_get_matches_from(["muster-part", "--store=a"]).is_err());
         let arguments = ["muster-part", "--store=health"].map(OsString::from);
-        assert!(asked::<Flags>(arguments).is_none(), "only the first word asks for a probe");
+        assert!(run::<Flags>(arguments).is_none(), "only the first argument selects the command");
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP port of a process: is it alive, is it ready, what does it count.
+//! The HTTP port of a process: liveness, readiness and metrics.
 //!
 //! `/healthz` answers 200 while the process runs; `/readyz` answers 503 and lists the conditions that do not hold while
 //! the process is not ready; `/metrics` is OpenMetrics text. A service may add pages of its own to [`routes`].
@@ -23,7 +23,7 @@ use crate::shutdown::Shutdown;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Requests here are small reads: whoever has not finished by then is not waited for.
+/// How long requests in progress may take at shutdown. They are small reads.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The pages every process has.
@@ -34,7 +34,7 @@ pub fn routes(registry: Arc<Registry>, readiness: Readiness) -> Router {
         .route("/metrics", get(metrics).with_state(registry))
 }
 
-/// Serves the pages every process has until the shutdown is asked for.
+/// Serves the pages every process has until the shutdown is requested.
 ///
 /// # Errors
 /// When the listener fails.
@@ -47,7 +47,7 @@ pub async fn serve_http(
     serve_routes(listener, routes(registry, readiness), shutdown).await
 }
 
-/// Serves these pages until the shutdown is asked for; requests in progress have a moment to finish.
+/// Serves these pages until the shutdown is requested; requests in progress have a moment to finish.
 ///
 /// # Errors
 /// When the listener fails.
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_port_tells_alive_from_ready_and_shows_what_is_counted() {
+    async fn the_port_serves_liveness_readiness_and_metrics() {
         let mut registry = Registry::default();
         let renewals = Counter::<u64>::default();
         registry.register("renewals", "Renewals accepted", renewals.clone());

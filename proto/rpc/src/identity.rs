@@ -1,4 +1,4 @@
-//! Who is calling: the caller's role, read from the certificate of its connection.
+//! The caller's role, read from the certificate of its connection.
 //!
 //! Without TLS every caller is the administrator; `tls` allows that on loopback addresses only, or with `--insecure`.
 
@@ -18,7 +18,7 @@ pub struct UnreadableCertificate(String);
 /// Reads the subject of a DER certificate. It checks no signature: the TLS handshake has done that.
 ///
 /// # Errors
-/// When the bytes are no X.509 certificate, or its name is not text.
+/// When the bytes are not an X.509 certificate, or its name is not text.
 pub fn certificate_subject(der: &[u8]) -> Result<CertificateSubject, UnreadableCertificate> {
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| UnreadableCertificate(error.to_string()))?;
@@ -42,7 +42,7 @@ pub fn caller(extensions: &Extensions) -> Caller {
     }
 }
 
-/// Who made a request, for records that people read: the name in the certificate, or the role of who showed none.
+/// The requester's name for records that people read: the name in the certificate, or without one the role.
 pub fn requester(extensions: &Extensions) -> String {
     match subject(extensions) {
         Some(Ok(subject)) if !subject.common_name.is_empty() => subject.common_name,
@@ -50,7 +50,7 @@ pub fn requester(extensions: &Extensions) -> String {
     }
 }
 
-/// What the certificate of a request says; `None` without TLS.
+/// The subject of the request's certificate; `None` without TLS.
 fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>> {
     let connection = extensions.get::<TlsConnectInfo<TcpConnectInfo>>()?;
     let certificates = connection.peer_certs().unwrap_or_default();
@@ -58,7 +58,7 @@ fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>
     Some(own.and_then(|own| certificate_subject(own).map_err(|error| error.to_string())))
 }
 
-/// Where a call came from.
+/// The peer address of a call.
 pub fn peer_address(extensions: &Extensions) -> Option<SocketAddr> {
     extensions.get::<TcpConnectInfo>()?.remote_addr()
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, DnType, KeyPair};
 
-    /// The caller that a real certificate with this subject makes.
+    /// The caller of a real certificate with this subject.
     fn caller(common_name: &str, organization: &str) -> Caller {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_certificate_are_refused() {
+    fn bytes_that_are_not_a_certificate_are_refused() {
         assert!(certificate_subject(b"not a certificate").is_err());
     }
 

@@ -1,13 +1,13 @@
-//! How a Muster process listens, is traced, keeps time and stops.
+//! What every Muster process needs: gRPC server, TLS, telemetry, settings, clock, readiness, shutdown.
 //!
-//! - [`server`]: bind, health, reflection, layers, drain; every service starts here. [`layers`] holds what surrounds a
-//!   call: its span, the in-flight cap, its deadline.
-//! - [`tls`] and [`identity`]: how a connection is protected, and who is calling.
-//! - [`shutdown`]: a signal becomes a token, a grace, a stop.
-//! - [`config`]: flags, environment and config file. [`http`]: metrics and readiness; [`health_command`] asks for the latter.
-//! - [`trace`]: spans, across calls, processes and time. [`telemetry`]: where they and log lines go; [`exemplar`] leads
-//!   from a latency to a trace.
-//! - [`clock`]: time as an input.
+//! - [`server`]: bind, health, reflection, layers, drain; every service starts here. [`layers`] are the tower layers
+//!   around a call: span, metrics, in-flight limit, deadline.
+//! - [`tls`]: mutual TLS. [`identity`]: the caller's role.
+//! - [`shutdown`]: graceful stop on a signal. [`readiness`]: the state behind `/readyz` and gRPC health.
+//! - [`config`]: flags, environment and config file. [`http`]: the HTTP port; [`health_command`] asks its `/readyz`.
+//! - [`trace`]: spans, across calls and processes. [`telemetry`]: where spans and logs are sent; [`exemplar`]: links
+//!   from latency histograms to traces.
+//! - [`clock`]: the only code that reads the machine's clocks.
 
 pub mod clock;
 pub mod config;

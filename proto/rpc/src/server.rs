@@ -1,8 +1,8 @@
-//! The one way every Muster service starts, serves and stops.
+//! The gRPC server of every Muster process.
 //!
-//! A [`Server`] puts health, reflection and the layer stack around a service's routes, and bounds its stopping: health
-//! says NOT_SERVING, the listener closes, calls in flight may finish, and after the grace what is left is cut. Handlers
-//! of long streams hold the [`Shutdown`] themselves and end their streams; the cut is the backstop.
+//! A [`Server`] adds health, reflection and the layers to a service's routes, and bounds its graceful stop: health
+//! becomes NOT_SERVING, the listener closes, calls in flight may finish, and after the grace period the remaining
+//! connections are aborted. Handlers of long streams have the [`Shutdown`] and end their streams themselves.
 
 mod abortable;
 mod health;
@@ -26,11 +26,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 pub use self::listener::{BindError, Listener, bind};
 
-use self::abortable::Cuttable;
+use self::abortable::Abortable;
 use crate::config::parse_duration;
-use crate::layers::call_metrics::{CallMetrics, MeterLayer};
+use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
-use crate::layers::max_in_flight::LoadLayer;
+use crate::layers::max_in_flight::MaxInFlightLayer;
 use crate::layers::message_size::answer_too_large;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
@@ -38,29 +38,29 @@ use crate::shutdown::Shutdown;
 use crate::tls::Security;
 use muster_proto::ERROR_DOMAIN;
 
-/// A message of one stream is small; this is what HTTP/2 gives by default, written down.
+/// HTTP/2's default; messages of one stream are small.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Thousands of streams share a connection: they must not wait for each other's window.
+/// Large, since thousands of streams share a connection and must not wait for each other.
 const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
 
-/// How a server is set up; also the flags for it.
+/// The settings of a server, which are also its flags.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerConfig {
-    /// Calls worked on at once; more are refused with RESOURCE_EXHAUSTED
+    /// Calls processed at once; more are refused with RESOURCE_EXHAUSTED
     #[arg(long, env = "MUSTER_MAX_IN_FLIGHT", default_value_t = ServerConfig::default().max_in_flight)]
     pub max_in_flight: usize,
 
-    // hyper's own default of 200 makes the 201st stream wait without a word.
+    // hyper's default of 200 makes the 201st stream wait silently.
     /// Streams that may be open on one connection
     #[arg(long, env = "MUSTER_MAX_STREAMS", default_value_t = ServerConfig::default().max_streams)]
     pub max_streams: u32,
 
-    /// Deadline of calls that set none, until their response starts; streams are not affected; 0 for none
+    /// Deadline of calls without one, until the response starts; open streams are not affected; 0 for none
     #[arg(long, env = "MUSTER_DEFAULT_DEADLINE", default_value = "30s", value_parser = parse_duration)]
     pub default_deadline: Duration,
 
-    // Below the 60 s after which proxies cut idle connections.
+    // Below the 60 s after which proxies close idle connections.
     /// How often an idle connection is probed; 0 for never
     #[arg(long, env = "MUSTER_KEEPALIVE_INTERVAL", default_value = "30s", value_parser = parse_duration)]
     pub keepalive_interval: Duration,
@@ -87,7 +87,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Why a server could not start or had to end.
+/// Why a server could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("the schema for reflection cannot be read: {0}")]
@@ -101,10 +101,10 @@ pub enum ServeError {
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Every call had ended within the grace.
+    /// Every call ended within the grace period.
     Drained,
-    /// The grace ran out and connections were cut.
-    Cut,
+    /// The grace period expired and connections were aborted.
+    Aborted,
 }
 
 /// A gRPC server of a Muster process.
@@ -121,15 +121,16 @@ impl Server {
         Server { config, security, shutdown, metrics: None }
     }
 
-    /// With calls counted in this registry.
+    /// Registers the metrics of calls in this registry.
     #[must_use]
     pub fn metered(self, registry: &mut Registry) -> Server {
         Server { metrics: Some(CallMetrics::register(registry)), ..self }
     }
 
-    /// Serves `routes` with health and reflection until the shutdown is asked for and calls have ended or been cut.
+    /// Serves `routes` with health and reflection until the shutdown is requested and calls have ended or been aborted.
     ///
-    /// `descriptors` is the encoded `FileDescriptorSet` of the services in `routes`; health and error details are added to it.
+    /// `descriptors` is the encoded `FileDescriptorSet` of the services in `routes`; health and error details are added
+    /// to it.
     ///
     /// # Errors
     /// When the descriptors or the TLS setup are unusable.
@@ -141,14 +142,14 @@ impl Server {
         readiness: Readiness,
     ) -> Result<Stopped, ServeError> {
         let drain = Shutdown::new();
-        let cut = CancellationToken::new();
+        let abort = CancellationToken::new();
         let routes = routes.add_service(health::service(&readiness, &drain));
         let routes = with_reflection(routes, descriptors)?;
         let connections = {
-            let cut = cut.clone();
-            listener.connections().map(move |accepted| accepted.map(|socket| Cuttable::new(socket, &cut)))
+            let abort = abort.clone();
+            listener.connections().map(move |accepted| accepted.map(|socket| Abortable::new(socket, &abort)))
         };
-        let meter = MeterLayer::new(self.metrics.clone(), descriptors)?;
+        let meter = CallMetricsLayer::new(self.metrics.clone(), descriptors)?;
         let mut builder = self.transport(meter)?;
         let serving = builder.add_routes(routes).serve_with_incoming_shutdown(connections, drain.requested());
         tokio::pin!(serving);
@@ -157,24 +158,24 @@ impl Server {
             ended = &mut serving => return Ok(ended.map(|()| Stopped::Drained)?),
             () = self.shutdown.requested() => {}
         }
-        // Before anything closes: balancers and waiting clients should go elsewhere, not run into errors.
+        // Before anything closes: load balancers and clients should go elsewhere and not run into errors.
         readiness.stop();
         drain.trigger();
         tokio::select! {
             ended = &mut serving => return Ok(ended.map(|()| Stopped::Drained)?),
             () = tokio::time::sleep(self.config.shutdown_grace) => {}
         }
-        tracing::warn!(grace = ?self.config.shutdown_grace, "the grace is over, cutting calls still in flight");
-        cut.cancel();
+        tracing::warn!(grace = ?self.config.shutdown_grace, "the grace period is over, aborting calls in flight");
+        abort.cancel();
         serving.await?;
-        Ok(Stopped::Cut)
+        Ok(Stopped::Aborted)
     }
 
-    /// HTTP/2, TLS and the layers, outermost first: span and counters see even the calls that the cap refuses, and a
-    /// place under the cap is given back when the deadline passes.
+    /// HTTP/2, TLS and the layers, outermost first: span and metrics include calls that the in-flight limit refuses,
+    /// and an expired deadline releases the call's permit.
     fn transport(
         &self,
-        meter: MeterLayer,
+        meter: CallMetricsLayer,
     ) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
         let config = &self.config;
         let mut server = tonic::transport::Server::builder()
@@ -189,7 +190,7 @@ impl Server {
         Ok(server
             .layer(TraceLayer)
             .layer(meter)
-            .layer(LoadLayer::new(config.max_in_flight))
+            .layer(MaxInFlightLayer::new(config.max_in_flight))
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
             .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
             .layer(MapResponseLayer::new(answer_too_large as OtherAnswer)))
@@ -203,30 +204,30 @@ fn unless_zero(duration: Duration) -> Option<Duration> {
 type PanicAnswer = fn(Box<dyn Any + Send>) -> Response<Body>;
 type OtherAnswer = fn(Response<Body>) -> Response<Body>;
 
-/// The layer stack, innermost first, as tower writes it.
+/// The layers, innermost first, as tower's types nest.
 type Layers = Stack<
     MapResponseLayer<OtherAnswer>,
     Stack<
         CatchPanicLayer<PanicAnswer>,
-        Stack<DeadlineLayer, Stack<LoadLayer, Stack<MeterLayer, Stack<TraceLayer, Identity>>>>,
+        Stack<DeadlineLayer, Stack<MaxInFlightLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
     >,
 >;
 
-/// A handler that panicked has broken one of our invariants: its caller is told INTERNAL, everybody else is served on.
-/// The panic itself was printed by the panic hook.
+/// A handler that panicked broke an invariant: its caller gets INTERNAL, other calls are not affected. The panic hook
+/// has printed the panic.
 fn answer_panic(_: Box<dyn Any + Send>) -> Response<Body> {
     let details = ErrorDetails::with_error_info("INTERNAL", ERROR_DOMAIN, HashMap::new());
-    let message = "the call ended in a bug of the server; its log says more";
+    let message = "the server has a bug in this call; its log says more";
     Status::with_error_details(Code::Internal, message, details).into_http()
 }
 
-/// Reflection in both versions: old tools ask for v1alpha only.
+/// Reflection in both versions: old tools use v1alpha only.
 fn with_reflection(routes: Routes, descriptors: &[u8]) -> Result<Routes, tonic_reflection::server::Error> {
     let builder = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(descriptors)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // So that tools can show the details of an error, which travel as `Any`.
+            // So that tools can decode error details, which are sent as `Any`.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     Ok(routes.add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?))

@@ -1,7 +1,7 @@
-//! Stopping: a signal becomes a token, the token starts a grace, the grace ends in a hard stop.
+//! Graceful shutdown: a signal cancels a token, which starts a grace period that ends in a hard stop.
 //!
-//! Everything that waits for long (streams, watchers, loops) waits for [`Shutdown::requested`] too and ends by itself.
-//! What does not is cut when the grace is over.
+//! Everything that waits for long (streams, watches, loops) also waits for [`Shutdown::requested`] and ends by itself.
+//! What does not end is aborted after the grace period.
 
 use std::io;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// What a shell expects of a process that an operator interrupted.
+/// The exit code that a shell expects of an interrupted process.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// The word "stop", shared by every part of a process. Clones hear it together; it cannot be taken back.
+/// A request to stop, shared by all parts of a process. Clones share it; it cannot be withdrawn.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     token: CancellationToken,
@@ -24,7 +24,7 @@ impl Shutdown {
     }
 
     /// A shutdown that SIGTERM or SIGINT triggers. A second signal ends the process at once, with exit code 130: an
-    /// operator who asks twice does not want to wait for the grace.
+    /// operator who sends a second signal does not want to wait for the grace period.
     ///
     /// # Errors
     /// When the process may not install signal handlers.
@@ -44,7 +44,7 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Asks everybody to stop.
+    /// Requests the stop.
     pub fn trigger(&self) {
         self.token.cancel();
     }
@@ -53,13 +53,13 @@ impl Shutdown {
         self.token.is_cancelled()
     }
 
-    /// Completes when the stop is asked for, at once if it already was. The future owns its share of the token, so a
-    /// stream can carry it along.
+    /// Completes when the stop is requested, at once if it already was. The future owns its share of the token, so a
+    /// stream can own it.
     pub fn requested(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.token.clone().cancelled_owned()
     }
 
-    /// Completes when the stop was asked for and `grace` has passed since: the moment to cut what still runs.
+    /// Completes when `grace` has passed since the stop was requested: the moment to abort what still runs.
     pub fn grace_over(&self, grace: Duration) -> impl Future<Output = ()> + Send + use<> {
         let requested = self.requested();
         async move {
@@ -87,10 +87,10 @@ mod tests {
     use futures_util::FutureExt;
 
     #[tokio::test]
-    async fn every_clone_hears_the_stop() {
+    async fn every_clone_is_notified_of_the_stop() {
         let shutdown = Shutdown::new();
         let waiting = shutdown.clone().requested();
-        assert!(shutdown.requested().now_or_never().is_none(), "nobody asked yet");
+        assert!(shutdown.requested().now_or_never().is_none(), "not requested yet");
         shutdown.trigger();
         waiting.await;
         assert!(shutdown.is_requested());
@@ -107,16 +107,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_grace_starts_when_the_stop_is_asked_for() {
+    async fn the_grace_starts_when_the_stop_is_requested() {
         const GRACE: Duration = Duration::from_secs(10);
         let shutdown = Shutdown::new();
         let over = shutdown.grace_over(GRACE);
         tokio::pin!(over);
         let early = tokio::time::timeout(Duration::from_secs(3_600), &mut over).await;
-        assert!(early.is_err(), "no grace runs out before a stop is asked for");
+        assert!(early.is_err(), "no grace period expires before a stop is requested");
         shutdown.trigger();
         let early = tokio::time::timeout(GRACE - Duration::from_millis(1), &mut over).await;
-        assert!(early.is_err(), "the whole grace is given");
+        assert!(early.is_err(), "the whole grace period passes");
         over.await;
     }
 }

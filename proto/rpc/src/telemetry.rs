@@ -1,7 +1,7 @@
-//! Logs to stderr and, when a collector is named, spans to it over OTLP.
+//! Logs to stderr and, if a collector is configured, spans over OTLP.
 //!
-//! Spans are made by `trace`; here is where they go. Export happens in the background with a bounded queue: a collector
-//! that is away loses spans and slows nobody.
+//! `trace` creates the spans; here they are exported, in the background with a bounded queue: a collector that does not
+//! answer loses spans and delays no call.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::trace;
 
 mod span_logs;
 
-/// The share of traces that is recorded if nobody says otherwise.
+/// The default share of traces that are recorded.
 const SAMPLE_RATIO: f64 = 0.01;
-/// The longest one export may take before its spans are given up.
+/// The timeout of an export; its spans are lost then.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a stopping process waits for its last spans to leave.
+/// How long a stopping process waits for the export of its last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The flags of logs and traces, the same in every process.
@@ -44,12 +44,12 @@ pub struct TelemetryFlags {
     #[arg(long, env = "MUSTER_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 
-    /// Collector that spans are sent to, OTLP over gRPC; OTEL_EXPORTER_OTLP_ENDPOINT serves too
+    /// Collector that spans are sent to, OTLP over gRPC; OTEL_EXPORTER_OTLP_ENDPOINT is read, too
     #[arg(long, env = "MUSTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
-    /// Share of traces begun here that are recorded, 0 to 1; callers' decisions are followed; OTEL_TRACES_SAMPLER and
-    /// its _ARG serve too [default: 0.01]
+    /// Share of new traces that are recorded, 0 to 1; a caller's decision takes precedence; OTEL_TRACES_SAMPLER and its
+    /// _ARG are read, too [default: 0.01]
     #[arg(long, env = "MUSTER_TRACE_SAMPLE_RATIO", value_parser = parse_ratio)]
     pub trace_sample_ratio: Option<f64>,
 }
@@ -90,7 +90,7 @@ pub enum TelemetryError {
     NoRuntime,
 }
 
-/// What keeps telemetry going; shut it down last, or the last spans are lost.
+/// The running telemetry; shut it down last, or the last spans are lost.
 #[must_use = "spans still queued are lost unless the guard is shut down"]
 #[derive(Debug)]
 pub struct TelemetryGuard {
@@ -106,7 +106,7 @@ impl TelemetryGuard {
     /// Sends what is still queued, within a few seconds, whether or not the collector answers.
     pub async fn shutdown(self) {
         let Some(provider) = self.provider else { return };
-        // The flush blocks, and the exporter needs the runtime's threads meanwhile: off the async threads it goes.
+        // The flush blocks while the exporter needs the runtime's threads, so it runs on a blocking thread.
         let flushed =
             tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT)).await;
         match flushed {
@@ -117,11 +117,11 @@ impl TelemetryGuard {
     }
 }
 
-/// Sets up logs and traces for this process. Where a subscriber is installed already nothing happens, so that tests may
+/// Sets up logs and traces for this process. If a subscriber is already installed, nothing happens, so that tests can
 /// start several services in one process.
 ///
 /// # Errors
-/// When the log level or the collector's URL cannot be understood.
+/// When the log level or the collector's URL is invalid.
 pub fn init(service_name: &str, flags: &TelemetryFlags) -> Result<TelemetryGuard, TelemetryError> {
     let log_filter = EnvFilter::try_new(&flags.log_level)?;
     if tracing::dispatcher::has_been_set() {
@@ -135,12 +135,12 @@ pub fn init(service_name: &str, flags: &TelemetryFlags) -> Result<TelemetryGuard
     let kept = provider.is_some().then_some(KeepLines);
     let installed =
         tracing_subscriber::registry().with(lines.and_then(kept).with_filter(log_filter)).try_init();
-    // Somebody else may have been faster by a hair: then theirs stays.
+    // Another thread may have installed one at the same time; that one stays.
     let provider = provider.filter(|provider| installed.is_ok() && trace::install(provider.tracer("muster")));
     Ok(TelemetryGuard { provider })
 }
 
-/// What writes the log.
+/// The layer that writes the log.
 fn log_lines<S, W>(format: LogFormat, writer: W, is_coloured: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -159,14 +159,15 @@ where
     }
 }
 
-/// The collector as OpenTelemetry's own variables name it.
+/// The collector from OpenTelemetry's variables.
 fn standard_endpoint() -> Option<String> {
     ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()))
 }
 
-/// The share of traces to record as OpenTelemetry's own variables give it. All of their samplers follow the caller here.
+/// The share of traces to record from OpenTelemetry's variables. With every sampler the caller's decision takes
+/// precedence.
 fn standard_ratio() -> Option<f64> {
     let argument = || std::env::var("OTEL_TRACES_SAMPLER_ARG").ok().and_then(|text| parse_ratio(&text).ok());
     match std::env::var("OTEL_TRACES_SAMPLER").ok()?.trim_start_matches("parentbased_") {
@@ -192,7 +193,7 @@ fn provider(service_name: &str, endpoint: &str, ratio: f64) -> Result<SdkTracerP
         .build())
 }
 
-/// Who the spans come from. What the operator put into the OTEL_ variables wins over what we say of ourselves.
+/// The resource attributes of the spans. The operator's OTEL_ variables take precedence over ours.
 fn resource(service_name: &str) -> Resource {
     let name = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_ratio_is_a_share() {
+    fn a_sample_ratio_is_between_0_and_1() {
         for (text, expected) in [("0", Some(0.0)), ("0.5", Some(0.5)), ("1", Some(1.0))] {
             assert_eq!(parse_ratio(text).ok(), expected, "{text}");
         }
@@ -238,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_flag_is_named() {
+    fn an_invalid_flag_is_named() {
         let flags = TelemetryFlags { log_level: "muster=loud".to_owned(), ..TelemetryFlags::default() };
         assert!(init("muster-test", &flags).unwrap_err().to_string().starts_with("--log-level"));
     }
 
     #[tokio::test]
-    async fn a_collector_that_is_away_holds_nothing_up() {
+    async fn a_collector_that_does_not_answer_delays_nothing() {
         use opentelemetry::trace::Tracer;
 
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

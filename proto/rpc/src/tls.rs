@@ -1,7 +1,7 @@
-//! How a connection is protected: mutual TLS, or nothing on addresses that only this machine can reach.
+//! TLS settings: mutual TLS, or none on addresses that only this machine can reach.
 //!
-//! [`TlsFlags`] is what the operator wrote; [`Security`] is what it comes to for one listening address, with every file
-//! read and checked, so that a wrong flag stops the process before it binds.
+//! [`TlsFlags`] are the operator's flags; [`Security`] is the checked result for one listening address, with all files
+//! read, so that an invalid flag stops the process before it binds.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 use x509_parser::pem::Pem;
 
-/// A peer that has not finished its handshake by then is not going to.
+/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const CERT: &str = "--tls-cert";
 const KEY: &str = "--tls-key";
 const CLIENT_CA: &str = "--tls-client-ca";
 
-/// The TLS flags of every Muster process. Its certificate serves both ends: as server, and as client of the store.
+/// The TLS flags of every Muster process. It uses its certificate as a server and as a client of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Security")]
 pub struct TlsFlags {
@@ -60,12 +60,12 @@ pub enum TlsError {
     Mismatch(String),
 }
 
-/// How one listening address is protected, checked and ready for use.
+/// The checked TLS setup of one listening address.
 #[derive(Clone, Debug)]
 pub enum Security {
     /// No TLS: every caller is the administrator. The warning, if any, is for the log.
     Plain { warning: Option<String> },
-    /// TLS in which the client must show a certificate too.
+    /// TLS with client certificates.
     MutualTls(Box<ServerTlsConfig>),
 }
 
@@ -75,7 +75,7 @@ impl Security {
         Security::Plain { warning: None }
     }
 
-    /// What the operator should be told in the log.
+    /// A warning for the log.
     pub fn warning(&self) -> Option<&str> {
         match self {
             Security::Plain { warning } => warning.as_deref(),
@@ -85,10 +85,10 @@ impl Security {
 }
 
 impl TlsFlags {
-    /// What the flags come to when listening on `address`.
+    /// The TLS setup for listening on `address`.
     ///
-    /// # Errors
-    /// When flags are missing or contradict each other, a file cannot be used, or the address would be open to others.
+    /// # Errors When flags are missing or contradict each other, a file cannot be used, or other machines could reach
+    /// the address without TLS.
     pub fn security(&self, address: SocketAddr) -> Result<Security, TlsError> {
         let Some([cert, key, ca]) = self.files()? else {
             return self.without_tls(address);
@@ -100,12 +100,13 @@ impl TlsFlags {
             .identity(Identity::from_pem(cert.certificates()?, key.private_key()?))
             .client_ca_root(Certificate::from_pem(ca.certificates()?))
             .timeout(HANDSHAKE_TIMEOUT);
-        // Building a server is how tonic checks that the key belongs to the certificate; better now than at serve.
+        // tonic checks that the key belongs to the certificate when a server is built; do that now, not in serve.
         tonic::transport::Server::builder().tls_config(config.clone()).map_err(|error| mismatch(&error))?;
         Ok(Security::MutualTls(Box::new(config)))
     }
 
-    /// How this process calls others: with its own certificate, trusting the same authorities. `None` without TLS.
+    /// The TLS setup for this process's own calls: with its certificate, trusting the same authorities. `None` without
+    /// TLS.
     ///
     /// # Errors
     /// When flags are missing or a file cannot be used.
@@ -184,7 +185,7 @@ impl ClientTls {
         let config = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(ca.certificates()?))
             .identity(Identity::from_pem(cert.certificates()?, key.private_key()?));
-        // As for the server: an endpoint that is never connected shows whether the parts fit.
+        // As for the server: building an endpoint checks that the parts fit. It is never connected.
         tonic::transport::Endpoint::from_static("https://localhost")
             .tls_config(config.clone())
             .map_err(|error| mismatch(&error))?;

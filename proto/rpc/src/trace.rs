@@ -1,9 +1,9 @@
-//! Traces: one story across calls, processes and time, told in OpenTelemetry's words.
+//! Tracing with OpenTelemetry spans, across calls and processes.
 //!
-//! A [`Span`] is something that takes its time; [`Traceparent`] is its place in a trace, which crosses processes in the
-//! headers of a call and in the store's changes. Whether a trace is recorded is drawn where it begins and followed by
-//! everybody after. A span that is not recorded holds nothing but its place, and a process without a collector makes
-//! none of its own: it passes on what it was given.
+//! A [`Span`] is an operation with a duration; [`Traceparent`] is its position in a trace, which is propagated in the
+//! headers of calls and in the store's changes. Whether a trace is recorded is decided where it begins, and every later
+//! part follows that decision. A span that is not recorded has only its traceparent. A process without a collector
+//! creates no spans and propagates the traceparent that it received.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -22,29 +22,29 @@ mod traceparent;
 pub use opentelemetry::trace::SpanKind;
 pub use traceparent::Traceparent;
 
-/// What makes the spans of this process; none without a collector.
+/// The tracer of this process; none without a collector.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
-/// Makes this tracer the one of the process; says whether there was none before. `telemetry` does this, and tests that
-/// look at spans.
+/// Installs the tracer of the process; returns false if there was one. Called by `telemetry`, and by tests that check
+/// spans.
 pub fn install(tracer: SdkTracer) -> bool {
     TRACER.set(tracer).is_ok()
 }
 
-/// Whether spans are made here at all.
+/// Whether this process creates spans.
 pub fn is_on() -> bool {
     TRACER.get().is_some()
 }
 
 /// The `traceparent` of the current span, if it is being recorded.
 ///
-/// The store writes it into each change; a span that nobody will ever see is not worth the bytes, hence `None` for one
-/// that is not sampled.
+/// The store writes it into each change. `None` for a span that is not sampled: it is never exported, so storing it
+/// would waste space.
 pub fn current_traceparent() -> Option<String> {
     current().filter(|place| place.is_sampled()).map(|place| place.to_string())
 }
 
-/// The place of the current span, recorded or not.
+/// The traceparent of the current span, recorded or not.
 pub fn current() -> Option<Traceparent> {
     Context::map_current(place)
 }
@@ -53,12 +53,12 @@ fn place(context: &Context) -> Option<Traceparent> {
     Traceparent::of(context.span().span_context())
 }
 
-/// A span of that name, to be begun: below the current one, unless it is put elsewhere.
+/// A span of that name, to be started; its parent is the current span unless another one is set.
 pub fn span(name: impl Into<Cow<'static, str>>) -> Draft {
     Draft { name: name.into(), kind: SpanKind::Internal, parent: None, links: Vec::new(), start: None }
 }
 
-/// What a span begins with.
+/// The name, parent, links and attributes of a span to be started.
 #[derive(Clone, Debug)]
 pub struct Draft {
     name: Cow<'static, str>,
@@ -74,32 +74,32 @@ impl Draft {
         Draft { kind, ..self }
     }
 
-    /// Under another name.
+    /// With another name.
     #[must_use]
     pub fn named(self, name: impl Into<Cow<'static, str>>) -> Draft {
         Draft { name: name.into(), ..self }
     }
 
-    /// Below that span, in this process or another.
+    /// As a child of that span, of this process or another.
     #[must_use]
     pub fn below(self, parent: Traceparent) -> Draft {
         Draft { parent: Some(parent), ..self }
     }
 
-    /// With links to spans that it follows from without being part of them.
+    /// With links to spans that caused it but are not its parents.
     #[must_use]
     pub fn linked_to(mut self, others: impl IntoIterator<Item = Traceparent>) -> Draft {
         self.links.extend(others);
         self
     }
 
-    /// It began then, and is only told of now.
+    /// With a start time in the past.
     #[must_use]
     pub fn since(self, start: Timestamp) -> Draft {
         Draft { start: Some(start), ..self }
     }
 
-    /// Begins it.
+    /// Starts the span.
     pub fn begin(self) -> Span {
         let parent = match self.parent {
             Some(parent) => Context::new().with_remote_span_context(parent.context()),
@@ -123,7 +123,7 @@ impl Draft {
     }
 }
 
-/// Something that takes its time. It ends when it is told to, or with its last clone.
+/// A span. It ends with [`Span::end_at`] or when its last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Span(Option<Context>);
 
@@ -131,17 +131,17 @@ impl Span {
     /// No span at all.
     pub const NONE: Span = Span(None);
 
-    /// Somebody else's span, to act within.
+    /// A span of another process, to create children of.
     pub fn of(place: Traceparent) -> Span {
         Span(Some(Context::new().with_remote_span_context(place.context())))
     }
 
-    /// Its place, for others to be put below it or to link to it.
+    /// Its traceparent, for children and links.
     pub fn place(&self) -> Option<Traceparent> {
         self.0.as_ref().and_then(place)
     }
 
-    /// Whether anybody will see it. If not, what is said of it is lost, and need not be put together.
+    /// Whether it is recorded. If not, attributes and events are dropped and need not be computed.
     pub fn is_recorded(&self) -> bool {
         self.0.as_ref().is_some_and(|context| context.span().is_recording())
     }
@@ -158,7 +158,7 @@ impl Span {
         }
     }
 
-    /// It did not go well.
+    /// Marks the span as failed.
     pub fn fail(&self, why: impl Into<Cow<'static, str>>) {
         if let Some(context) = &self.0 {
             context.span().set_status(Status::error(why));
@@ -171,19 +171,19 @@ impl Span {
         }
     }
 
-    /// It ended then, and is only told of now.
+    /// Ends the span with an end time in the past.
     pub fn end_at(&self, end: Timestamp) {
         if let Some(context) = &self.0 {
             context.span().end_with_timestamp(end.into());
         }
     }
 
-    /// The current span of this thread while the guard lives.
+    /// Makes it the current span of this thread while the guard lives.
     pub fn enter(&self) -> Option<ContextGuard> {
         self.0.clone().map(Context::attach)
     }
 
-    /// The current span of a future, wherever that is polled.
+    /// Makes it the current span of a future, whenever that is polled.
     pub fn around<F: Future>(&self, inner: F) -> Around<F> {
         Around { inner, span: self.clone() }
     }

@@ -1,4 +1,4 @@
-//! Signals to a real process: the first asks it to stop, the second does not ask.
+//! Signals to a real process: the first requests a graceful stop, the second exits at once.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use muster_rpc::shutdown::Shutdown;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The child of the tests below, which start this very file again. It says how far it has come and never ends itself.
+/// The child process of the tests below, which run this test binary again. It prints its progress and never exits by
+/// itself.
 #[tokio::test]
 #[ignore = "no test: the process that the other tests start and signal"]
 async fn child() {
@@ -49,14 +50,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already, which is what a passing test wants.
+        // It has usually exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn the_first_signal_asks_and_the_second_ends_the_process() {
+fn the_first_signal_requests_a_stop_and_the_second_exits() {
     for (first, second) in
         [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)]
     {

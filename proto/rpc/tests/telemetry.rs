@@ -1,4 +1,4 @@
-//! A call's span travels: from a caller's `traceparent` through the server to a collector, and out at shutdown.
+//! A call's span: a child of the caller's `traceparent`, exported to a collector and flushed at shutdown.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -68,7 +68,7 @@ async fn a_span_joins_its_callers_trace_and_is_flushed_at_shutdown() {
     let shutdown = Shutdown::new();
     let (sender, mut collected) = mpsc::unbounded_channel();
     let collector = serve(Routes::new(TraceServiceServer::new(Collector(sender))), &shutdown).await;
-    // Only what callers sampled is recorded, so the collector's own calls make no spans.
+    // Only calls that the caller sampled are recorded, so the collector's own calls create no spans.
     let flags = TelemetryFlags {
         otlp_endpoint: Some(collector),
         trace_sample_ratio: Some(0.0),

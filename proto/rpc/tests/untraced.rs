@@ -1,4 +1,4 @@
-//! A process without a collector makes no spans of its own, and passes on the trace it is called in.
+//! A process without a collector creates no spans and propagates the trace of its caller.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -12,7 +12,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What a handler called with these headers would write into a change, and send along when it calls on.
+/// The traceparent that a handler called with these headers would store in a change, and send with its own calls.
 async fn passed_on(traceparent: Option<&str>) -> [Option<String>; 2] {
     let handler = service_fn(|_: Request<()>| async {
         let server = service_fn(|request: Request<()>| async move {

@@ -1,7 +1,7 @@
 //! The text form of label selectors: `a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x,y)`, `a`, `!a`.
 //!
-//! Requirements are separated by commas; blanks between tokens are ignored. `in` and `notin` are operators only where an
-//! operator is expected, so they can also be keys and values. A missing value is the empty text.
+//! Requirements are separated by commas; blanks between tokens are ignored. `in` and `notin` are operators only where
+//! an operator is expected, so they can also be keys and values. A missing value is the empty text.
 
 use super::{Operator, Requirement, SelectorError};
 use crate::invalid::Quoted;

@@ -1,7 +1,7 @@
 //! Tolerations: which taints a pod tolerates, and for how long.
 //!
-//! Also the defaults that pods get: five minutes on a node that is not ready or unreachable, and for pods of daemon sets
-//! no time limit.
+//! Also the defaults that pods get: five minutes on a node that is not ready or unreachable, and for pods of daemon
+//! sets no time limit.
 
 use std::fmt;
 use std::str::FromStr;

@@ -132,7 +132,7 @@ async fn every_example_works_as_it_is_written() {
     })
     .await;
     eventually(muster_tests::TIMEOUT, "the controller leads", || async {
-        muster_rpc::health_command::ask(controller.http_address()).ok()
+        muster_rpc::health_command::check(controller.http_address()).ok()
     })
     .await;
     let secure = TestStore::secure().await;

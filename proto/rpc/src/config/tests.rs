@@ -18,12 +18,12 @@ struct Settings {
     store: Vec<String>,
     #[arg(long)]
     zones: Option<String>,
-    // Cargo sets this one for every test: a variable that is there without setting it.
+    // Cargo sets this variable for every test, so the test need not set one.
     #[arg(long, env = "CARGO_PKG_NAME", default_value = "default")]
     package: String,
 }
 
-/// What a file with this text and these flags come to.
+/// The settings from a file with this text and these flags.
 fn read(file: &str, flags: &[&str]) -> Result<Settings, String> {
     let mut config = tempfile::NamedTempFile::new().unwrap();
     config.write_all(file.as_bytes()).unwrap();
@@ -33,7 +33,7 @@ fn read(file: &str, flags: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
-fn the_file_gives_what_the_flags_leave_open() {
+fn the_file_sets_what_the_flags_do_not() {
     let file = r#"
         data-dir = "/var/lib/muster"
         workers = 3
@@ -79,7 +79,7 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
-fn a_file_that_is_not_understood_is_named_with_its_key() {
+fn an_invalid_file_is_reported_with_its_key() {
     for (file, expected) in [
         ("wokers = 3", "FILE: unknown key `wokers`"),
         ("data_dir = 'd'", "FILE: unknown key `data_dir`"),

@@ -1,8 +1,8 @@
-//! How many calls came and how long they took to answer, by method and code.
+//! Metrics of calls: count and latency, by method and code.
 //!
-//! A call is over here when its response head is ready: a unary call has been answered then, a stream has been opened.
-//! How a stream ends is the business of its span. Only methods of the schema are counted, so that nobody can make up
-//! labels by calling what does not exist.
+//! A call ends here when its response head is ready: a unary call is answered then, a stream is open. The span of a
+//! stream records how it ends. Only methods of the schema are counted, so that a caller cannot create labels by calling
+//! methods that do not exist.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use crate::exemplar::{self, Latency, trace_of};
 type MethodLabels = [(&'static str, String); 2];
 type CodeLabels = [(&'static str, String); 3];
 
-/// What is counted of calls. Clones count together.
+/// The metrics of calls. Clones share them.
 #[derive(Clone, Debug)]
 pub struct CallMetrics {
     calls: Family<CodeLabels, Counter>,
@@ -57,7 +57,7 @@ impl CallMetrics {
     }
 }
 
-/// As gRPC's own libraries write it.
+/// The code's name, as other gRPC libraries write it.
 fn code_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),
@@ -67,24 +67,27 @@ fn code_name(code: Code) -> String {
 
 /// Counts the calls of a schema's methods; without metrics it does nothing.
 #[derive(Clone)]
-pub struct MeterLayer {
+pub struct CallMetricsLayer {
     meter: Option<Arc<Meter>>,
 }
 
 struct Meter {
     metrics: CallMetrics,
-    /// By path, such as `/muster.v1.NodeService/GetNode`.
+    /// The methods by path, such as `/muster.v1.NodeService/GetNode`.
     methods: HashMap<String, MethodLabels>,
     clock: SharedClock,
 }
 
-impl MeterLayer {
+impl CallMetricsLayer {
     /// `descriptors` is the encoded `FileDescriptorSet` of the services.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn new(metrics: Option<CallMetrics>, descriptors: &[u8]) -> Result<MeterLayer, prost::DecodeError> {
-        let Some(metrics) = metrics else { return Ok(MeterLayer { meter: None }) };
+    /// When the descriptors cannot be decoded.
+    pub fn new(
+        metrics: Option<CallMetrics>,
+        descriptors: &[u8],
+    ) -> Result<CallMetricsLayer, prost::DecodeError> {
+        let Some(metrics) = metrics else { return Ok(CallMetricsLayer { meter: None }) };
         let schema = FileDescriptorSet::decode(descriptors)?;
         let services =
             schema.file.iter().flat_map(|file| file.service.iter().map(move |service| (file, service)));
@@ -96,11 +99,13 @@ impl MeterLayer {
             })
         });
         let methods = methods.collect();
-        Ok(MeterLayer { meter: Some(Arc::new(Meter { metrics, methods, clock: SystemClock::shared() })) })
+        Ok(CallMetricsLayer {
+            meter: Some(Arc::new(Meter { metrics, methods, clock: SystemClock::shared() })),
+        })
     }
 }
 
-impl<S> Layer<S> for MeterLayer {
+impl<S> Layer<S> for CallMetricsLayer {
     type Service = Metered<S>;
 
     fn layer(&self, inner: S) -> Metered<S> {
@@ -108,7 +113,7 @@ impl<S> Layer<S> for MeterLayer {
     }
 }
 
-/// The service that [`MeterLayer`] makes.
+/// The service of [`CallMetricsLayer`].
 #[derive(Clone)]
 pub struct Metered<S> {
     inner: S,
@@ -133,12 +138,12 @@ where
     }
 }
 
-/// One call under way. However it ends, it is counted once.
+/// One call in progress. However it ends, it is counted once.
 struct Call {
     meter: Arc<Meter>,
     method: MethodLabels,
     began: Mono,
-    /// What the caller has been told; nothing if it went away before.
+    /// The code that the caller received; `None` if it cancelled the call before.
     code: Code,
 }
 
@@ -176,7 +181,7 @@ where
         let result = ready!(this.inner.poll(cx));
         if let Some(mut call) = this.call.take() {
             call.code = match &result {
-                // A response that carries its status in its head has no body: it is a refusal.
+                // A response with its status in the head has no body: the call failed.
                 Ok(response) => {
                     let status = response.headers().get("grpc-status");
                     status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()))
@@ -213,14 +218,14 @@ mod tests {
 
     struct Bench {
         registry: Registry,
-        layer: MeterLayer,
+        layer: CallMetricsLayer,
     }
 
     impl Bench {
         fn new() -> Bench {
             let mut registry = Registry::default();
             let metrics = CallMetrics::register(&mut registry);
-            Bench { registry, layer: MeterLayer::new(Some(metrics), &schema()).unwrap() }
+            Bench { registry, layer: CallMetricsLayer::new(Some(metrics), &schema()).unwrap() }
         }
 
         fn call(
@@ -248,12 +253,12 @@ mod tests {
     const ASK: &str = "/test.v1.Probe/Ask";
 
     #[tokio::test]
-    async fn a_call_is_counted_by_what_its_caller_was_told() {
+    async fn a_call_is_counted_by_the_code_that_its_caller_received() {
         let bench = Bench::new();
         bench.call(ASK, None).await.unwrap();
         bench.call(ASK, None).await.unwrap();
         bench.call(ASK, Some(Code::NotFound)).await.unwrap();
-        // A caller that goes away before it is answered.
+        // A caller that cancels before the response.
         let never = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
         let request = Request::builder().uri(ASK).body(()).unwrap();
         let unanswered = bench.layer.layer(never).oneshot(request);
@@ -283,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_metrics_calls_pass() {
-        let layer = MeterLayer::new(None, b"not a schema").unwrap();
+        let layer = CallMetricsLayer::new(None, b"not a schema").unwrap();
         let service =
             layer.layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) }));
         service.oneshot(Request::builder().uri(ASK).body(()).unwrap()).await.unwrap();

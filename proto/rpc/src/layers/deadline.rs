@@ -1,7 +1,7 @@
-//! Deadlines: a call whose time is up is answered DEADLINE_EXCEEDED and its handler dropped.
+//! Deadlines: a call that exceeds its deadline fails with DEADLINE_EXCEEDED and its handler is dropped.
 //!
 //! The layer covers the time until the response head. For a unary call that is the whole call; a stream has its head at
-//! once, so neither the caller's deadline nor our default ever ends a watch or a heartbeat from here.
+//! once, so this layer never ends a watch or a heartbeat, neither by the caller's deadline nor by the default.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -17,13 +17,13 @@ use tower::{Layer, Service};
 
 use muster_proto::ERROR_DOMAIN;
 
-/// The reason in the `ErrorInfo` of a call whose time is up.
+/// The reason in the `ErrorInfo` of a call that exceeded its deadline.
 pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";
 
-/// The header by which a caller says how long it will wait.
+/// The header with the caller's timeout.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// Ends calls at the caller's deadline, or at a default of ours when the caller named none.
+/// Ends calls at the caller's deadline, or at the default if the caller set none.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadlineLayer {
     default: Option<Duration>,
@@ -43,7 +43,7 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// The service that [`DeadlineLayer`] makes.
+/// The service of [`DeadlineLayer`].
 #[derive(Clone, Debug)]
 pub struct Deadline<S> {
     inner: S,
@@ -65,8 +65,8 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let allowed = caller_timeout(request.headers()).or(self.default);
-        // Set the alarm before the call starts: tonic keeps a timer of its own around us, which answers CANCELLED, and
-        // ours has to be the earlier one.
+        // Set the timer before the call starts: tonic has a timer of its own outside of this layer, which answers
+        // CANCELLED. This one has to fire first.
         let alarm = allowed.map(tokio::time::sleep);
         DeadlineFuture { call: self.inner.call(request), alarm }
     }
@@ -103,13 +103,13 @@ where
     }
 }
 
-/// How long the caller will wait, if it says so in a way that can be understood.
+/// The caller's timeout, if it set a valid one.
 fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
     parse_grpc_timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())
 }
 
-/// Reads a `grpc-timeout`: one to eight digits and a unit (`H M S m u n`). Anything else is no timeout, as the gRPC
-/// specification asks.
+/// Reads a `grpc-timeout`: one to eight digits and a unit (`H M S m u n`). Anything else counts as no timeout, as the
+/// gRPC specification requires.
 pub fn parse_grpc_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
@@ -138,7 +138,7 @@ mod tests {
     use tower::{ServiceExt, service_fn};
 
     #[test]
-    fn timeouts_are_read_as_the_grpc_specification_writes_them() {
+    fn timeouts_are_parsed_as_the_grpc_specification_says() {
         for (text, expected) in [
             ("2H", Some(Duration::from_secs(7_200))),
             ("3M", Some(Duration::from_secs(180))),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_callers_deadline_wins_over_ours_and_nonsense_counts_as_none() {
+    async fn the_callers_deadline_replaces_the_default_and_an_invalid_one_is_ignored() {
         let second = Some(Duration::from_secs(1));
         let late = Some(Code::DeadlineExceeded);
         for (default, timeout, expected) in [

@@ -1,7 +1,7 @@
-//! The in-flight cap: a full server says so at once instead of letting callers queue.
+//! The in-flight limit: a server with too many calls refuses further ones at once instead of queueing them.
 //!
-//! A call counts until its response head is ready. So unary calls count while they are worked on, and a stream that has
-//! been opened costs nothing here, however long it lives.
+//! A call counts until its response head is ready. So a unary call counts while it is processed, and a stream counts
+//! only until it is open, however long it lives.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use muster_proto::ERROR_DOMAIN;
 /// The reason in the `ErrorInfo` of a refused call.
 pub const TOO_MANY_IN_FLIGHT: &str = "TOO_MANY_IN_FLIGHT";
 
-/// What a refused caller is told to wait; long enough for a burst to pass, short enough not to be felt.
+/// The retry delay for refused callers: long enough for a burst to pass, short enough not to be noticed.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Refuses calls beyond `limit` in flight. All services made by one layer, and its clones, share the count.
+/// Refuses calls beyond `limit` in flight. All services of one layer and its clones share the count.
 #[derive(Clone, Debug)]
-pub struct LoadLayer {
+pub struct MaxInFlightLayer {
     limit: usize,
     in_flight: Arc<AtomicUsize>,
 }
 
-impl LoadLayer {
-    pub fn new(limit: usize) -> LoadLayer {
-        LoadLayer { limit, in_flight: Arc::default() }
+impl MaxInFlightLayer {
+    pub fn new(limit: usize) -> MaxInFlightLayer {
+        MaxInFlightLayer { limit, in_flight: Arc::default() }
     }
 
     /// How many calls are in flight now.
@@ -41,12 +41,12 @@ impl LoadLayer {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// A place among the calls in flight, held until it is dropped; `None` when all are taken.
-    fn admit(&self) -> Option<Place> {
-        // Count first, then look: two calls racing for the last place cannot both get it.
-        let place = Place { in_flight: Arc::clone(&self.in_flight) };
+    /// Counts one more call in flight until the permit is dropped; `None` at the limit.
+    fn admit(&self) -> Option<Permit> {
+        // Count first, then compare: of two calls racing for the last permit only one can get it.
+        let permit = Permit { in_flight: Arc::clone(&self.in_flight) };
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        (before < self.limit).then_some(place)
+        (before < self.limit).then_some(permit)
     }
 
     fn refusal(&self) -> Status {
@@ -62,32 +62,32 @@ impl LoadLayer {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Permit {
     in_flight: Arc<AtomicUsize>,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl<S> Layer<S> for LoadLayer {
-    type Service = Load<S>;
+impl<S> Layer<S> for MaxInFlightLayer {
+    type Service = MaxInFlight<S>;
 
-    fn layer(&self, inner: S) -> Load<S> {
-        Load { inner, cap: self.clone() }
+    fn layer(&self, inner: S) -> MaxInFlight<S> {
+        MaxInFlight { inner, cap: self.clone() }
     }
 }
 
-/// The service that [`LoadLayer`] makes.
+/// The service of [`MaxInFlightLayer`].
 #[derive(Clone, Debug)]
-pub struct Load<S> {
+pub struct MaxInFlight<S> {
     inner: S,
-    cap: LoadLayer,
+    cap: MaxInFlightLayer,
 }
 
-impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Load<S>
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for MaxInFlight<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
     ResBody: Default,
@@ -102,23 +102,23 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         if is_infrastructure(request.uri().path()) {
-            return LoadFuture { call: Some(self.inner.call(request)), place: None, refusal: None };
+            return LoadFuture { call: Some(self.inner.call(request)), permit: None, refusal: None };
         }
         match self.cap.admit() {
-            Some(place) => {
-                LoadFuture { call: Some(self.inner.call(request)), place: Some(place), refusal: None }
+            Some(permit) => {
+                LoadFuture { call: Some(self.inner.call(request)), permit: Some(permit), refusal: None }
             }
-            None => LoadFuture { call: None, place: None, refusal: Some(self.cap.refusal()) },
+            None => LoadFuture { call: None, permit: None, refusal: Some(self.cap.refusal()) },
         }
     }
 }
 
 pin_project! {
-    /// The future of a [`Load`] service: a call with its place, or a refusal.
+    /// The future of a [`MaxInFlight`] service: a call with its permit, or a refusal.
     pub struct LoadFuture<F> {
         #[pin]
         call: Option<F>,
-        place: Option<Place>,
+        permit: Option<Permit>,
         refusal: Option<Status>,
     }
 }
@@ -134,8 +134,8 @@ where
         let this = self.project();
         if let Some(call) = this.call.as_pin_mut() {
             let response = ready!(call.poll(cx));
-            // The head is ready: the place is free, even if whoever polls us keeps the finished future around.
-            this.place.take();
+            // The head is ready: release the permit now, even if the finished future is dropped later.
+            this.permit.take();
             return Poll::Ready(response);
         }
         let refusal = this.refusal.take().expect("a finished future is not polled again");
@@ -155,9 +155,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_beyond_the_limit_is_refused_at_once_and_told_why() {
+    async fn a_call_beyond_the_limit_is_refused_at_once_with_a_reason() {
         let gate = Arc::new(Semaphore::new(0));
-        let layer = LoadLayer::new(1);
+        let layer = MaxInFlightLayer::new(1);
         let handler = {
             let gate = Arc::clone(&gate);
             service_fn(move |request: Request<()>| {
@@ -193,12 +193,12 @@ mod tests {
         first.await.unwrap().unwrap();
         assert_eq!(layer.in_flight(), 0);
         let after = service.oneshot(call("/muster.v1.NodeService/GetNode")).await.unwrap();
-        assert!(Status::from_header_map(after.headers()).is_none(), "the place of a finished call is free");
+        assert!(Status::from_header_map(after.headers()).is_none(), "the permit of a finished call is free");
     }
 
     #[tokio::test]
-    async fn a_call_that_is_dropped_gives_its_place_back() {
-        let layer = LoadLayer::new(1);
+    async fn a_call_that_is_dropped_releases_its_permit() {
+        let layer = MaxInFlightLayer::new(1);
         let service = layer
             .layer(service_fn(|_: Request<()>| std::future::pending::<Result<Response<Body>, Status>>()));
         let mut abandoned = Box::pin(service.oneshot(call("/muster.v1.NodeService/GetNode")));

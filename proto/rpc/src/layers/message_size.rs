@@ -1,7 +1,7 @@
-//! Messages that are too large are refused in our own words.
+//! Messages that are too large are refused with INVALID_ARGUMENT and a reason.
 //!
-//! tonic answers them OUT_OF_RANGE, without a reason for programs. To our callers that code says that history has moved
-//! on and a list will help, which is not so here.
+//! tonic answers OUT_OF_RANGE without a reason. To our clients that code means that the requested history is gone and
+//! that they must list again, which would not help here.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use muster_proto::ERROR_DOMAIN;
 
-/// The reason in the `ErrorInfo` of a message that was not read.
+/// The reason in the `ErrorInfo` of a message that is too large.
 pub const TOO_LARGE: &str = "TOO_LARGE";
 
-/// How tonic begins to say it, before the figures.
+/// The beginning of tonic's error message; the sizes follow.
 const TONICS_WORDS: &str = "Error, decoded message length too large: ";
 
-/// The refusal of a message that was too large to be read, if that is what tonic's status is about.
+/// Our status for a message that is too large, if tonic's status is about that.
 pub fn too_large(status: &Status) -> Option<Status> {
     let figures =
         status.message().strip_prefix(TONICS_WORDS).filter(|_| status.code() == Code::OutOfRange)?;
@@ -30,9 +30,9 @@ pub fn too_large(status: &Status) -> Option<Status> {
     ))
 }
 
-/// The answer of a call, with the refusal above in the place of tonic's.
+/// Replaces tonic's response for a message that is too large.
 pub(crate) fn answer_too_large(response: Response<Body>) -> Response<Body> {
-    // Most answers have no status yet, and are passed on after one look.
+    // Most responses have no status in the head and pass unchanged.
     let status =
         response.headers().get("grpc-status").and_then(|_| Status::from_header_map(response.headers()));
     status.as_ref().and_then(too_large).map_or(response, Status::into_http)

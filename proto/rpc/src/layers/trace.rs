@@ -1,8 +1,8 @@
-//! One span per call on both of its ends, joined by the W3C `traceparent` header.
+//! One span per call at both ends, linked by the W3C `traceparent` header.
 //!
-//! A span lasts until the response body ends, so a stream's span is the stream's life; nothing here happens per message.
-//! Names and attributes are those of OpenTelemetry's conventions for RPC. A call that is not recorded costs the draw,
-//! and one in a process without a collector the look for a header.
+//! A span lasts until the response body ends, so a stream's span lasts as long as the stream; nothing is done per
+//! message. Names and attributes are those of OpenTelemetry's conventions for RPC. A call that is not recorded costs
+//! only the sampling decision, and in a process without a collector only the lookup of the header.
 
 use std::task::{Context, Poll};
 
@@ -34,7 +34,7 @@ impl<S> Layer<S> for TraceLayer {
     }
 }
 
-/// The service that [`TraceLayer`] makes.
+/// The service of [`TraceLayer`].
 #[derive(Clone, Debug)]
 pub struct Trace<S> {
     inner: S,
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// The span of a call that came in.
+/// The span of an incoming call.
 fn incoming<B>(request: &Request<B>) -> Span {
     let uri = request.uri();
     if is_infrastructure(uri.path()) {
@@ -94,7 +94,7 @@ fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
     Traceparent::parse(headers.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// What both ends say of a call.
+/// The attributes of a call at both ends.
 fn describe(span: &Span, path: &str) {
     let name = path.strip_prefix('/').unwrap_or(path);
     let (service, method) = name.split_once('/').unwrap_or((name, ""));
@@ -111,10 +111,10 @@ fn address(span: &Span, host: &str, port: Option<u16>) {
     }
 }
 
-/// Gives each outgoing call a span and sends it along, for clients: `InjectLayer.layer(channel)`.
+/// Gives each outgoing call a span and sends its `traceparent`, for clients: `InjectLayer.layer(channel)`.
 ///
-/// A layer and not an interceptor, so that streams are covered too. The decision not to record travels as well, or the
-/// next service would draw again.
+/// It is a layer and not an interceptor, so that it covers streams, too. The decision not to record is sent as well, or
+/// the next service would make its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InjectLayer;
 
@@ -126,16 +126,16 @@ impl<S> Layer<S> for InjectLayer {
     }
 }
 
-/// The service that [`InjectLayer`] makes.
+/// The service of [`InjectLayer`].
 #[derive(Clone, Debug)]
 pub struct Inject<S> {
     inner: S,
-    /// Whom the calls go to.
+    /// The server of the calls.
     server: Option<Uri>,
 }
 
 impl<S> Inject<S> {
-    /// Names the server that the calls go to; they do not know it themselves.
+    /// Sets the server's address for the spans; a request does not contain it.
     #[must_use]
     pub fn to(self, server: &Uri) -> Inject<S> {
         Inject { server: Some(server.clone()), ..self }

@@ -1,4 +1,5 @@
-//! The `grpc.health.v1` service: a view of the process's [`Readiness`] per service and, under the empty name, as a whole.
+//! The `grpc.health.v1` service: a view of the process's [`Readiness`] per service and, under the empty name, as a
+//! whole.
 //!
 //! A health watch lives as long as its client wishes and would hold every graceful stop open. So when the server
 //! drains, each watch sends the last status once more and ends.

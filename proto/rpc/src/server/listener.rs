@@ -1,4 +1,4 @@
-//! Listening: an address is taken up front, and when it cannot be, the error says which flag to change.
+//! Listening: the address is bound before anything else, and a failure names the flag to change.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::{Stream, stream};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long accepting rests when the process has run out of something.
+/// The pause before the next accept when the process has run out of a resource, such as file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// A bound address that accepts connections from now on; they are served once a server takes the listener.
+/// A bound address that accepts connections from now on; they are served once a server uses the listener.
 #[derive(Debug)]
 pub struct Listener {
     inner: TcpListener,
@@ -27,7 +27,7 @@ pub struct BindError {
     pub error: io::Error,
 }
 
-/// The three reasons an operator meets, in words that say what to do.
+/// The three common reasons, in words that say what to do.
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "the port is in use by another process".to_owned(),
@@ -37,10 +37,10 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Takes an address. Port 0 picks a free port; [`Listener::address`] says which.
+/// Binds an address. Port 0 picks a free port; [`Listener::address`] returns it.
 ///
 /// # Errors
-/// When the address cannot be had; the error names `flag`, the flag it came from (`--listen`).
+/// When the address cannot be bound; the error names `flag`, such as `--listen`.
 pub async fn bind(flag: &'static str, address: SocketAddr) -> Result<Listener, BindError> {
     let failed = |error| BindError { flag, address, error };
     let inner = TcpListener::bind(address).await.map_err(failed)?;
@@ -49,15 +49,15 @@ pub async fn bind(flag: &'static str, address: SocketAddr) -> Result<Listener, B
 }
 
 impl Listener {
-    /// The address that was really taken.
+    /// The address that was bound.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The connections as they come, without end.
+    /// The accepted connections, an endless stream.
     ///
-    /// An accept that fails for want of file descriptors fails again at once: wait for one to be freed, or the loop
-    /// burns the core that could free it.
+    /// An accept that fails for lack of file descriptors would fail again at once: pause, so that the loop does not
+    /// take the CPU of the calls that could free one.
     pub(super) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
         stream::unfold(self.inner, |listener| async {
             loop {
@@ -82,7 +82,7 @@ impl Listener {
     }
 }
 
-/// Whether a failed accept says something about the peer only.
+/// Whether a failed accept concerns only this peer.
 fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

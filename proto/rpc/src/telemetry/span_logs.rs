@@ -1,6 +1,6 @@
-//! Log lines and the spans they are written in: a line carries the ids of the span, the span keeps the line.
+//! Log lines within spans: a line has the ids of its span, and the span has the line as an event.
 //!
-//! Only of spans that are recorded: the id of any other leads nowhere.
+//! Only for spans that are recorded: ids of other spans could not be looked up.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::LogFormat;
 use crate::trace;
 
-/// A line as `inner` writes it, with the ids of the span that it is written in at its end.
+/// Formats a line with `inner` and appends the ids of the current span.
 pub(super) struct Traced<F> {
     pub(super) inner: F,
     pub(super) format: LogFormat,
@@ -52,7 +52,7 @@ where
     }
 }
 
-/// Keeps the lines that are written in a span as events of it.
+/// Adds log lines to the current span as events.
 pub(super) struct KeepLines;
 
 impl<S: Subscriber> Layer<S> for KeepLines {
@@ -69,7 +69,7 @@ impl<S: Subscriber> Layer<S> for KeepLines {
     }
 }
 
-/// What a line says.
+/// The fields of a line.
 struct Said {
     message: String,
     fields: Vec<KeyValue>,

@@ -35,7 +35,7 @@ impl Recorder {
     }
 }
 
-/// The place of somebody else's span in a trace that no other test has.
+/// The traceparent of another process's span, in a trace that no other test uses.
 pub(crate) fn elsewhere(is_sampled: bool) -> Traceparent {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     recorder();
@@ -49,7 +49,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 #[test]
-fn a_span_may_have_begun_and_ended_long_ago() {
+fn a_span_may_have_started_and_ended_in_the_past() {
     let parent = elsewhere(true);
     let span = span("renewal.last").below(parent).since(at(5)).begin();
     assert!(span.is_recorded());
@@ -63,7 +63,7 @@ fn a_span_may_have_begun_and_ended_long_ago() {
 }
 
 #[test]
-fn a_span_links_to_what_it_follows_from() {
+fn a_span_links_to_the_spans_that_caused_it() {
     let (parent, other) = (elsewhere(true), elsewhere(true));
     span("pod.deleted").below(parent).linked_to([other]).begin().end();
     let spans = recorder().spans(parent.trace_id());
@@ -73,7 +73,7 @@ fn a_span_links_to_what_it_follows_from() {
 }
 
 #[test]
-fn what_is_not_recorded_has_a_place_and_nothing_else() {
+fn a_span_that_is_not_recorded_has_only_a_traceparent() {
     let parent = elsewhere(false);
     let span = span("pod.deleted").below(parent).begin();
     assert!(!span.is_recorded());
@@ -87,7 +87,7 @@ fn what_is_not_recorded_has_a_place_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_future_is_within_its_span_whenever_it_is_polled_and_nobody_else_is() {
+async fn a_future_has_its_span_whenever_it_is_polled_and_no_other_code_has() {
     let span = span("outer").below(elsewhere(true)).begin();
     assert_eq!(current(), None);
     let inside = span.around(async {
@@ -101,7 +101,7 @@ async fn a_future_is_within_its_span_whenever_it_is_polled_and_nobody_else_is() 
 }
 
 #[test]
-fn a_failure_is_told_with_its_reason() {
+fn a_failed_span_has_its_reason() {
     let parent = elsewhere(true);
     let span = span("pod.deleted").below(parent).begin();
     span.fail("the store was away");

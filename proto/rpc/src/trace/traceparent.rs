@@ -1,10 +1,10 @@
-//! The W3C `traceparent`: a span's place in a trace as text.
+//! The W3C `traceparent`: a span's position in a trace, as text.
 
 use std::fmt;
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// The place of a span: its trace, itself, and whether it is recorded.
+/// The position of a span: its trace id, its own id, and whether it is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Traceparent {
     trace: TraceId,
@@ -13,7 +13,7 @@ pub struct Traceparent {
 }
 
 impl Traceparent {
-    /// Reads a W3C `traceparent`: version, trace id, parent id and flags in lower-case hexadecimal.
+    /// Parses a W3C `traceparent`: version, trace id, parent id and flags in lower-case hexadecimal.
     pub fn parse(text: &str) -> Option<Traceparent> {
         let mut parts = text.trim().split('-');
         let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -31,7 +31,7 @@ impl Traceparent {
         Traceparent { trace, span, is_sampled: flags.is_sampled() }.valid()
     }
 
-    /// The place that a context names; `None` if it names none.
+    /// The traceparent of a context; `None` if it has none.
     pub(super) fn of(context: &SpanContext) -> Option<Traceparent> {
         let (trace, span) = (context.trace_id(), context.span_id());
         Traceparent { trace, span, is_sampled: context.is_sampled() }.valid()

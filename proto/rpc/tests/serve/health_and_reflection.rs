@@ -1,4 +1,4 @@
-//! What a stranger can ask of every Muster server: is it healthy, what does it offer.
+//! Health and reflection, which every Muster server has.
 
 use muster_rpc::server::ServerConfig;
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! What the server does with more than it can take: too many calls, too little time, a bug.
+//! Too many calls, expired deadlines and handlers that panic.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tonic_types::StatusExt;
 use crate::probe::{PROBE, patiently, start_plain};
 
 #[tokio::test]
-async fn a_call_beyond_the_cap_is_refused_while_probes_are_answered() {
+async fn a_call_beyond_the_limit_is_refused_while_health_checks_are_answered() {
     let server = start_plain(ServerConfig { max_in_flight: 1, ..ServerConfig::default() }).await;
     let client = server.connect().await;
     let first = tokio::spawn({
@@ -37,7 +37,7 @@ async fn a_call_beyond_the_cap_is_refused_while_probes_are_answered() {
 }
 
 #[tokio::test]
-async fn an_open_stream_takes_no_place_under_the_cap_and_knows_no_deadline() {
+async fn an_open_stream_takes_no_permit_and_has_no_deadline() {
     // The call that opens the stream has to be answered within it.
     let deadline = Duration::from_secs(1);
     let config = ServerConfig { max_in_flight: 1, default_deadline: deadline, ..ServerConfig::default() };
@@ -46,7 +46,7 @@ async fn an_open_stream_takes_no_place_under_the_cap_and_knows_no_deadline() {
     let mut stream = client.talk().await.unwrap();
     assert_eq!(patiently(stream.message()).await.unwrap().as_deref(), Some("first"));
 
-    // That this call runs into the deadline shows that the deadline has passed for the stream as well.
+    // This call exceeds the deadline, which shows that the deadline has passed for the stream as well.
     assert_eq!(client.call("Wait").await.unwrap_err().code(), Code::DeadlineExceeded);
 
     server.probe.gate.add_permits(1);
@@ -82,7 +82,7 @@ async fn raw_wait(address: SocketAddr, timeout: &str) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn the_callers_deadline_is_kept_and_a_malformed_one_ignored() {
+async fn the_callers_deadline_applies_and_an_invalid_one_is_ignored() {
     let server = start_plain(ServerConfig::default()).await;
     for timeout in ["20m", "1u", "0n"] {
         let answer = patiently(raw_wait(server.address, timeout)).await;
@@ -107,7 +107,7 @@ async fn one_connection_carries_more_streams_than_hypers_default() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_hurts_its_caller_only() {
+async fn a_handler_that_panics_fails_only_its_own_call() {
     let server = start_plain(ServerConfig::default()).await;
     let client = server.connect().await;
     let status = client.call("Panic").await.unwrap_err();

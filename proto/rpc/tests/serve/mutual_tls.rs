@@ -1,4 +1,4 @@
-//! Mutual TLS over a real handshake: the certificate decides who is calling, and none means no call.
+//! Mutual TLS over a real handshake: the certificate is the caller's identity, and without one there is no call.
 
 use std::path::PathBuf;
 
@@ -66,13 +66,13 @@ async fn start_with(authority: &Authority) -> Running {
 async fn who_am_i(server: &Running, tls: ClientTlsConfig) -> Result<String, String> {
     let url = format!("https://localhost:{}", server.address.port());
     let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap();
-    // In TLS 1.3 a client hears of a refused certificate only after its own half of the handshake.
+    // In TLS 1.3 a client learns that its certificate was refused only after its own half of the handshake.
     let channel = patiently(endpoint.connect()).await.map_err(|error| error.to_string())?;
     Client { channel }.call("WhoAmI").await.map_err(|status| status.to_string())
 }
 
 #[tokio::test]
-async fn the_certificate_says_who_is_calling() {
+async fn the_certificate_is_the_callers_identity() {
     let authority = Authority::new();
     let server = start_with(&authority).await;
     for (common_name, organization, expected) in [
@@ -89,7 +89,7 @@ async fn the_certificate_says_who_is_calling() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_we_trust_there_is_no_call() {
+async fn a_caller_without_a_trusted_certificate_is_refused() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = start_with(&authority).await;
     let ours = std::fs::read(authority.path("ca.pem")).unwrap();
@@ -103,11 +103,14 @@ async fn without_a_certificate_we_trust_there_is_no_call() {
         PemFile::new("--cert", &cert),
         PemFile::new("--key", &key),
     );
-    assert!(who_am_i(&server, foreign.unwrap().config()).await.is_err(), "a certificate of somebody else's");
+    assert!(
+        who_am_i(&server, foreign.unwrap().config()).await.is_err(),
+        "a certificate of another authority"
+    );
 }
 
 #[tokio::test]
-async fn a_server_of_somebody_elses_is_not_called() {
+async fn a_server_of_another_authority_is_not_called() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = start_with(&stranger).await;
     let tls = authority.client("eva", "muster:admins");

@@ -1,4 +1,4 @@
-//! A hand-written service that does what a test tells it, and a running server around it.
+//! A hand-written test service, and a running server around it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -42,7 +42,7 @@ type Words = Pin<Box<dyn Stream<Item = Result<String, Status>> + Send>>;
 pub(crate) struct Probe {
     /// One permit for each call of `Wait` that has reached its handler.
     pub(crate) entered: Arc<Semaphore>,
-    /// One permit lets one waiting call or stream go on.
+    /// One permit lets one waiting call or stream continue.
     pub(crate) gate: Arc<Semaphore>,
     /// One permit for each stream of `Talk` that was dropped.
     pub(crate) dropped: Arc<Semaphore>,
@@ -65,7 +65,7 @@ impl Probe {
                 self.gate.acquire().await.unwrap().forget();
                 Ok(Response::new("waited".to_owned()))
             }),
-            "Panic" => Box::pin(async { panic!("told to") }),
+            "Panic" => Box::pin(async { panic!("as requested by the test") }),
             other => panic!("{other} is not a method of the probe"),
         }
     }
@@ -82,7 +82,7 @@ impl Probe {
     }
 }
 
-/// Notes that the stream holding it is gone.
+/// Counts that its stream was dropped.
 struct Farewell(Arc<Semaphore>);
 
 impl Drop for Farewell {
@@ -199,7 +199,7 @@ fn path(method: &str) -> http::uri::PathAndQuery {
     format!("/{PROBE}/{method}").parse().unwrap()
 }
 
-/// Waits for what must happen, but not for ever.
+/// Waits with a time limit.
 pub(crate) async fn patiently<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it happens in time")
 }

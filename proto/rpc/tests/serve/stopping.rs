@@ -1,4 +1,4 @@
-//! How a server stops: health first, calls may finish, what hangs is cut.
+//! How a server stops: health changes first, calls may finish, calls that hang are aborted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::probe::{PATIENCE, patiently, start_plain};
 
 #[tokio::test]
-async fn calls_in_flight_finish_and_waiting_clients_are_told() {
+async fn calls_in_flight_finish_and_health_watches_are_notified() {
     let server = start_plain(ServerConfig { shutdown_grace: PATIENCE, ..ServerConfig::default() }).await;
     let client = server.connect().await;
     let request = HealthCheckRequest::default();
@@ -28,7 +28,7 @@ async fn calls_in_flight_finish_and_waiting_clients_are_told() {
     while let Some(next) = patiently(watch.get_mut().message()).await.unwrap() {
         last = next;
     }
-    assert_eq!(last.status(), ServingStatus::NotServing, "the watch ends, and ends with the truth");
+    assert_eq!(last.status(), ServingStatus::NotServing, "the watch ends with the current status");
     while TcpStream::connect(server.address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -39,7 +39,7 @@ async fn calls_in_flight_finish_and_waiting_clients_are_told() {
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_end_is_cut_after_the_grace() {
+async fn a_stream_that_does_not_end_is_aborted_after_the_grace() {
     let grace = Duration::from_millis(50);
     let server = start_plain(ServerConfig { shutdown_grace: grace, ..ServerConfig::default() }).await;
     let client = server.connect().await;
@@ -49,13 +49,13 @@ async fn a_stream_that_does_not_end_is_cut_after_the_grace() {
 
     server.shutdown.trigger();
 
-    assert_eq!(server.stopped().await, Stopped::Cut);
+    assert_eq!(server.stopped().await, Stopped::Aborted);
     assert!(patiently(stuck.message()).await.is_err(), "the client notices");
     patiently(dropped.acquire()).await.unwrap().forget();
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_is_cut_after_the_grace() {
+async fn a_call_that_hangs_is_aborted_after_the_grace() {
     let grace = Duration::from_millis(50);
     let server = start_plain(ServerConfig { shutdown_grace: grace, ..ServerConfig::default() }).await;
     let client = server.connect().await;
@@ -64,12 +64,12 @@ async fn a_call_that_hangs_is_cut_after_the_grace() {
 
     server.shutdown.trigger();
 
-    assert_eq!(server.stopped().await, Stopped::Cut);
+    assert_eq!(server.stopped().await, Stopped::Aborted);
     assert!(hanging.await.unwrap().is_err());
 }
 
 #[tokio::test]
-async fn an_idle_connection_does_not_hold_the_stop_up() {
+async fn an_idle_connection_does_not_delay_the_stop() {
     let server = start_plain(ServerConfig { shutdown_grace: PATIENCE, ..ServerConfig::default() }).await;
     let client = server.connect().await;
     assert_eq!(client.call("WhoAmI").await.unwrap(), "admin");

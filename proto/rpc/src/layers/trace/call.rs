@@ -1,4 +1,4 @@
-//! A call under way, at either end: its span lasts until its status is known.
+//! A call in progress, at either end: its span lasts until its status is known.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -36,14 +36,14 @@ impl Call {
         &self.span
     }
 
-    /// Ends the call if these headers (of a response without a body, or its trailers) say how it went.
+    /// Ends the call if these headers (of a response without a body, or its trailers) have a status.
     fn end_by(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get(GRPC_STATUS) {
             self.end(Code::from_bytes(status.as_bytes()));
         }
     }
 
-    /// What it means that there is no answer at all, not even a bad one.
+    /// Ends the call without any response.
     fn without_answer(&self) -> Code {
         match self.side {
             Side::Client => Code::Unavailable,
@@ -66,13 +66,13 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // Dropped without a status: the caller went away, or we cut the connection.
+        // Dropped without a status: the caller cancelled, or we closed the connection.
         self.end(Code::Cancelled);
     }
 }
 
-/// Which codes mark a span as failed, as OpenTelemetry's conventions have it: to a caller everything but success, to a
-/// server what it answers for. A caller's mistake is not an error of the server's.
+/// Which codes mark a span as failed, by OpenTelemetry's conventions: for a client all but OK, for a server only its
+/// own errors, not those of the caller.
 fn is_failure(code: Code, side: Side) -> bool {
     match side {
         Side::Client => code != Code::Ok,
@@ -121,7 +121,7 @@ where
                 if let Some(call) = &mut call {
                     call.end_by(response.headers());
                 }
-                // A call that is over, or has no span, needs no watching of its body.
+                // A call that has ended, or has no span, needs no wrapper around its body.
                 let call = call.filter(|call| !call.has_ended);
                 Poll::Ready(Ok(response.map(|inner| TraceBody { inner, call })))
             }

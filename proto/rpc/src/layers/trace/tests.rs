@@ -103,14 +103,14 @@ async fn a_span_fails_where_the_server_does() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_a_cancelled_span() {
+async fn a_caller_that_cancels_leaves_a_cancelled_span() {
     let parent = elsewhere(true);
     drop(call("/muster.v1.NodeService/WatchNodes", parent, "0").await);
     assert_eq!(attribute(&spans(parent)[0], "rpc.grpc.status_code").as_deref(), Some("1"));
 }
 
 #[tokio::test]
-async fn a_refusal_without_a_body_ends_the_span_by_its_head() {
+async fn a_response_without_a_body_ends_the_span_with_the_status_in_its_head() {
     let parent = elsewhere(true);
     let service = TraceLayer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(tonic::Status::not_found("no such node").into_http::<tonic::body::Body>())
@@ -137,7 +137,7 @@ async fn probes_and_unsampled_calls_leave_no_span() {
     assert!(spans(unsampled).is_empty());
 }
 
-/// What a handler called with `traceparent` would write into a change, and send along when it calls on.
+/// The traceparent that a handler called with `traceparent` would store in a change, and send with its own calls.
 async fn passed_on(parent: Traceparent) -> (Option<String>, Option<String>) {
     let handler = service_fn(|_: Request<()>| async {
         let sent = InjectLayer.layer(service_fn(|request: Request<()>| async move {
@@ -160,7 +160,7 @@ async fn passed_on(parent: Traceparent) -> (Option<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn the_trace_travels_on_and_so_does_the_decision_not_to_record_it() {
+async fn the_trace_is_propagated_and_so_is_the_decision_not_to_record_it() {
     let parent = elsewhere(true);
     let (written, sent) = passed_on(parent).await;
     let place = |text: &Option<String>| Traceparent::parse(text.as_deref().unwrap()).unwrap();
@@ -192,7 +192,7 @@ async fn call_out(parent: Traceparent, status: Option<&'static str>) {
 }
 
 #[tokio::test]
-async fn a_caller_has_a_span_too_and_fails_by_every_answer_but_success() {
+async fn a_callers_span_fails_for_every_code_but_ok() {
     for (status, code, failed) in
         [(Some("0"), "0", false), (Some("5"), "5", true), (Some("14"), "14", true), (None, "14", true)]
     {

@@ -10,7 +10,7 @@ use super::*;
 use crate::trace::tests::{elsewhere, recorder};
 use crate::trace::{Traceparent, span};
 
-/// A log that can be read.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -47,7 +47,7 @@ fn logged(format: LogFormat, parent: Traceparent) -> (String, Traceparent) {
 }
 
 #[test]
-fn a_line_in_a_recorded_span_says_which() {
+fn a_line_in_a_recorded_span_has_its_ids() {
     let (line, place) = logged(LogFormat::Text, elsewhere(true));
     let ids = format!(" trace_id={} span_id={}\n", place.trace_id(), place.span_id());
     assert!(line.contains("it is done pod=\"web\" code=7") && line.ends_with(&ids), "{line}");
@@ -65,7 +65,7 @@ fn a_line_in_a_recorded_span_says_which() {
 }
 
 #[test]
-fn a_line_anywhere_else_says_nothing_of_a_trace() {
+fn a_line_outside_of_a_recorded_span_has_no_ids() {
     for format in [LogFormat::Text, LogFormat::Json] {
         let (line, _) = logged(format, elsewhere(false));
         assert!(line.contains("it is done") && !line.contains("trace_id"), "{line}");
