@@ -259,7 +259,10 @@ async fn horizon(client: StoreClient, shared: Shared) -> Reach {
             let _ = decided.changed().await;
             continue;
         };
-        match tokio::try_join!(client.newest::<Node>(told.nodes), client.newest::<Pod>(told.pods)) {
+        match tokio::try_join!(
+            client.latest_version::<Node>(told.nodes),
+            client.latest_version::<Pod>(told.pods)
+        ) {
             Ok((nodes, pods)) => return Reach { nodes, pods },
             Err(error) => {
                 tracing::warn!(%error, "cannot tell how far the store has come; nothing is judged until it can");

@@ -1,7 +1,7 @@
-//! The records an event stream adds up to.
+//! The current records of a watch.
 //!
-//! A relist takes effect at its [`WatchEvent::Synced`], as a whole: nobody sees half of one. No record's version ever goes
-//! back, even when the caller folds in what its own writes returned ahead of the watch.
+//! A relist takes effect as a whole, at its [`WatchEvent::Synced`]: readers never see half of one. A record's version
+//! never goes back, even when the caller applies records that its own writes returned, ahead of the watch.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,7 +15,7 @@ use muster_proto::watch_event::WatchEvent;
 #[derive(Clone, Debug)]
 pub struct Cache<R> {
     records: BTreeMap<Key, R>,
-    /// A relist on its way: told, not yet in force.
+    /// A relist in progress: received, not yet in effect.
     staged: Vec<Step<R>>,
     synced: bool,
     revision: u64,
@@ -32,7 +32,7 @@ impl<R: Record> Cache<R> {
         Cache { records: BTreeMap::new(), staged: Vec::new(), synced: false, revision: 0 }
     }
 
-    /// Takes in the next event of a watch.
+    /// Applies the next event of a watch.
     pub fn observe(&mut self, event: WatchEvent<R>) {
         match event {
             WatchEvent::Applied { record, .. } => self.step(Step::Put(record)),
@@ -42,9 +42,9 @@ impl<R: Record> Cache<R> {
         }
     }
 
-    /// Takes in a record that a write of our own returned; says whether it was news.
+    /// Applies a record that a write of our own returned; returns whether it was new.
     ///
-    /// A record that the watch has already passed by is not: had it lasted, it would be here.
+    /// A record at or below the watch's revision is not: if it were still current, the watch would have delivered it.
     pub fn apply(&mut self, record: R) -> bool {
         record.meta().resource_version > self.revision && self.put(record)
     }
@@ -53,7 +53,7 @@ impl<R: Record> Cache<R> {
         self.records.get(key)
     }
 
-    /// The records by namespace and name.
+    /// The records, ordered by namespace and name.
     pub fn iter(&self) -> impl Iterator<Item = &R> {
         self.records.values()
     }
@@ -66,12 +66,12 @@ impl<R: Record> Cache<R> {
         self.records.is_empty()
     }
 
-    /// Whether the watch runs; otherwise the records are those of when it was lost.
+    /// Whether the watch is synced; otherwise the records are as of when it was lost.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// The revision up to which everything is known.
+    /// The revision up to which all changes are applied.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -82,7 +82,7 @@ impl<R: Record> Cache<R> {
 
     fn swap_in(&mut self, revision: u64) {
         if revision < self.revision {
-            // The store was put back to an older state and the relist told everything anew.
+            // The store was restored to an older state, and the relist delivered all records again.
             self.records.clear();
         }
         for step in std::mem::take(&mut self.staged) {

@@ -1,4 +1,4 @@
-//! Typed calls to the store: domain in, domain out, a deadline always set.
+//! Typed calls to the store on domain types, always with a deadline.
 
 use std::fmt;
 use std::future::Future;
@@ -27,8 +27,7 @@ use crate::resource::{HasStatus, Page, Resource, Stored, unwrap_record};
 use crate::watch::{Watch, WatchOptions};
 use muster_proto::key::Key;
 
-/// How many records to ask for at once when the caller does not care: small enough for one answer, large enough that
-/// a fleet of 100,000 takes 200 calls.
+/// The default page size: small enough for one response, large enough that 100,000 nodes take 200 calls.
 const PAGE_SIZE: u32 = 500;
 
 /// A client of the store. Clones share their connections.
@@ -66,7 +65,8 @@ impl StoreClient {
 
     /// Drops the connection to the store in use and begins with the next one; all clones do.
     ///
-    /// For who is not answered though nothing seems to be wrong: a connection can be dead long before it is known to be.
+    /// For callers that get no answers although the connection looks healthy: a dead connection may not be detected for
+    /// long.
     pub fn redial(&self) {
         self.ring.redial();
     }
@@ -99,7 +99,7 @@ impl StoreClient {
         R::call_update_status(self, record.into()).await
     }
 
-    /// Deletes a record, or begins to: answers with what the deletion left of it.
+    /// Deletes a record, or begins its deletion; returns the record after that.
     ///
     /// # Errors
     /// [`ClientError::Conflict`] when a precondition does not hold; any [`ClientError`].
@@ -107,7 +107,7 @@ impl StoreClient {
         R::call_delete(self, key, options).await
     }
 
-    /// All records that match, from one moment; follows pages until there are no more.
+    /// All records that match, as of one revision; reads all pages.
     ///
     /// # Errors
     /// Any [`ClientError`]; [`ClientError::Expired`] when reading took longer than the store keeps history.
@@ -125,7 +125,7 @@ impl StoreClient {
         Ok(list)
     }
 
-    /// One page of the records that match; `next_page_token` of the answer leads on.
+    /// One page of the records that match; `next_page_token` of the result asks for the next one.
     ///
     /// # Errors
     /// Any [`ClientError`].
@@ -133,12 +133,12 @@ impl StoreClient {
         R::call_list(self, options).await.map(check_page)
     }
 
-    /// Follows the records that match: a stream of events that never ends and survives any loss of the store.
+    /// Watches the records that match: a stream of events that never ends and reconnects after any loss of the store.
     pub fn watch<R: Resource>(&self, options: WatchOptions) -> Watch<R> {
         Watch::new(self.clone(), options)
     }
 
-    /// Gives a pod to a node.
+    /// Assigns a pod to a node.
     ///
     /// # Errors
     /// [`ClientError::Conflict`] when it has one already; any [`ClientError`].
@@ -155,10 +155,10 @@ impl StoreClient {
         unwrap_record(answer.await?.pod)
     }
 
-    /// Deletes a pod gracefully if its disruption budget allows it.
+    /// Deletes a pod gracefully if its disruption budgets allow it.
     ///
     /// # Errors
-    /// [`ClientError::BudgetExhausted`] when it does not now; any [`ClientError`].
+    /// [`ClientError::BudgetExhausted`] when a budget does not allow it now; any [`ClientError`].
     pub async fn evict(&self, pod: &Key, options: EvictOptions) -> Result<Pod, ClientError> {
         let delete_options = pb::PodDeleteOptions {
             preconditions: Some(options.delete.preconditions.into()),
@@ -176,10 +176,10 @@ impl StoreClient {
         unwrap_record(answer.await?.pod)
     }
 
-    /// Renews a lease now, by the store's clock.
+    /// Renews a lease, by the store's clock.
     ///
     /// # Errors
-    /// [`ClientError::Conflict`] when somebody else holds it; any [`ClientError`].
+    /// [`ClientError::Conflict`] when the lease has another holder; any [`ClientError`].
     pub async fn renew(&self, lease: &Key, holder: &str) -> Result<Renewal, ClientError> {
         let request = pb::RenewLeaseRequest {
             namespace: lease.namespace_text(),
@@ -206,21 +206,21 @@ impl StoreClient {
         unwrap_record(answer.await?.event)
     }
 
-    /// Opens a heartbeat stream: `says` goes to the store, the answers come back. It lasts until either side ends it.
+    /// Opens a heartbeat stream: sends `requests`, returns the responses. It lasts until either side ends it.
     ///
-    /// # Errors
-    /// Any [`ClientError`]. A store that cannot be reached costs this call: `says` goes out only once.
+    /// # Errors Any [`ClientError`]. An unreachable store fails this call, without a second store: `requests` can be
+    /// sent only once.
     pub async fn heartbeat(
         &self,
-        says: impl Stream<Item = pb::HeartbeatRequest> + Send + 'static,
+        requests: impl Stream<Item = pb::HeartbeatRequest> + Send + 'static,
     ) -> Result<Streaming<pb::HeartbeatResponse>, ClientError> {
-        let (place, transport) = self.ring.in_order().next().expect("a ring has at least one store");
+        let (index, transport) = self.ring.in_order().next().expect("a ring has at least one store");
         let mut client = HeartbeatServiceClient::new(transport);
-        let opened = match tokio::time::timeout(self.deadline, client.heartbeat(says)).await {
+        let opened = match tokio::time::timeout(self.deadline, client.heartbeat(requests)).await {
             Ok(opened) => opened,
             Err(_) => Err(Status::deadline_exceeded("no heartbeat stream in time")),
         };
-        opened.map(Response::into_inner).map_err(|status| self.give_up(place, status))
+        opened.map(Response::into_inner).map_err(|status| self.fail(index, status))
     }
 
     /// One unary call: sent with the deadline, to another store if the one in use cannot be connected to.
@@ -241,8 +241,8 @@ impl StoreClient {
         .await
     }
 
-    /// Opens a stream of answers. The deadline is for its beginning only and is not told to the store: there it would
-    /// be the end of the stream.
+    /// Opens a response stream. The deadline applies to its opening only and is not sent to the store, which would end
+    /// the stream by it.
     pub(crate) async fn open<Q, A, F, Fut>(&self, message: Q, send: F) -> Result<Streaming<A>, ClientError>
     where
         Q: Clone + Send + Sync,
@@ -259,33 +259,33 @@ impl StoreClient {
     {
         let attempts = async {
             let mut unreachable = Status::unavailable("no store could be reached");
-            for (place, transport) in self.ring.in_order() {
+            for (index, transport) in self.ring.in_order() {
                 match send(transport).await {
                     Ok(answer) => {
-                        self.ring.settle_on(place);
+                        self.ring.settle_on(index);
                         return Ok(answer.into_inner());
                     }
                     Err(status) if was_never_sent(&status) => unreachable = status,
                     Err(status) => {
-                        self.ring.settle_on(place);
-                        return Err(self.give_up(place, status));
+                        self.ring.settle_on(index);
+                        return Err(self.fail(index, status));
                     }
                 }
             }
             Err(unreachable.into())
         };
-        // The store keeps the deadline too; this one also covers the connecting.
+        // The store also enforces the deadline; this timeout includes the time to connect.
         match tokio::time::timeout(self.deadline, attempts).await {
             Ok(result) => result,
             Err(_) => Err(ClientError::DeadlineExceeded),
         }
     }
 
-    /// A call failed for good; if that was the store's fault, the next call goes to the next store.
-    fn give_up(&self, place: usize, status: Status) -> ClientError {
+    /// Converts the error of a call that is not repeated. After `Unavailable` the next call goes to the next store.
+    fn fail(&self, index: usize, status: Status) -> ClientError {
         let error = ClientError::from(status);
         if matches!(error, ClientError::Unavailable(_)) {
-            self.ring.move_on_from(place);
+            self.ring.move_on_from(index);
         }
         error
     }
@@ -301,12 +301,12 @@ impl fmt::Debug for StoreClient {
     }
 }
 
-/// A renewal, durable.
+/// A renewal that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
     /// The lease's new version.
     pub resource_version: u64,
-    /// By the store's clock.
+    /// The time of the renewal, by the store's clock.
     pub renew_time: Option<Timestamp>,
 }
 
@@ -323,7 +323,7 @@ fn check_page<R: Resource>(page: Page<R::Pb>) -> List<R> {
     List { records, unreadable, resource_version, next_page_token }
 }
 
-/// Checks a record out of the schema, or says what is left of it.
+/// Converts a message to a record, or returns what could be read of an invalid one.
 pub(crate) fn read<R: Resource>(record: R::Pb) -> Result<R, Unreadable> {
     let metadata = R::metadata(&record);
     let key = metadata.and_then(Key::of_unchecked);

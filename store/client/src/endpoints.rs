@@ -1,7 +1,7 @@
-//! Where the stores are, and which of them is spoken to.
+//! The addresses of the stores, their connections, and which of them is in use.
 //!
-//! Calls go to one store as long as it can be reached, then to the next in the list. Staying with one keeps reads in
-//! order; an operator who wants to spread load gives each part the list in another order.
+//! Calls go to one store as long as it can be reached, then to the next in the list. Using one store keeps reads in
+//! order; to spread load, give each part the list in another order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -13,23 +13,22 @@ use muster_rpc::tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};
 use tower::Layer;
 
-/// What a call travels over: a connection that is made when first used and made again when it breaks, and that sends
-/// the current trace along.
+/// The connection of a call: it is made when first used, made again when it breaks, and propagates the current trace.
 pub type Transport = Inject<Channel>;
 
-/// What one stream may hold unread. Records are small and a follower reads often.
+/// The bytes that one stream may hold unread. Records are small and watches are read often.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Room for 64 streams that nobody reads: a process that is busy with calls must not be cut off from their answers by
-/// its own unread watches.
+/// Enough for 64 streams that are not read at the moment: unread watches of a busy process must not block the responses
+/// of its calls on the same connection.
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
-/// Where the stores are and how to speak to them.
+/// The addresses of the stores and the settings of the connections.
 #[derive(Clone)]
 pub struct StoreEndpoints {
     /// In order of preference, such as `http://10.0.0.1:7400`. Without a scheme, `tls` decides on it.
     pub urls: Vec<String>,
     pub tls: Option<ClientTls>,
-    /// How long a call may take in all, unless it says otherwise.
+    /// The default deadline of a call, including the time to connect.
     pub deadline: Duration,
     /// How long one store may take to accept a connection.
     pub connect_timeout: Duration,
@@ -37,12 +36,12 @@ pub struct StoreEndpoints {
     pub keepalive_interval: Duration,
     /// How long a probe may go unanswered before the connection counts as dead.
     pub keepalive_timeout: Duration,
-    /// By which watches time their retries.
+    /// The clock for the retries of watches.
     pub clock: SharedClock,
 }
 
 impl StoreEndpoints {
-    /// These stores, with the usual settings.
+    /// These stores, with default settings.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> StoreEndpoints {
         StoreEndpoints { urls: urls.into_iter().map(Into::into).collect(), ..StoreEndpoints::default() }
     }
@@ -52,7 +51,7 @@ impl StoreEndpoints {
         StoreEndpoints { tls, ..self }
     }
 
-    /// Probes connections that often, and gives each probe that long.
+    /// Sets the keepalive interval and timeout.
     #[must_use]
     pub fn with_keepalive(
         self,
@@ -73,7 +72,7 @@ impl StoreEndpoints {
             None => format!("http://{url}"),
         };
         let endpoint = Endpoint::from_shared(full).map_err(unusable)?;
-        // tonic speaks in clear to an http URL whatever its TLS settings.
+        // tonic does not use TLS for an http URL, whatever the TLS settings.
         let endpoint = match (endpoint.uri().scheme_str(), &self.tls) {
             (Some("http"), None) => endpoint,
             (Some("https"), Some(tls)) => endpoint.tls_config(tls.config()).map_err(unusable)?,
@@ -102,7 +101,7 @@ impl Default for StoreEndpoints {
             tls: None,
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
-            // A dead peer is noticed within 15 s: well within the 40 s after which nodes count as silent.
+            // A dead peer is detected within 15 s: well within the 40 s after which a node's Ready becomes Unknown.
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),
@@ -113,13 +112,13 @@ impl Default for StoreEndpoints {
 /// Why the stores' addresses cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("no store is named: give at least one URL such as http://127.0.0.1:7400")]
+    #[error("no store is given: give at least one URL such as http://127.0.0.1:7400")]
     None,
     #[error("{url} is not the address of a store: {reason}")]
     Unusable { url: String, reason: String },
-    #[error("{url} would be spoken to in clear though certificates are given: write https://")]
+    #[error("{url} would be used without TLS although certificates are given: write https://")]
     InClear { url: String },
-    #[error("{url} needs a certificate, key and authority to be spoken to")]
+    #[error("{url} needs a certificate, key and authority")]
     NoCertificate { url: String },
 }
 
@@ -147,29 +146,29 @@ impl Ring {
         let transports = self.transports.read().unwrap_or_else(PoisonError::into_inner).clone();
         let count = transports.len();
         let start = self.current.load(Ordering::Relaxed);
-        (0..count).map(move |i| (start + i) % count).map(move |place| (place, transports[place].clone()))
+        (0..count).map(move |i| (start + i) % count).map(move |index| (index, transports[index].clone()))
     }
 
-    /// Drops the connection in use, whatever it looks like, and begins with the next store.
+    /// Drops the connection in use, even if it looks healthy, and uses the next store first.
     ///
-    /// What is under way on it stays there until it ends or the connection is found to be dead.
+    /// Calls in progress stay on the old connection until they end or the connection is found to be dead.
     pub(crate) fn redial(&self) {
         let mut transports = self.transports.write().unwrap_or_else(PoisonError::into_inner);
-        let place = self.current.load(Ordering::Relaxed) % transports.len();
-        transports[place] = dial(&self.endpoints[place]);
+        let index = self.current.load(Ordering::Relaxed) % transports.len();
+        transports[index] = dial(&self.endpoints[index]);
         drop(transports);
-        self.move_on_from(place);
+        self.move_on_from(index);
     }
 
-    /// Uses this store from now on: it answered.
-    pub(crate) fn settle_on(&self, place: usize) {
-        self.current.store(place, Ordering::Relaxed);
+    /// Uses this store from now on, since it answered.
+    pub(crate) fn settle_on(&self, index: usize) {
+        self.current.store(index, Ordering::Relaxed);
     }
 
-    /// Uses the next store from now on, unless somebody already moved on from this one.
-    pub(crate) fn move_on_from(&self, place: usize) {
-        let next = (place + 1) % self.endpoints.len();
-        let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    /// Uses the next store from now on, unless another call has already moved on from this one.
+    pub(crate) fn move_on_from(&self, index: usize) {
+        let next = (index + 1) % self.endpoints.len();
+        let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     fn order(ring: &Ring) -> Vec<usize> {
-        ring.in_order().map(|(place, _)| place).collect()
+        ring.in_order().map(|(index, _)| index).collect()
     }
 
     #[tokio::test]

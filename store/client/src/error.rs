@@ -1,7 +1,7 @@
-//! What a call can come back with instead of a record, and which of it is worth another try.
+//! Errors of calls to the store, and which of them are worth a retry.
 //!
-//! The store says why in a stable reason (`google.rpc.ErrorInfo`, domain `muster.dev`); a status without one, from a
-//! proxy or the transport, is judged by its code.
+//! The store gives a stable reason (`google.rpc.ErrorInfo` with [`ERROR_DOMAIN`]). A status without one, from a proxy
+//! or the transport, is mapped by its code.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,34 +14,34 @@ use tonic_types::{ErrorDetails, StatusExt};
 use muster_proto::watch_event::WatchFailure;
 use muster_proto::watch_event::WatchFailureKind;
 
-/// Why a call to the store failed. Texts are the store's own.
+/// Why a call to the store failed. The texts are the store's.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The request breaks a rule; it will until it is changed.
+    /// The request is invalid and must be changed.
     #[error("invalid: {0}")]
     Invalid(Invalid),
     #[error("not found: {0}")]
     NotFound(String),
     #[error("already exists: {0}")]
     AlreadyExists(String),
-    /// The record changed since the caller read it, or is another than the caller means: read it again.
+    /// The record changed since the caller read it, or has another uid: read it again.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The lease that the write was made by has another holder: whoever wrote is not the leader any more.
+    /// The lease of the write's fence has another holder: the caller is not the leader any more.
     #[error("fenced: {0}")]
     Fenced(String),
     #[error("not permitted: {0}")]
     Denied(String),
-    /// History no longer holds the version or page asked for: list again.
+    /// The requested version or page is no longer in the history: list again.
     #[error("expired: {0}")]
     Expired(String),
-    /// The store has not reached the version asked for.
+    /// The store has not reached the requested version.
     #[error("ahead of the store: {message}")]
     FutureVersion { message: String, retry_after: Option<Duration> },
     /// A disruption budget does not allow the eviction now.
     #[error("disruption budget exhausted: {message}")]
     BudgetExhausted { message: String, retry_after: Option<Duration> },
-    /// The store has more to do than it takes on.
+    /// The store has too many calls.
     #[error("the store is too busy: {message}")]
     TooBusy { message: String, retry_after: Option<Duration> },
     /// No store could be reached, or it cannot serve now. A write may or may not have happened.
@@ -50,7 +50,7 @@ pub enum ClientError {
     /// A write may or may not have happened.
     #[error("no answer from the store in time")]
     DeadlineExceeded,
-    /// The store answered with something that is no record by our rules.
+    /// The store's response is not a valid record.
     #[error("the store's answer cannot be read: {0}")]
     Unreadable(Invalid),
     #[error("{}: {}", .0.code(), .0.message())]
@@ -58,8 +58,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the same call may succeed later, unchanged. Whoever repeats a write after [`Unavailable`] or
-    /// [`DeadlineExceeded`] must expect to find it done.
+    /// Whether the same call may succeed later, unchanged. A write that failed with [`Unavailable`] or
+    /// [`DeadlineExceeded`] may have been done: a retry must expect that.
     ///
     /// [`Unavailable`]: ClientError::Unavailable
     /// [`DeadlineExceeded`]: ClientError::DeadlineExceeded
@@ -82,7 +82,7 @@ impl ClientError {
         }
     }
 
-    /// How long the store asked to be left alone.
+    /// How long the store asked the client to wait before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::FutureVersion { retry_after, .. }
@@ -92,7 +92,7 @@ impl ClientError {
         }
     }
 
-    /// As a session sees it.
+    /// The failure of a list or watch, for its session.
     pub(crate) fn into_failure(self) -> WatchFailure {
         let kind = match &self {
             Self::Expired(_) => WatchFailureKind::Expired,
@@ -116,7 +116,7 @@ impl From<Status> for ClientError {
             return Self::DeadlineExceeded;
         }
         if status.source().is_some() {
-            // Made on this side, by a connection that could not be made or broke.
+            // Created on this side: the connection could not be made or broke.
             return Self::Unavailable(root_cause(&status));
         }
         by_code(status, &details)
@@ -175,7 +175,7 @@ fn violations(status: &Status, details: &ErrorDetails) -> Invalid {
     Invalid { violations: fields.iter().map(violation).collect() }
 }
 
-/// Whether the request cannot have reached a store, so that it may go to another one whatever it asks.
+/// Whether the request cannot have reached a store, so that even a write can be sent to another one.
 pub(crate) fn was_never_sent(status: &Status) -> bool {
     is_caused_by::<ConnectError>(status)
 }
@@ -184,7 +184,7 @@ fn is_caused_by<E: Error + 'static>(status: &Status) -> bool {
     causes(status).any(<dyn Error>::is::<E>)
 }
 
-/// The last cause: tonic's own text is "transport error", which helps nobody.
+/// The last cause: tonic's own text is only "transport error".
 fn root_cause(status: &Status) -> String {
     causes(status).last().map_or_else(|| status.message().to_owned(), ToString::to_string)
 }
@@ -204,7 +204,7 @@ mod tests {
         Status::with_error_details(code, "why", details)
     }
 
-    /// The variant's name, and whether to try again.
+    /// The variant's name, and whether it is retryable.
     fn read(status: Status) -> (String, bool) {
         let error = ClientError::from(status);
         let debug = format!("{error:?}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stores_reason_decides_before_the_code() {
+    fn the_stores_reason_takes_precedence_over_the_code() {
         for (code, reason, expected, retryable) in [
             (Code::InvalidArgument, "INVALID", "Invalid", false),
             (Code::NotFound, "NOT_FOUND", "NotFound", false),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_a_reason_is_judged_by_its_code() {
+    fn a_status_without_a_reason_is_mapped_by_its_code() {
         for (code, expected, retryable) in [
             (Code::InvalidArgument, "Invalid", false),
             (Code::NotFound, "NotFound", false),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_violation_and_the_wished_delay_come_across() {
+    fn every_violation_and_the_retry_delay_are_received() {
         let mut details = ErrorDetails::with_error_info("INVALID", ERROR_DOMAIN, NONE);
         details.add_bad_request_violation("spec.podCidrs[0]", "must be a block");
         details.add_bad_request_violation("metadata.name", "is required");
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_transport_made_up_is_a_matter_of_reaching_the_store() {
+    fn errors_of_the_transport_mean_that_the_store_was_not_reached() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let connect = Status::from_error(Box::new(ConnectError(Box::new(refused))));
         assert!(was_never_sent(&connect));
         assert_eq!(read(connect).0, "Unavailable");
 
         let broken = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
-        assert!(!was_never_sent(&broken), "it may have been on its way");
+        assert!(!was_never_sent(&broken), "it may have been sent");
         assert_eq!(read(broken).0, "Unavailable");
 
         let late = Status::from_error(Box::new(TimeoutExpired(())));

@@ -1,4 +1,4 @@
-//! A store for tests: nodes only, answers from a script, over a real socket.
+//! A fake store for tests: nodes only, scripted responses, over a real socket.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use tonic::{Request, Response, Status};
 use crate::client::StoreClient;
 use crate::endpoints::StoreEndpoints;
 
-/// Longer than anything here takes; only a broken test waits for it.
+/// Longer than anything here takes; only a failing test waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the store was asked.
+/// A request that the store received.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Asked {
     Get(String, Option<Duration>),
@@ -47,9 +47,9 @@ pub(crate) enum Answer {
         version: u64,
         next: &'static str,
     },
-    /// The frames, and then an end in peace.
+    /// The frames, then the stream ends without an error.
     Frames(Vec<Frame>),
-    /// The frames, and then silence.
+    /// The frames, then the stream stays open.
     Open(Vec<Frame>),
     Refuse(Status),
     /// No answer at all.
@@ -119,12 +119,12 @@ impl Fake {
             .expect("the store runs")
     }
 
-    /// What updates of nodes were fenced with.
+    /// The fences of node updates.
     pub(crate) fn fences(&self) -> Vec<Option<Fence>> {
         self.fences.lock().unwrap().clone()
     }
 
-    /// What was asked so far and not looked at.
+    /// The requests so far that were not read.
     pub(crate) fn all_asked(&mut self) -> Vec<Asked> {
         std::iter::from_fn(|| self.asked.try_recv().ok()).collect()
     }
@@ -137,7 +137,7 @@ struct Service {
 }
 
 impl Service {
-    /// Notes the question and takes the next answer; at the end of the script there is only silence.
+    /// Notes the request and takes the next response; after the end of the script there is none.
     async fn answer(&self, asked: Asked) -> Result<Answer, Status> {
         let _ = self.tell.send(asked);
         let next = self.script.lock().unwrap().pop_front();

@@ -1,4 +1,4 @@
-//! The words the tests of this crate are written in.
+//! Records for the tests of this crate.
 
 use muster_proto::meta::Metadata;
 use muster_proto::name::Uid;

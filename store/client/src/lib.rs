@@ -1,10 +1,12 @@
-//! How the other parts of Muster read, write and follow the store.
+//! The client library of the store.
 //!
-//! - [`client`]: [`StoreClient`], typed calls: domain in, domain out, a deadline always set. [`resource`] is what each
-//!   kind adds to make the generic calls work, [`options`] what a call may say, [`endpoints`] where the stores are.
-//! - [`error`]: what the store answered when it did not answer with a record, and whether to try again.
-//! - [`session`]: pure: what to ask next (list, resume, relist) given what just happened. [`watch`] drives a session
-//!   over the network; [`cache`] is what its events add up to; `newest` says how far there is to go.
+//! - [`client`]: [`StoreClient`], typed calls on domain types, always with a deadline. [`resource`] implements the
+//!   generic calls for each kind, [`options`] are the options of calls, [`endpoints`] the addresses and connections of
+//!   the stores.
+//! - [`error`]: why a call failed, and whether a retry can help.
+//! - [`session`]: the pure state machine of a watch: list, resume or list again. [`watch`] runs a session over the
+//!   network; [`cache`] holds the records that its events add up to; `latest_version` finds the newest change of a
+//!   kind.
 
 pub mod cache;
 pub mod client;

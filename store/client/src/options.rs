@@ -1,4 +1,4 @@
-//! What a call may say besides its record: which records, how many, and what must still hold.
+//! Options of calls: which records, how many, and preconditions.
 
 use muster_proto::invalid::Invalid;
 use muster_proto::key::Key;
@@ -10,7 +10,7 @@ fn text(namespace: Option<&Namespace>) -> String {
     namespace.map(|namespace| namespace.as_str().to_owned()).unwrap_or_default()
 }
 
-/// Which records to list, as of when, and in what portions.
+/// Which records to list, at which revision, and the page size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// Only records of this namespace; nodes have none.
@@ -19,12 +19,12 @@ pub struct ListOptions {
     pub label_selector: String,
     /// Such as `spec.nodeName=a`; empty means all.
     pub field_selector: String,
-    /// The moment to read at, by `version_match`; 0 means now.
+    /// The revision to read at, by `version_match`; 0 means the newest.
     pub resource_version: u64,
     pub version_match: VersionMatch,
-    /// The most records the store may put into one answer; 0 leaves it to the client.
+    /// The maximum number of records per page; 0 means the client's default.
     pub page_size: u32,
-    /// Where to go on, for `list_page`; empty means from the start.
+    /// The page to read, for `list_page`; empty means the first.
     pub page_token: String,
 }
 
@@ -33,7 +33,7 @@ impl ListOptions {
         text(self.namespace.as_ref())
     }
 
-    /// As the schema writes it; empty is its default.
+    /// The schema's text; empty is its default.
     pub(crate) fn version_match_text(&self) -> String {
         match self.version_match {
             VersionMatch::Exact => "Exact".to_owned(),
@@ -42,27 +42,27 @@ impl ListOptions {
     }
 }
 
-/// How exactly a list keeps to the version it asks for.
+/// How a list uses its requested version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionMatch {
     /// As of that version or later.
     #[default]
     NotOlderThan,
-    /// As of that very version, while history still holds it.
+    /// As of exactly that version, while the history includes it.
     Exact,
 }
 
-/// The answer to a list: all records, or one page of them, from one moment.
+/// The result of a list: all records or one page of them, as of one revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List<R> {
-    /// By namespace and name.
+    /// Ordered by namespace and name.
     pub records: Vec<R>,
-    /// Records that break a rule this client knows: they exist, and that is all that can be said of them. Only a store
-    /// of another release sends any.
+    /// Records that this client cannot validate: they exist, but only their keys are known. Only a store of another
+    /// release sends them.
     pub unreadable: Vec<Unreadable>,
-    /// The moment they were read at; a watch from here misses nothing.
+    /// The revision that was read; a watch from here misses no change.
     pub resource_version: u64,
-    /// Not empty when a page was asked for and there are more.
+    /// Not empty when one page was requested and there are more.
     pub next_page_token: String,
 }
 
@@ -75,22 +75,22 @@ pub struct Unreadable {
     pub reason: Invalid,
 }
 
-/// What must still hold for a write to go ahead.
+/// Conditions for a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// The record meant, if not just any bearer of the name.
+    /// The record must have this uid; `None` means any.
     pub uid: Option<Uid>,
-    /// The version the caller saw.
+    /// The record must have this version; `None` means any.
     pub resource_version: Option<u64>,
 }
 
 impl Preconditions {
-    /// This very record, at whatever version.
+    /// This record, at any version.
     pub fn uid_of<R: Record>(record: &R) -> Preconditions {
         Preconditions { uid: record.meta().uid, resource_version: None }
     }
 
-    /// This very record, unchanged.
+    /// This record, unchanged.
     pub fn unchanged<R: Record>(record: &R) -> Preconditions {
         let meta = record.meta();
         let resource_version = (meta.resource_version > 0).then_some(meta.resource_version);
@@ -111,7 +111,7 @@ impl From<Preconditions> for pb::Preconditions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     pub preconditions: Preconditions,
-    /// For pods: seconds to end in. `None` means the pod's own grace, 0 removes at once.
+    /// For pods: the grace period. `None` means the pod's own, 0 removes the pod at once.
     pub grace_period_seconds: Option<i64>,
 }
 
@@ -119,6 +119,6 @@ pub struct DeleteOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvictOptions {
     pub delete: DeleteOptions,
-    /// Check everything, write nothing.
+    /// Check everything and write nothing.
     pub dry_run: bool,
 }

@@ -1,6 +1,6 @@
-//! What each kind adds so that the generic calls of [`StoreClient`] work for it: its messages and its service.
+//! Implements the generic calls of [`StoreClient`] for each kind, with its messages and its service.
 //!
-//! The kinds differ in names only, so one macro writes them all.
+//! The kinds differ only in names, so macros implement them all.
 
 use std::future::Future;
 
@@ -26,15 +26,15 @@ use crate::options::{DeleteOptions, ListOptions};
 use crate::watch::WatchOptions;
 use muster_proto::key::Key;
 
-/// A frame may hold what piled up while nobody read; tonic's own limit of 4 MiB is met by 500 busy nodes.
+/// A frame may hold all that accumulated while the watch was not read; 500 busy nodes exceed tonic's limit of 4 MiB.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
 /// A kind that can be listed and watched. Its functions are the single calls beneath those of [`StoreClient`].
 pub trait Resource: Record {
-    /// How the schema writes a change.
+    /// The schema's message of a change.
     type WatchEvent: Send + 'static;
 
-    /// Who a record says it is, before it is checked.
+    /// The metadata of a message that was not validated yet.
     fn metadata(record: &Self::Pb) -> Option<&pb::Metadata>;
 
     /// The parts of a change.
@@ -52,7 +52,7 @@ pub trait Resource: Record {
     ) -> impl Future<Output = Result<Streaming<WatchFrame<Self::WatchEvent>>, ClientError>> + Send;
 }
 
-/// A kind that callers write: all but events.
+/// A kind that clients can create, update and delete: all but events.
 pub trait Stored: Resource {
     fn call_create(
         client: &StoreClient,
@@ -73,7 +73,7 @@ pub trait Stored: Resource {
     ) -> impl Future<Output = Result<Self, ClientError>> + Send;
 }
 
-/// A kind whose status is written apart from its spec.
+/// A kind whose status is updated separately from its spec.
 pub trait HasStatus: Stored {
     fn call_update_status(
         client: &StoreClient,
@@ -81,7 +81,7 @@ pub trait HasStatus: Stored {
     ) -> impl Future<Output = Result<Self, ClientError>> + Send;
 }
 
-/// A page as the schema has it.
+/// A page of messages.
 #[derive(Clone, Debug)]
 pub struct Page<P> {
     pub records: Vec<P>,
@@ -89,7 +89,7 @@ pub struct Page<P> {
     pub next_page_token: String,
 }
 
-/// A change as the schema has it.
+/// A change as a message.
 #[derive(Clone, Debug)]
 pub struct WatchEventParts<P> {
     /// ADDED, MODIFIED, DELETED or BOOKMARK.
@@ -98,9 +98,9 @@ pub struct WatchEventParts<P> {
     pub traceparent: String,
 }
 
-/// The record of an answer, checked.
+/// The record of a response, validated.
 pub(crate) fn unwrap_record<R: Record>(record: Option<R::Pb>) -> Result<R, ClientError> {
-    let record = record.ok_or_else(|| Invalid::of("", format_args!("the answer holds no {}", R::KIND)));
+    let record = record.ok_or_else(|| Invalid::of("", format_args!("the response has no {}", R::KIND)));
     record.and_then(R::try_from).map_err(ClientError::Unreadable)
 }
 
@@ -115,7 +115,7 @@ macro_rules! call {
     };
 }
 
-/// A kind that can be listed and watched; `in namespace` for those that live in one.
+/// Implements a kind that can be listed and watched; `in namespace` for those that have one.
 macro_rules! resource {
     ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)?,
      list: $list:ident($List:ident) -> $records:ident, watch: $watch:ident($Watch:ident) -> $Event:ident) => {
@@ -162,7 +162,7 @@ macro_rules! resource {
                     label_selector: options.label_selector.clone(),
                     field_selector: options.field_selector.clone(),
                     resource_version: after,
-                    // Without a version the watch begins with the present, and its end must be told.
+                    // Without a version the watch begins with the existing records, and a bookmark must end them.
                     send_initial_events: after == 0,
                     resource_version_match: if after == 0 { "NotOlderThan".to_owned() } else { String::new() },
                     allow_bookmarks: true,
@@ -174,7 +174,7 @@ macro_rules! resource {
     };
 }
 
-/// A kind that callers write; `grace` for those that are given time to end.
+/// Implements a kind that clients write; `grace` for those with a grace period.
 macro_rules! stored {
     ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)? $(with $grace:ident)?,
      create: $create:ident($Create:ident), get: $get:ident($Get:ident), update: $update:ident($Update:ident),

@@ -1,8 +1,9 @@
-//! One watcher's memory: what to ask next, and what the answers mean to whoever follows.
+//! The state machine of a watch: what to request next, and which events a response means.
 //!
-//! A session lists, then watches from the list's version, and resumes after the last version it saw; when history no
-//! longer reaches that far it lists again, and what vanished meanwhile comes out as [`WatchEvent::Gone`]. No network and no
-//! clock: [`Session::ask`] says what to do, [`Session::observe`] is told what came of it.
+//! A session lists, then watches from the list's version, and resumes after the last version it received. When the
+//! history no longer includes that version it lists again, and reports records that vanished meanwhile as
+//! [`WatchEvent::Gone`]. It has no network and no clock: [`Session::ask`] returns what to do, [`Session::observe`]
+//! takes the outcome.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +16,8 @@ use muster_proto::watch_event::{WatchEvent, WatchFailure, WatchFailureKind};
 
 use muster_proto::key::Key;
 
-/// How often a store may say that it is behind us before we believe that its history was cut back.
+/// How often in a row a store may report that it has not reached our version, before we conclude that it was restored
+/// to an older state.
 const AHEAD_LIMIT: u32 = 3;
 
 /// What to do next.
@@ -26,25 +28,25 @@ pub enum Ask {
     Wait { until: Mono },
 }
 
-/// What happened.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum News<R> {
-    /// The list arrived. `unreadable` exist but cannot be told.
+pub enum Outcome<R> {
+    /// The list. Records in `unreadable` exist but could not be validated.
     Listed {
         records: Vec<R>,
         unreadable: Vec<Key>,
         revision: u64,
     },
-    /// The watch runs; its changes follow.
+    /// The watch is open; its changes follow.
     Opened,
     /// Changes, in order.
     Changes(Vec<Change<R>>),
-    /// The store ended the watch in peace.
+    /// The store ended the watch without an error.
     Ended,
     Failed(WatchFailure),
 }
 
-/// One step of a watch.
+/// One change of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<R> {
     Put {
@@ -56,7 +58,7 @@ pub enum Change<R> {
         last: Option<R>,
         traceparent: Option<String>,
     },
-    /// Nothing to tell up to here.
+    /// There is no other change up to this version.
     Bookmark {
         version: u64,
     },
@@ -66,30 +68,31 @@ pub enum Change<R> {
 #[derive(Clone, Debug)]
 pub struct Session {
     backoff: Backoff,
-    /// Whether the follower wants to know how far a quiet watch has come.
+    /// Whether bookmarks are reported as [`WatchEvent::Synced`].
     progress: bool,
     state: State,
-    /// What the follower was told exists. Looked up for every change, and put in order when it is told of.
+    /// The records that were reported and exist. A hash map, since it is looked up for every change; sorted only for a
+    /// report.
     known: HashMap<Key, Seen>,
-    /// The latest revision any answer spoke of.
+    /// The latest revision of any response.
     revision: u64,
-    /// Whether the follower believes itself up to date.
+    /// Whether the last event was not [`WatchEvent::Lost`]: the watch is synced.
     synced: bool,
-    /// Whether the last list has not yet led to a watch that works.
+    /// Whether no watch has worked since the last list.
     list_unproven: bool,
     /// Failures in a row, for the back-off.
     failures: u32,
-    /// How often in a row the store said it was behind us.
+    /// How often in a row the store reported that it has not reached our version.
     ahead: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There is no version to go on from.
+    /// There is no version to resume from.
     Listing { retry_at: Mono },
-    /// The watch runs, or is to be opened at once.
+    /// The watch is open, or is to be opened at once.
     Watching { cursor: u64, stream: Option<Stream> },
-    /// The watch broke and will go on from the cursor.
+    /// The watch broke and will resume from the cursor.
     Lost { cursor: u64, retry_at: Mono },
 }
 
@@ -97,9 +100,9 @@ enum State {
 struct Stream {
     after: u64,
     opened_at: Mono,
-    bore_fruit: bool,
-    /// It began with the present, which it tells in no order of versions up to its first bookmark.
-    is_present: bool,
+    has_delivered: bool,
+    /// It began with the existing records, which come in no order of versions, up to the first bookmark.
+    is_initial: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,18 +126,18 @@ impl Session {
         }
     }
 
-    /// Tells the follower how far a quiet watch has come, too.
+    /// Also reports bookmarks, as [`WatchEvent::Synced`].
     #[must_use]
     pub fn with_progress(self, progress: bool) -> Session {
         Session { progress, ..self }
     }
 
-    /// Whether the follower believes itself up to date.
+    /// Whether the last event was not [`WatchEvent::Lost`]: the watch is synced.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// What to do at `now`. Asked again once that is done; a watch that runs is not asked for again.
+    /// What to do at `now`. Call it again when that is done; while a watch is open, do not.
     pub fn ask(&self, now: Mono) -> Ask {
         match self.state {
             State::Listing { retry_at } | State::Lost { retry_at, .. } if now < retry_at => {
@@ -145,14 +148,15 @@ impl Session {
         }
     }
 
-    /// Takes in what happened and tells what it means to the follower. `jitter` in `0.0..=1.0` spreads retries.
-    pub fn observe<R: Record>(&mut self, news: News<R>, now: Mono, jitter: f64) -> Vec<WatchEvent<R>> {
-        match news {
-            News::Listed { records, unreadable, revision } => self.listed(records, &unreadable, revision),
-            News::Opened => self.opened(now),
-            News::Changes(changes) => self.changed(changes),
-            News::Ended => self.ended(now, jitter),
-            News::Failed(failure) => vec![WatchEvent::Lost(self.failed(failure, now, jitter))],
+    /// Takes the outcome of a request and returns the events that follow from it. `jitter` in `0.0..=1.0` spreads
+    /// retries.
+    pub fn observe<R: Record>(&mut self, outcome: Outcome<R>, now: Mono, jitter: f64) -> Vec<WatchEvent<R>> {
+        match outcome {
+            Outcome::Listed { records, unreadable, revision } => self.listed(records, &unreadable, revision),
+            Outcome::Opened => self.opened(now),
+            Outcome::Changes(changes) => self.changed(changes),
+            Outcome::Ended => self.ended(now, jitter),
+            Outcome::Failed(failure) => vec![WatchEvent::Lost(self.failed(failure, now, jitter))],
         }
     }
 
@@ -162,7 +166,7 @@ impl Session {
         unreadable: &[Key],
         revision: u64,
     ) -> Vec<WatchEvent<R>> {
-        // A store that was put back to an older state: what we knew belongs to a history that never happened.
+        // The store was restored to an older state: the known versions belong to a history that is gone.
         let rewound = revision < self.revision;
         let mut before = std::mem::take(&mut self.known);
         let mut gone: Vec<(Key, Seen)> = Vec::new();
@@ -190,7 +194,7 @@ impl Session {
         self.list_unproven = true;
         self.ahead = 0;
         self.synced = true;
-        // What is gone goes first: what came may need the room it leaves.
+        // Removals first: a new record may need a resource that a removed one had.
         let gone = gone.into_iter().map(|(key, seen)| WatchEvent::Gone {
             key,
             uid: seen.uid,
@@ -205,8 +209,8 @@ impl Session {
         let (State::Watching { cursor, .. } | State::Lost { cursor, .. }) = self.state else {
             return Vec::new();
         };
-        // A store that nobody ever wrote to has no version to go on from: then a watch begins with the present.
-        let stream = Stream { after: cursor, opened_at: now, bore_fruit: false, is_present: cursor == 0 };
+        // An empty store has no version to resume from: then a watch begins with the existing records.
+        let stream = Stream { after: cursor, opened_at: now, has_delivered: false, is_initial: cursor == 0 };
         self.state = State::Watching { cursor, stream: Some(stream) };
         self.ahead = 0;
         if std::mem::replace(&mut self.synced, true) {
@@ -222,33 +226,33 @@ impl Session {
         let mut events = Vec::with_capacity(changes.len());
         for change in changes {
             let version = change.version();
-            if stream.is_present {
-                // The cursor waits for the end of it: who is cut off half way begins again.
+            if stream.is_initial {
+                // The cursor stays until the bookmark: a watch that breaks before it starts again.
                 match change {
                     Change::Bookmark { version } => {
-                        stream.is_present = false;
+                        stream.is_initial = false;
                         *cursor = version;
                         events.extend(self.progress.then_some(WatchEvent::Synced { revision: version }));
                     }
-                    change => events.extend(tell(&mut self.known, change)),
+                    change => events.extend(event_of(&mut self.known, change)),
                 }
                 continue;
             }
-            // Told before: a store resumes after our cursor and keeps to its order, but we do not rely on it.
+            // Already reported: a store resumes after our cursor and keeps the order, but we do not rely on it.
             if version <= stream.after || version < *cursor {
                 continue;
             }
             *cursor = version;
-            stream.bore_fruit = true;
+            stream.has_delivered = true;
             match change {
                 Change::Bookmark { version } if self.progress => {
                     events.push(WatchEvent::Synced { revision: version });
                 }
-                change => events.extend(tell(&mut self.known, change)),
+                change => events.extend(event_of(&mut self.known, change)),
             }
         }
         self.revision = self.revision.max(*cursor);
-        if stream.bore_fruit {
+        if stream.has_delivered {
             self.list_unproven = false;
         }
         events
@@ -256,17 +260,17 @@ impl Session {
 
     fn ended<R>(&mut self, now: Mono, jitter: f64) -> Vec<WatchEvent<R>> {
         if let State::Watching { cursor, stream: Some(stream) } = self.state
-            && !stream.is_present
+            && !stream.is_initial
             && self.was_healthy(stream, now)
         {
-            // Stores end streams now and then as a matter of course. Going on at once is not worth an alarm, which
-            // would give every silent node a new grace.
+            // Stores end streams regularly. Resuming at once is no loss of the watch, which would give every node
+            // without heartbeats a new grace period.
             self.failures = 0;
             self.list_unproven = false;
             self.state = State::Watching { cursor, stream: None };
             return Vec::new();
         }
-        let message = "the store ended the watch as soon as it began".to_owned();
+        let message = "the store ended the watch as soon as it was open".to_owned();
         let failure = WatchFailure { kind: WatchFailureKind::Unreachable, retry_after: None, message };
         vec![WatchEvent::Lost(self.failed(failure, now, jitter))]
     }
@@ -279,8 +283,8 @@ impl Session {
                     self.failures = 0;
                     self.list_unproven = false;
                 }
-                // Who was told a part of the present does not know what of it went meanwhile: only a list says.
-                (!stream.is_some_and(|stream| stream.is_present)).then_some(cursor)
+                // After a part of the existing records, removals in between are unknown: only a list shows them.
+                (!stream.is_some_and(|stream| stream.is_initial)).then_some(cursor)
             }
             State::Lost { cursor, .. } => Some(cursor),
         };
@@ -291,7 +295,7 @@ impl Session {
         let delay = self.backoff.delay(self.failures, jitter).max(failure.retry_after.unwrap_or_default());
         let retry_at = now + delay;
         self.state = match (cursor, failure.kind) {
-            // A list that expired before its watch began will do so again if we hurry.
+            // A list that expired before its watch was open will expire again without a pause.
             (Some(_), WatchFailureKind::Expired) if !self.list_unproven => State::Listing { retry_at: now },
             (_, WatchFailureKind::Expired) | (None, _) => State::Listing { retry_at },
             (Some(_), _) if self.ahead >= AHEAD_LIMIT => State::Listing { retry_at },
@@ -300,19 +304,19 @@ impl Session {
         failure
     }
 
-    /// Whether a stream did its work: one that told something, or outlived every retry delay.
+    /// Whether a stream worked: it delivered a change, or was open longer than every retry delay.
     fn was_healthy(&self, stream: Stream, now: Mono) -> bool {
-        stream.bore_fruit || now - stream.opened_at >= self.backoff.cap
+        stream.has_delivered || now - stream.opened_at >= self.backoff.cap
     }
 }
 
-/// What a change means to a follower who was told of `known`: nothing, if it is no news.
-fn tell<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<WatchEvent<R>> {
+/// The event of a change; `None` if the change was already reported, by `known`.
+fn event_of<R: Record>(known: &mut HashMap<Key, Seen>, change: Change<R>) -> Option<WatchEvent<R>> {
     match change {
         Change::Put { record } => {
             let seen = Seen::of(&record);
             match known.entry(Key::of(&record)) {
-                Entry::Occupied(told) if told.get().version >= seen.version => return None,
+                Entry::Occupied(reported) if reported.get().version >= seen.version => return None,
                 entry => drop(entry.insert_entry(seen)),
             }
             Some(WatchEvent::Applied { record })

@@ -1,7 +1,7 @@
-//! Follows one kind of records over the network: a [`Session`] with connections, timers and a queue.
+//! Watches one kind of records over the network: a [`Session`] with connections, timers and a queue.
 //!
-//! Everything under way lives in the [`Watch`] itself, so a `next()` that is dropped half way, as in `select!`, loses
-//! nothing. It holds what one answer of the store brought and reads no further until that is taken.
+//! All state is in the [`Watch`] itself, so a `next()` that is dropped before it completes, as in `select!`, loses
+//! nothing. The queue holds the events of one response; no more is read until they are taken.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,11 +23,11 @@ use crate::client::{StoreClient, read};
 use crate::error::ClientError;
 use crate::options::{List, ListOptions, Unreadable};
 use crate::resource::{Resource, WatchEventParts};
-use crate::session::{Ask, Change, News, Session};
+use crate::session::{Ask, Change, Outcome, Session};
 use muster_proto::key::Key;
 use muster_proto::watch_event::WatchEvent;
 
-/// Which records to follow. The same at every resume and relist.
+/// Which records to watch. Resumes and relists use the same options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     /// Only records of this namespace; nodes have none.
@@ -36,11 +36,11 @@ pub struct WatchOptions {
     pub label_selector: String,
     /// Such as `spec.nodeName=a`; empty means all.
     pub field_selector: String,
-    /// The most records one answer of a list may hold; 0 leaves it to the client.
+    /// The page size of lists; 0 means the client's default.
     pub page_size: u32,
-    /// When to try again after a loss.
+    /// The retry delays after a loss.
     pub backoff: Backoff,
-    /// Whether to be told, with a `Synced`, how far a watch has come in which nothing happens.
+    /// Whether to report the progress of an idle watch, as `Synced` events.
     pub progress: bool,
     /// How long the store may keep one stream open before the next is opened; 0 leaves it to the store.
     pub timeout_seconds: u32,
@@ -69,7 +69,7 @@ impl Default for WatchOptions {
             label_selector: String::new(),
             field_selector: String::new(),
             page_size: 0,
-            // A restart of the store is over in a second or two; a fleet that comes back is spread over the cap.
+            // A restart of the store takes a second or two; the cap spreads the reconnects of a fleet.
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10)),
             progress: false,
             timeout_seconds: 0,
@@ -77,15 +77,15 @@ impl Default for WatchOptions {
     }
 }
 
-/// A stream of events about one kind of records. It never ends: a loss is an event, and followed by retries for as long
-/// as the stream is polled.
+/// A stream of events about one kind of records. It never ends: a loss is an event, followed by retries as long as the
+/// stream is polled.
 #[must_use = "a watch does nothing unless polled"]
 pub struct Watch<R: Resource> {
     client: StoreClient,
     options: WatchOptions,
     session: Session,
     step: Step<R>,
-    /// What is known and not yet taken.
+    /// Events that were not taken yet.
     ready: VecDeque<WatchEvent<R>>,
     random: RandomState,
 }
@@ -139,7 +139,7 @@ impl<R: Resource> Watch<R> {
             Ok(list) => {
                 let (records, revision) = (list.records, list.resource_version);
                 let unreadable = list.unreadable.into_iter().filter_map(|it| report::<R>(it).0).collect();
-                self.observe(News::Listed { records, unreadable, revision });
+                self.observe(Outcome::Listed { records, unreadable, revision });
             }
             Err(error) => self.failed(error),
         }
@@ -149,7 +149,7 @@ impl<R: Resource> Watch<R> {
         match result {
             Ok(frames) => {
                 self.step = Step::Reading(Box::new(frames));
-                self.observe(News::Opened);
+                self.observe(Outcome::Opened);
             }
             Err(error) => {
                 self.step = Step::Ask(Mono::ZERO);
@@ -162,7 +162,7 @@ impl<R: Resource> Watch<R> {
         match frame {
             Some(Ok(frame)) => {
                 let changes = frame.events.into_iter().filter_map(|event| change::<R>(R::into_parts(event)));
-                self.observe(News::Changes(changes.collect()));
+                self.observe(Outcome::Changes(changes.collect()));
             }
             Some(Err(status)) => {
                 self.step = Step::Ask(Mono::ZERO);
@@ -170,27 +170,27 @@ impl<R: Resource> Watch<R> {
             }
             None => {
                 self.step = Step::Ask(Mono::ZERO);
-                self.observe(News::Ended);
+                self.observe(Outcome::Ended);
             }
         }
     }
 
     fn failed(&mut self, error: ClientError) {
-        self.observe(News::Failed(error.into_failure()));
+        self.observe(Outcome::Failed(error.into_failure()));
     }
 
-    fn observe(&mut self, news: News<R>) {
-        // Spread evenly enough: a new RandomState is seeded per watch, the time differs per call.
+    fn observe(&mut self, outcome: Outcome<R>) {
+        // Random enough to spread retries: each watch has its own RandomState, and the time differs per call.
         let now = self.now();
         let jitter = self.random.hash_one(now) as f64 / u64::MAX as f64;
         let was_synced = self.session.is_synced();
-        for event in self.session.observe(news, now, jitter) {
+        for event in self.session.observe(outcome, now, jitter) {
             match &event {
                 WatchEvent::Synced { revision } if !was_synced => {
-                    tracing::info!(kind = %R::KIND, revision, "following the store");
+                    tracing::info!(kind = %R::KIND, revision, "the watch is synced");
                 }
                 WatchEvent::Lost(failure) => {
-                    tracing::warn!(kind = %R::KIND, reason = failure.message, "cannot follow the store; will retry");
+                    tracing::warn!(kind = %R::KIND, reason = failure.message, "the watch is lost; it will be retried");
                 }
                 WatchEvent::Synced { .. } | WatchEvent::Applied { .. } | WatchEvent::Gone { .. } => {}
             }
@@ -212,7 +212,7 @@ impl<R: Resource> Stream for Watch<R> {
                 &mut Step::Ask(not_before) => this.step = this.begin(not_before),
                 Step::Waiting(sleep, until) => {
                     ready!(sleep.as_mut().poll(cx));
-                    // The wait is over whatever the clock says, or a clock that stands still would keep us here.
+                    // The timer has fired: continue whatever the clock says, since a test's clock may not move.
                     this.step = Step::Ask(*until);
                 }
                 Step::Listing(list) => {
@@ -232,7 +232,7 @@ impl<R: Resource> Stream for Watch<R> {
     }
 }
 
-// Nothing in it is ever pinned in place: what must be is in a box of its own.
+// No field is pinned: futures that need it are boxed.
 impl<R: Resource> Unpin for Watch<R> {}
 
 impl<R: Resource> fmt::Debug for Watch<R> {
@@ -244,7 +244,7 @@ impl<R: Resource> fmt::Debug for Watch<R> {
     }
 }
 
-/// A change as the session sees it; `None` for what this release knows nothing of.
+/// A change for the session; `None` for a kind of change that this release does not know.
 fn change<R: Resource>(parts: WatchEventParts<R::Pb>) -> Option<Change<R>> {
     let record = parts.record?;
     let version = R::metadata(&record)?.resource_version;
@@ -252,7 +252,7 @@ fn change<R: Resource>(parts: WatchEventParts<R::Pb>) -> Option<Change<R>> {
     match parts.kind.as_str() {
         "ADDED" | "MODIFIED" => Some(match read::<R>(record) {
             Ok(record) => Change::Put { record },
-            // One record that cannot be read must not stop all the others: pass it by.
+            // One unreadable record must not stop the others: skip it.
             Err(unreadable) => Change::Bookmark { version: report::<R>(unreadable).1 },
         }),
         "DELETED" => match read::<R>(record) {
@@ -264,18 +264,18 @@ fn change<R: Resource>(parts: WatchEventParts<R::Pb>) -> Option<Change<R>> {
         },
         "BOOKMARK" => Some(Change::Bookmark { version }),
         other => {
-            tracing::warn!(kind = %R::KIND, change = other, "the store told of an unknown sort of change");
+            tracing::warn!(kind = %R::KIND, change = other, "the store sent an unknown kind of change");
             None
         }
     }
 }
 
-/// Says that a record could not be read; returns what could be.
+/// Logs an unreadable record; returns its key and version.
 fn report<R: Resource>(it: Unreadable) -> (Option<Key>, u64) {
     let name = it.key.as_ref().map(ToString::to_string).unwrap_or_default();
     tracing::warn!(
         kind = %R::KIND, name, revision = it.resource_version, reason = %it.reason,
-        "the store sent a record that cannot be read; it is passed by"
+        "the store sent a record that cannot be read; it is skipped"
     );
     (it.key, it.resource_version)
 }

@@ -36,7 +36,7 @@ fn content(cache: &Cache<Node>) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn a_cache_is_what_its_events_add_up_to() {
+fn a_cache_holds_the_records_after_all_events() {
     for (what, events, expected, revision) in [
         ("nothing is there before the first list is whole", vec![applied("a", 1)], vec![], 0),
         ("a list", vec![applied("b", 2), applied("a", 1), synced(9)], vec![("a", 1), ("b", 2)], 9),
@@ -81,7 +81,7 @@ fn a_cache_is_what_its_events_add_up_to() {
 }
 
 #[test]
-fn our_own_writes_may_run_ahead_of_the_watch_and_never_back() {
+fn our_own_writes_may_be_ahead_of_the_watch_and_never_go_back() {
     let mut cache = after([applied("a", 1), applied("b", 2), synced(9)]);
     assert!(cache.apply(node("a", 12)));
     assert!(!cache.apply(node("a", 11)), "we hold a newer one");

@@ -11,7 +11,7 @@ fn key(name: &str) -> Key {
     Key::node(name.parse().unwrap())
 }
 
-/// An address where nobody listens, and that nobody else is given while the socket is there.
+/// An address without a listener, reserved while the socket exists.
 fn dead_url() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -28,7 +28,7 @@ fn client_of<const N: usize>(urls: [String; N]) -> StoreClient {
 }
 
 #[tokio::test]
-async fn records_go_in_and_come_back_checked() {
+async fn records_are_sent_and_returned_validated() {
     let stored = || Answer::node(node("a", 7));
     let mut fake = Fake::start([stored(), stored(), stored(), stored()]).await;
     let client = fake.client();
@@ -42,7 +42,7 @@ async fn records_go_in_and_come_back_checked() {
 }
 
 #[tokio::test]
-async fn every_call_tells_the_store_its_deadline() {
+async fn every_call_sends_its_deadline() {
     let mut fake = Fake::start([Answer::node(node("a", 7)), Answer::node(node("a", 7))]).await;
     let client = fake.client();
     client.get::<Node>(&key("a")).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_leaders_calls_carry_its_fence() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_costs_the_deadline_and_no_more() {
+async fn a_call_to_a_store_that_does_not_answer_ends_at_the_deadline() {
     let fake = Fake::start([Answer::Silence]).await;
     let client = fake.client().with_deadline(Duration::from_millis(50));
     let error = client.get::<Node>(&key("a")).await.unwrap_err();
@@ -74,7 +74,7 @@ async fn a_store_that_does_not_answer_costs_the_deadline_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_stores_reason_survives_the_wire() {
+async fn the_stores_error_reason_is_received() {
     let mut details =
         ErrorDetails::with_error_info("RESOURCE_VERSION_TOO_LARGE", ERROR_DOMAIN, [("a", "b")].map(owned));
     details.set_retry_info(Some(Duration::from_secs(1)));
@@ -90,7 +90,7 @@ fn owned((key, value): (&str, &str)) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_list_follows_its_pages_and_keeps_its_options() {
+async fn a_list_reads_all_pages_with_the_same_options() {
     let page = |name, next| Answer::Nodes { nodes: vec![node(name, 1).into()], version: 5, next };
     let mut fake = Fake::start([page("a", "t1"), page("b", "t2"), page("c", ""), page("a", "t1")]).await;
     let options = ListOptions { label_selector: "zone=x".into(), page_size: 1, ..ListOptions::default() };
@@ -112,7 +112,7 @@ async fn a_list_follows_its_pages_and_keeps_its_options() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_spoils_no_list() {
+async fn an_unreadable_record_does_not_fail_the_list() {
     let mut broken = pb::Node::from(node("b", 2));
     broken.spec.get_or_insert_default().pod_cidrs.push("nonsense".into());
     let nodes = vec![node("a", 1).into(), broken.clone()];
@@ -123,7 +123,7 @@ async fn a_record_that_cannot_be_read_spoils_no_list() {
 }
 
 #[tokio::test]
-async fn a_dead_store_is_passed_over_and_not_tried_again() {
+async fn a_dead_store_is_skipped_and_not_tried_again() {
     let mut fake = Fake::start([Answer::node(node("a", 7)), Answer::node(node("a", 8))]).await;
     let ((_one, one), (_other, other)) = (dead_url(), dead_url());
     let client = client_of([one, other, url(&fake)]);
@@ -143,7 +143,7 @@ async fn no_store_at_all_is_unavailable_and_worth_a_retry() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_serve_is_left_but_the_call_is_not_repeated() {
+async fn after_unavailable_the_next_call_uses_another_store_and_the_call_is_not_repeated() {
     let mut stopping = Fake::start([Answer::Refuse(Status::unavailable("stopping"))]).await;
     let mut other = Fake::start([Answer::node(node("a", 7))]).await;
     let client = client_of([url(&stopping), url(&other)]);

@@ -14,9 +14,9 @@ fn key(name: &str) -> Key {
     Key::of(&node(name, 0))
 }
 
-fn listed(nodes: &[(&str, u64)], revision: u64) -> News<Node> {
+fn listed(nodes: &[(&str, u64)], revision: u64) -> Outcome<Node> {
     let records = nodes.iter().map(|(name, version)| node(name, *version)).collect();
-    News::Listed { records, unreadable: Vec::new(), revision }
+    Outcome::Listed { records, unreadable: Vec::new(), revision }
 }
 
 fn put(name: &str, version: u64) -> Change<Node> {
@@ -28,8 +28,8 @@ fn delete(name: &str, version: u64) -> Change<Node> {
     Change::Delete { key: key(name), version, last, traceparent: Some("t".into()) }
 }
 
-fn changes<const N: usize>(changes: [Change<Node>; N]) -> News<Node> {
-    News::Changes(changes.into())
+fn changes<const N: usize>(changes: [Change<Node>; N]) -> Outcome<Node> {
+    Outcome::Changes(changes.into())
 }
 
 fn bookmark(version: u64) -> Change<Node> {
@@ -40,8 +40,8 @@ fn failure(kind: WatchFailureKind) -> WatchFailure {
     WatchFailure { kind, retry_after: None, message: "why".into() }
 }
 
-fn failed(kind: WatchFailureKind) -> News<Node> {
-    News::Failed(failure(kind))
+fn failed(kind: WatchFailureKind) -> Outcome<Node> {
+    Outcome::Failed(failure(kind))
 }
 
 fn synced(revision: u64) -> String {
@@ -49,52 +49,54 @@ fn synced(revision: u64) -> String {
 }
 
 #[test]
-fn a_store_that_was_empty_tells_the_present_in_any_order() {
+fn the_existing_records_of_a_store_that_was_empty_come_in_any_order() {
     let mut session = Session::new(BACKOFF);
-    let mut tell =
-        |news: News<Node>| -> Vec<String> { session.observe(news, at(0), 0.0).iter().map(word).collect() };
+    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+        session.observe(outcome, at(0), 0.0).iter().map(word).collect()
+    };
     assert_eq!(tell(listed(&[], 0)), ["synced 0"]);
-    assert_eq!(tell(News::Opened), [""; 0]);
-    // By name, as a list has them; the one written first comes last.
+    assert_eq!(tell(Outcome::Opened), [""; 0]);
+    // Ordered by name, as in a list; the record written first comes last.
     assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
     assert_eq!(tell(failed(WatchFailureKind::Unreachable)), ["lost: Unreachable"]);
     let again = session.ask(at(1_000_000));
     assert_eq!(again, Ask::List, "who was cut off half way cannot know what went meanwhile");
-    let mut tell = |news: News<Node>| -> Vec<String> {
-        session.observe(news, at(1_000_000), 0.0).iter().map(word).collect()
+    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+        session.observe(outcome, at(1_000_000), 0.0).iter().map(word).collect()
     };
     assert_eq!(tell(listed(&[("b", 3), ("c", 1)], 10)), ["a gone at 10", "c at 1", "synced 10"]);
     assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
 }
 
 #[test]
-fn from_the_end_of_the_present_on_versions_only_grow() {
+fn after_the_existing_records_versions_only_grow() {
     let mut session = Session::new(BACKOFF);
-    let mut tell =
-        |news: News<Node>| -> Vec<String> { session.observe(news, at(0), 0.0).iter().map(word).collect() };
+    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+        session.observe(outcome, at(0), 0.0).iter().map(word).collect()
+    };
     tell(listed(&[], 0));
-    tell(News::Opened);
+    tell(Outcome::Opened);
     let present = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
     assert_eq!(tell(present), ["a at 9", "b at 3", "c at 1", "a at 10"]);
     assert_eq!(session.ask(at(0)), Ask::Watch { after: 10 });
 }
 
 #[test]
-fn who_follows_with_progress_is_told_how_far_a_quiet_watch_has_come() {
+fn with_progress_bookmarks_are_reported() {
     for (progress, quiet) in [(false, vec![]), (true, vec![synced(9)])] {
         let mut session = Session::new(BACKOFF).with_progress(progress);
-        let mut tell = |news: News<Node>| -> Vec<String> {
-            session.observe(news, at(0), 0.0).iter().map(word).collect()
+        let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+            session.observe(outcome, at(0), 0.0).iter().map(word).collect()
         };
         tell(listed(&[("a", 3)], 5));
-        tell(News::Opened);
+        tell(Outcome::Opened);
         assert_eq!(tell(changes([put("a", 7)])), ["a at 7"], "a change says it by itself");
         assert_eq!(tell(changes([bookmark(9)])), quiet);
         assert_eq!(tell(changes([bookmark(8)])), [""; 0], "it never goes back");
     }
 }
 
-/// What an event says, in a word: the tables below compare these.
+/// An event as a short text, for the tables below.
 fn word(event: &WatchEvent<Node>) -> String {
     match event {
         WatchEvent::Synced { revision } => synced(*revision),
@@ -107,33 +109,33 @@ fn word(event: &WatchEvent<Node>) -> String {
     }
 }
 
-/// A session to which these things happened, one every millisecond from 1 on.
-fn after(news: impl IntoIterator<Item = News<Node>>) -> Session {
+/// A session after these outcomes, one every millisecond from 1 on.
+fn after(outcome: impl IntoIterator<Item = Outcome<Node>>) -> Session {
     let mut session = Session::new(BACKOFF);
-    for (i, news) in news.into_iter().enumerate() {
-        session.observe(news, at(i as u64 + 1), 0.0);
+    for (i, outcome) in outcome.into_iter().enumerate() {
+        session.observe(outcome, at(i as u64 + 1), 0.0);
     }
     session
 }
 
-/// In each state: what each thing that may happen leads to.
+/// In each state: what each outcome leads to.
 #[test]
 fn every_transition() {
     use WatchFailureKind::*;
     let listing = || after([]);
     let listing_again = || after([failed(Unreachable)]);
     let to_watch = || after([listed(&[("a", 3)], 5)]);
-    let watching = || after([listed(&[("a", 3)], 5), News::Opened, changes([put("b", 6)])]);
-    let idle = || after([listed(&[("a", 3)], 5), News::Opened]);
+    let watching = || after([listed(&[("a", 3)], 5), Outcome::Opened, changes([put("b", 6)])]);
+    let idle = || after([listed(&[("a", 3)], 5), Outcome::Opened]);
     let lost = || {
-        let before = [listed(&[("a", 3)], 5), News::Opened, changes([put("b", 6)])];
+        let before = [listed(&[("a", 3)], 5), Outcome::Opened, changes([put("b", 6)])];
         after(before.into_iter().chain([failed(Unreachable)]))
     };
     let list = Ask::List;
     let watch = |after| Ask::Watch { after };
     let wait = |millis: u64| Ask::Wait { until: at(1_000 + millis) };
 
-    type Row = (&'static str, Session, News<Node>, Vec<&'static str>, Ask);
+    type Row = (&'static str, Session, Outcome<Node>, Vec<&'static str>, Ask);
     let table: Vec<Row> = vec![
         ("listing, listed", listing(), listed(&[("a", 3)], 5), vec!["a at 3", "synced 5"], watch(5)),
         ("listing, an empty list", listing(), listed(&[], 5), vec!["synced 5"], watch(5)),
@@ -148,7 +150,7 @@ fn every_transition() {
             wait(200),
         ),
         ("listing again, listed", listing_again(), listed(&[], 5), vec!["synced 5"], watch(5)),
-        ("listed, opened", to_watch(), News::Opened, vec![], watch(5)),
+        ("listed, opened", to_watch(), Outcome::Opened, vec![], watch(5)),
         ("listed, not opened", to_watch(), failed(Unreachable), vec!["lost: Unreachable"], wait(100)),
         ("listed, already expired: no hurry", to_watch(), failed(Expired), vec!["lost: Expired"], wait(100)),
         ("watching, a change", watching(), changes([put("a", 7)]), vec!["a at 7"], watch(7)),
@@ -164,18 +166,18 @@ fn every_transition() {
         ("watching, what was told", watching(), changes([put("b", 6)]), vec![], watch(6)),
         ("watching, what the list had", watching(), changes([put("a", 3)]), vec![], watch(6)),
         ("watching, gone but never told of", watching(), changes([delete("z", 7)]), vec![], watch(7)),
-        ("watching, ended in peace", watching(), News::Ended, vec![], watch(6)),
+        ("watching, ended in peace", watching(), Outcome::Ended, vec![], watch(6)),
         ("watching, broken", watching(), failed(Unreachable), vec!["lost: Unreachable"], wait(100)),
         ("watching, expired", watching(), failed(Expired), vec!["lost: Expired"], list),
-        ("idle, ended at once", idle(), News::Ended, vec!["lost: Unreachable"], wait(100)),
-        ("lost, opened", lost(), News::Opened, vec!["synced 6"], watch(6)),
+        ("idle, ended at once", idle(), Outcome::Ended, vec!["lost: Unreachable"], wait(100)),
+        ("lost, opened", lost(), Outcome::Opened, vec!["synced 6"], watch(6)),
         ("lost, failed again", lost(), failed(Unreachable), vec!["lost: Unreachable"], wait(200)),
         ("lost, expired", lost(), failed(Expired), vec!["lost: Expired"], list),
         ("lost, ahead of the store", lost(), failed(FutureVersion), vec!["lost: FutureVersion"], wait(200)),
         ("lost, changes from nowhere", lost(), changes([put("c", 9)]), vec![], watch(6)),
     ];
-    for (what, mut session, news, expected, ask) in table {
-        let events = session.observe(news, at(1_000), 0.0);
+    for (what, mut session, outcome, expected, ask) in table {
+        let events = session.observe(outcome, at(1_000), 0.0);
         assert_eq!(events.iter().map(word).collect::<Vec<_>>(), expected, "{what}");
         assert_eq!(session.ask(at(1_000)), ask, "{what}");
     }
@@ -199,16 +201,16 @@ fn the_store_may_ask_for_a_longer_wait_and_jitter_shortens_ours() {
         let mut session = Session::new(BACKOFF);
         let retry_after = retry_after.map(Duration::from_millis);
         let failure = WatchFailure { retry_after, ..failure(WatchFailureKind::Unreachable) };
-        session.observe::<Node>(News::Failed(failure), at(0), jitter);
+        session.observe::<Node>(Outcome::Failed(failure), at(0), jitter);
         assert_eq!(session.ask(at(0)), Ask::Wait { until: at(expected) }, "{retry_after:?}, {jitter}");
     }
 }
 
 #[test]
-fn waits_grow_until_a_stream_proves_itself() {
+fn waits_grow_until_a_stream_works() {
     let mut session = after([listed(&[], 5)]);
-    let mut wait = |news: News<Node>, now| {
-        session.observe(news, at(now), 0.0);
+    let mut wait = |outcome: Outcome<Node>, now| {
+        session.observe(outcome, at(now), 0.0);
         match session.ask(at(now)) {
             Ask::Wait { until } => (until - at(now)).as_millis(),
             _ => 0,
@@ -216,19 +218,19 @@ fn waits_grow_until_a_stream_proves_itself() {
     };
     assert_eq!(wait(failed(WatchFailureKind::Unreachable), 1_000), 100);
     assert_eq!(wait(failed(WatchFailureKind::Unreachable), 2_000), 200);
-    assert_eq!(wait(News::Opened, 3_000), 0);
-    assert_eq!(wait(News::Ended, 3_001), 400, "opening alone proves nothing: it would be a busy loop");
-    assert_eq!(wait(News::Opened, 4_000), 0);
-    assert_eq!(wait(News::Ended, 14_000), 0, "a quiet stream that lasted was a good one");
+    assert_eq!(wait(Outcome::Opened, 3_000), 0);
+    assert_eq!(wait(Outcome::Ended, 3_001), 400, "opening alone proves nothing: it would be a busy loop");
+    assert_eq!(wait(Outcome::Opened, 4_000), 0);
+    assert_eq!(wait(Outcome::Ended, 14_000), 0, "a quiet stream that lasted was a good one");
     assert_eq!(wait(failed(WatchFailureKind::Unreachable), 15_000), 100);
-    assert_eq!(wait(News::Opened, 16_000), 0);
+    assert_eq!(wait(Outcome::Opened, 16_000), 0);
     assert_eq!(wait(changes([bookmark(6)]), 16_001), 0);
     assert_eq!(wait(failed(WatchFailureKind::Unreachable), 16_002), 100, "so was one that told something");
 }
 
 #[test]
-fn a_relist_tells_what_changed_and_what_vanished_and_nothing_else() {
-    let before = [listed(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)], 5), News::Opened];
+fn a_relist_reports_changed_and_vanished_records_and_no_others() {
+    let before = [listed(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)], 5), Outcome::Opened];
     let mut session =
         after(before.into_iter().chain([changes([put("e", 6)]), failed(WatchFailureKind::Expired)]));
     assert_eq!(session.ask(at(100)), Ask::List);
@@ -237,7 +239,7 @@ fn a_relist_tells_what_changed_and_what_vanished_and_nothing_else() {
     another_d.meta.uid = Some(uid(99));
     let records = vec![node("b", 2), node("c", 9), another_d, node("f", 11)];
     let events =
-        session.observe(News::Listed { records, unreadable: vec![key("e")], revision: 20 }, at(100), 0.0);
+        session.observe(Outcome::Listed { records, unreadable: vec![key("e")], revision: 20 }, at(100), 0.0);
     assert_eq!(
         events.iter().map(word).collect::<Vec<_>>(),
         ["a gone at 20", "d gone at 20", "c at 9", "d at 12", "f at 11", "synced 20"],
@@ -246,14 +248,14 @@ fn a_relist_tells_what_changed_and_what_vanished_and_nothing_else() {
     assert!(matches!(&events[1], WatchEvent::Gone { uid: gone, .. } if *gone == Some(uid(b'd'))));
     assert_eq!(session.ask(at(100)), Ask::Watch { after: 20 });
 
-    session.observe::<Node>(News::Opened, at(101), 0.0);
+    session.observe::<Node>(Outcome::Opened, at(101), 0.0);
     let events = session.observe(changes([delete("e", 21)]), at(102), 0.0);
     assert_eq!(events.iter().map(word).collect::<Vec<_>>(), ["e gone at 21 with content"]);
 }
 
 #[test]
-fn no_version_is_told_twice_even_if_a_store_repeats_itself() {
-    let mut session = after([listed(&[("a", 3)], 5), News::Opened]);
+fn no_version_is_reported_twice_even_if_a_store_repeats_it() {
+    let mut session = after([listed(&[("a", 3)], 5), Outcome::Opened]);
     let batch =
         [put("a", 4), put("a", 6), put("b", 6), put("a", 6), delete("b", 7), put("b", 6), delete("b", 7)];
     let events = session.observe(changes(batch), at(10), 0.0);
@@ -266,8 +268,8 @@ fn no_version_is_told_twice_even_if_a_store_repeats_itself() {
 }
 
 #[test]
-fn a_list_that_keeps_expiring_is_not_hurried() {
-    let mut session = after([listed(&[], 5), News::Opened, changes([put("a", 6)])]);
+fn a_list_that_keeps_expiring_is_retried_with_backoff() {
+    let mut session = after([listed(&[], 5), Outcome::Opened, changes([put("a", 6)])]);
     let mut now = 1_000;
     for expected in [0, 200, 400, 800] {
         session.observe::<Node>(failed(WatchFailureKind::Expired), at(now), 0.0);
@@ -281,8 +283,8 @@ fn a_list_that_keeps_expiring_is_not_hurried() {
 }
 
 #[test]
-fn a_store_whose_history_was_cut_back_is_listed_and_told_anew() {
-    let mut session = after([listed(&[("a", 3), ("b", 4)], 5), News::Opened, changes([put("a", 9)])]);
+fn a_store_that_was_restored_is_listed_and_reported_again() {
+    let mut session = after([listed(&[("a", 3), ("b", 4)], 5), Outcome::Opened, changes([put("a", 9)])]);
     for _ in 0..2 {
         session.observe::<Node>(failed(WatchFailureKind::FutureVersion), at(10), 0.0);
         assert_eq!(session.ask(at(60_000)), Ask::Watch { after: 9 }, "it may only be behind");

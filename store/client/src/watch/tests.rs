@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tonic::Code;
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Tries again almost at once.
+/// Retries almost at once.
 fn eager() -> WatchOptions {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(1));
     WatchOptions { backoff, ..WatchOptions::default() }
@@ -25,7 +25,7 @@ fn expired() -> Answer {
     Answer::Refuse(Status::with_error_details(Code::OutOfRange, "history starts at 15", details))
 }
 
-/// The next event, in a word.
+/// The next event as a short text.
 async fn next(watch: &mut Watch<Node>) -> String {
     match next_event(watch).await {
         WatchEvent::Synced { revision } => format!("synced {revision}"),
@@ -50,7 +50,7 @@ async fn expect<const N: usize>(watch: &mut Watch<Node>, events: [&str; N]) {
     }
 }
 
-/// Polls the watch, which must have nothing to tell, until the store is asked this.
+/// Polls the watch, which must have no event, until the store receives this request.
 async fn quiet_until_asked(watch: &mut Watch<Node>, fake: &mut Fake, expected: &Asked) {
     let asked = async { while fake.next_asked().await != *expected {} };
     tokio::select! {
@@ -64,7 +64,7 @@ fn asked_list() -> Asked {
 }
 
 #[tokio::test]
-async fn a_watch_lists_follows_and_goes_on_where_a_stream_ended() {
+async fn a_watch_lists_watches_and_resumes_where_a_stream_ended() {
     let mut fake = Fake::start([
         Answer::nodes(&[node("a", 3)], 5),
         Answer::Frames(vec![frame(&[("ADDED", node("b", 6)), ("MODIFIED", node("a", 7))]), bookmark(9)]),
@@ -73,7 +73,7 @@ async fn a_watch_lists_follows_and_goes_on_where_a_stream_ended() {
     .await;
     let mut watch = fake.client().watch::<Node>(eager());
     expect(&mut watch, ["a at 3", "synced 5", "b at 6", "a at 7"]).await;
-    // The end of a stream is no event, and what it told is not told again.
+    // The end of a stream is no event, and its changes are not reported again.
     expect(&mut watch, ["b gone at 10 by trace-10"]).await;
     assert_eq!(fake.all_asked(), [asked_list(), Asked::watch_after(5), Asked::watch_after(9)]);
 }
@@ -96,7 +96,7 @@ async fn a_broken_stream_is_a_loss_and_resumes_after_the_last_change() {
 }
 
 #[tokio::test]
-async fn an_expired_watch_lists_again_and_tells_what_vanished() {
+async fn an_expired_watch_lists_again_and_reports_vanished_records() {
     let mut fake = Fake::start([
         Answer::nodes(&[node("a", 3), node("b", 4), node("c", 5)], 5),
         Answer::Frames(vec![bookmark(6)]),
@@ -119,7 +119,7 @@ async fn an_expired_watch_lists_again_and_tells_what_vanished() {
 }
 
 #[tokio::test]
-async fn a_relist_tells_no_more_than_what_is_new() {
+async fn a_relist_reports_only_what_is_new() {
     let fake = Fake::start([
         Answer::nodes(&[node("a", 3), node("b", 4)], 5),
         Answer::Frames(vec![bookmark(6)]),
@@ -161,7 +161,7 @@ async fn selectors_stay_the_same_at_every_resume_and_relist() {
 }
 
 #[tokio::test]
-async fn a_change_that_cannot_be_read_is_passed_by() {
+async fn an_unreadable_change_is_skipped() {
     let mut broken = pb::Node::from(node("b", 6));
     broken.spec.get_or_insert_default().pod_cidrs.push("nonsense".into());
     let event =
@@ -185,7 +185,7 @@ async fn a_change_that_cannot_be_read_is_passed_by() {
 }
 
 #[tokio::test]
-async fn a_next_that_is_dropped_half_way_loses_nothing() {
+async fn a_next_that_is_dropped_before_it_completes_loses_nothing() {
     let fake = Fake::start([Answer::nodes(&[node("a", 3)], 5), Answer::Open(vec![])]).await;
     let mut watch = fake.client().watch::<Node>(eager());
     let mut told = Vec::new();
@@ -200,7 +200,7 @@ async fn a_next_that_is_dropped_half_way_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_with_another_store_when_its_own_dies() {
+async fn a_watch_resumes_with_another_store_when_its_own_dies() {
     let mut first = Fake::start([Answer::nodes(&[node("a", 3)], 5), Answer::Open(vec![])]).await;
     let mut second = Fake::start([Answer::Open(vec![frame(&[("MODIFIED", node("a", 6))])])]).await;
     let road = Road::to(first.address).await;
@@ -220,7 +220,7 @@ async fn a_watch_goes_on_with_another_store_when_its_own_dies() {
 }
 
 #[tokio::test]
-async fn a_connection_that_fell_silent_is_noticed_and_replaced() {
+async fn a_connection_that_delivers_nothing_is_detected_and_replaced() {
     let mut fake = Fake::start([
         Answer::nodes(&[], 5),
         Answer::Open(vec![frame(&[("ADDED", node("a", 6))])]),
@@ -248,7 +248,7 @@ async fn a_connection_that_fell_silent_is_noticed_and_replaced() {
     assert_eq!(fake.all_asked().last(), Some(&Asked::watch_after(6)));
 }
 
-/// A way to a store that can be closed, or frozen: nothing moves on the connections it has, and none is told.
+/// A proxy to a store that can be closed, or frozen: then its connections stay open and carry no data.
 struct Road {
     address: SocketAddr,
     state: watch::Sender<Traffic>,
@@ -286,7 +286,7 @@ async fn travel(mut near: TcpStream, store: SocketAddr, mut traffic: watch::Rece
         _ = copy_bidirectional(&mut near, &mut far) => return,
     };
     if stopped == Traffic::Frozen {
-        // Keep both ends open and do nothing: what a cable pulled out looks like.
+        // Keep both ends open and do nothing, as with an unplugged cable.
         std::future::pending::<()>().await;
     }
 }
