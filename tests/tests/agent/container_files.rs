@@ -1,4 +1,4 @@
-//! What pods leave on the disk: kept as long as somebody may ask, and no longer.
+//! Files of containers on the agent's disk: they are kept while the pod's record exists, then removed.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -32,7 +32,7 @@ fn attempts(folder: &Path) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_job_printed_can_be_read_until_its_record_goes() {
+async fn the_log_of_a_job_is_kept_until_its_record_is_removed() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(script("job", "echo why it failed; exit 3", "Never")).await.unwrap();
     let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
@@ -43,26 +43,26 @@ async fn what_a_job_printed_can_be_read_until_its_record_goes() {
 
     agent.stop();
     let _agent = cluster.agent().await;
-    assert_eq!(printed(), "why it failed\n", "the next agent keeps it");
+    assert_eq!(printed(), "why it failed\n", "a restarted agent keeps the log");
     cluster.api.delete::<pb::Pod>("default/job").await.unwrap();
-    eventually(TIMEOUT, "its files are gone", || async { (!folder.exists()).then_some(()) }).await;
+    eventually(TIMEOUT, "its files are removed", || async { (!folder.exists()).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_container_that_keeps_ending_the_last_end_is_kept() {
+async fn only_the_last_two_attempts_of_a_restarting_container_are_kept() {
     let (cluster, _agent) = SingleNodeCluster::new().await;
     let tries = cluster.host.file("tries");
-    // It is not waited for after the first end, and stays at the third try.
+    // The first restart has no back-off. The third attempt stays running.
     let body =
         format!("echo try >> {0}; test $(wc -l < {0}) -ge 3 && exec sleep 1000; exit 1", tries.display());
     cluster.api.create(script("a", &body, "Always")).await.unwrap();
     let third = |pod: &pb::Pod| restarts(pod) == 2 && pod.status.as_ref().unwrap().phase == "Running";
     let pod = cluster.pod_where("a", "it runs for the third time", third).await;
     let folder = cluster.folder(&pod);
-    eventually(TIMEOUT, "the first attempt's files are gone", || async {
+    eventually(TIMEOUT, "the first attempt's files are removed", || async {
         (attempts(&folder) == [1, 2]).then_some(())
     })
     .await;
     cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(TIMEOUT, "all files are gone", || async { (!folder.exists()).then_some(()) }).await;
+    eventually(TIMEOUT, "all files are removed", || async { (!folder.exists()).then_some(()) }).await;
 }

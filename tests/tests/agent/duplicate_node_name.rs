@@ -1,4 +1,4 @@
-//! Two machines of one name: the store lets one of them in, and the other says why it does nothing.
+//! Two agents with the same node name: the store accepts one, and the other logs why it is idle.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -11,10 +11,10 @@ use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT};
 use muster_tests::{Api, Resource, eventually, holds_for};
 use rustix::process::Signal;
 
-/// What a refused agent says, once.
+/// The log message of a refused agent, logged once.
 const REFUSED: &str = "neither reports the node nor starts pods";
-/// What it says when its turn has come.
-const LET_IN: &str = "this one speaks for the node now";
+/// The log message of an agent that took over the node.
+const TOOK_OVER: &str = "this one speaks for the node now";
 
 fn sleeper(name: &str) -> pb::Pod {
     pod(name).on("n1").spec(|spec| {
@@ -22,7 +22,7 @@ fn sleeper(name: &str) -> pb::Pod {
     })
 }
 
-/// A marker of each machine in the node's status: the kernel's own facts are the same for both.
+/// Shows which agent wrote the node's status: all other values are the same for both.
 fn capacity_of_pods(node: &pb::Node) -> &str {
     &node.status.as_ref().unwrap().capacity["pods"]
 }
@@ -31,41 +31,42 @@ async fn pod_is_running(api: &Api, path: &str) -> pb::Pod {
     pod_where(api, path, "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await
 }
 
-/// An agent of the node `n1` that may have so many pods. Its lease is long enough that a machine that is only busy does
-/// not let it run out.
-fn namesake(host: &AgentHost, store: &StoreProcess, max_pods: &str) -> AgentProcess {
+/// An agent of the node `n1` with that `--max-pods`. Its lease is long enough not to expire on a busy machine.
+fn agent_of_n1(host: &AgentHost, store: &StoreProcess, max_pods: &str) -> AgentProcess {
     let launch = host.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
     launch.flag("max-pods", max_pods).start()
 }
 
-fn times_said(agent: &AgentProcess, text: &str) -> usize {
+fn times_logged(agent: &AgentProcess, text: &str) -> usize {
     agent.log().matches(text).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_namesake_is_refused_with_a_reason_and_takes_over_when_the_first_is_gone() {
+async fn a_second_agent_of_a_node_is_refused_with_a_reason_and_takes_over_when_the_first_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreLaunch::on(directory.path()).start();
-    let (api, homes) = (store.api(), [AgentHost::new(), AgentHost::new()]);
-    let first = namesake(&homes[0], &store, "11");
+    let (api, hosts) = (store.api(), [AgentHost::new(), AgentHost::new()]);
+    let first = agent_of_n1(&hosts[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
     let pid = first.container_pid("a").await;
     pod_is_running(&api, "default/a").await;
-    let before = node_where(&api, "n1", "it is the first's", |node| capacity_of_pods(node) == "11").await;
+    let before =
+        node_where(&api, "n1", "the first agent wrote its status", |node| capacity_of_pods(node) == "11")
+            .await;
 
-    let second = namesake(&homes[1], &store, "22");
+    let second = agent_of_n1(&hosts[1], &store, "22");
     second.wait_logged(REFUSED);
     let log = second.log();
     assert!(log.contains("ERROR"), "{log}");
     for part in ["held by another agent", "stop it and wait", "give one of them another name"] {
-        assert!(log.contains(part), "{part:?} is not among what it said:\n{log}");
+        assert!(log.contains(part), "{part:?} is not in the log:\n{log}");
     }
-    eventually(TIMEOUT, "it says so when it is asked, too", || async {
+    eventually(TIMEOUT, "its service reports the same reason", || async {
         second.state().await.store.contains("held by another agent").then_some(())
     })
     .await;
-    let nobody_is_disturbed = || async {
+    let first_is_undisturbed = || async {
         let node = api.get::<pb::Node>("n1").await.unwrap();
         let state = second.state().await;
         let workloads = second.workloads().await;
@@ -75,59 +76,59 @@ async fn a_live_namesake_is_refused_with_a_reason_and_takes_over_when_the_first_
             && is_idle
             && is_running(pid)
     };
-    // Longer than the first's lease, so that it is not its first renewal only that counts.
-    holds_for(Duration::from_secs(17), "the first has the node to itself", nobody_is_disturbed).await;
-    // A pod that comes meanwhile is the first's, too, and so is the end of one.
+    // Longer than the lease, so that the first agent must have renewed it.
+    holds_for(Duration::from_secs(17), "only the first agent acts for the node", first_is_undisturbed).await;
+    // The first agent also starts new pods and stops deleted ones.
     api.create(sleeper("b")).await.unwrap();
     first.container_pid("b").await;
     api.create(sleeper("c")).await.unwrap();
     let leaving = first.container_pid("c").await;
     api.delete::<pb::Pod>("default/c").await.unwrap();
-    eventually(TIMEOUT, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is removed", || async {
         api.get::<pb::Pod>("default/c").await.is_err().then_some(())
     })
     .await;
-    assert!(!is_running(leaving), "its record went before it did");
+    assert!(!is_running(leaving), "the record was removed before the process exited");
     assert!(second.workloads().await.iter().all(|workload| workload.pids.is_empty()));
-    assert_eq!(times_said(&second, REFUSED), 1, "{}", second.log());
+    assert_eq!(times_logged(&second, REFUSED), 1, "{}", second.log());
 
     first.kill();
-    second.wait_logged(LET_IN);
-    node_where(&api, "n1", "it is the second's", |node| capacity_of_pods(node) == "22").await;
+    second.wait_logged(TOOK_OVER);
+    node_where(&api, "n1", "the second agent wrote its status", |node| capacity_of_pods(node) == "22").await;
     second.container_pid("b").await;
     let state = second.state().await;
     assert!(state.registered && state.acknowledged_renewal_at.is_some(), "{state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_lost_its_node_while_it_was_frozen_keeps_what_runs_and_says_no_more() {
+async fn an_agent_that_lost_its_node_while_paused_keeps_its_containers_and_reports_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreLaunch::on(directory.path()).start();
-    let (api, homes) = (store.api(), [AgentHost::new(), AgentHost::new()]);
-    let first = namesake(&homes[0], &store, "11");
+    let (api, hosts) = (store.api(), [AgentHost::new(), AgentHost::new()]);
+    let first = agent_of_n1(&hosts[0], &store, "11");
     node_where(&api, "n1", "it is ready", is_ready).await;
     api.create(sleeper("a")).await.unwrap();
     let pid = first.container_pid("a").await;
     pod_is_running(&api, "default/a").await;
 
     first.signal(Signal::STOP);
-    let second = namesake(&homes[1], &store, "22");
+    let second = agent_of_n1(&hosts[1], &store, "22");
     let its = |node: &pb::Node| capacity_of_pods(node) == "22";
-    node_where(&api, "n1", "it is the second's", its).await;
+    node_where(&api, "n1", "the second agent wrote its status", its).await;
     second.container_pid("a").await;
 
     first.signal(Signal::CONT);
     first.wait_logged(REFUSED);
-    // To the second the pod had been lost, and was begun again.
+    // The second agent did not have the container, so it started it again.
     let its_own = |pod: &pb::Pod| pod.status.as_ref().unwrap().container_statuses[0].restart_count == 1;
-    pod_where(&api, "default/a", "it is the second's", its_own).await;
+    pod_where(&api, "default/a", "the second agent wrote its status", its_own).await;
     api.create(sleeper("b")).await.unwrap();
     second.container_pid("b").await;
-    holds_for(Duration::from_secs(3), "the second has the node to itself", || async {
-        let is_silent = its_own(&api.get::<pb::Pod>("default/a").await.unwrap());
-        let begun = first.workloads().await.iter().any(|it| it.name == "b" && !it.pids.is_empty());
-        its(&api.get::<pb::Node>("n1").await.unwrap()) && is_silent && !begun && is_running(pid)
+    holds_for(Duration::from_secs(3), "only the second agent acts for the node", || async {
+        let is_unchanged = its_own(&api.get::<pb::Pod>("default/a").await.unwrap());
+        let started = first.workloads().await.iter().any(|it| it.name == "b" && !it.pids.is_empty());
+        its(&api.get::<pb::Node>("n1").await.unwrap()) && is_unchanged && !started && is_running(pid)
     })
     .await;
-    assert_eq!(times_said(&first, REFUSED), 1, "{}", first.log());
+    assert_eq!(times_logged(&first, REFUSED), 1, "{}", first.log());
 }

@@ -1,4 +1,4 @@
-//! Pods that really run: their processes, how they end, and what is left of them when the agent dies.
+//! Pods of the real agent: their processes, how they terminate, and what survives the agent.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
@@ -18,11 +18,11 @@ use muster_tests::store_process::{StoreLaunch, TIMEOUT, free_port};
 use muster_tests::{Deletion, Resource, WatchQuery, eventually, holds_for, holds_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Less than the 30 s that a pod has to stop unless it says otherwise.
+/// Less than the default grace period of a pod, 30 s.
 const BEFORE_DEFAULT_GRACE: Duration = Duration::from_secs(25);
 
-/// With a lease as long as it is by default: how soon a connection counts as dead hangs on it.
-async fn patient() -> (SingleNodeCluster, AgentProcess) {
+/// With the default lease duration, which determines when a connection counts as dead.
+async fn with_default_lease() -> (SingleNodeCluster, AgentProcess) {
     let (cluster, agent) = SingleNodeCluster::new().await;
     agent.stop();
     let agent = cluster.launch().without("node-lease-duration-seconds").start();
@@ -71,7 +71,7 @@ async fn written(path: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_bound_to_the_node_really_runs_and_stops_by_term() {
+async fn a_pod_bound_to_the_node_runs_and_stops_on_sigterm() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.container_pid("a").await;
@@ -81,14 +81,14 @@ async fn a_pod_bound_to_the_node_really_runs_and_stops_by_term() {
     let addresses = &node_where(&cluster.api, "n1", "it is ready", is_ready).await.status.unwrap().addresses;
     assert_eq!(running.status.as_ref().unwrap().host_ip, addresses[0].address);
 
-    // sleep dies of TERM: nobody waits for the 30 s that it may take.
+    // `sleep` exits on SIGTERM, so the agent does not wait for the whole grace of 30 s.
     cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
     cluster.gone("a", BEFORE_DEFAULT_GRACE).await;
-    assert!(!is_running(pid), "the record went before the process");
+    assert!(!is_running(pid), "the record was removed before the process exited");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_bound_later_by_somebody_else_runs() {
+async fn a_pod_that_is_bound_after_its_creation_runs() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(command("a", &["sleep", "1000"]).on("")).await.unwrap();
     cluster.api.bind("default/a", "n1", Deletion::default()).await.unwrap();
@@ -96,11 +96,11 @@ async fn a_pod_bound_later_by_somebody_else_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_goes_last() {
+async fn s073_a_container_that_ignores_sigterm_is_killed_after_its_grace_before_the_record_is_removed() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let marker = cluster.host.file("term");
     let stubborn = format!(
-        "trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
+        "trap 'echo terminating >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
         marker.display()
     );
     cluster.api.create(script("a", &stubborn)).await.unwrap();
@@ -114,13 +114,13 @@ async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_
     let deletion = Deletion { grace: Some(6), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
     let grace = asked + Duration::from_secs(6);
-    holds_until(grace, "it may still end by itself", || async { is_running(pid) }).await;
+    holds_until(grace, "it is not killed within its grace", || async { is_running(pid) }).await;
     let (mut ended, mut seen) = (None, Vec::new());
     loop {
         let event = watch.next().await;
         seen.push(event.kind.clone());
         if let Some(exit) = terminated(&event.record) {
-            assert!(!is_running(pid), "told to have ended, but runs");
+            assert!(!is_running(pid), "reported as terminated, but still running");
             ended.get_or_insert_with(|| exit.clone());
         }
         if event.kind == "DELETED" {
@@ -129,19 +129,22 @@ async fn s073_what_ignores_term_is_killed_when_its_grace_is_over_and_the_record_
         assert_eq!(event.kind, "MODIFIED");
     }
     let took = asked.elapsed();
-    assert!((6..30).contains(&took.as_secs()), "{took:?}: its own grace is not the 30 s of everybody");
-    assert!(!is_running(pid), "the record went before the process");
-    let ended = ended.expect("its end is posted before the record goes");
+    assert!(
+        (6..30).contains(&took.as_secs()),
+        "{took:?}: the grace of the deletion is used, not the default of 30 s"
+    );
+    assert!(!is_running(pid), "the record was removed before the process exited");
+    let ended = ended.expect("its exit is posted before the record is removed");
     assert_eq!((ended.exit_code, ended.signal), (137, 9), "{ended:?}");
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "up\nasked\n", "TERM came first, once");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "up\nterminating\n", "SIGTERM was sent first, once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s073_a_store_that_is_frozen_does_not_hold_up_a_kill() {
-    let (cluster, agent) = patient().await;
+async fn s073_a_paused_store_does_not_delay_a_kill() {
+    let (cluster, agent) = with_default_lease().await;
     let (marker, gate) = (cluster.host.file("term"), cluster.host.file("gate"));
     let stubborn = format!(
-        "trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
+        "trap 'echo terminating >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
         marker.display()
     );
     cluster.api.create(script("stubborn", &stubborn)).await.unwrap();
@@ -152,41 +155,41 @@ async fn s073_a_store_that_is_frozen_does_not_hold_up_a_kill() {
     for name in ["stubborn", "other"] {
         cluster.pod_where(name, "it runs", |pod| phase(pod) == "Running").await;
     }
-    // A call that nobody answers is given up 5 s after the store stands still, or later.
+    // A call without an answer fails 5 s after the store was paused, or later.
     let deletion = Deletion { grace: Some(3), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>("default/stubborn", deletion).await.unwrap();
     agent.wait_logged("how=\"TERM\"");
 
     cluster.store.signal(Signal::STOP);
-    // The end of another pod is now told to nobody, for as long as a call may take.
+    // The report of the other pod's exit now waits for the timeout of the call.
     fs::write(&gate, "").unwrap();
-    eventually(TIMEOUT, "the other has ended", || async { (!is_running(other)).then_some(()) }).await;
+    eventually(TIMEOUT, "the other pod has exited", || async { (!is_running(other)).then_some(()) }).await;
     eventually(TIMEOUT, "it is killed", || async { (!is_running(stubborn)).then_some(()) }).await;
-    // A line of the log can come later than what it tells of.
+    // The log line can appear after the kill.
     agent.wait_logged("how=\"KILL\"");
     let log = agent.log();
     let (before, _) = log.split_once("how=\"KILL\"").expect("a KILL is logged");
-    assert!(!before.contains("could not be done yet"), "it waited for a call to fail:\n{log}");
+    assert!(!before.contains("could not be done yet"), "the kill waited for a call to fail:\n{log}");
 
     cluster.store.signal(Signal::CONT);
     cluster.gone("stubborn", TIMEOUT).await;
-    let ended = cluster.pod_where("other", "its end is told", |pod| phase(pod) == "Failed").await;
+    let ended = cluster.pod_where("other", "its exit is reported", |pod| phase(pod) == "Failed").await;
     assert_eq!(terminated(&ended).unwrap().exit_code, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_deletion_ends_the_process_too() {
+async fn a_forced_deletion_kills_the_process() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.container_pid("a").await;
     let now = Deletion { grace: Some(0), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>("default/a", now).await.unwrap();
-    eventually(TIMEOUT, "the process is gone", || async { (!is_running(pid)).then_some(()) }).await;
+    eventually(TIMEOUT, "the process has exited", || async { (!is_running(pid)).then_some(()) }).await;
     cluster.gone("a", TIMEOUT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_container_left_running_goes_with_it() {
+async fn background_processes_of_a_container_are_killed_with_it() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let file = cluster.host.file("child");
     let body = format!("setsid sleep 1000 & echo $! > {}; exec sleep 1000", file.display());
@@ -199,13 +202,13 @@ async fn what_a_container_left_running_goes_with_it() {
     .await;
     cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
     cluster.gone("a", TIMEOUT).await;
-    assert!(!is_running(child), "the record went before all of the pod's processes");
+    assert!(!is_running(child), "the record was removed before all processes exited");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn environment_arguments_and_directory_reach_the_process() {
+async fn environment_arguments_and_working_directory_are_set() {
     let (cluster, _agent) = SingleNodeCluster::new().await;
-    let file = cluster.host.file("told");
+    let file = cluster.host.file("output");
     let pod =
         script("a", "pwd > \"$OUT.new\"; echo \"$GREETING $0 $1\" >> \"$OUT.new\"; mv \"$OUT.new\" \"$OUT\"");
     let pod = restarts(pod, "Never").spec(|spec| {
@@ -222,7 +225,7 @@ async fn environment_arguments_and_directory_reach_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_never_restarted_ends_with_its_exit_code() {
+async fn a_pod_that_is_never_restarted_reports_its_exit_code() {
     let (cluster, _agent) = SingleNodeCluster::new().await;
     cluster.api.create(restarts(script("bad", "exit 7"), "Never")).await.unwrap();
     cluster.api.create(restarts(script("good", "exit 0"), "Never")).await.unwrap();
@@ -232,13 +235,13 @@ async fn a_pod_that_is_never_restarted_ends_with_its_exit_code() {
         ("good", "Succeeded", 0, "Completed"),
         ("hit", "Failed", 137, "Error"),
     ] {
-        let pod = cluster.pod_where(name, "it has ended", |pod| phase(pod) == wanted).await;
+        let pod = cluster.pod_where(name, "it has terminated", |pod| phase(pod) == wanted).await;
         let exit = terminated(&pod).unwrap();
         assert_eq!((exit.exit_code, exit.reason.as_str()), (code, why), "{name}");
         assert_eq!(container_status(&pod).unwrap().restart_count, 0, "{name}");
         assert!(exit.started_at.is_some() && exit.finished_at.is_some(), "{name}: {exit:?}");
     }
-    // It has ended for good; its record stays until somebody deletes it, and goes at once then.
+    // The record of a finished pod stays until it is deleted, and then is removed at once.
     cluster.api.delete::<pb::Pod>("default/bad").await.unwrap();
     cluster.gone("bad", BEFORE_DEFAULT_GRACE).await;
 }
@@ -256,7 +259,7 @@ async fn a_pod_that_is_restarted_on_failure_runs_until_it_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_always_restarted_unless_it_says_otherwise() {
+async fn the_default_restart_policy_is_always() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let first = agent.container_pid("a").await;
@@ -272,7 +275,7 @@ async fn a_pod_is_always_restarted_unless_it_says_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_not_there_is_told_of() {
+async fn a_missing_program_is_reported() {
     let (cluster, _agent) = SingleNodeCluster::new().await;
     cluster.api.create(restarts(command("a", &["/no/such/program"]), "Never")).await.unwrap();
     let pod = cluster.pod_where("a", "it has failed", |pod| phase(pod) == "Failed").await;
@@ -281,7 +284,7 @@ async fn a_program_that_is_not_there_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s075_a_pod_that_needs_more_than_the_node_has_fails_and_stays() {
+async fn s075_a_pod_that_does_not_fit_the_node_fails_and_its_record_stays() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let big = command("a", &["sleep", "1000"]).spec(|spec| {
         let requests = [("cpu".to_owned(), "5000".to_owned())].into();
@@ -299,7 +302,7 @@ async fn s075_a_pod_that_needs_more_than_the_node_has_fails_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s076_a_taint_that_does_not_let_execute_rejects_and_one_that_does_not_let_schedule_does_not() {
+async fn s076_a_noexecute_taint_rejects_a_pod_and_a_noschedule_taint_does_not() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let node = cluster.api.get::<pb::Node>("n1").await.unwrap();
     cluster.api.update(node.at(0).taint("k=v:NoSchedule")).await.unwrap();
@@ -307,7 +310,7 @@ async fn s076_a_taint_that_does_not_let_execute_rejects_and_one_that_does_not_le
     cluster.pod_where("scheduled", "it runs", |pod| phase(pod) == "Running").await;
 
     let node = cluster.api.get::<pb::Node>("n1").await.unwrap();
-    // The agent has the taint when it has put back the label that went missing with it.
+    // When the agent has restored the label, it has also seen the taint of the same update.
     let tainted = node.at(0).taint("gpu=v:NoExecute").without_label("kubernetes.io/os");
     cluster.api.update(tainted).await.unwrap();
     let has_label = |node: &pb::Node| node.metadata.as_ref().unwrap().labels.contains_key("kubernetes.io/os");
@@ -319,11 +322,11 @@ async fn s076_a_taint_that_does_not_let_execute_rejects_and_one_that_does_not_le
     assert_eq!(reason(&pod), "TaintToleration", "{:?}", pod.status);
     agent.container_pid("tolerant").await;
     let scheduled = cluster.api.get::<pb::Pod>("default/scheduled").await.unwrap();
-    assert_eq!(phase(&scheduled), "Running", "what runs is for others to evict");
+    assert_eq!(phase(&scheduled), "Running", "the agent does not evict running pods");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_agent_leaves_its_pods_running_and_finds_them_again() {
+async fn pods_survive_a_killed_agent_and_are_adopted_by_the_next() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let file = cluster.host.file("gate");
     cluster.api.create(command("stays", &["sleep", "1000"])).await.unwrap();
@@ -338,18 +341,18 @@ async fn a_killed_agent_leaves_its_pods_running_and_finds_them_again() {
     let [kept, deleted, ends] = pids[..] else { unreachable!() };
     agent.kill();
 
-    // Nobody is there to see one of them end and another being deleted.
+    // While no agent runs, one pod exits and another is deleted.
     fs::write(&file, "").unwrap();
-    eventually(TIMEOUT, "it has ended", || async { (!is_running(ends)).then_some(()) }).await;
+    eventually(TIMEOUT, "it has terminated", || async { (!is_running(ends)).then_some(()) }).await;
     cluster.api.delete::<pb::Pod>("default/deleted").await.unwrap();
-    assert!(is_running(kept) && is_running(deleted), "what runs outlives the agent");
+    assert!(is_running(kept) && is_running(deleted), "containers survive the agent");
 
     let agent = cluster.agent().await;
     assert_eq!(agent.container_pid("stays").await, kept, "the same process");
     let ended = cluster.pod_where("ends", "it has failed", |pod| phase(pod) == "Failed").await;
     assert_eq!(terminated(&ended).unwrap().exit_code, 9);
     cluster.gone("deleted", TIMEOUT).await;
-    assert!(!is_running(deleted), "the record went before the process");
+    assert!(!is_running(deleted), "the record was removed before the process exited");
     let pod = cluster.api.get::<pb::Pod>("default/stays").await.unwrap();
     assert_eq!((phase(&pod), container_status(&pod).unwrap().restart_count), ("Running", 0));
 
@@ -359,7 +362,7 @@ async fn a_killed_agent_leaves_its_pods_running_and_finds_them_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_stopped_in_order_leaves_its_pods_running() {
+async fn pods_survive_a_stopped_agent() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(command("a", &["sleep", "1000"])).await.unwrap();
     let pid = agent.container_pid("a").await;
@@ -371,7 +374,7 @@ async fn an_agent_that_is_stopped_in_order_leaves_its_pods_running() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_whose_record_vanished_while_the_agent_was_dead_is_stopped_with_its_own_grace() {
+async fn a_pod_whose_record_was_removed_while_no_agent_ran_is_stopped_with_its_own_grace() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let marker = cluster.host.file("up");
     let stubborn = format!("trap '' TERM; echo up > {}; while :; do sleep 0.1; done", marker.display());
@@ -387,13 +390,13 @@ async fn a_pod_whose_record_vanished_while_the_agent_was_dead_is_stopped_with_it
     let agent = cluster.agent().await;
     agent.wait_logged("how=\"TERM\"");
     let asked = Instant::now();
-    eventually(TIMEOUT, "the process is gone", || async { (!is_running(pid)).then_some(()) }).await;
+    eventually(TIMEOUT, "the process has exited", || async { (!is_running(pid)).then_some(()) }).await;
     let took = asked.elapsed();
-    assert!(took < BEFORE_DEFAULT_GRACE, "{took:?}: it has 2 s, and others have 30");
+    assert!(took < BEFORE_DEFAULT_GRACE, "{took:?}: its own grace is 2 s, not the default of 30 s");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_finds_no_store_when_it_comes_back_leaves_its_pods_alone() {
+async fn an_agent_that_restarts_without_a_store_keeps_its_pods() {
     let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
     let launch = StoreLaunch::on(directory.path()).at(port);
     let store = launch.start();
@@ -409,14 +412,14 @@ async fn an_agent_that_finds_no_store_when_it_comes_back_leaves_its_pods_alone()
 
     let agent = host.agent("n1", &url).start();
     agent.wait_logged("attempt=4");
-    holds_for(Duration::from_secs(2), "the pod runs on", || async { is_running(pid) }).await;
+    holds_for(Duration::from_secs(2), "the pod keeps running", || async { is_running(pid) }).await;
     let store = launch.start();
     let api = store.api();
     assert_eq!(agent.container_pid("a").await, pid, "the same process");
     let pod = pod_where(&api, "default/a", "it runs", |pod| phase(pod) == "Running").await;
     assert_eq!(container_status(&pod).unwrap().restart_count, 0);
     api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(TIMEOUT, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is removed", || async {
         api.get::<pb::Pod>("default/a").await.is_err().then_some(())
     })
     .await;
@@ -424,11 +427,11 @@ async fn an_agent_that_finds_no_store_when_it_comes_back_leaves_its_pods_alone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_that_the_agent_died_of_is_finished_by_the_next() {
+async fn a_pod_termination_is_finished_by_the_next_agent() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let marker = cluster.host.file("term");
     let stubborn = format!(
-        "trap 'echo asked >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
+        "trap 'echo terminating >> {0}' TERM; echo up > {0}; while :; do sleep 0.1; done",
         marker.display()
     );
     cluster.api.create(script("a", &stubborn)).await.unwrap();
@@ -437,8 +440,8 @@ async fn a_stop_that_the_agent_died_of_is_finished_by_the_next() {
     cluster.pod_where("a", "it runs", |pod| phase(pod) == "Running").await;
     let deletion = Deletion { grace: Some(12), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>("default/a", deletion).await.unwrap();
-    eventually(TIMEOUT, "it was asked to stop", || async {
-        fs::read_to_string(&marker).unwrap().contains("asked").then_some(())
+    eventually(TIMEOUT, "it got SIGTERM", || async {
+        fs::read_to_string(&marker).unwrap().contains("terminating").then_some(())
     })
     .await;
     agent.kill();
@@ -446,7 +449,7 @@ async fn a_stop_that_the_agent_died_of_is_finished_by_the_next() {
 
     let _agent = cluster.agent().await;
     cluster.gone("a", BEFORE_DEFAULT_GRACE).await;
-    assert!(!is_running(pid), "the record went before the process");
+    assert!(!is_running(pid), "the record was removed before the process exited");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Getting on the roll: what a new node looks like, what an old one keeps, and what an agent refuses to start on.
+//! Registration: the fields of a new node, what an existing node keeps, and flags that prevent the start.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::Code;
 
-/// A store that runs on a directory of its own.
+/// A running store and its directory.
 fn store() -> (TempDir, StoreProcess) {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreLaunch::on(directory.path()).start();
@@ -64,7 +64,7 @@ async fn s035_a_new_node_has_its_labels_taints_capacity_and_conditions() {
     let taints = taints(&node);
     assert!(taints.contains(&"k=v:NoSchedule".to_owned()), "{taints:?}");
     assert!(taints.contains(&"node.kubernetes.io/not-ready=:NoSchedule".to_owned()), "{taints:?}");
-    // A machine that is slow to answer is registered first and described later.
+    // On a slow machine the node is registered first and its status follows.
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
     let status = node.status.as_ref().unwrap();
     for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
@@ -95,12 +95,12 @@ async fn s036_a_node_that_exists_keeps_its_labels_taints_and_cordon() {
     assert_eq!(label("kubernetes.io/hostname").as_deref(), Some("n1"));
     assert_eq!(label("kubernetes.io/os").as_deref(), Some("linux"));
     assert_eq!(label("kubernetes.io/arch").as_deref(), Some(architecture()));
-    assert_eq!(node.spec, old.spec, "taints and cordon are the operators'");
+    assert_eq!(node.spec, old.spec, "taints and cordon belong to operators");
     assert_eq!(node.uid(), old.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s037_a_label_of_the_machine_is_put_right_at_the_start_and_later() {
+async fn s037_labels_of_the_machine_are_corrected_at_start_and_later() {
     let (_directory, store) = store();
     let (api, host) = (store.api(), AgentHost::new());
     api.create(node("n1").label("kubernetes.io/arch", "wrong")).await.unwrap();
@@ -114,7 +114,7 @@ async fn s037_a_label_of_the_machine_is_put_right_at_the_start_and_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_it() {
+async fn s038_s039_an_agent_with_an_invalid_flag_exits_and_names_the_flag() {
     let (_directory, store) = store();
     let (api, host) = (store.api(), AgentHost::new());
     for (flag, value, said) in [
@@ -131,10 +131,10 @@ async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_
         ("no-such-flag", "1", "no-such-flag"),
     ] {
         let (status, log) = host.agent("n1", &store.url()).flag(flag, value).run_to_exit();
-        assert!(!status.success(), "--{flag}={value} was taken:\n{log}");
+        assert!(!status.success(), "--{flag}={value} was accepted:\n{log}");
         assert!(log.contains(&format!("--{flag}")), "--{flag}={value} is not named:\n{log}");
-        assert!(log.contains(said), "--{flag}={value} should be told by {said:?}:\n{log}");
-        assert!(is_absent::<pb::Node>(&api, "n1").await, "--{flag}={value} left a node");
+        assert!(log.contains(said), "--{flag}={value} should be explained with {said:?}:\n{log}");
+        assert!(is_absent::<pb::Node>(&api, "n1").await, "--{flag}={value} created a node");
     }
 
     let _agent = host.agent("n1", &store.url()).flag("node-labels", "kubelet.kubernetes.io/x=1").start();
@@ -143,7 +143,7 @@ async fn s038_s039_an_agent_with_a_flag_that_cannot_be_does_not_start_and_names_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s040_s053_an_agent_that_does_not_register_waits_for_its_node_without_a_lease() {
+async fn s040_s053_without_register_node_the_agent_waits_for_its_node_and_creates_no_lease() {
     let (_directory, store) = store();
     let (api, host) = (store.api(), AgentHost::new());
     let mut agent = host.agent("n1", &store.url()).flag("register-node", "false").start();
@@ -160,7 +160,7 @@ async fn s040_s053_an_agent_that_does_not_register_waits_for_its_node_without_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s041_a_deleted_node_comes_back_only_with_a_new_agent() {
+async fn s041_a_deleted_node_is_created_again_only_by_a_restarted_agent() {
     let (_directory, store) = store();
     let (api, host) = (store.api(), AgentHost::new());
     let mut agent = host.agent("n1", &store.url()).start();
@@ -168,7 +168,7 @@ async fn s041_a_deleted_node_comes_back_only_with_a_new_agent() {
     lease_where(&api, "n1", "it exists", |_| true).await;
 
     api.delete::<pb::Node>("n1").await.unwrap();
-    holds_for(Duration::from_secs(5), "the node is gone", || is_absent::<pb::Node>(&api, "n1")).await;
+    holds_for(Duration::from_secs(5), "the node is deleted", || is_absent::<pb::Node>(&api, "n1")).await;
     assert!(agent.is_running());
     agent.stop();
 
@@ -179,11 +179,11 @@ async fn s041_a_deleted_node_comes_back_only_with_a_new_agent() {
         let owners = &lease.metadata.as_ref().unwrap().owner_references;
         owners.iter().any(|owner| owner.uid == second.uid())
     };
-    lease_where(&api, "n1", "it is the new node's", owned).await;
+    lease_where(&api, "n1", "the new node owns it", owned).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s042_an_agent_that_started_first_registers_when_the_store_comes() {
+async fn s042_an_agent_that_starts_before_the_store_registers_later() {
     let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
     let agent = host.agent("n1", &format!("http://127.0.0.1:{port}")).start();
     // Attempts come after 0.1, 0.3, 0.7 and 1.5 s; the fourth has failed by then.
@@ -200,7 +200,7 @@ async fn s042_an_agent_that_started_first_registers_when_the_store_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_meets_a_frozen_store_registers_when_it_thaws() {
+async fn an_agent_that_starts_while_the_store_is_paused_registers_later() {
     let (_directory, store) = store();
     let (api, host) = (store.api(), AgentHost::new());
     store.signal(Signal::STOP);
@@ -213,7 +213,7 @@ async fn an_agent_that_meets_a_frozen_store_registers_when_it_thaws() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_agent_in_the_same_directory_or_of_another_name_does_not_start() {
+async fn an_agent_does_not_start_on_a_directory_in_use_or_of_another_node() {
     let (_directory, store) = store();
     let host = AgentHost::new();
     let agent = host.agent("n1", &store.url()).start();
@@ -225,7 +225,7 @@ async fn a_second_agent_in_the_same_directory_or_of_another_name_does_not_start(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_nothing_but_a_node_to_the_store_can_do_all_it_has_to() {
+async fn the_rights_of_a_node_are_enough_for_an_agent() {
     let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
     let credentials = |name: &str| store.authority().unwrap().credentials(name, "muster:nodes");
@@ -246,12 +246,12 @@ async fn an_agent_that_is_nothing_but_a_node_to_the_store_can_do_all_it_has_to()
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).without_label("kubernetes.io/os").cordoned()).await.unwrap();
     node_where(&api, "n1", "the label is back", |node| labels(node)("kubernetes.io/os").is_some()).await;
-    eventually(TIMEOUT, "the cordon is told", || async {
+    eventually(TIMEOUT, "the cordon event is recorded", || async {
         (!events(&api, "n1", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
     api.delete::<pb::Pod>("default/a").await.unwrap();
-    eventually(TIMEOUT, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is removed", || async {
         is_absent::<pb::Pod>(&api, "default/a").await.then_some(())
     })
     .await;
@@ -260,7 +260,7 @@ async fn an_agent_that_is_nothing_but_a_node_to_the_store_can_do_all_it_has_to()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s043_an_agent_that_may_not_create_its_node_says_so_and_goes_on_trying() {
+async fn s043_an_agent_without_the_right_to_create_its_node_logs_it_and_retries() {
     let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
     let credentials = store.authority().unwrap().credentials("node:other", "muster:nodes");
@@ -272,10 +272,10 @@ async fn s043_an_agent_that_may_not_create_its_node_says_so_and_goes_on_trying()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s043_a_node_made_for_an_agent_that_may_not_make_one_is_taken_for_its_own() {
+async fn s043_an_agent_without_the_right_to_create_its_node_adopts_an_existing_one() {
     let (store, host) = (TestStore::secure().await, AgentHost::new());
     let api = store.api();
-    // The role that may read nodes and write their statuses, and create none.
+    // This role can read nodes and write their status, but cannot create nodes.
     let credentials = store.authority().unwrap().credentials("eva", "muster:controllers");
     let launch = host.agent("n1", &store.url()).flag("credentials", credentials.to_str().unwrap());
     let agent = launch.start();
@@ -296,7 +296,7 @@ async fn s043_a_node_made_for_an_agent_that_may_not_make_one_is_taken_for_its_ow
         (Some("hand"), Some(architecture()))
     );
     assert!(node.status.as_ref().unwrap().capacity.contains_key("cpu"));
-    // The status is the agent's own: what somebody writes over it is put right.
+    // The agent owns the status: it corrects changes of other writers.
     let over = api.get::<pb::Node>("n1").await.unwrap().at(0).status(|status| status.conditions.clear());
     api.update_status(over).await.unwrap();
     node_where(&api, "n1", "it is ready again", is_ready).await;

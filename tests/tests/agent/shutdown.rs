@@ -1,4 +1,4 @@
-//! A machine that is told to go down: what its agent says and ends, and what it takes back when it stays up.
+//! Graceful node shutdown: the order in which pods stop, and the cancellation of a shutdown.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -15,30 +15,30 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-/// Above every pod that is not the system's.
+/// The priority from which pods count as critical.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// A store, and where an agent lives.
-struct World {
+/// A store and the host of an agent.
+struct StoreAndHost {
     _directory: TempDir,
     host: AgentHost,
     store: StoreProcess,
     api: Api,
 }
 
-impl World {
-    fn new() -> World {
+impl StoreAndHost {
+    fn new() -> StoreAndHost {
         let directory = tempfile::tempdir().unwrap();
         let store = StoreLaunch::on(directory.path()).start();
         let (api, host) = (store.api(), AgentHost::new());
-        World { _directory: directory, host, store, api }
+        StoreAndHost { _directory: directory, host, store, api }
     }
 
     fn launch(&self) -> AgentLaunch {
         self.host.agent("n1", &self.store.url())
     }
 
-    /// The agent of a machine that gives critical pods half of its time, once its node is ready.
+    /// Starts an agent that reserves half of its shutdown grace for critical pods; returns when its node is ready.
     async fn agent(&self) -> AgentProcess {
         let launch = self.launch().flag("shutdown-grace-period", "20m");
         self.ready(&launch.flag("shutdown-grace-period-critical-pods", "10m")).await
@@ -54,11 +54,11 @@ impl World {
         pod_where(&self.api, &format!("default/{name}"), what, holds).await
     }
 
-    /// A pod that writes down that it was asked to end, and ends when its file is taken away.
+    /// A pod that records SIGTERM in a file, and exits when the file is removed.
     async fn stubborn(&self, agent: &AgentProcess, name: &str, priority: i32) -> i32 {
         let file = self.host.file(name);
         let body = format!(
-            "trap 'echo asked >> {0}' TERM; echo up > {0}; while test -e {0}; do sleep 0.05; done",
+            "trap 'echo terminating >> {0}' TERM; echo up > {0}; while test -e {0}; do sleep 0.05; done",
             file.display()
         );
         let pod = pod(name).on("n1").grace(600).spec(|spec| {
@@ -71,9 +71,9 @@ impl World {
         agent.container_pid(name).await
     }
 
-    async fn was_asked(&self, name: &str) {
-        eventually(TIMEOUT, &format!("{name} is asked to end"), || async {
-            fs::read_to_string(self.host.file(name)).unwrap().contains("asked").then_some(())
+    async fn wait_for_sigterm(&self, name: &str) {
+        eventually(TIMEOUT, &format!("{name} got SIGTERM"), || async {
+            fs::read_to_string(self.host.file(name)).unwrap().contains("terminating").then_some(())
         })
         .await;
     }
@@ -102,92 +102,92 @@ async fn cancel(agent: &AgentProcess) -> Result<pb::CancelShutdownResponse, Stat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s069_s072_a_shutdown_that_is_cancelled_leaves_what_it_had_not_reached() {
-    let world = World::new();
-    let mut agent = world.agent().await;
-    let normal = world.stubborn(&agent, "normal", 0).await;
-    let critical = world.stubborn(&agent, "critical", CRITICAL).await;
+async fn s069_s072_a_cancelled_shutdown_keeps_the_pods_that_it_had_not_stopped_yet() {
+    let setup = StoreAndHost::new();
+    let mut agent = setup.agent().await;
+    let normal = setup.stubborn(&agent, "normal", 0).await;
+    let critical = setup.stubborn(&agent, "critical", CRITICAL).await;
 
     let begun = begin(&agent).await.unwrap();
     assert!(begun.began_at.is_some());
     assert_eq!(begun.longest.map(|longest| longest.seconds), Some(20 * 60));
-    let down = node_where(&world.api, "n1", "it is not ready", |node| !is_ready(node)).await;
+    let down = node_where(&setup.api, "n1", "it is not ready", |node| !is_ready(node)).await;
     let message = &condition(&down, "Ready").unwrap().message;
     assert!(message.contains("node is shutting down"), "{message}");
-    world.was_asked("normal").await;
-    world.api.create(sleeper("early")).await.unwrap();
-    let early = world.pod_where("early", "it is turned away", |pod| phase(pod) == "Failed").await;
+    setup.wait_for_sigterm("normal").await;
+    setup.api.create(sleeper("early")).await.unwrap();
+    let early = setup.pod_where("early", "it is rejected", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&early), "NodeShutdown");
     assert_eq!(agent.state().await.shutting_down_since, begun.began_at);
     let again = begin(&agent).await.unwrap();
-    assert_eq!(again.began_at, begun.began_at, "it was under way");
+    assert_eq!(again.began_at, begun.began_at, "it was in progress already");
 
     assert_eq!(cancel(&agent).await.unwrap().began_at, begun.began_at);
-    let up = node_where(&world.api, "n1", "it is ready again", is_ready).await;
+    let up = node_where(&setup.api, "n1", "it is ready again", is_ready).await;
     let since = |node: &pb::Node| {
         let at = condition(node, "Ready").unwrap().last_transition_time.unwrap();
         (at.seconds, at.nanos)
     };
-    assert!(since(&up) > since(&down), "a transition of its own");
-    world.api.create(sleeper("late")).await.unwrap();
-    world.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
-    assert!(is_running(normal), "it was asked, and may take its time");
-    fs::remove_file(world.host.file("normal")).unwrap();
-    let ended = world.pod_where("normal", "it has ended", |pod| phase(pod) == "Failed").await;
-    assert_eq!(reason(&ended), "Terminated", "what was told to end is not restored");
+    assert!(since(&up) > since(&down), "a new transition time");
+    setup.api.create(sleeper("late")).await.unwrap();
+    setup.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
+    assert!(is_running(normal), "it got SIGTERM and may use its grace");
+    fs::remove_file(setup.host.file("normal")).unwrap();
+    let ended = setup.pod_where("normal", "it has terminated", |pod| phase(pod) == "Failed").await;
+    assert_eq!(reason(&ended), "Terminated", "a pod that got SIGTERM still terminates");
     assert!(is_running(critical) && !is_running(normal));
-    assert_eq!(fs::read_to_string(world.host.file("critical")).unwrap(), "up\n", "nobody asked it to end");
-    let early = world.pod_where("early", "it is there", |_| true).await;
-    assert_eq!(phase(&early), "Failed", "what was turned away is not taken back");
-    assert_eq!(cancel(&agent).await.unwrap().began_at, None, "none is under way");
+    assert_eq!(fs::read_to_string(setup.host.file("critical")).unwrap(), "up\n", "it got no SIGTERM");
+    let early = setup.pod_where("early", "it is there", |_| true).await;
+    assert_eq!(phase(&early), "Failed", "a rejected pod stays rejected");
+    assert_eq!(cancel(&agent).await.unwrap().began_at, None, "no shutdown is in progress");
     assert_eq!(agent.state().await.shutting_down_since, None);
     assert!(agent.is_running());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s069_a_shutdown_begun_by_call_ends_all_pods_in_order_and_leaves_the_agent_to_its_platform() {
-    let world = World::new();
-    let mut agent = world.agent().await;
-    world.stubborn(&agent, "normal", 0).await;
-    world.stubborn(&agent, "critical", CRITICAL).await;
+async fn s069_a_shutdown_by_call_stops_all_pods_in_order_and_the_agent_keeps_running() {
+    let setup = StoreAndHost::new();
+    let mut agent = setup.agent().await;
+    setup.stubborn(&agent, "normal", 0).await;
+    setup.stubborn(&agent, "critical", CRITICAL).await;
     begin(&agent).await.unwrap();
-    world.was_asked("normal").await;
-    assert_eq!(fs::read_to_string(world.host.file("critical")).unwrap(), "up\n", "its turn comes later");
+    setup.wait_for_sigterm("normal").await;
+    assert_eq!(fs::read_to_string(setup.host.file("critical")).unwrap(), "up\n", "critical pods stop later");
     for name in ["normal", "critical"] {
-        world.was_asked(name).await;
-        fs::remove_file(world.host.file(name)).unwrap();
-        let ended = world.pod_where(name, "it has ended", |pod| phase(pod) == "Failed").await;
+        setup.wait_for_sigterm(name).await;
+        fs::remove_file(setup.host.file(name)).unwrap();
+        let ended = setup.pod_where(name, "it has terminated", |pod| phase(pod) == "Failed").await;
         assert_eq!(reason(&ended), "Terminated");
     }
     assert!(agent.is_running());
-    node_where(&world.api, "n1", "it is not ready", |node| !is_ready(node)).await;
-    // It is still there to hear that the machine stays up.
+    node_where(&setup.api, "n1", "it is not ready", |node| !is_ready(node)).await;
+    // The agent still runs, so the shutdown can be cancelled.
     cancel(&agent).await.unwrap();
-    node_where(&world.api, "n1", "it is ready again", is_ready).await;
-    world.api.create(sleeper("late")).await.unwrap();
-    world.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
+    node_where(&setup.api, "n1", "it is ready again", is_ready).await;
+    setup.api.create(sleeper("late")).await.unwrap();
+    setup.pod_where("late", "it runs", |pod| phase(pod) == "Running").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_that_a_signal_began_is_not_taken_back() {
-    let world = World::new();
-    let launch = world.launch().flag("shutdown-grace-period", "20m").switch("shutdown-on-sigterm");
-    let mut agent = world.ready(&launch).await;
-    world.stubborn(&agent, "normal", 0).await;
+async fn a_shutdown_by_signal_cannot_be_cancelled() {
+    let setup = StoreAndHost::new();
+    let launch = setup.launch().flag("shutdown-grace-period", "20m").switch("shutdown-on-sigterm");
+    let mut agent = setup.ready(&launch).await;
+    setup.stubborn(&agent, "normal", 0).await;
     agent.signal(Signal::TERM);
-    world.was_asked("normal").await;
+    setup.wait_for_sigterm("normal").await;
     let refused = cancel(&agent).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("signal"), "{refused:?}");
-    fs::remove_file(world.host.file("normal")).unwrap();
+    fs::remove_file(setup.host.file("normal")).unwrap();
     assert!(agent.wait().success());
-    assert!(!is_ready(&world.api.get::<pb::Node>("n1").await.unwrap()));
+    assert!(!is_ready(&setup.api.get::<pb::Node>("n1").await.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s070_a_machine_without_a_grace_period_has_no_shutdown_to_begin() {
-    let world = World::new();
-    let agent = world.ready(&world.launch()).await;
+async fn s070_without_a_shutdown_grace_period_a_shutdown_is_refused() {
+    let setup = StoreAndHost::new();
+    let agent = setup.ready(&setup.launch()).await;
     let refused = begin(&agent).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("--shutdown-grace-period"), "{refused:?}");
@@ -195,7 +195,7 @@ async fn s070_a_machine_without_a_grace_period_has_no_shutdown_to_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_an_administrator_and_the_node_itself_may_steer_a_machine() {
+async fn only_an_administrator_and_the_node_itself_may_start_and_cancel_a_shutdown() {
     let (store, host) = (TestStore::secure().await, AgentHost::new());
     let (api, authority) = (store.api(), store.authority().unwrap());
     let [cert, key] = authority.issue("node:n1", "muster:nodes").map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! Starts, of containers and of agents: what they hold up, and what they leave alone.
+//! Starts of containers that hang, and restarts of the agent.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -12,7 +12,7 @@ use muster_tests::fixtures::*;
 use muster_tests::single_node::SingleNodeCluster;
 use muster_tests::{Deletion, TIMEOUT, eventually};
 
-/// A pod whose log cannot be opened for writing before somebody reads it; where that is comes back.
+/// Creates a pod whose start hangs: its log is a FIFO, which opens only when it is read. Returns the path of the FIFO.
 async fn hung(cluster: &SingleNodeCluster, name: &str) -> PathBuf {
     let created = cluster.api.create(sleeper(name).on("")).await.unwrap();
     let folder = cluster.folder(&created);
@@ -20,9 +20,9 @@ async fn hung(cluster: &SingleNodeCluster, name: &str) -> PathBuf {
     let log = folder.join("0.log");
     assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
     cluster.api.bind(&format!("default/{name}"), "n1", Deletion::default()).await.unwrap();
-    // Once its order is written the agent is at it.
+    // The agent has started the container when it has written this file.
     let order = folder.join("0.order");
-    eventually(TIMEOUT, "its start is begun", || async { order.exists().then_some(()) }).await;
+    eventually(TIMEOUT, "its start has begun", || async { order.exists().then_some(()) }).await;
     log
 }
 
@@ -43,7 +43,7 @@ fn read(log: &Path) -> std::thread::JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_hangs_keeps_no_other_pod_from_starting_or_ending() {
+async fn a_start_that_hangs_does_not_block_other_pods() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(sleeper("before")).await.unwrap();
     agent.container_pid("before").await;
@@ -54,7 +54,7 @@ async fn a_start_that_hangs_keeps_no_other_pod_from_starting_or_ending() {
     let hung = cluster.api.get::<pb::Pod>("default/hung").await.unwrap();
     assert_eq!(hung.status.as_ref().unwrap().phase, "Pending", "{hung:?}");
 
-    // What it waited for comes.
+    // Reading the FIFO lets the start continue.
     let reading = read(&log);
     agent.container_pid("hung").await;
     let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
@@ -64,24 +64,24 @@ async fn a_start_that_hangs_keeps_no_other_pod_from_starting_or_ending() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_hangs_is_ended_with_its_pod() {
+async fn a_pod_whose_start_hangs_can_be_deleted() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     hung(&cluster, "hung").await;
     let path = "default/hung";
     let grace = Deletion { grace: Some(1), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>(path, grace).await.unwrap();
-    eventually(TIMEOUT, "it is gone", || async {
+    eventually(TIMEOUT, "it is removed", || async {
         cluster.api.get::<pb::Pod>(path).await.is_err().then_some(())
     })
     .await;
-    eventually(TIMEOUT, "the agent has forgotten it", || async {
+    eventually(TIMEOUT, "the agent has removed it", || async {
         agent.workloads().await.is_empty().then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chose() {
+async fn a_restarted_agent_does_not_change_the_cpu_affinity_of_containers() {
     let allowed = |pid: i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -94,7 +94,7 @@ async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chos
     });
     cluster.api.create(pinned).await.unwrap();
     let pid = agent.container_pid("a").await;
-    eventually(TIMEOUT, "it has chosen", || async { (allowed(pid) == first).then_some(()) }).await;
+    eventually(TIMEOUT, "it has set its affinity", || async { (allowed(pid) == first).then_some(()) }).await;
     agent.kill();
     let agent = cluster.launch().start();
     assert_eq!(agent.container_pid("a").await, pid);
@@ -104,7 +104,7 @@ async fn an_agent_that_starts_anew_leaves_containers_on_the_processors_they_chos
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
+async fn a_stopping_agent_does_not_wait_for_a_pre_stop_hook() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     let marker = cluster.host.file("hook");
     let hooked = sleeper("a").grace(300).spec(|spec| {
@@ -117,7 +117,7 @@ async fn an_agent_that_is_told_to_stop_does_not_wait_for_a_stop_hook() {
     let pid = agent.container_pid("a").await;
     cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
     eventually(TIMEOUT, "its hook runs", || async { marker.exists().then_some(()) }).await;
-    // Its end is waited for less long than the 300 s of the hook.
+    // `stop` waits less than the 300 s of the hook.
     assert!(agent.stop().success());
-    assert!(is_running(pid), "what runs goes on running");
+    assert!(is_running(pid), "the container keeps running");
 }

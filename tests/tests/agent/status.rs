@@ -1,4 +1,4 @@
-//! What an agent says of the machine it runs on is what the machine says of itself.
+//! The node status matches what the tools of the machine report.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the machine itself is asked")]
@@ -11,7 +11,7 @@ use muster_tests::agent_process::{AgentHost, condition, is_ready, node_where};
 use muster_tests::store_process::StoreLaunch;
 use muster_tests::{TIMEOUT, eventually};
 
-/// What a command prints.
+/// The output of a command.
 fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}");
@@ -36,7 +36,7 @@ fn os_release(key: &str) -> String {
     value.unwrap_or_default().trim_matches('"').to_owned()
 }
 
-/// A quantity in bytes, as far as agents write them.
+/// A quantity in bytes, with the units that agents use.
 fn bytes(quantity: &str) -> u64 {
     let digits = quantity.trim_end_matches(char::is_alphabetic);
     let unit = match &quantity[digits.len()..] {
@@ -61,7 +61,7 @@ async fn reported(flags: &[(&str, &str)]) -> (pb::Node, pb::GetAgentResponse) {
     }
     let agent = launch.start();
     let node = node_where(&store.api(), "n1", "it is ready", is_ready).await;
-    let state = eventually(TIMEOUT, "a status of its own is taken", || async {
+    let state = eventually(TIMEOUT, "its status is acknowledged", || async {
         let state = agent.state().await;
         state.acknowledged_status.is_some().then_some(state)
     })
@@ -70,7 +70,7 @@ async fn reported(flags: &[(&str, &str)]) -> (pb::Node, pb::GetAgentResponse) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn capacity_is_what_nproc_and_meminfo_say() {
+async fn capacity_matches_nproc_and_meminfo() {
     let (node, _) = reported(&[]).await;
     let status = node.status.unwrap();
     assert_eq!(status.capacity["cpu"], output("nproc", &["--all"]));
@@ -89,13 +89,13 @@ async fn capacity_is_what_nproc_and_meminfo_say() {
         .filter(|(name, _)| name.starts_with("hugepages-"))
         .map(|(_, q)| bytes(q))
         .sum();
-    let kept_back = (100 << 20) + huge;
-    assert_eq!(bytes(&status.allocatable["memory"]), meminfo("MemTotal") * 1024 - kept_back);
+    let reserved = (100 << 20) + huge;
+    assert_eq!(bytes(&status.allocatable["memory"]), meminfo("MemTotal") * 1024 - reserved);
     assert_eq!(status.allocatable["pods"], "110");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_reserved_and_how_many_pods_are_taken_shows() {
+async fn reservations_and_pod_limits_are_reported() {
     let flags = [
         ("system-reserved", "cpu=100m,memory=64Mi"),
         ("kube-reserved", "cpu=50m,memory=36Mi"),
@@ -117,7 +117,7 @@ async fn what_is_reserved_and_how_many_pods_are_taken_shows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_system_is_what_uname_os_release_and_the_boot_id_say() {
+async fn node_info_matches_uname_os_release_and_boot_id() {
     let (node, _) = reported(&[]).await;
     let info = node.status.unwrap().node_info.unwrap();
     assert_eq!(info.kernel_version, output("uname", &["-r"]));
@@ -142,7 +142,7 @@ async fn the_system_is_what_uname_os_release_and_the_boot_id_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_is_one_of_the_interfaces_and_the_port_is_the_agents() {
+async fn the_address_is_one_of_the_interfaces_and_the_port_is_set() {
     let (node, state) = reported(&[]).await;
     let status = node.status.unwrap();
     let local = output("hostname", &["-I"]);
@@ -159,7 +159,7 @@ async fn the_address_is_one_of_the_interfaces_and_the_port_is_the_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s054_addresses_that_are_given_are_reported_in_their_order() {
+async fn s054_given_addresses_are_reported_in_their_order() {
     let local = output("hostname", &["-I"]);
     let usable = |address: &&str| !address.starts_with("fe80");
     let v4 = local.split_whitespace().find(|address| address.contains('.')).unwrap();

@@ -1,4 +1,4 @@
-//! The way to the store: what an agent does when it is slow, dead, or there are two of them.
+//! Connections to the store: slow answers, dead connections and several stores.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -15,20 +15,20 @@ fn has_label(node: &pb::Node, key: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_write_while_a_status_is_on_its_way_is_kept() {
+async fn changes_of_other_writers_during_a_status_update_are_kept() {
     let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
     let store = StoreLaunch::on(directory.path()).start();
     let (api, faults) = (store.api(), FaultProxy::to(&store.url()).await);
-    // An answer may take as long as a turn does.
+    // The status frequency is also the timeout of calls.
     let launch = host.agent("n1", faults.url()).flag("node-lease-duration-seconds", "40");
     let _agent = launch.flag("node-status-update-frequency", "5s").start();
     let node = node_where(&api, "n1", "it is ready", is_ready).await;
 
     let held = faults.hold_status_updates().await;
     let before = faults.status_updates();
-    // It is put back with the whole record.
+    // The agent restores the label with `UpdateNodeStatus`.
     api.update(node.at(0).without_label("kubernetes.io/os")).await.unwrap();
-    eventually(TIMEOUT, "the record is on its way", || async {
+    eventually(TIMEOUT, "the update is in flight", || async {
         (faults.status_updates() > before).then_some(())
     })
     .await;
@@ -37,11 +37,11 @@ async fn what_others_write_while_a_status_is_on_its_way_is_kept() {
     api.update(meanwhile.at(0).label("team", "blue")).await.unwrap();
     drop(held);
     let node = node_where(&api, "n1", "its label is back", |node| has_label(node, "kubernetes.io/os")).await;
-    assert!(has_label(&node, "team"), "somebody else's label is gone: {node:?}");
+    assert!(has_label(&node, "team"), "the label of another writer is lost: {node:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_connection_is_found_out_within_the_lease_on_default_flags() {
+async fn a_dead_connection_is_detected_within_the_lease_with_default_flags() {
     let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
     let store = StoreLaunch::on(directory.path()).at(port).start();
     let api = store.api();
@@ -60,17 +60,17 @@ async fn a_dead_connection_is_found_out_within_the_lease_on_default_flags() {
     proxy.blackhole();
     let next = |lease: &pb::Lease| renewed_at(lease) > renewed_at(&before);
     let after = lease_where(&api, "n1", "it is renewed again", next).await;
-    assert!(proxy.connections_made() > made, "over a connection of its own");
+    assert!(proxy.connections_made() > made, "over a new connection");
     let (from, to) = (renewed_at(&before).unwrap(), renewed_at(&after).unwrap());
-    assert!(to.0 - from.0 < 40, "from {from:?} to {to:?} the lease had run out");
+    assert!(to.0 - from.0 < 40, "from {from:?} to {to:?} the lease had expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
+async fn an_agent_fails_over_to_the_second_store() {
     let (directory, host, port) = (tempfile::tempdir().unwrap(), AgentHost::new(), free_port());
     let store = StoreLaunch::on(directory.path()).at(port).start();
     let api = store.api();
-    // Two ways to one store, as to two stores that serve one fleet.
+    // Two proxies to one store stand for two stores of one fleet.
     let first = TcpProxy::to(([127, 0, 0, 1], port).into()).await;
     let second = TcpProxy::to(([127, 0, 0, 1], port).into()).await;
     let stores = format!("{},{}", first.url(), second.url());
@@ -84,10 +84,10 @@ async fn an_agent_that_loses_the_first_of_two_stores_goes_on_with_the_second() {
         second.connections_made() > 0
             && renewed_at(lease) > renewed_at(&before).map(|(seconds, nanos)| (seconds + 1, nanos))
     };
-    let after = lease_where(&api, "n1", "it is renewed by the second", next).await;
+    let after = lease_where(&api, "n1", "it is renewed through the second", next).await;
     let (from, to) = (renewed_at(&before).unwrap(), renewed_at(&after).unwrap());
-    assert!(to.0 - from.0 < 20, "from {from:?} to {to:?} the lease had run out");
-    // What is written is heard, too.
+    assert!(to.0 - from.0 < 20, "from {from:?} to {to:?} the lease had expired");
+    // The watches work over the second store too.
     api.update(node.at(0).without_label("kubernetes.io/os")).await.unwrap();
     node_where(&api, "n1", "its label is back", |node| has_label(node, "kubernetes.io/os")).await;
     assert!(agent.state().await.registered);

@@ -1,4 +1,4 @@
-//! Who may do what, by certificate, over mutual TLS (scenarios 179-190).
+//! Authorization by client certificate, over mutual TLS (scenarios 179-190).
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -34,7 +34,7 @@ async fn s179_a_node_reads_and_writes_its_own_node_only() {
     assert_eq!(a.get::<pb::Node>("a").await.unwrap(), created);
     let reported = a.update_status(created.ready("False")).await.unwrap();
     let cordoned = a.update(reported.cordoned()).await.unwrap();
-    assert!(cordoned.spec.unwrap().unschedulable, "no rule forbids it to keep work away");
+    assert!(cordoned.spec.unwrap().unschedulable, "a node may cordon itself");
     assert_eq!(a.list::<pb::Node>(own("metadata.name=a")).await.unwrap().records.len(), 1);
     a.watch::<pb::Node>(followed("metadata.name=a")).await.unwrap().summaries(1).await;
 
@@ -53,10 +53,10 @@ async fn s179_a_node_reads_and_writes_its_own_node_only() {
 }
 
 #[tokio::test]
-async fn s180_a_node_brings_taints_along_and_never_changes_them() {
+async fn s180_a_node_can_register_with_taints_and_cannot_change_them_later() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a").taint("gpu=yes:NoSchedule")).await.unwrap();
-    assert_eq!(created.spec.as_ref().unwrap().taints.len(), 2, "its own, and not-ready");
+    assert_eq!(created.spec.as_ref().unwrap().taints.len(), 2, "its own taint, and not-ready");
     let tampered = [
         created.clone().spec(|spec| drop(spec.taints.remove(0))),
         created.clone().spec(|spec| "no".clone_into(&mut spec.taints[0].value)),
@@ -73,7 +73,7 @@ async fn s180_a_node_brings_taints_along_and_never_changes_them() {
 }
 
 #[tokio::test]
-async fn a_node_takes_back_no_cordon_and_no_drain_that_was_asked_of_it() {
+async fn a_node_cannot_remove_a_cordon_or_drain_that_an_operator_requested() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a")).await.unwrap();
     let asked_at = || Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
@@ -101,7 +101,7 @@ async fn a_node_takes_back_no_cordon_and_no_drain_that_was_asked_of_it() {
 }
 
 #[tokio::test]
-async fn s181_a_node_sets_only_labels_that_draw_no_work_to_it() {
+async fn s181_a_node_cannot_set_labels_that_are_reserved_for_administrators() {
     const ALLOWED: [&str; 8] = [
         "foo",
         "example.com/x",
@@ -145,7 +145,7 @@ async fn s181_a_node_sets_only_labels_that_draw_no_work_to_it() {
 }
 
 #[tokio::test]
-async fn s182_a_node_changes_no_owners_and_does_not_delete_itself() {
+async fn s182_a_node_cannot_change_its_owners_or_delete_itself() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a")).await.unwrap();
     let owned = created.clone().owned_by("Machine", "m", UID);
@@ -159,7 +159,7 @@ async fn s182_a_node_changes_no_owners_and_does_not_delete_itself() {
 }
 
 #[tokio::test]
-async fn s183_a_node_has_its_own_lease_in_its_own_place() {
+async fn s183_a_node_can_use_only_its_own_lease_in_kube_node_lease() {
     let (store, admin, a) = world().await;
     let own = "kube-node-lease/a";
     a.expect_error(a.get::<pb::Lease>(own)).await.is(Code::NotFound, "NOT_FOUND");
@@ -200,7 +200,7 @@ async fn s183_a_node_has_its_own_lease_in_its_own_place() {
 }
 
 #[tokio::test]
-async fn s183_a_node_beats_for_itself_only() {
+async fn s183_a_node_sends_heartbeats_for_itself_only() {
     let (_store, admin, a) = world().await;
     let (own, other) = (admin.create(node("a")).await.unwrap(), admin.create(node("b")).await.unwrap());
     let hello = |node: &pb::Node| {
@@ -218,7 +218,7 @@ async fn s183_a_node_beats_for_itself_only() {
 }
 
 #[tokio::test]
-async fn s184_a_node_reports_on_the_pods_it_runs() {
+async fn s184_a_node_writes_the_status_of_its_own_pods_only() {
     let (_store, admin, a) = world().await;
     let mine = admin.create(pod("mine").on("a").label("app", "web")).await.unwrap();
     let reported = a.update_status(mine.running("True")).await.unwrap();
@@ -245,7 +245,7 @@ async fn s184_a_node_reports_on_the_pods_it_runs() {
 }
 
 #[tokio::test]
-async fn s185_a_node_ends_the_pods_it_runs() {
+async fn s185_a_node_deletes_and_evicts_its_own_pods_only() {
     let (_store, admin, a) = world().await;
     for (name, place) in [("deleted", "a"), ("evicted", "a"), ("theirs", "b")] {
         admin.create(pod(name).on(place)).await.unwrap();
@@ -264,7 +264,7 @@ async fn s185_a_node_ends_the_pods_it_runs() {
 }
 
 #[tokio::test]
-async fn s186_a_node_creates_mirrors_of_its_own_pods_only() {
+async fn s186_a_node_creates_only_mirror_pods_that_it_owns() {
     let (_store, admin, a) = world().await;
     let bare = || pod("m").on("a").annotation(MIRROR, "hash");
     let early = a.expect_error(a.create(bare().owned_by("Node", "a", UID))).await;
@@ -335,7 +335,7 @@ async fn s187_a_node_lists_the_pods_bound_to_it() {
 }
 
 #[tokio::test]
-async fn s188_the_name_of_a_node_without_its_group_gives_no_rights() {
+async fn s188_a_node_name_without_the_group_of_nodes_gives_no_rights() {
     let (store, admin, _) = world().await;
     admin.create(node("a")).await.unwrap();
     for (name, group) in [
@@ -351,14 +351,14 @@ async fn s188_the_name_of_a_node_without_its_group_gives_no_rights() {
         nobody.expect_error(nobody.create(node("b"))).await.is_denied();
         nobody.expect_error(nobody.record(event("a", "R", ""))).await.is_denied();
     }
-    // The group that Kubernetes' tools issue is taken too.
+    // The group that the tools of Kubernetes use is accepted too.
     let a = store.api_as("system:node:a", "system:nodes");
     a.get::<pb::Node>("a").await.unwrap();
     a.expect_error(a.get::<pb::Node>("b")).await.is_denied();
 }
 
 #[tokio::test]
-async fn s189_an_administrator_may_do_all_that_is_valid() {
+async fn s189_an_administrator_may_write_everything_that_is_valid() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a").pod_cidrs(&["10.1.0.0/24"])).await.unwrap();
     let marked = created.label("node-restriction.kubernetes.io/x", "1").taint("x=y:NoExecute").cordoned();
@@ -410,7 +410,7 @@ async fn s190_a_viewer_reads_everything_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn s190_controller_and_scheduler_do_their_work_and_no_more() {
+async fn s190_controller_and_scheduler_have_only_the_rights_they_need() {
     let (store, admin, _) = world().await;
     let a = admin.create(node("a")).await.unwrap();
     let p = admin.create(pod("p")).await.unwrap();
@@ -423,7 +423,7 @@ async fn s190_controller_and_scheduler_do_their_work_and_no_more() {
     controller.update_status(a.clone().at(0).ready("Unknown")).await.unwrap();
     controller.expect_error(controller.create(node("b"))).await.is_denied();
     controller.expect_error(controller.create(pod("b"))).await.is_denied();
-    // It schedules, and it drains: both need more than a judge of health does.
+    // The controller also schedules and drains: both need more rights than the node lifecycle does.
     controller.bind("default/r", "a", Deletion::default()).await.unwrap();
     controller.evict("default/r").await.unwrap();
     controller.expect_error(controller.update(p.clone())).await.is_denied();

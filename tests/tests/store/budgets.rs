@@ -1,4 +1,4 @@
-//! Evictions and the budgets that bind them (scenarios 30-34).
+//! Evictions and disruption budgets (scenarios 30-34).
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -10,7 +10,7 @@ use tonic::Code;
 
 const WEB: (&str, &str) = ("app", "web");
 
-/// A pod behind the budgets over WEB that runs and is ready, or not.
+/// A running pod with the label `WEB`, with that status of its Ready condition.
 async fn web(api: &Api, name: &str, ready: &str) -> pb::Pod {
     let created = api.create(pod(name).label(WEB.0, WEB.1).on("n1")).await.unwrap();
     api.update_status(created.running(ready)).await.unwrap()
@@ -20,19 +20,19 @@ async fn status(api: &Api, name: &str) -> pb::DisruptionBudgetStatus {
     api.get::<pb::DisruptionBudget>(&format!("default/{name}")).await.unwrap().status.unwrap()
 }
 
-/// Allowed, healthy, desired and expected.
+/// Disruptions allowed, healthy pods, desired healthy pods and expected pods.
 async fn counts(api: &Api, name: &str) -> [i32; 4] {
     let status = status(api, name).await;
     [status.disruptions_allowed, status.current_healthy, status.desired_healthy, status.expected_pods]
 }
 
-/// Checks that the pod is being deleted, and marked as evicted.
+/// Checks that the pod is being deleted and has the condition DisruptionTarget.
 fn assert_evicted(pod: &pb::Pod) {
     assert!(pod.metadata.as_ref().unwrap().deletion_timestamp.is_some(), "{pod:?}");
-    assert_marked(pod);
+    assert_disruption_target(pod);
 }
 
-fn assert_marked(pod: &pb::Pod) {
+fn assert_disruption_target(pod: &pb::Pod) {
     let conditions = &pod.status.as_ref().unwrap().conditions;
     let target = conditions.iter().find(|condition| condition.r#type == "DisruptionTarget");
     let target = target.unwrap_or_else(|| panic!("no DisruptionTarget: {conditions:?}"));
@@ -40,7 +40,7 @@ fn assert_marked(pod: &pb::Pod) {
 }
 
 #[tokio::test]
-async fn s030_an_eviction_is_refused_when_the_budget_is_spent() {
+async fn s030_an_eviction_is_refused_when_the_budget_is_used_up() {
     let store = TestStore::start().await;
     let api = store.api();
     let (a, b) = (web(&api, "a", "True").await, web(&api, "b", "True").await);
@@ -60,13 +60,17 @@ async fn s030_an_eviction_is_refused_when_the_budget_is_spent() {
 
     let evicted = api.evict("default/a").await.unwrap();
     assert_evicted(&evicted);
-    assert_eq!(evicted.metadata.as_ref().unwrap().deletion_grace_period_seconds, Some(30), "its own grace");
-    assert_eq!(counts(&api, "both").await, [0, 1, 1, 2], "an evicted pod is not counted on");
+    assert_eq!(
+        evicted.metadata.as_ref().unwrap().deletion_grace_period_seconds,
+        Some(30),
+        "the pod's own grace"
+    );
+    assert_eq!(counts(&api, "both").await, [0, 1, 1, 2], "an evicted pod does not count as healthy");
     let error = api.expect_error(api.evict("default/b")).await;
     error.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
     assert_eq!(api.get::<pb::Pod>("default/b").await.unwrap(), b);
 
-    // Another pod takes its place: the budget is counted again, in the same commit.
+    // Another pod replaces it: the budget is recomputed in the same commit.
     web(&api, "c", "True").await;
     assert_eq!(counts(&api, "both").await, [1, 2, 1, 3]);
     assert_evicted(&api.evict("default/b").await.unwrap());
@@ -82,7 +86,7 @@ fn with_min(budget: pb::DisruptionBudget, min_available: &str) -> pb::Disruption
 }
 
 #[tokio::test]
-async fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
+async fn s031_pods_that_do_not_run_are_evicted_without_a_budget() {
     let store = TestStore::start().await;
     let api = store.api();
     for name in ["x", "y"] {
@@ -102,7 +106,7 @@ async fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
     let pending = api.evict("default/pending").await.unwrap();
     assert_evicted(&pending);
     for name in ["failed", "succeeded"] {
-        assert_marked(&api.evict(&format!("default/{name}")).await.unwrap());
+        assert_disruption_target(&api.evict(&format!("default/{name}")).await.unwrap());
         let gone = api.expect_error(api.get::<pb::Pod>(&format!("default/{name}"))).await;
         gone.is(Code::NotFound, "NOT_FOUND");
     }
@@ -111,9 +115,9 @@ async fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
     assert_eq!(
         evicted.metadata.unwrap().deletion_timestamp,
         terminating.metadata.unwrap().deletion_timestamp,
-        "its deadline stands"
+        "its deadline is unchanged"
     );
-    assert_eq!(counts(&api, "both").await[..3], before[..3], "nothing was spent");
+    assert_eq!(counts(&api, "both").await[..3], before[..3], "no budget was used");
 }
 
 #[tokio::test]
@@ -133,7 +137,7 @@ async fn s032_a_pod_in_two_budgets_is_not_evicted() {
 }
 
 #[tokio::test]
-async fn s033_a_pod_that_is_not_ready_may_go_when_enough_others_are() {
+async fn s033_a_pod_that_is_not_ready_can_be_evicted_while_enough_others_are_healthy() {
     let store = TestStore::start().await;
     let api = store.api();
     for (name, ready) in [("a", "True"), ("b", "True"), ("sick", "False")] {
@@ -142,7 +146,7 @@ async fn s033_a_pod_that_is_not_ready_may_go_when_enough_others_are() {
     api.create(budget("both", WEB, "2")).await.unwrap();
     assert_eq!(counts(&api, "both").await, [0, 2, 2, 3]);
     assert_evicted(&api.evict("default/sick").await.unwrap());
-    assert_eq!(counts(&api, "both").await, [0, 2, 2, 3], "nothing was spent");
+    assert_eq!(counts(&api, "both").await, [0, 2, 2, 3], "no budget was used");
     api.delete_with::<pb::Pod>("default/sick", Deletion { grace: Some(0), ..Default::default() })
         .await
         .unwrap();
@@ -183,7 +187,7 @@ async fn s034_a_dry_run_checks_everything_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn an_eviction_keeps_to_its_options_and_is_told_to_watchers() {
+async fn an_eviction_uses_its_options_and_sends_watch_events() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = web(&api, "a", "True").await;
@@ -207,7 +211,7 @@ async fn an_eviction_keeps_to_its_options_and_is_told_to_watchers() {
 }
 
 #[tokio::test]
-async fn budgets_scale_percentages_up_and_count_only_their_own_pods() {
+async fn budgets_round_percentages_up_and_count_only_their_own_pods() {
     let store = TestStore::start().await;
     let api = store.api();
     for name in ["a", "b", "c"] {
@@ -219,7 +223,7 @@ async fn budgets_scale_percentages_up_and_count_only_their_own_pods() {
     let elsewhere = api.create(pod("a").in_namespace("other").label(WEB.0, WEB.1)).await.unwrap();
     api.update_status(elsewhere.running("True")).await.unwrap();
 
-    // 4 pods of which 3 are healthy: 50 % of 4 is 2, 60 % is 2.4 and so 3.
+    // 3 of 4 pods are healthy: 50 % of 4 is 2; 60 % is 2.4, rounded up to 3.
     for (min, expected) in [("50%", [1, 3, 2, 4]), ("60%", [0, 3, 3, 4]), ("0", [3, 3, 0, 4])] {
         let held = api.create(budget("some", WEB, min)).await.unwrap();
         assert_eq!(counts(&api, "some").await, expected, "minAvailable {min}");
@@ -228,7 +232,7 @@ async fn budgets_scale_percentages_up_and_count_only_their_own_pods() {
     let mut away = budget("some", WEB, "");
     away.spec.as_mut().unwrap().max_unavailable = "30%".to_owned();
     api.create(away).await.unwrap();
-    assert_eq!(counts(&api, "some").await, [1, 3, 2, 4], "30 % of 4 is 1.2, so 2 may be away");
+    assert_eq!(counts(&api, "some").await, [1, 3, 2, 4], "30 % of 4 is 1.2, so 2 may be unavailable");
 
     let mut all = budget("all", WEB, "1");
     all.spec.as_mut().unwrap().selector = None;

@@ -1,4 +1,4 @@
-//! A leader that was deposed, and does not know it yet, writes nothing any more.
+//! Fencing: a former leader that has not noticed its replacement cannot write any more.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -35,7 +35,7 @@ fn node_key(name: &str) -> Key {
     Key::node(name.parse().unwrap())
 }
 
-/// Makes that one the holder of the lease, for that term.
+/// Makes `holder` the holder of the lease, with that number of transitions.
 async fn elect(client: &StoreClient, holder: &str, transitions: i32) -> Lease {
     let key = Key::namespaced(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap());
     let held = client.get::<Lease>(&key).await;
@@ -52,7 +52,7 @@ fn fence(holder: &str, transitions: i32) -> Fence {
     Fence::new(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap(), holder, transitions).unwrap()
 }
 
-/// Checks that a write is refused because of who holds the lease, and has moved nothing.
+/// Checks that a write fails with FENCED and does not change the store's revision.
 async fn is_fenced<T: Debug>(api: &Api, what: &str, write: impl Future<Output = Result<T, ClientError>>) {
     let before = api.revision().await;
     match write.await {
@@ -61,11 +61,11 @@ async fn is_fenced<T: Debug>(api: &Api, what: &str, write: impl Future<Output = 
         }
         other => panic!("{what} was not fenced: {other:?}"),
     }
-    assert_eq!(api.revision().await, before, "{what} moved the store's version");
+    assert_eq!(api.revision().await, before, "{what} changed the store's revision");
 }
 
 #[tokio::test]
-async fn no_write_of_a_deposed_leader_takes_effect() {
+async fn no_write_of_a_former_leader_takes_effect() {
     let store = TestStore::start().await;
     let (api, client) = (store.api(), store.client());
     let node: Node = client.create(checked(node("n"))).await.unwrap();
@@ -79,24 +79,24 @@ async fn no_write_of_a_deposed_leader_takes_effect() {
 
     let mut changed = node.clone();
     changed.spec.unschedulable = true;
-    changed.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    changed.meta.labels.insert("changed".to_owned(), "yes".to_owned());
     let new_node: Node = checked(muster_tests::fixtures::node("new"));
     let new_budget: DisruptionBudget = checked(muster_tests::fixtures::budget("new", ("app", "web"), "1"));
     let mut changed_budget = budget.clone();
-    changed_budget.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    changed_budget.meta.labels.insert("changed".to_owned(), "yes".to_owned());
     let mut changed_pod = bound.clone();
-    changed_pod.meta.labels.insert("touched".to_owned(), "yes".to_owned());
+    changed_pod.meta.labels.insert("changed".to_owned(), "yes".to_owned());
     let mut changed_lease = other.clone();
     changed_lease.spec.holder_identity = "a".to_owned();
     let happened: Event = checked(event("n", "Happened", "what").in_namespace("default"));
     let (lease_key, dry_run) = (Key::of(&other), EvictOptions { dry_run: true, ..EvictOptions::default() });
-    let anyhow = DeleteOptions::default();
+    let unconditionally = DeleteOptions::default();
 
     is_fenced(&api, "CreateNode", leader.create(new_node)).await;
     is_fenced(&api, "UpdateNode", leader.update(changed.clone())).await;
     is_fenced(&api, "UpdateNode without a change", leader.update(node.clone())).await;
     is_fenced(&api, "UpdateNodeStatus", leader.update_status(changed)).await;
-    is_fenced(&api, "DeleteNode", leader.delete::<Node>(&node_key("n"), anyhow)).await;
+    is_fenced(&api, "DeleteNode", leader.delete::<Node>(&node_key("n"), unconditionally)).await;
     is_fenced(&api, "CreatePod", leader.create(checked::<Pod>(pod("new")))).await;
     is_fenced(&api, "UpdatePod", leader.update(changed_pod.clone())).await;
     is_fenced(&api, "UpdatePodStatus", leader.update_status(changed_pod)).await;
@@ -104,34 +104,35 @@ async fn no_write_of_a_deposed_leader_takes_effect() {
     is_fenced(&api, "BindPod", leader.bind(&key("pending"), &"n".parse().unwrap(), still)).await;
     is_fenced(&api, "EvictPod", leader.evict(&key("bound"), EvictOptions::default())).await;
     is_fenced(&api, "EvictPod without effect", leader.evict(&key("bound"), dry_run)).await;
-    is_fenced(&api, "DeletePod", leader.delete::<Pod>(&key("bound"), anyhow)).await;
+    is_fenced(&api, "DeletePod", leader.delete::<Pod>(&key("bound"), unconditionally)).await;
     is_fenced(&api, "CreateDisruptionBudget", leader.create(new_budget)).await;
     is_fenced(&api, "UpdateDisruptionBudget", leader.update(changed_budget)).await;
-    is_fenced(&api, "DeleteDisruptionBudget", leader.delete::<DisruptionBudget>(&key("b"), anyhow)).await;
+    is_fenced(&api, "DeleteDisruptionBudget", leader.delete::<DisruptionBudget>(&key("b"), unconditionally))
+        .await;
     is_fenced(&api, "CreateLease", leader.create(checked::<Lease>(lease("new")))).await;
     is_fenced(&api, "UpdateLease", leader.update(changed_lease)).await;
-    is_fenced(&api, "RenewLease of one that nobody holds", leader.renew(&lease_key, "x")).await;
+    is_fenced(&api, "RenewLease of a lease without a holder", leader.renew(&lease_key, "x")).await;
     client.renew(&lease_key, "x").await.unwrap();
     is_fenced(&api, "RenewLease", leader.renew(&lease_key, "x")).await;
-    is_fenced(&api, "DeleteLease", leader.delete::<Lease>(&lease_key, anyhow)).await;
+    is_fenced(&api, "DeleteLease", leader.delete::<Lease>(&lease_key, unconditionally)).await;
     is_fenced(&api, "RecordEvent", leader.record_event(happened)).await;
 
-    assert_eq!(leader.get::<Node>(&node_key("n")).await.unwrap(), node, "reading is not writing");
+    assert_eq!(leader.get::<Node>(&node_key("n")).await.unwrap(), node, "reads are not fenced");
     assert_eq!(client.get::<Pod>(&key("bound")).await.unwrap(), bound);
     assert_eq!(client.get::<Pod>(&key("pending")).await.unwrap(), pending);
     assert_eq!(client.get::<DisruptionBudget>(&key("b")).await.unwrap(), budget);
 }
 
 #[tokio::test]
-async fn the_leader_writes_until_the_lease_is_not_its_own_any_more() {
+async fn the_leader_can_write_until_it_loses_the_lease() {
     let store = TestStore::start().await;
     let client = store.client();
     client.create(checked::<Node>(node("n"))).await.unwrap();
     let leader = client.with_fence(Some(&fence("a", 3)));
     let touch = async |client: &StoreClient, value: &str| {
         let mut node: Node = client.get(&node_key("n")).await.unwrap();
-        node.meta.labels.insert("touched".to_owned(), value.to_owned());
-        client.update(node).await.map(|node| node.meta.labels["touched"].clone())
+        node.meta.labels.insert("changed".to_owned(), value.to_owned());
+        client.update(node).await.map(|node| node.meta.labels["changed"].clone())
     };
     let refused = async |what: &str| match touch(&leader, "late").await {
         Err(ClientError::Fenced(message)) => message,
@@ -140,7 +141,7 @@ async fn the_leader_writes_until_the_lease_is_not_its_own_any_more() {
     assert!(refused("no lease").await.contains("does not exist"));
     elect(&client, "a", 3).await;
     assert_eq!(touch(&leader, "1").await.unwrap(), "1");
-    // A renewal changes the lease's version and nothing about whose it is.
+    // A renewal changes the lease's version, but not its holder.
     let lease = Key::namespaced(LEASE.0.parse().unwrap(), LEASE.1.parse().unwrap());
     client.renew(&lease, "a").await.unwrap();
     assert_eq!(touch(&leader, "2").await.unwrap(), "2");
@@ -155,11 +156,11 @@ async fn the_leader_writes_until_the_lease_is_not_its_own_any_more() {
     elect(&client, "a", 3).await;
     client.delete::<Lease>(&lease, DeleteOptions::default()).await.unwrap();
     assert!(refused("deleted").await.contains("does not exist"));
-    assert_eq!(touch(&client, "3").await.unwrap(), "3", "who names no fence is not held by one");
+    assert_eq!(touch(&client, "3").await.unwrap(), "3", "a write without a fence is not fenced");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
+async fn no_write_of_the_old_leader_is_committed_after_the_new_one_has_the_lease() {
     let store = TestStore::start().await;
     let client = store.client();
     elect(&client, "a", 0).await;
@@ -183,7 +184,7 @@ async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
             last
         }));
     }
-    // They are all at it by now, or soon; either way some write is decided in the neighbourhood of this one.
+    // The writers are running: some of their writes are decided shortly before or after the election below.
     in_time("some writes of the old leader", async {
         while client.get::<Node>(&node_key("n7")).await.unwrap().meta.labels.is_empty() {
             tokio::task::yield_now().await;
@@ -197,7 +198,7 @@ async fn nothing_of_the_old_leader_comes_after_the_new_one_has_begun() {
     }
 }
 
-/// UpdateNode with these fences, as a client sends it that is not ours.
+/// `UpdateNode` with these raw fence headers.
 async fn update_with(api: &Api, fences: &[&[u8]]) -> RpcError {
     let mut request = Request::new(pb::UpdateNodeRequest { node: Some(node("n").cordoned()) });
     for fence in fences {
@@ -209,7 +210,7 @@ async fn update_with(api: &Api, fences: &[&[u8]]) -> RpcError {
 }
 
 #[tokio::test]
-async fn a_fence_that_cannot_be_read_is_refused_by_name() {
+async fn a_malformed_fence_is_refused_and_the_error_names_the_header() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(node("n")).await.unwrap();
@@ -233,7 +234,7 @@ async fn a_fence_that_cannot_be_read_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_fence_tells_nobody_about_a_lease_they_may_not_read() {
+async fn a_fence_reveals_nothing_about_a_lease_that_the_caller_may_not_read() {
     let store = TestStore::secure().await;
     let (admin, agent) = (store.api(), store.api_as_node("n"));
     admin.create(node("n")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Signs of life: the heartbeat stream, renewals, and what becomes of leases; and events, which come and go.
+//! The heartbeat stream, lease renewals, the deletion of leases, and the expiry of events.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -26,8 +26,8 @@ fn status(node: pb::Node) -> Message {
     Message::Status(pb::HeartbeatStatus { status: node.status, resource_version: 0 })
 }
 
-/// A stream on which the agent of that node has introduced itself.
-async fn beating(api: &Api, node: &pb::Node, incarnation: &str) -> HeartbeatStream {
+/// A stream on which the agent of that node has sent its hello.
+async fn stream_after_hello(api: &Api, node: &pb::Node, incarnation: &str) -> HeartbeatStream {
     let mut stream = api.heartbeat().await;
     stream.send(hello(node, incarnation)).await.unwrap();
     stream
@@ -42,7 +42,7 @@ fn spec(lease: &pb::Lease) -> &pb::LeaseSpec {
 }
 
 #[tokio::test]
-async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_newest_renewal() {
+async fn each_renewal_gets_a_higher_version_and_the_lease_shows_the_newest_one() {
     let store = TestStore::start().await;
     let api = store.api();
     let node = api.create(node("a")).await.unwrap();
@@ -57,8 +57,8 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
     );
     let owner = &created.metadata.as_ref().unwrap().owner_references[0];
     assert_eq!((owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()), ("Node", "a", node.uid()));
-    let wish = welcome.next_renewal.unwrap();
-    assert!((9..=10).contains(&wish.seconds), "a quarter of the lease, or a little less: {wish:?}");
+    let next = welcome.next_renewal.unwrap();
+    assert!((9..=10).contains(&next.seconds), "a quarter of the lease, or a little less: {next:?}");
 
     let mut last = welcome.resource_version;
     for digest in 1..=20 {
@@ -70,9 +70,9 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
         assert_eq!(spec(&lease).status_age_millis, 1_500);
         assert_eq!(spec(&lease).renew_time, answer.renew_time, "by the store's clock");
     }
-    assert_eq!(api.revision().await, last, "a renewal is one version");
+    assert_eq!(api.revision().await, last, "each renewal takes one version");
     for _ in 0..2 {
-        // A tool renews for the agent; of the agent's status it knows nothing.
+        // A renewal by call does not change the agent's status digest.
         last = api.renew("a", "a").await.unwrap().resource_version;
         let lease = lease_of(&api, "a").await;
         assert_eq!((lease.version(), spec(&lease).status_digest), (last, 20));
@@ -88,7 +88,7 @@ async fn an_agent_is_answered_with_versions_that_rise_and_its_lease_shows_the_ne
     );
     assert_eq!(stored.spec, node.spec, "only the status");
     let again = stream.send(status(node.ready("True"))).await.unwrap();
-    assert_eq!(again.resource_version, reported.resource_version, "the same status is no write");
+    assert_eq!(again.resource_version, reported.resource_version, "an unchanged status is not written");
     assert_eq!(api.revision().await, reported.resource_version);
 }
 
@@ -97,7 +97,7 @@ async fn a_second_agent_is_refused_while_the_first_renews() {
     let store = TestStore::start().await;
     let api = store.api();
     let node = api.create(node("a")).await.unwrap();
-    let mut first = beating(&api, &node, "first").await;
+    let mut first = stream_after_hello(&api, &node, "first").await;
 
     let mut second = api.heartbeat().await;
     let error = api.expect_error(second.send(hello(&node, "second"))).await;
@@ -109,18 +109,18 @@ async fn a_second_agent_is_refused_while_the_first_renews() {
         .mentions("another name");
     first.send(renewal(1)).await.unwrap();
 
-    // The same instance may come again, also before its old stream is known to be dead.
+    // The same incarnation may connect again, even before its old stream is known to be dead.
     let head = api.revision().await;
     let mut again = api.heartbeat().await;
     let welcome = again.send(hello(&node, "first")).await.unwrap();
-    assert_eq!(welcome.resource_version, head, "the lease is its own already: nothing is written");
+    assert_eq!(welcome.resource_version, head, "it already holds the lease: nothing is written");
     again.send(renewal(2)).await.unwrap();
     first.send(renewal(3)).await.unwrap();
     assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 3);
 }
 
 #[tokio::test]
-async fn an_agent_takes_over_once_the_others_lease_has_run_out() {
+async fn a_second_agent_takes_the_lease_after_it_expired() {
     let store = TestStore::start().await;
     let api = store.api();
     let node = api.create(node("a")).await.unwrap();
@@ -151,7 +151,7 @@ async fn an_agent_takes_over_once_the_others_lease_has_run_out() {
 }
 
 #[tokio::test]
-async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
+async fn a_stream_must_start_with_a_hello_of_the_current_node() {
     let store = TestStore::start().await;
     let api = store.api();
     let old = api.create(node("a")).await.unwrap();
@@ -177,18 +177,18 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
         api.expect_error(send(bad)).await.is_invalid(&["hello.leaseDuration"]);
     }
 
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     api.expect_error(stream.send(hello(&a, "i"))).await.is_invalid(&["hello"]).mentions("already");
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     let bad = a.clone().capacity("cpu", "lots");
     let error = api.expect_error(stream.send(status(bad))).await;
     error.is(Code::InvalidArgument, "INVALID");
     assert_eq!(error.fields, ["status.capacity[\"cpu\"]"]);
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     let nothing = Message::Status(pb::HeartbeatStatus::default());
     api.expect_error(stream.send(nothing)).await.is_invalid(&["status"]).mentions("is required");
-    // What is too large is not read, and said to be so.
-    let mut stream = beating(&api, &a, "i").await;
+    // A message that is too large is not decoded, and the error says so.
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     let huge = a.clone().status(|status| status.phase = "x".repeat(3_000_000));
     api.expect_error(stream.send(status(huge)))
         .await
@@ -197,11 +197,11 @@ async fn a_stream_begins_with_a_hello_that_names_this_very_node() {
 }
 
 #[tokio::test]
-async fn a_status_for_a_node_that_was_created_anew_is_refused() {
+async fn a_status_for_a_node_that_was_deleted_and_created_again_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     let old = api.create(node("a")).await.unwrap();
-    let mut stream = beating(&api, &old, "i").await;
+    let mut stream = stream_after_hello(&api, &old, "i").await;
     api.delete::<pb::Node>("a").await.unwrap();
     let new = api.create(node("a")).await.unwrap();
     let error = api.expect_error(stream.send(status(old.ready("True")))).await;
@@ -210,20 +210,20 @@ async fn a_status_for_a_node_that_was_created_anew_is_refused() {
 }
 
 #[tokio::test]
-async fn a_status_does_not_undo_what_others_wrote_since_it_was_made() {
+async fn a_status_does_not_overwrite_a_newer_status_of_another_writer() {
     let store = TestStore::start().await;
     let api = store.api();
     let seen = api.create(node("a")).await.unwrap();
     let at = |version, node: pb::Node| {
         Message::Status(pb::HeartbeatStatus { status: node.status, resource_version: version })
     };
-    let mut stream = beating(&api, &seen, "i").await;
+    let mut stream = stream_after_hello(&api, &seen, "i").await;
     let written = api.update_status(seen.clone().capacity("example.com/gpu", "4")).await.unwrap();
     let error = api.expect_error(stream.send(at(seen.version(), seen.clone().ready("True")))).await;
     error.is(Code::Aborted, "CONFLICT");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), written);
 
-    let mut stream = beating(&api, &seen, "i").await;
+    let mut stream = stream_after_hello(&api, &seen, "i").await;
     let answer = stream.send(at(written.version(), written.ready("True"))).await.unwrap();
     let read = api.get::<pb::Node>("a").await.unwrap();
     assert_eq!(read.version(), answer.resource_version);
@@ -231,7 +231,7 @@ async fn a_status_does_not_undo_what_others_wrote_since_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_lease_is_renewed_by_its_holder_only() {
+async fn only_the_holder_can_renew_a_lease() {
     let store = TestStore::start().await;
     let api = store.api();
     let error = api.expect_error(api.renew("kube-system/leader", "me")).await;
@@ -247,20 +247,20 @@ async fn a_lease_is_renewed_by_its_holder_only() {
     let read = api.get::<pb::Lease>("kube-system/leader").await.unwrap();
     assert_eq!((read.version(), spec(&read).renew_time), (renewed.resource_version, renewed.renew_time));
 
-    // A renewal is a version like any other: who read the lease before it has to read it again.
+    // A renewal is a new version: an update based on an older version fails.
     api.expect_error(api.update(held(created, "you", 15))).await.is(Code::Aborted, "CONFLICT");
     let taken = api.update(held(read, "you", 15)).await.unwrap();
-    assert_eq!(spec(&taken).renew_time, renewed.renew_time, "the renewal is kept by an update that read it");
+    assert_eq!(spec(&taken).renew_time, renewed.renew_time, "an update based on the renewal keeps its time");
     api.expect_error(api.renew("kube-system/leader", "me")).await.is(Code::Aborted, "CONFLICT");
     api.renew("kube-system/leader", "you").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_lease_that_nobody_holds_is_taken_by_whoever_renews_it() {
+async fn renewing_a_lease_without_a_holder_acquires_it() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(lease("a")).await.unwrap();
-    // An empty namespace means that of the nodes' leases.
+    // An empty namespace means `kube-node-lease`.
     let renewed = api.renew("a", "agent").await.unwrap();
     let taken = lease_of(&api, "a").await;
     assert_eq!(taken.version(), renewed.resource_version);
@@ -278,7 +278,8 @@ async fn lists_and_watches_of_leases_show_renewals() {
     let store = TestStore::start().await;
     let api = store.api();
     let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
-    let (mut first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
+    let (mut first, mut second) =
+        (stream_after_hello(&api, &a, "i").await, stream_after_hello(&api, &b, "i").await);
     let v = api.revision().await;
     let from = WatchQuery { version: v, ..Default::default() };
     let mut watch = api.watch::<pb::Lease>(from.clone()).await.unwrap();
@@ -294,13 +295,9 @@ async fn lists_and_watches_of_leases_show_renewals() {
     let told = watch.take(4).await;
     assert_eq!(told.iter().map(muster_tests::ReceivedEvent::summary).collect::<Vec<_>>(), expected);
     let digests: Vec<_> = told.iter().map(|seen| spec(&seen.record).status_digest).collect();
-    assert_eq!(digests, [1, 10, 2, 20], "each with what it said");
+    assert_eq!(digests, [1, 10, 2, 20], "each with the digest of its renewal");
     assert_eq!(one.summaries(2).await, [expected[1].clone(), expected[3].clone()]);
-    assert_eq!(
-        api.watch::<pb::Lease>(from).await.unwrap().summaries(4).await,
-        expected,
-        "and out of history"
-    );
+    assert_eq!(api.watch::<pb::Lease>(from).await.unwrap().summaries(4).await, expected, "and from history");
 
     let page = api
         .list::<pb::Lease>(ListQuery { namespace: "kube-node-lease", ..Default::default() })
@@ -317,7 +314,7 @@ async fn a_restart_keeps_the_newest_renewals() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     let v = api.revision().await;
     for digest in 1..=5 {
         stream.send(renewal(digest)).await.unwrap();
@@ -331,13 +328,13 @@ async fn a_restart_keeps_the_newest_renewals() {
     let api = store.api();
     assert_eq!(lease_of(&api, "a").await, before);
     assert_eq!(api.list::<pb::Lease>(ListQuery::default()).await.unwrap(), page);
-    // Of renewals from before a restart a watch tells the newest of each lease.
+    // Of the renewals before a restart, a watch sends only the newest of each lease.
     let mut watch = api.watch::<pb::Lease>(WatchQuery { version: v, ..Default::default() }).await.unwrap();
     assert_eq!(watch.summaries(1).await, [format!("MODIFIED a {}", v + 5)]);
 
     let mut stream = api.heartbeat().await;
     let welcome = stream.send(hello(&a, "i")).await.unwrap();
-    assert_eq!(welcome.resource_version, v + 5, "its lease is still its own");
+    assert_eq!(welcome.resource_version, v + 5, "it still holds its lease");
     let renewed = stream.send(renewal(6)).await.unwrap();
     assert_eq!(renewed.resource_version, v + 6);
     assert_eq!(watch.summaries(1).await, [format!("MODIFIED a {}", v + 6)]);
@@ -346,11 +343,11 @@ async fn a_restart_keeps_the_newest_renewals() {
 }
 
 #[tokio::test]
-async fn a_stop_of_the_store_ends_a_heartbeat_with_a_word() {
+async fn a_heartbeat_stream_ends_with_an_error_when_the_store_stops() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     drop(api);
     let stopped = store.stop();
     let heard = async {
@@ -365,11 +362,11 @@ async fn a_stop_of_the_store_ends_a_heartbeat_with_a_word() {
 }
 
 #[tokio::test]
-async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owner() {
+async fn deleting_a_node_deletes_its_lease_and_keeps_leases_without_an_owner() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
-    let mut stream = beating(&api, &a, "i").await;
+    let mut stream = stream_after_hello(&api, &a, "i").await;
     api.create(held(lease("loose"), "loose", 40)).await.unwrap();
     let mirror =
         pod("mirror").on("a").annotation("kubernetes.io/config.mirror", "x").owned_by("Node", "a", a.uid());
@@ -382,11 +379,15 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
         .unwrap();
 
     api.delete::<pb::Node>("a").await.unwrap();
-    eventually(TIMEOUT, "the lease goes", || async { api.get::<pb::Lease>("kube-node-lease/a").await.err() })
-        .await;
-    eventually(TIMEOUT, "the mirror pod goes", || async { api.get::<pb::Pod>("default/mirror").await.err() })
-        .await;
-    eventually(TIMEOUT, "the lease goes that spells its owner in capitals", || async {
+    eventually(TIMEOUT, "the lease is deleted", || async {
+        api.get::<pb::Lease>("kube-node-lease/a").await.err()
+    })
+    .await;
+    eventually(TIMEOUT, "the mirror pod is deleted", || async {
+        api.get::<pb::Pod>("default/mirror").await.err()
+    })
+    .await;
+    eventually(TIMEOUT, "the lease whose owner is written in capitals is deleted", || async {
         api.get::<pb::Lease>("kube-node-lease/loud").await.err()
     })
     .await;
@@ -394,13 +395,13 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
     assert_eq!(lease_of(&api, "loose").await.name(), "loose");
     api.get::<pb::Pod>("default/stays").await.unwrap();
     let error = Box::pin(stream.send(renewal(1))).await.unwrap_err();
-    assert_eq!(error.code(), Code::Aborted, "its agent is told: {error:?}");
+    assert_eq!(error.code(), Code::Aborted, "its agent gets an error: {error:?}");
 
-    // Also a lease whose owner was never there, or is another of that name.
+    // Also a lease whose owner never existed, or was replaced by another node of that name.
     let b = api.create(node("b")).await.unwrap();
     api.create(lease("b").owned_by("Node", "b", b.uid())).await.unwrap();
     api.create(lease("stale").owned_by("Node", "b", a.uid())).await.unwrap();
-    eventually(TIMEOUT, "the orphan goes", || async {
+    eventually(TIMEOUT, "the orphan is deleted", || async {
         api.get::<pb::Lease>("kube-node-lease/stale").await.err()
     })
     .await;
@@ -408,7 +409,7 @@ async fn a_nodes_deletion_takes_its_lease_along_and_leaves_those_without_an_owne
 }
 
 #[tokio::test]
-async fn an_event_that_happens_again_is_counted() {
+async fn a_repeated_event_increases_its_count() {
     let store = TestStore::start().await;
     let api = store.api();
     let mut watch = api.watch::<pb::Event>(WatchQuery::default()).await.unwrap();
@@ -437,7 +438,7 @@ async fn an_event_that_happens_again_is_counted() {
 }
 
 #[tokio::test]
-async fn an_event_is_forgotten_when_it_has_not_happened_for_its_time() {
+async fn an_event_is_removed_when_it_was_not_repeated_for_its_retention_time() {
     let store = TestStore::with_flags(&["--event-ttl=300ms"]).await;
     let api = store.api();
     let mut watch = api.watch::<pb::Event>(WatchQuery::default()).await.unwrap();
@@ -448,12 +449,12 @@ async fn an_event_is_forgotten_when_it_has_not_happened_for_its_time() {
     assert_eq!(gone.record.version(), recorded.version() + 1);
     assert!(api.list::<pb::Event>(ListQuery::default()).await.unwrap().records.is_empty());
 
-    // Also one that a store finds when it starts.
+    // Also an event that the store finds at its start.
     api.record(event("b", "Starting", "b starts")).await.unwrap();
     drop((api, watch));
     let store = store.restart().await;
     let api = store.api();
-    eventually(TIMEOUT, "the event goes", || async {
+    eventually(TIMEOUT, "the event is removed", || async {
         let page = api.list::<pb::Event>(ListQuery::default()).await.unwrap();
         page.records.is_empty().then_some(())
     })
@@ -461,11 +462,12 @@ async fn an_event_is_forgotten_when_it_has_not_happened_for_its_time() {
 }
 
 #[tokio::test]
-async fn a_page_of_leases_shows_the_newest_renewals_even_of_an_older_moment() {
+async fn a_page_of_leases_at_an_older_version_shows_the_newest_renewals() {
     let store = TestStore::start().await;
     let api = store.api();
     let (a, b) = (api.create(node("a")).await.unwrap(), api.create(node("b")).await.unwrap());
-    let (_first, mut second) = (beating(&api, &a, "i").await, beating(&api, &b, "i").await);
+    let (_first, mut second) =
+        (stream_after_hello(&api, &a, "i").await, stream_after_hello(&api, &b, "i").await);
     second.send(renewal(1)).await.unwrap();
     let page = api.list::<pb::Lease>(ListQuery { page_size: 1, ..Default::default() }).await.unwrap();
     second.send(renewal(2)).await.unwrap();

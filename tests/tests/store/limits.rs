@@ -1,4 +1,4 @@
-//! Bad input and limits: what is malformed, too large, too old or too early is refused in words, and leaves no trace.
+//! Bad input and limits: malformed, too large, too old or too new requests fail with a clear error and change nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -11,10 +11,10 @@ use muster_tests::{
 use prost::Message;
 use tonic::Code;
 
-/// What one record may have.
+/// The size limit of a record.
 const MAX_RECORD: usize = 1_500_000;
 
-/// A node that is encoded in about so many bytes; images may be of any number and length.
+/// A node whose encoding has about `bytes` bytes. The list of images has no limit of its own.
 fn large(name: &str, bytes: usize) -> pb::Node {
     let image = |i: usize| pb::ContainerImage { names: vec![format!("{i:0>1000}")], size_bytes: 1 };
     node(name).status(|status| status.images = (0..bytes / 1009).map(image).collect())
@@ -25,7 +25,7 @@ fn asked(labels: &'static str, fields: &'static str) -> ListQuery {
 }
 
 #[tokio::test]
-async fn every_violation_of_a_request_is_named_at_once() {
+async fn an_error_names_all_invalid_fields_of_a_request() {
     let store = TestStore::start().await;
     let api = store.api();
     let bad = node("Bad")
@@ -47,7 +47,7 @@ async fn every_violation_of_a_request_is_named_at_once() {
     for field in expected {
         assert!(error.fields.iter().any(|found| found == field), "{field} is not in {:?}", error.fields);
     }
-    // As many as an error has room for, and the number of the rest: headers are limited.
+    // The size of headers is limited: the error has as many violations as fit, and the number of the others.
     let many = (0..5_000).fold(node("a"), |node, i| node.label(&format!("/{i}"), ""));
     let error = api.expect_error(api.create(many)).await;
     error.is(Code::InvalidArgument, "INVALID");
@@ -77,7 +77,7 @@ async fn a_request_without_its_record_is_refused() {
     api.expect_error(api.update(no_uid)).await.is_invalid(&["metadata.uid"]);
 }
 
-/// What comes of a creation, an update and an update of status, in this order.
+/// The errors of a create, an update and a status update, in this order.
 async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [RpcError; 3] {
     let created = Box::pin(api.expect_error(api.create(new))).await;
     let updated = Box::pin(api.expect_error(api.update(changed.clone()))).await;
@@ -86,7 +86,7 @@ async fn refusals(api: &Api, new: pb::Node, changed: pb::Node) -> [RpcError; 3] 
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
+async fn missing_permission_is_reported_before_invalid_fields() {
     let store = TestStore::secure().await;
     let api = store.api();
     let old = api.create(node("a")).await.unwrap();
@@ -114,7 +114,7 @@ async fn what_is_wrong_with_a_record_is_told_after_what_is_wrong_with_asking() {
 }
 
 #[tokio::test]
-async fn quantities_blocks_and_addresses_must_be_such() {
+async fn malformed_quantities_cidrs_and_addresses_are_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     for quantity in ["", "lots", "-1", "1e", "1Xi", "0x10", "1 Gi", "NaN", "1.1.1"] {
@@ -152,7 +152,7 @@ async fn quantities_blocks_and_addresses_must_be_such() {
 }
 
 #[tokio::test]
-async fn selectors_and_page_tokens_that_cannot_be_read_are_refused() {
+async fn malformed_selectors_and_page_tokens_are_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     for i in 0..3 {
@@ -196,7 +196,7 @@ async fn selectors_and_page_tokens_that_cannot_be_read_are_refused() {
 }
 
 #[tokio::test]
-async fn a_version_that_no_list_can_have_is_refused() {
+async fn an_impossible_resource_version_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(node("a")).await.unwrap();
@@ -216,14 +216,14 @@ async fn a_version_that_no_list_can_have_is_refused() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_too_large_is_refused_in_words() {
+async fn a_record_that_is_too_large_is_refused_with_its_size() {
     let store = TestStore::start().await;
     let api = store.api();
     let error = api.expect_error(api.create(large("big", MAX_RECORD + 5_000))).await;
     error.is(Code::InvalidArgument, "TOO_LARGE").mentions("1500000");
     assert_eq!(error.resource, "Node big");
 
-    // To the byte: a text of this length adds itself and three bytes for tag and length.
+    // Exact to the byte: a string of this length takes its bytes and three more for tag and length.
     let probe = api.create(large("edge", MAX_RECORD - 5_000)).await.unwrap();
     let room = MAX_RECORD - probe.encoded_len() - 3;
     let phased = |bytes: usize| probe.clone().status(|status| status.phase = "x".repeat(bytes));
@@ -238,7 +238,7 @@ async fn a_record_that_is_too_large_is_refused_in_words() {
     error.is(Code::InvalidArgument, "TOO_LARGE");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), small);
 
-    // Above what a message may have, it is not even read.
+    // A message above the limit is not decoded at all.
     let huge = large("huge", 3_000_000);
     let error = api.expect_error(api.create(huge)).await;
     error.is(Code::InvalidArgument, "TOO_LARGE").mentions("the limit is: 2097152 bytes");
@@ -246,7 +246,7 @@ async fn a_record_that_is_too_large_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_large_record_survives_a_restart_and_comes_back_whole() {
+async fn a_large_record_survives_a_restart_unchanged() {
     let store = TestStore::start().await;
     let api = store.api();
     let wanted = large("big", 1_200_000);
@@ -268,11 +268,11 @@ async fn a_large_record_survives_a_restart_and_comes_back_whole() {
     let labelled = api.update(created.clone().label("zone", "a")).await.unwrap();
     assert_eq!(present.next().await.record, labelled);
     let then = ListQuery { version: created.version(), version_match: "Exact", ..Default::default() };
-    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, [created], "out of the past, too");
+    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, [created], "also from history");
     api.delete::<pb::Node>("big").await.unwrap();
 }
 
-/// All pages of a list, each as large as the store makes it.
+/// All pages of a list, with the store's own page size.
 async fn all_pages(api: &Api, first: ListQuery) -> Result<Vec<Page<pb::Node>>, RpcError> {
     let mut pages: Vec<Page<pb::Node>> = Vec::new();
     loop {
@@ -292,8 +292,8 @@ async fn all_pages(api: &Api, first: ListQuery) -> Result<Vec<Page<pb::Node>>, R
     }
 }
 
-/// Six nodes that together are twice what a client takes at once: messages above 4 MiB are refused unless it was told
-/// otherwise, and Muster's own clients are not.
+/// Six nodes that together are twice as large as a client accepts: by default, also in Muster's own clients, messages
+/// above 4 MiB are refused.
 async fn six_large(api: &Api) -> Vec<pb::Node> {
     let mut stored = Vec::new();
     for (i, bytes) in
@@ -309,16 +309,16 @@ fn together(pages: Vec<Page<pb::Node>>) -> Vec<pb::Node> {
 }
 
 #[tokio::test]
-async fn many_large_records_come_in_pages_that_a_client_takes() {
+async fn large_records_are_split_into_pages_that_a_client_accepts() {
     let store = TestStore::start().await;
     let api = store.api();
     let stored = six_large(&api).await;
-    let pages = all_pages(&api, ListQuery::default()).await.expect("the present in pages");
+    let pages = all_pages(&api, ListQuery::default()).await.expect("the current records in pages");
     assert!(together(pages) == stored, "all of them, in order");
 }
 
 #[tokio::test]
-async fn many_large_records_of_the_past_come_in_pages_that_a_client_takes() {
+async fn large_records_from_history_are_split_into_pages_that_a_client_accepts() {
     let store = TestStore::start().await;
     let api = store.api();
     let stored = six_large(&api).await;
@@ -327,12 +327,12 @@ async fn many_large_records_of_the_past_come_in_pages_that_a_client_takes() {
         api.delete::<pb::Node>(node.name()).await.unwrap();
     }
     let then = ListQuery { version: head, version_match: "Exact", ..Default::default() };
-    let pages = all_pages(&api, then).await.expect("the past in pages");
+    let pages = all_pages(&api, then).await.expect("the records at an older version in pages");
     assert!(together(pages) == stored, "all of them, in order");
 }
 
 #[tokio::test]
-async fn many_large_records_come_in_frames_that_a_watcher_takes() {
+async fn large_records_are_split_into_watch_messages_that_a_client_accepts() {
     let store = TestStore::start().await;
     let api = store.api();
     let stored = six_large(&api).await;
@@ -346,7 +346,7 @@ async fn many_large_records_come_in_frames_that_a_watcher_takes() {
 }
 
 #[tokio::test]
-async fn pages_keep_to_the_moment_of_the_first_one() {
+async fn all_pages_of_a_list_have_the_version_of_the_first() {
     let store = TestStore::start().await;
     let api = store.api();
     let mut nodes = Vec::new();
@@ -354,17 +354,17 @@ async fn pages_keep_to_the_moment_of_the_first_one() {
         nodes.push(api.create(node(&format!("n{i}"))).await.unwrap());
     }
     let threes = |page_token: String| ListQuery { page_size: 3, page_token, ..Default::default() };
-    let moment = api.revision().await;
+    let version = api.revision().await;
     let mut seen = Vec::new();
     let mut token = String::new();
     for round in 0..4 {
         let page = api.list::<pb::Node>(threes(token)).await.unwrap();
-        assert_eq!(page.version, moment, "page {round}");
+        assert_eq!(page.version, version, "page {round}");
         assert_eq!(page.records.len(), if round < 3 { 3 } else { 1 });
         seen.extend(page.records);
         token = page.next;
         assert_eq!(token.is_empty(), round == 3);
-        // Before, at and after the place the list has come to: changed, deleted, added, deleted and added anew.
+        // Records before, at and after the last page are changed, deleted, added, or deleted and created again.
         match round {
             0 => {
                 api.update(nodes[0].clone().label("x", "y")).await.unwrap();
@@ -385,16 +385,16 @@ async fn pages_keep_to_the_moment_of_the_first_one() {
             _ => {}
         }
     }
-    assert_eq!(seen, nodes, "exactly the list of the first moment");
+    assert_eq!(seen, nodes, "exactly the records at the version of the first page");
     let now = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
     let names: Vec<_> = now.records.iter().map(Resource::name).collect();
     assert_eq!(names, ["n1", "n2", "n3", "n3a", "n4", "n6", "n7", "n99"]);
-    let then = ListQuery { version: moment, version_match: "Exact", ..Default::default() };
+    let then = ListQuery { version, version_match: "Exact", ..Default::default() };
     assert_eq!(api.list::<pb::Node>(then).await.unwrap().records, nodes);
 }
 
 #[tokio::test]
-async fn selected_pages_keep_to_their_moment_as_well() {
+async fn all_pages_of_a_list_with_a_selector_have_the_version_of_the_first() {
     let store = TestStore::start().await;
     let api = store.api();
     for i in 0..9 {
@@ -422,7 +422,7 @@ async fn selected_pages_keep_to_their_moment_as_well() {
             if page_token.is_empty() {
                 break;
             }
-            // What is on its way is changed so that it would not be selected now.
+            // Change records of later pages so that the selector would not match them now.
             let current = api.get::<pb::Pod>("default/p7").await.unwrap();
             api.update(current.label("parity", &format!("v{}", seen.len()))).await.unwrap();
             let gone = || Deletion { grace: Some(0), ..Default::default() };
@@ -436,7 +436,7 @@ async fn selected_pages_keep_to_their_moment_as_well() {
 }
 
 #[tokio::test]
-async fn a_page_token_from_before_history_is_expired() {
+async fn a_page_token_older_than_history_is_expired() {
     let store = TestStore::with_flags(&["--history-min-age=0", "--history-min-changes=0"]).await;
     let api = store.api();
     let mut last = node("n0");

@@ -1,4 +1,4 @@
-//! Nodes and leases as the store keeps them: names, labels, taints, what can change and what cannot (scenarios 1-17, 23).
+//! Nodes and leases: names, labels, taints, and which fields can change (scenarios 1-17, 23).
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -26,9 +26,12 @@ async fn s001_a_node_is_created_with_uid_and_version_and_no_generation() {
     let metadata = created.metadata.clone().unwrap();
     assert_eq!(metadata.uid.len(), 36, "a UUID: {:?}", metadata.uid);
     assert_eq!(metadata.resource_version, api.revision().await);
-    assert_eq!(metadata.generation, 0, "nodes have none");
+    assert_eq!(metadata.generation, 0, "nodes have no generation");
     let at = metadata.creation_timestamp.unwrap();
-    assert!((before..=now_seconds()).contains(&at.seconds) && at.nanos == 0, "to the second: {at:?}");
+    assert!(
+        (before..=now_seconds()).contains(&at.seconds) && at.nanos == 0,
+        "the time has whole seconds: {at:?}"
+    );
     assert_eq!(metadata.labels["name"], "my-first-k8s-node");
     assert_eq!(api.get::<pb::Node>("10.240.79.157").await.unwrap(), created);
 }
@@ -47,7 +50,7 @@ async fn s002_names_are_dns_subdomains_of_at_most_253_bytes() {
 }
 
 #[tokio::test]
-async fn s003_a_name_that_is_taken_cannot_be_created_again() {
+async fn s003_an_existing_name_cannot_be_created_again() {
     let store = TestStore::start().await;
     let api = store.api();
     let first = api.create(node("n1").label("first", "yes")).await.unwrap();
@@ -58,17 +61,17 @@ async fn s003_a_name_that_is_taken_cannot_be_created_again() {
 }
 
 #[tokio::test]
-async fn s004_every_new_node_is_marked_not_ready_even_if_it_claims_otherwise() {
+async fn s004_a_new_node_is_tainted_not_ready_even_if_its_status_is_ready() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("a").ready("True")).await.unwrap();
     let spec = created.spec.unwrap();
-    assert_eq!(spec.taints, [taint(&format!("{NOT_READY}:NoSchedule"))], "no value, no time");
-    assert_eq!(created.status.unwrap().conditions[0].status, "True", "the status itself is kept");
+    assert_eq!(spec.taints, [taint(&format!("{NOT_READY}:NoSchedule"))], "without value and time");
+    assert_eq!(created.status.unwrap().conditions[0].status, "True", "the status is kept");
 }
 
 #[tokio::test]
-async fn s005_a_not_ready_taint_that_is_there_already_stays_as_it_is() {
+async fn s005_an_existing_not_ready_taint_is_kept_unchanged() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("a").taint(&format!("{NOT_READY}=x:NoSchedule"))).await.unwrap();
@@ -110,7 +113,7 @@ async fn s007_a_taint_needs_a_label_key_a_label_value_and_an_effect() {
 }
 
 #[tokio::test]
-async fn s008_labels_have_keys_of_prefix_and_name_and_short_values() {
+async fn s008_label_keys_and_values_have_limited_lengths() {
     let store = TestStore::start().await;
     let api = store.api();
     let key = |prefix: usize, name: usize| format!("{}/{}", "p".repeat(prefix), "n".repeat(name));
@@ -142,7 +145,7 @@ async fn s008_labels_have_keys_of_prefix_and_name_and_short_values() {
 }
 
 #[tokio::test]
-async fn s009_annotations_hold_256_kib_in_all() {
+async fn s009_all_annotations_together_are_limited_to_256_kib() {
     let store = TestStore::start().await;
     let api = store.api();
     let annotated =
@@ -189,7 +192,7 @@ async fn s011_a_node_has_at_most_one_pod_cidr_per_family() {
 }
 
 #[tokio::test]
-async fn s012_the_single_pod_cidr_wins_over_a_list_that_differs() {
+async fn s012_pod_cidr_replaces_a_list_that_differs() {
     let store = TestStore::start().await;
     let api = store.api();
     let contradicting = node("a")
@@ -216,7 +219,7 @@ async fn s013_the_provider_id_is_set_once() {
 }
 
 #[tokio::test]
-async fn s014_of_two_updates_made_for_one_version_the_second_is_refused() {
+async fn s014_the_second_of_two_updates_with_the_same_version_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     let read = api.create(node("a")).await.unwrap();
@@ -230,17 +233,17 @@ async fn s014_of_two_updates_made_for_one_version_the_second_is_refused() {
     );
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), first);
     let third = api.update(read.at(0).label("by", "third")).await.unwrap();
-    assert_eq!(third.metadata.unwrap().labels["by"], "third", "who names no version overwrites");
+    assert_eq!(third.metadata.unwrap().labels["by"], "third", "an update without a version overwrites");
 }
 
 #[tokio::test]
-async fn an_update_that_means_another_record_of_the_name_is_refused() {
+async fn an_update_with_the_uid_of_a_deleted_record_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     let first = api.create(node("a")).await.unwrap();
     api.delete::<pb::Node>("a").await.unwrap();
     let second = api.create(node("a")).await.unwrap();
-    assert_ne!(first.uid(), second.uid(), "a name may be used again, a uid is not");
+    assert_ne!(first.uid(), second.uid(), "a name can be reused, a uid cannot");
     let error = api.expect_error(api.update(first.clone().at(0))).await;
     error.is(Code::Aborted, "UID_MISMATCH");
     let meant = Deletion { uid: first.uid().to_owned(), ..Default::default() };
@@ -252,28 +255,28 @@ async fn an_update_that_means_another_record_of_the_name_is_refused() {
 }
 
 #[tokio::test]
-async fn s015_spec_and_status_are_written_apart() {
+async fn s015_spec_and_status_are_updated_separately() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("a").ready("False")).await.unwrap();
 
     let updated = api.update(created.clone().cordoned().ready("True")).await.unwrap();
     assert!(updated.spec.as_ref().unwrap().unschedulable);
-    assert_eq!(updated.status, created.status, "the main update leaves the status");
+    assert_eq!(updated.status, created.status, "the main update keeps the status");
 
     let report = updated.clone().ready("True").label("new", "yes").spec(|spec| {
         spec.unschedulable = false;
         spec.taints.clear();
     });
     let reported = api.update_status(report).await.unwrap();
-    assert_eq!(reported.spec, updated.spec, "the status update leaves the spec");
-    assert_eq!(reported.metadata.as_ref().unwrap().labels["new"], "yes", "but it may label");
+    assert_eq!(reported.spec, updated.spec, "the status update keeps the spec");
+    assert_eq!(reported.metadata.as_ref().unwrap().labels["new"], "yes", "but it can set labels");
     assert_eq!(reported.status.as_ref().unwrap().conditions[0].status, "True");
     assert_eq!(api.get::<pb::Node>("a").await.unwrap(), reported);
 }
 
 #[tokio::test]
-async fn s016_an_update_that_changes_nothing_is_no_write_and_no_event() {
+async fn s016_an_update_without_a_change_produces_no_version_and_no_event() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("a")).await.unwrap();
@@ -283,22 +286,22 @@ async fn s016_an_update_that_changes_nothing_is_no_write_and_no_event() {
     let again = api.without_a_write(api.update(labelled.clone())).await;
     assert_eq!(again, labelled);
     let again = api.without_a_write(api.update(labelled.clone().at(0))).await;
-    assert_eq!(again, labelled, "also without a version");
+    assert_eq!(again, labelled, "also without a resource version");
     let again = api.without_a_write(api.update_status(labelled.clone())).await;
-    assert_eq!(again, labelled, "also through the status");
+    assert_eq!(again, labelled, "also as a status update");
     let last = api.update(labelled.clone().label("zone", "b")).await.unwrap();
     let expected = [&labelled, &last].map(|node| format!("MODIFIED a {}", node.version()));
-    assert_eq!(watch.summaries(2).await, expected, "the two changes, and nothing between them");
+    assert_eq!(watch.summaries(2).await, expected, "the two changes and no other event");
 }
 
 #[tokio::test]
-async fn s017_a_lease_is_replaced_at_its_version_only_and_created_by_its_first_update() {
+async fn s017_a_lease_update_needs_its_version_and_creates_a_missing_lease() {
     let store = TestStore::start().await;
     let api = store.api();
     let wanted = held(lease("n1"), "n1", 40);
     let created = api.update(wanted.clone()).await.unwrap();
     assert_eq!(created.version(), api.revision().await, "an update of a missing lease creates it");
-    assert_eq!(created.metadata.as_ref().unwrap().generation, 0, "leases have none");
+    assert_eq!(created.metadata.as_ref().unwrap().generation, 0, "leases have no generation");
 
     let error = api.expect_error(api.update(wanted)).await;
     error.is_invalid(&["metadata.resourceVersion"]);
@@ -316,7 +319,7 @@ async fn s017_a_lease_is_replaced_at_its_version_only_and_created_by_its_first_u
 }
 
 #[tokio::test]
-async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_goes() {
+async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_is_removed() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(node("a").finalizers(&["f"])).await.unwrap();
@@ -327,14 +330,14 @@ async fn s023_a_node_with_a_finalizer_stays_until_the_finalizer_goes() {
     let metadata = deleting.metadata.as_ref().unwrap();
     assert!(metadata.deletion_timestamp.is_some());
     assert_eq!(metadata.deletion_grace_period_seconds, Some(0));
-    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), deleting, "it is still there");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), deleting, "the node still exists");
     api.without_a_write(api.delete::<pb::Node>("a")).await;
 
     let error = api.expect_error(api.update(deleting.clone().finalizers(&["f", "g"]))).await;
     error.is_invalid(&["metadata.finalizers[1]"]);
-    let undead = deleting.clone().with(|metadata| metadata.deletion_timestamp = None);
-    let kept = api.without_a_write(api.update(undead)).await;
-    assert!(kept.metadata.unwrap().deletion_timestamp.is_some(), "a deletion cannot be taken back");
+    let undeleted = deleting.clone().with(|metadata| metadata.deletion_timestamp = None);
+    let kept = api.without_a_write(api.update(undeleted)).await;
+    assert!(kept.metadata.unwrap().deletion_timestamp.is_some(), "a deletion cannot be cancelled");
 
     let gone = api.update(deleting.clone().finalizers(&[])).await.unwrap();
     assert_eq!(gone.version(), api.revision().await);

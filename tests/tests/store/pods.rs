@@ -1,4 +1,4 @@
-//! Pods: how they end, what they tolerate, how they get a node (scenarios 24-28, 107, 108, 120, 174).
+//! Pods: deletion, tolerations and binding (scenarios 24-28, 107, 108, 120, 174).
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -25,7 +25,7 @@ async fn is_gone(api: &Api, path: &str) {
 }
 
 #[tokio::test]
-async fn s024_a_grace_starts_with_the_first_request_and_can_only_be_shortened() {
+async fn s024_a_grace_period_starts_with_the_first_deletion_and_can_only_be_shortened() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(pod("p").on("n1").grace(30)).await.unwrap();
@@ -33,19 +33,23 @@ async fn s024_a_grace_starts_with_the_first_request_and_can_only_be_shortened() 
 
     let before = now_seconds();
     let deleting = api.delete::<pb::Pod>("default/p").await.unwrap();
-    let promised = before + 30..=now_seconds() + 30;
-    assert!(promised.contains(&deadline(&deleting)), "{} is not in {promised:?}", deadline(&deleting));
+    let expected_deadline = before + 30..=now_seconds() + 30;
+    assert!(
+        expected_deadline.contains(&deadline(&deleting)),
+        "{} is not in {expected_deadline:?}",
+        deadline(&deleting)
+    );
     assert_eq!(metadata(&deleting).deletion_grace_period_seconds, Some(30));
     assert_eq!(metadata(&deleting).generation, 2);
-    // "It remains for more than 60 s" needs no waiting: nothing in the store runs by that time, only a deletion
-    // without grace removes the pod. So it is enough that it is there.
+    // The store has no timer for the grace period; only a deletion with a grace of 0 removes the pod. So the test need
+    // not wait for 60 s to see that the pod remains.
     assert_eq!(api.get::<pb::Pod>("default/p").await.unwrap(), deleting);
     assert_eq!(api.without_a_write(api.delete::<pb::Pod>("default/p")).await, deleting);
 
     let sooner = api.delete_with::<pb::Pod>("default/p", grace(10)).await.unwrap();
     assert_eq!(deadline(&sooner), deadline(&deleting) - 20, "counted from the first request");
     assert_eq!(metadata(&sooner).deletion_grace_period_seconds, Some(10));
-    assert_eq!(metadata(&sooner).generation, 2, "counted once");
+    assert_eq!(metadata(&sooner).generation, 2, "increased once");
 
     for seconds in [60, 10] {
         let later = api.without_a_write(api.delete_with::<pb::Pod>("default/p", grace(seconds))).await;
@@ -57,7 +61,7 @@ async fn s024_a_grace_starts_with_the_first_request_and_can_only_be_shortened() 
 }
 
 #[tokio::test]
-async fn s025_a_pod_that_does_not_run_is_gone_at_once() {
+async fn s025_a_pod_that_does_not_run_is_removed_at_once() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(pod("unscheduled")).await.unwrap();
@@ -68,7 +72,7 @@ async fn s025_a_pod_that_does_not_run_is_gone_at_once() {
     for path in ["default/unscheduled", "default/failed", "default/succeeded"] {
         let mut watch = follow_now(&api).await;
         let gone = api.delete::<pb::Pod>(path).await.unwrap();
-        assert!(metadata(&gone).deletion_timestamp.is_none(), "{path}: no grace began");
+        assert!(metadata(&gone).deletion_timestamp.is_none(), "{path}: no grace period started");
         is_gone(&api, path).await;
         assert_eq!(watch.summaries(1).await, [format!("DELETED {} {}", gone.name(), gone.version())]);
     }
@@ -79,7 +83,7 @@ async fn follow_now(api: &Api) -> muster_tests::Watch<pb::Pod> {
 }
 
 #[tokio::test]
-async fn s026_a_negative_grace_is_one_second_and_another_uid_another_pod() {
+async fn s026_a_negative_grace_is_one_second_and_a_wrong_uid_is_refused() {
     let store = TestStore::start().await;
     let api = store.api();
     let created = api.create(pod("p").on("n1")).await.unwrap();
@@ -100,11 +104,11 @@ async fn s026_a_negative_grace_is_one_second_and_another_uid_another_pod() {
     let deleting = api.delete_with::<pb::Pod>("default/p", right).await.unwrap();
     assert_eq!(metadata(&deleting).deletion_grace_period_seconds, Some(1));
     assert!((before + 1..=now_seconds() + 1).contains(&deadline(&deleting)));
-    assert_eq!(api.get::<pb::Pod>("default/p").await.unwrap(), deleting, "it needs a final deletion still");
+    assert_eq!(api.get::<pb::Pod>("default/p").await.unwrap(), deleting, "it still needs a final deletion");
 }
 
 #[tokio::test]
-async fn s027_tolerations_can_be_added_to_and_their_times_changed() {
+async fn s027_tolerations_can_be_added_and_their_seconds_changed() {
     let store = TestStore::start().await;
     let api = store.api();
     let t1 = pb::Toleration { toleration_seconds: Some(60), ..tolerates("t1", "NoExecute") };
@@ -162,7 +166,7 @@ async fn s028_a_toleration_that_contradicts_itself_is_refused() {
     assert_eq!(created.spec.unwrap().tolerations, [all]);
 }
 
-/// What the pod tolerates: `key:effect for seconds`.
+/// The tolerations of a pod as `key operator effect for seconds`.
 fn tolerated(pod: &pb::Pod) -> Vec<String> {
     let tolerations = pod.spec.iter().flat_map(|spec| &spec.tolerations);
     let mut texts: Vec<_> = tolerations
@@ -177,7 +181,7 @@ fn tolerated(pod: &pb::Pod) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn s107_a_pod_that_says_nothing_bears_sick_nodes_for_five_minutes() {
+async fn s107_a_pod_without_tolerations_tolerates_unhealthy_nodes_for_five_minutes() {
     let store = TestStore::start().await;
     let api = store.api();
     let default = |key: &str| format!("{key} Exists NoExecute for 300");
@@ -193,7 +197,7 @@ async fn s107_a_pod_that_says_nothing_bears_sick_nodes_for_five_minutes() {
 }
 
 #[tokio::test]
-async fn s108_a_toleration_of_every_effect_counts_and_one_of_another_effect_does_not() {
+async fn s108_a_toleration_of_all_effects_replaces_the_default_and_one_of_another_effect_does_not() {
     let store = TestStore::start().await;
     let api = store.api();
     let default = |key: &str| format!("{key} Exists NoExecute for 300");
@@ -217,7 +221,7 @@ async fn s107_operators_can_set_other_defaults() {
 }
 
 #[tokio::test]
-async fn s120_a_daemons_pod_bears_sick_nodes_for_ever() {
+async fn s120_a_daemonset_pod_tolerates_unhealthy_nodes_for_ever() {
     let store = TestStore::start().await;
     let api = store.api();
     let uid = "8c2fd0a5-63b8-4a1f-9d0c-2f5e7f1b0a11";
@@ -234,9 +238,9 @@ async fn s120_a_daemons_pod_bears_sick_nodes_for_ever() {
         let expected = format!("node.kubernetes.io/{key} Exists {effect} for ever");
         assert!(found.contains(&expected), "{expected} is not in {found:?}");
     }
-    assert!(!found.iter().any(|held| held.ends_with(" 300")), "no timer is left: {found:?}");
+    assert!(!found.iter().any(|held| held.ends_with(" 300")), "no toleration has a time: {found:?}");
 
-    // The daemon of a namesake kind, or one that does not control the pod, is none.
+    // An owner of another kind, or a DaemonSet that is not the controller, does not count.
     let owned = api.create(pod("owned").owned_by("ReplicaSet", "web", uid)).await.unwrap();
     assert_eq!(tolerated(&owned).len(), 2);
     let loose = pod("loose").owned_by("DaemonSet", "agent", uid);
@@ -262,7 +266,7 @@ async fn s174_a_pod_is_bound_once_and_not_while_it_is_deleted() {
     api.expect_error(bind("default/missing", "n1")).await.is(Code::NotFound, "NOT_FOUND");
 
     let bound = bind("default/p", "n1").await.unwrap();
-    assert_eq!(bound.spec.as_ref().unwrap().node_name, "n1", "the node need not exist");
+    assert_eq!(bound.spec.as_ref().unwrap().node_name, "n1", "the node does not have to exist");
     let scheduled = &bound.status.as_ref().unwrap().conditions[0];
     assert_eq!((scheduled.r#type.as_str(), scheduled.status.as_str()), ("PodScheduled", "True"));
     for node in ["n1", "n2"] {
@@ -286,7 +290,7 @@ async fn s174_a_pod_is_bound_once_and_not_while_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_new_pod_is_pending_with_its_quality_of_service_worked_out() {
+async fn a_new_pod_is_pending_and_gets_its_qos_class() {
     let store = TestStore::start().await;
     let api = store.api();
     let resources = |limits: &[(&str, &str)], requests: &[(&str, &str)]| {
@@ -305,6 +309,6 @@ async fn a_new_pod_is_pending_with_its_quality_of_service_worked_out() {
         let created = api.create(wanted).await.unwrap();
         let status = created.status.unwrap();
         assert_eq!((status.phase.as_str(), status.qos_class.as_str()), ("Pending", expected), "{name}");
-        assert!(status.conditions.is_empty(), "what the creator says of the status is discarded");
+        assert!(status.conditions.is_empty(), "the status in the request is ignored");
     }
 }

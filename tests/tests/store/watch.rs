@@ -1,4 +1,4 @@
-//! Lists and watches: what is told, in what order, from where (scenarios 18-22, 29).
+//! Lists and watches: events, their order and where they start (scenarios 18-22, 29).
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -17,15 +17,15 @@ use muster_tests::{
 };
 use tonic::Code;
 
-/// Flags of a store that forgets history as soon as it may.
-const FORGETFUL: [&str; 2] = ["--history-min-age=0", "--history-min-changes=0"];
+/// Flags of a store that removes history as soon as possible.
+const NO_HISTORY: [&str; 2] = ["--history-min-age=0", "--history-min-changes=0"];
 
 fn from(version: u64) -> WatchQuery {
     WatchQuery { version, ..Default::default() }
 }
 
 #[tokio::test]
-async fn s018_a_watch_tells_every_write_once_in_order() {
+async fn s018_a_watch_sends_every_write_once_and_in_order() {
     let store = TestStore::start().await;
     let api = store.api();
     api.create(node("before")).await.unwrap();
@@ -37,7 +37,7 @@ async fn s018_a_watch_tells_every_write_once_in_order() {
     let c = api.delete::<pb::Node>("a").await.unwrap();
     assert_eq!([a.version(), b.version(), c.version()], [v + 1, v + 2, v + 3]);
     let mut resumed = api.watch::<pb::Node>(from(v)).await.unwrap();
-    // Another kind's writes have versions too, and are not told here.
+    // Writes of other kinds take versions too, but are not sent on this watch.
     api.create(pod("p")).await.unwrap();
     let last = api.create(node("last")).await.unwrap();
 
@@ -47,23 +47,23 @@ async fn s018_a_watch_tells_every_write_once_in_order() {
         format!("DELETED a {}", v + 3),
         format!("ADDED last {}", last.version()),
     ];
-    assert_eq!(live.summaries(4).await, expected, "as it happens");
+    assert_eq!(live.summaries(4).await, expected, "live");
     let history = resumed.take(4).await;
-    assert_eq!(
-        history.iter().map(ReceivedEvent::summary).collect::<Vec<_>>(),
-        expected,
-        "and out of history"
-    );
-    assert_eq!(history[0].record, a, "each with the record as it was then");
+    assert_eq!(history.iter().map(ReceivedEvent::summary).collect::<Vec<_>>(), expected, "and from history");
+    assert_eq!(history[0].record, a, "each event has the record of its version");
     assert_eq!(history[1].record, b);
-    assert_eq!(history[2].record.metadata.as_ref().unwrap().labels["zone"], "b", "the last content");
+    assert_eq!(
+        history[2].record.metadata.as_ref().unwrap().labels["zone"],
+        "b",
+        "a deletion has the last content"
+    );
 
     let mut later = api.watch::<pb::Node>(from(v + 2)).await.unwrap();
     assert_eq!(later.summaries(2).await, expected[2..], "from the middle");
 }
 
 #[tokio::test]
-async fn s018_a_watch_without_a_version_begins_with_what_is_there() {
+async fn s018_a_watch_without_a_version_starts_with_the_current_records() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
@@ -103,7 +103,11 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
         ];
         assert_eq!(told, expected, "{name}");
         let left = watch.remove(2).record;
-        assert_eq!(left, modified.clone().at(lost.version()), "{name}: the content from before it left");
+        assert_eq!(
+            left,
+            modified.clone().at(lost.version()),
+            "{name}: the content before it stopped matching"
+        );
     }
 }
 
@@ -112,7 +116,7 @@ async fn resumed(api: &Api, follow: WatchQuery) -> Vec<ReceivedEvent<pb::Node>> 
 }
 
 #[tokio::test]
-async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
+async fn s019_a_watch_by_node_name_sends_only_the_pods_of_that_node() {
     let store = TestStore::start().await;
     let api = store.api();
     let v = api.create(node("n1")).await.unwrap().version();
@@ -131,11 +135,11 @@ async fn s019_a_node_agent_hears_of_pods_that_come_to_it_and_of_no_others() {
         format!("DELETED mine {}", gone.version()),
     ];
     assert_eq!(watch.summaries(3).await, expected);
-    assert_eq!(api.watch::<pb::Pod>(mine).await.unwrap().summaries(3).await, expected, "and out of history");
+    assert_eq!(api.watch::<pb::Pod>(mine).await.unwrap().summaries(3).await, expected, "and from history");
 }
 
 #[tokio::test]
-async fn s019_a_scheduler_hears_of_pods_that_have_no_node_until_they_have_one() {
+async fn s019_a_watch_of_unscheduled_pods_sends_a_deletion_when_a_pod_is_bound() {
     let store = TestStore::start().await;
     let api = store.api();
     let v = api.create(pod("placed").on("n1")).await.unwrap().version();
@@ -150,26 +154,22 @@ async fn s019_a_scheduler_hears_of_pods_that_have_no_node_until_they_have_one() 
         format!("ADDED left {}", left.version()),
     ];
     assert_eq!(watch.summaries(3).await, expected);
-    assert_eq!(
-        api.watch::<pb::Pod>(waiting).await.unwrap().summaries(3).await,
-        expected,
-        "and out of history"
-    );
+    assert_eq!(api.watch::<pb::Pod>(waiting).await.unwrap().summaries(3).await, expected, "and from history");
     let without = ListQuery { fields: "spec.nodeName=", ..Default::default() };
     assert_eq!(api.list::<pb::Pod>(without).await.unwrap().records, [left]);
 }
 
 #[tokio::test]
-async fn s020_a_watch_from_before_history_is_expired_and_a_new_list_helps() {
-    let store = TestStore::with_flags(&FORGETFUL).await;
+async fn s020_a_watch_older_than_history_is_expired_and_a_new_list_works() {
+    let store = TestStore::with_flags(&NO_HISTORY).await;
     let api = store.api();
     let first = api.create(node("a")).await.unwrap();
     let mut changed = first.clone();
     for value in ["b", "c", "d"] {
         changed = api.update(changed.label("zone", value)).await.unwrap();
     }
-    // History is cut by the writer when it next looks after its house.
-    let error = eventually(TIMEOUT, "history is cut", || async {
+    // The writer removes history at its next maintenance.
+    let error = eventually(TIMEOUT, "history is removed", || async {
         let opened = api.watch::<pb::Node>(from(first.version())).await;
         match opened {
             Err(status) => Some(muster_tests::RpcError::from(&status)),
@@ -187,14 +187,14 @@ async fn s020_a_watch_from_before_history_is_expired_and_a_new_list_helps() {
 }
 
 #[tokio::test]
-async fn s020_a_list_of_exactly_a_version_before_history_is_expired() {
-    let store = TestStore::with_flags(&FORGETFUL).await;
+async fn s020_an_exact_list_older_than_history_is_expired() {
+    let store = TestStore::with_flags(&NO_HISTORY).await;
     let api = store.api();
     let first = api.create(node("a")).await.unwrap();
     let second = api.update(first.clone().label("zone", "b")).await.unwrap();
     api.update(second.label("zone", "c")).await.unwrap();
     let exactly = ListQuery { version: first.version(), version_match: "Exact", ..Default::default() };
-    let error = eventually(TIMEOUT, "history is cut", || async {
+    let error = eventually(TIMEOUT, "history is removed", || async {
         let listed = api.list::<pb::Node>(exactly.clone()).await;
         listed.err().map(|status| muster_tests::RpcError::from(&status))
     })
@@ -205,14 +205,14 @@ async fn s020_a_list_of_exactly_a_version_before_history_is_expired() {
 }
 
 #[tokio::test]
-async fn history_that_may_go_does_go_while_nobody_writes() {
-    let store = TestStore::with_flags(&FORGETFUL).await;
+async fn old_history_is_removed_even_without_writes() {
+    let store = TestStore::with_flags(&NO_HISTORY).await;
     let api = store.api();
     let first = api.create(node("a")).await.unwrap();
     api.create(node("b")).await.unwrap();
-    // A creation leaves nothing behind that could be thrown away, and still is a step of history.
+    // A creation has no older record to remove, but it is a change in history too.
     let exactly = ListQuery { version: first.version(), version_match: "Exact", ..Default::default() };
-    let error = eventually(TIMEOUT, "history is cut", || async {
+    let error = eventually(TIMEOUT, "history is removed", || async {
         let listed = api.list::<pb::Node>(exactly.clone()).await;
         listed.err().map(|status| muster_tests::RpcError::from(&status))
     })
@@ -221,7 +221,7 @@ async fn history_that_may_go_does_go_while_nobody_writes() {
 }
 
 #[tokio::test]
-async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
+async fn s021_a_watch_can_start_with_the_current_records_and_a_bookmark_after_them() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
@@ -239,7 +239,7 @@ async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
         let metadata = end.record.metadata.clone().unwrap();
         assert_eq!(metadata.annotations[INITIAL_EVENTS_END], "true");
         assert_eq!((metadata.resource_version, metadata.name.as_str()), (head, ""));
-        assert_eq!((&end.record.spec, &end.record.status), (&None, &None), "only a version");
+        assert_eq!((&end.record.spec, &end.record.status), (&None, &None), "a bookmark has only a version");
     }
     let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
     watch.take(3).await;
@@ -257,14 +257,14 @@ async fn s021_a_watch_can_begin_with_the_present_and_mark_its_end() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
+async fn a_watch_ends_after_its_timeout_with_a_last_bookmark() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
     let asked = WatchQuery { seconds: 5, bookmarks: true, ..from(a.version()) };
     let mut watch = api.watch::<pb::Node>(asked.clone()).await.unwrap();
     let mut plain = api.watch::<pb::Node>(WatchQuery { bookmarks: false, ..asked }).await.unwrap();
-    // It wakes nobody who watches nodes.
+    // A pod does not wake a watch of nodes.
     api.create(pod("p")).await.unwrap();
     assert_eq!(watch.summaries(1).await, [format!("BOOKMARK  {}", api.revision().await)]);
     assert_eq!(watch.end().await, None);
@@ -272,7 +272,7 @@ async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
 }
 
 #[tokio::test]
-async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
+async fn s022_a_version_that_the_store_has_not_reached_is_refused_after_a_wait() {
     let store = TestStore::start().await;
     let api = store.api();
     let future = api.revision().await + 1_000_000;
@@ -284,13 +284,13 @@ async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
         error.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE").mentions("ResourceVersionTooLarge");
         assert_eq!(error.retry_after, Some(Duration::from_secs(1)));
         let waited = clock.mono() - started;
-        let patience = Duration::from_millis(2_500)..Duration::from_secs(20);
-        assert!(patience.contains(&waited), "{version_match}: answered after {waited:?}");
+        let expected = Duration::from_millis(2_500)..Duration::from_secs(20);
+        assert!(expected.contains(&waited), "{version_match}: answered after {waited:?}");
     }
     let error = api.expect_error(api.watch::<pb::Node>(from(future))).await;
     error.is(Code::Unavailable, "RESOURCE_VERSION_TOO_LARGE");
 
-    // One that arrives in time is answered: nobody has to ask twice.
+    // A version that is reached during the wait is answered.
     let soon = ListQuery { version: api.revision().await + 1, ..Default::default() };
     let listing = api.list::<pb::Node>(soon.clone());
     let (listed, created) = tokio::join!(listing, api.create(node("a")));
@@ -299,7 +299,7 @@ async fn s022_a_version_from_the_future_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
+async fn s029_a_restart_loses_nothing_and_reuses_no_version() {
     let store = TestStore::start().await;
     let api = store.api();
     let start = api.revision().await;
@@ -324,19 +324,19 @@ async fn s029_a_restart_loses_nothing_and_uses_no_version_twice() {
     assert_eq!(after, before, "the same records at the same version");
     assert_eq!(api.list::<pb::Pod>(ListQuery::default()).await.unwrap(), pods);
     let then = ListQuery { version: middle, version_match: "Exact", ..Default::default() };
-    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records.len(), 21, "the past can be read too");
+    assert_eq!(api.list::<pb::Node>(then).await.unwrap().records.len(), 21, "history can be read too");
 
     let mut watch = api.watch::<pb::Node>(from(middle)).await.unwrap();
     let next = api.create(node("next")).await.unwrap();
     assert_eq!(next.version(), before.version + 1);
     let resumed = watch.take(60).await;
     assert_eq!(resumed[..59], told, "the same events as before the restart");
-    assert_eq!(store.replays_from_disk(), 0, "what the start has read anyway is in memory");
+    assert_eq!(store.replays_from_disk(), 0, "the events are in memory since the start");
     assert_eq!(resumed[59].summary(), format!("ADDED next {}", next.version()));
 }
 
 #[tokio::test]
-async fn a_watch_is_ended_by_a_stop_of_the_store() {
+async fn a_watch_ends_without_an_error_when_the_store_stops() {
     let store = TestStore::start().await;
     let api = store.api();
     let a = api.create(node("a")).await.unwrap();
@@ -350,11 +350,15 @@ async fn a_watch_is_ended_by_a_stop_of_the_store() {
         },
         store.stop()
     );
-    assert_eq!(end, (vec![format!("BOOKMARK  {}", a.version())], None), "the way it came, then a good end");
+    assert_eq!(
+        end,
+        (vec![format!("BOOKMARK  {}", a.version())], None),
+        "a last bookmark, then the end without an error"
+    );
 }
 
 #[tokio::test]
-async fn the_client_of_the_other_parts_follows_the_store() {
+async fn the_store_client_lists_and_watches() {
     type Node = muster_proto::node::Node;
     let store = TestStore::start().await;
     let client = store.client();

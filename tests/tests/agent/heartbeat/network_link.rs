@@ -1,6 +1,6 @@
 use std::process::Command;
 
-/// A network namespace with a link to this one. It must be run as root.
+/// A network namespace, connected to this one by a veth pair. Requires root.
 pub(crate) struct NetworkLink {
     pub(crate) namespace: String,
     ours: String,
@@ -9,10 +9,13 @@ pub(crate) struct NetworkLink {
 
 impl NetworkLink {
     pub(crate) fn new() -> NetworkLink {
-        assert!(rustix::process::geteuid().is_root(), "this test lays a link and must be run as root");
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test creates a network namespace and must be run as root"
+        );
         let id = std::process::id() % 60_000;
         let (namespace, ours) = (format!("mt{id}"), format!("mt{id}a"));
-        // Of the block for tests of networks.
+        // From the address block for benchmarks (RFC 2544).
         let net = format!("198.{}.{}", 18 + (id >> 8 & 1), id & 255);
         let link = NetworkLink { namespace, ours, net };
         let theirs = format!("mt{id}b");
@@ -21,20 +24,20 @@ impl NetworkLink {
         ip(&[&["link", "add", &link.ours][..], &peer].concat());
         ip(&["address", "add", &format!("{}.1/24", link.net), "dev", &link.ours]);
         ip(&["link", "set", &link.ours, "up"]);
-        link.there(&["address", "add", &format!("{}.2/24", link.net), "dev", &theirs]);
-        link.there(&["link", "set", "lo", "up"]);
-        link.plug("up");
+        link.ip_in_namespace(&["address", "add", &format!("{}.2/24", link.net), "dev", &theirs]);
+        link.ip_in_namespace(&["link", "set", "lo", "up"]);
+        link.set_interface("up");
         link
     }
 
-    fn there(&self, args: &[&str]) {
+    fn ip_in_namespace(&self, args: &[&str]) {
         ip(&[&["-n", &self.namespace][..], args].concat());
     }
 
-    /// `up` or `down`, at the other end.
-    pub(crate) fn plug(&self, state: &str) {
+    /// Sets the interface in the namespace `up` or `down`.
+    pub(crate) fn set_interface(&self, state: &str) {
         let theirs = self.ours.replace('a', "b");
-        self.there(&["link", "set", &theirs, state]);
+        self.ip_in_namespace(&["link", "set", &theirs, state]);
     }
 }
 

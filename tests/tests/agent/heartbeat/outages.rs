@@ -11,16 +11,16 @@ use muster_tests::{Api, Resource, eventually, holds_for, within};
 use rustix::process::Signal;
 
 use super::network_link::NetworkLink;
-use super::{World, lease, micros, renewals, renewed_since, set_ready_unknown, settled};
+use super::{StoreAndHost, lease, micros, renewals, renewed_since, set_ready_unknown, settled};
 
-/// How long the store is out of reach: so many seconds, or `MUSTER_TEST_OUTAGE`, for who has the time.
+/// How long the store is unreachable: `seconds`, or `MUSTER_TEST_OUTAGE` for a longer test.
 fn outage(seconds: u64) -> Duration {
     let asked = std::env::var("MUSTER_TEST_OUTAGE").ok();
     Duration::from_secs(asked.map_or(seconds, |asked| asked.parse().expect("a number of seconds")))
 }
 
-/// A pod that ends, with 5, once there is a file `gate` in that host.
-fn until_told(host: &AgentHost) -> pb::Pod {
+/// A pod that exits with 5 when the file `gate` exists on that host.
+fn exits_at_gate(host: &AgentHost) -> pb::Pod {
     let gate = host.file("gate").display().to_string();
     pod("a").on("n1").spec(|spec| {
         let body = format!("until test -e {gate}; do sleep 0.05; done; exit 5");
@@ -30,28 +30,29 @@ fn until_told(host: &AgentHost) -> pb::Pod {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_stops_and_comes_back_loses_no_change() {
-    let (world, mut store, mut agent) = World::new().await;
+async fn no_change_is_lost_when_the_store_restarts() {
+    let (setup, mut store, mut agent) = StoreAndHost::new().await;
     let api = store.api();
-    api.create(until_told(&world.host)).await.unwrap();
+    api.create(exits_at_gate(&setup.host)).await.unwrap();
     let pid = agent.container_pid("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
     store.signal(Signal::TERM);
     store.wait();
-    // What happens meanwhile is told afterwards.
-    std::fs::write(world.host.file("gate"), "").unwrap();
-    eventually(TIMEOUT, "the pod has ended", || async { (!is_running(pid)).then_some(()) }).await;
-    holds_for(outage(5), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    // What happens during the outage is reported after it.
+    std::fs::write(setup.host.file("gate"), "").unwrap();
+    eventually(TIMEOUT, "the pod has exited", || async { (!is_running(pid)).then_some(()) }).await;
+    holds_for(outage(5), "the agent keeps running", || async { agent_runs(&agent) }).await;
 
-    let store = world.store();
+    let store = setup.store();
     let api = store.api();
-    let ended =
-        pod_where(&api, "default/a", "its end is told", |pod| pod.status.as_ref().unwrap().phase == "Failed");
+    let ended = pod_where(&api, "default/a", "its exit is reported", |pod| {
+        pod.status.as_ref().unwrap().phase == "Failed"
+    });
     ended.await;
     renewed_since(&api, &before).await;
     set_ready_unknown(&api).await;
-    node_where(&api, "n1", "the agent hears and answers again", is_ready).await;
+    node_where(&api, "n1", "the agent receives changes and reports again", is_ready).await;
     assert!(agent.is_running());
 }
 
@@ -60,49 +61,50 @@ fn agent_runs(agent: &AgentProcess) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_killed_and_started_again_is_found_again_each_time() {
-    let (world, mut store, agent) = World::new().await;
+async fn the_agent_reconnects_after_each_kill_of_the_store() {
+    let (setup, mut store, agent) = StoreAndHost::new().await;
     for _ in 0..3 {
         let before = lease(&store.api()).await;
         store.kill();
-        store = world.store();
+        store = setup.store();
         renewed_since(&store.api(), &before).await;
     }
     assert!(agent_runs(&agent));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_freezes_and_thaws_loses_no_change() {
-    let (world, store, agent) = World::new().await;
+async fn no_change_is_lost_while_the_store_is_paused() {
+    let (setup, store, agent) = StoreAndHost::new().await;
     let api = store.api();
-    api.create(until_told(&world.host)).await.unwrap();
+    api.create(exits_at_gate(&setup.host)).await.unwrap();
     let pid = agent.container_pid("a").await;
     pod_where(&api, "default/a", "it runs", |pod| pod.status.as_ref().unwrap().phase == "Running").await;
     let before = lease(&api).await;
 
     store.signal(Signal::STOP);
-    // An answer that does not come is found out: nothing is refused, nothing is closed.
+    // The agent must detect the missing answer by itself: no call fails and no connection closes.
     agent.wait_logged("the heartbeat stream was lost");
-    std::fs::write(world.host.file("gate"), "").unwrap();
-    eventually(TIMEOUT, "the pod has ended", || async { (!is_running(pid)).then_some(()) }).await;
-    holds_for(outage(10), "the agent puts up with it", || async { agent_runs(&agent) }).await;
+    std::fs::write(setup.host.file("gate"), "").unwrap();
+    eventually(TIMEOUT, "the pod has exited", || async { (!is_running(pid)).then_some(()) }).await;
+    holds_for(outage(10), "the agent keeps running", || async { agent_runs(&agent) }).await;
     store.signal(Signal::CONT);
 
     renewed_since(&api, &before).await;
     let failed = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Failed";
-    pod_where(&api, "default/a", "its end is told", failed).await;
+    pod_where(&api, "default/a", "its exit is reported", failed).await;
     set_ready_unknown(&api).await;
-    node_where(&api, "n1", "the agent hears and answers again", is_ready).await;
+    node_where(&api, "n1", "the agent receives changes and reports again", is_ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs_out() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
-    let store = world.store();
+async fn a_blackholed_connection_is_replaced_before_the_lease_expires() {
+    let setup =
+        StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
+    let store = setup.store();
     let api = store.api();
-    let proxy = TcpProxy::to(([127, 0, 0, 1], world.port).into()).await;
-    // As long as it is by default, but for the turns of the status.
-    let launch = world.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "40");
+    let proxy = TcpProxy::to(([127, 0, 0, 1], setup.port).into()).await;
+    // The default lease duration; only the status frequency is shorter.
+    let launch = setup.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "40");
     let agent = launch.start();
     settled(&api, &agent).await;
     for _ in 0..2 {
@@ -119,14 +121,16 @@ async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs
             api.get::<pb::Node>("n1").await.ok().filter(is_ready)
         });
         ready.await;
-        println!("made up for after {:?}", since.elapsed());
-        assert!(proxy.connections_made() > made, "over a connection of its own");
-        // The watches have moved over, too.
+        println!("recovered after {:?}", since.elapsed());
+        assert!(proxy.connections_made() > made, "over a new connection");
+        // The watches use a new connection too.
         api.create(quick("a")).await.unwrap();
-        pod_where(&api, "default/a", "it has ended", |pod| pod.status.as_ref().unwrap().phase == "Succeeded")
-            .await;
+        pod_where(&api, "default/a", "it has succeeded", |pod| {
+            pod.status.as_ref().unwrap().phase == "Succeeded"
+        })
+        .await;
         api.delete::<pb::Pod>("default/a").await.unwrap();
-        eventually(TIMEOUT, "the pod is gone", || async {
+        eventually(TIMEOUT, "the pod is removed", || async {
             api.get::<pb::Pod>("default/a").await.is_err().then_some(())
         })
         .await;
@@ -134,29 +138,30 @@ async fn a_connection_that_swallows_everything_is_replaced_before_the_lease_runs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_connection_does_not_outlive_a_short_lease() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
-    let store = world.store();
+async fn a_dead_connection_is_replaced_before_a_short_lease_expires() {
+    let setup =
+        StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: free_port() };
+    let store = setup.store();
     let api = store.api();
-    let proxy = TcpProxy::to(([127, 0, 0, 1], world.port).into()).await;
-    // A status every half minute finds nothing out in time, nor do the probes that the usual lease asks for: 15 s.
-    let launch = world.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "12");
+    let proxy = TcpProxy::to(([127, 0, 0, 1], setup.port).into()).await;
+    // Neither a status every 30 s nor the keepalive of a default lease (15 s) would detect it in time.
+    let launch = setup.host.agent("n1", &proxy.url()).flag("node-lease-duration-seconds", "12");
     let agent = launch.flag("node-status-update-frequency", "30s").start();
     settled(&api, &agent).await;
     let mut follow = renewals(&api).await;
     let mut last = renewed_at(&follow.next().await.record).unwrap();
     proxy.blackhole();
-    // Of these, one is the first over another connection.
+    // One of these is the first renewal over a new connection.
     for _ in 0..3 {
         let next = within(TIMEOUT, "the next renewal", follow.next()).await;
         let renewed = renewed_at(&next.record).unwrap();
         let pause = micros(renewed) - micros(last);
-        assert!(pause < 12_000_000, "from {last:?} to {renewed:?} the lease had run out");
+        assert!(pause < 12_000_000, "from {last:?} to {renewed:?} the lease had expired");
         last = renewed;
     }
 }
 
-/// A pod that is done at once.
+/// A pod that exits at once.
 fn quick(name: &str) -> pb::Pod {
     pod(name).on("n1").spec(|spec| {
         spec.containers[0].command = vec!["true".to_owned()];
@@ -165,7 +170,7 @@ fn quick(name: &str) -> pb::Pod {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
+async fn s074_a_partitioned_agent_keeps_its_pods_and_stops_deleted_ones_after_the_partition() {
     let (directory, host, link) = (tempfile::tempdir().unwrap(), AgentHost::new(), NetworkLink::new());
     let port = free_port();
     let store = StoreLaunch::on(directory.path()).everywhere_at(port).start();
@@ -188,20 +193,20 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
         api.create(pod).await.unwrap();
         let running = |pod: &pb::Pod| pod.status.as_ref().unwrap().phase == "Running";
         pod_where(&api, &format!("default/{name}"), "it runs", running).await;
-        // It runs before it has written a word.
-        let written = eventually(TIMEOUT, "its number is written", || async {
+        // The container may be Running before it has written the file.
+        let written = eventually(TIMEOUT, "its process id is written", || async {
             std::fs::read_to_string(host.file(name)).ok()
         });
         pids.push(written.await.trim().parse::<i32>().unwrap());
     }
     let [p, q] = pids[..] else { unreachable!() };
 
-    link.plug("down");
+    link.set_interface("down");
     agent.wait_logged("the heartbeat stream was lost");
     let before = lease(&api).await;
     let overwritten = set_ready_unknown(&api).await;
     api.delete::<pb::Pod>("default/p").await.unwrap();
-    holds_for(outage(6), "nobody hears of each other, and all runs on", || async {
+    holds_for(outage(6), "nothing is reported and all pods keep running", || async {
         let deleted = api.get::<pb::Pod>("default/p").await;
         let node = api.get::<pb::Node>("n1").await.unwrap();
         is_running(p) && is_running(q) && deleted.is_ok() && node.version() == overwritten.version()
@@ -209,14 +214,14 @@ async fn s074_an_agent_that_is_cut_off_keeps_its_pods_and_makes_up_for_it() {
     .await;
     assert_eq!(renewed_at(&lease(&api).await), renewed_at(&before));
 
-    link.plug("up");
+    link.set_interface("up");
     renewed_since(&api, &before).await;
     node_where(&api, "n1", "it is ready again", is_ready).await;
-    eventually(TIMEOUT, "the deleted pod is gone", || async {
+    eventually(TIMEOUT, "the deleted pod is removed", || async {
         api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
-    assert!(!is_running(p), "the record went before the process");
-    assert!(is_running(q), "nobody deleted it");
+    assert!(!is_running(p), "the record was removed before the process exited");
+    assert!(is_running(q), "this pod was not deleted");
     drop(store);
 }

@@ -7,32 +7,32 @@ use muster_tests::fixtures::*;
 use muster_tests::store_process::{StoreProcess, TIMEOUT};
 use muster_tests::{Resource, eventually};
 
-use super::{World, lease, micros, renewals, renewed_since, settled};
+use super::{StoreAndHost, lease, micros, renewals, renewed_since, settled};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s044_an_agent_with_nothing_to_say_renews_its_lease_and_posts_no_status() {
-    let (_world, store, agent) = World::unhurried().await;
+async fn s044_an_idle_agent_renews_its_lease_and_posts_no_status() {
+    let (_setup, store, agent) = StoreAndHost::with_long_timeouts().await;
     let api = store.api();
     let node = settled(&api, &agent).await;
     let mut follow = renewals(&api).await;
-    // A lease of 40 s is renewed every 10 s, or a tenth sooner where the store wishes it so.
+    // A lease of 40 s is renewed every 10 s, or up to a tenth earlier when the store asks for it.
     let mut times = Vec::new();
     while times.len() < 3 {
         times.push(renewed_at(&follow.next().await.record).unwrap());
     }
     let pauses: Vec<i64> = times.windows(2).map(|pair| micros(pair[1]) - micros(pair[0])).collect();
-    assert!(pauses.iter().sum::<i64>() >= 2 * 8_000_000, "more often than asked: {pauses:?}");
-    assert!(pauses.iter().all(|pause| (1..40_000_000).contains(pause)), "it ran out: {pauses:?}");
+    assert!(pauses.iter().sum::<i64>() >= 2 * 8_000_000, "more often than requested: {pauses:?}");
+    assert!(pauses.iter().all(|pause| (1..40_000_000).contains(pause)), "the lease expired: {pauses:?}");
     let after = api.get::<pb::Node>("n1").await.unwrap();
     assert_eq!(after.version(), node.version(), "the status was posted: {after:?}");
     let lease = lease(&api).await.spec.unwrap();
     assert_eq!((lease.holder_identity.as_str(), lease.lease_duration_seconds), ("n1", Some(40)));
-    assert_ne!(lease.status_digest, 0, "renewals tell which status they stand for");
+    assert_ne!(lease.status_digest, 0, "renewals carry the digest of the status");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s050_a_deleted_lease_is_created_again_for_the_same_node() {
-    let (_world, store, _agent) = World::new().await;
+    let (_setup, store, _agent) = StoreAndHost::new().await;
     let api = store.api();
     let node = api.get::<pb::Node>("n1").await.unwrap();
     let old = lease(&api).await;
@@ -44,11 +44,11 @@ async fn s050_a_deleted_lease_is_created_again_for_the_same_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
-    let (_world, store, agent) = World::unhurried().await;
+async fn s051_a_lease_that_another_writer_changed_is_renewed() {
+    let (_setup, store, agent) = StoreAndHost::with_long_timeouts().await;
     let api = store.api();
     for round in 0..2 {
-        // An edit that the agent was quicker than is made again, as administrators do.
+        // An edit that conflicts with a renewal is repeated.
         let edited = eventually(TIMEOUT, "the edit", || async {
             api.update(lease(&api).await.label("round", &round.to_string())).await.ok()
         })
@@ -59,22 +59,22 @@ async fn s051_a_lease_that_somebody_edits_is_renewed_all_the_same() {
     assert!(!agent.log().contains("the heartbeat stream was lost"), "{}", agent.log());
 }
 
-/// A store behind a faults that lets the first renewals fail, and an agent that goes through it. Its rounds take half a
-/// minute, so that one cannot be taken for the next.
-async fn behind_a_gate(failures: usize) -> (World, StoreProcess, FaultProxy, AgentProcess) {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
-    let store = world.store();
+/// A store, an agent, and between them a proxy that fails the first renewals. A renewal round takes half a minute, so
+/// that two rounds can be told apart.
+async fn with_failing_renewals(failures: usize) -> (StoreAndHost, StoreProcess, FaultProxy, AgentProcess) {
+    let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
+    let store = setup.store();
     let faults = FaultProxy::to(&store.url()).await;
     faults.fail_renewals(failures);
-    let launch = world.host.agent("n1", faults.url()).flag("node-lease-duration-seconds", "120");
-    // An answer may take as long as a turn of the status: the faults's refusals are to be the only failures.
+    let launch = setup.host.agent("n1", faults.url()).flag("node-lease-duration-seconds", "120");
+    // The status frequency is also the timeout of calls: a long one makes the injected errors the only failures.
     let agent = launch.flag("node-status-update-frequency", "20s").start();
-    (world, store, faults, agent)
+    (setup, store, faults, agent)
 }
 
-/// All renewals up to the first that comes through.
+/// All renewals up to the first that is forwarded.
 async fn taken(faults: &FaultProxy) -> Vec<Renewal> {
-    eventually(TIMEOUT, "a renewal comes through", || async {
+    eventually(TIMEOUT, "a renewal is forwarded", || async {
         let renewals = faults.renewals();
         renewals.iter().any(|renewal| !renewal.is_failed).then_some(renewals)
     })
@@ -82,8 +82,8 @@ async fn taken(faults: &FaultProxy) -> Vec<Renewal> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
-    let (_world, store, faults, _agent) = behind_a_gate(4).await;
+async fn s052_four_failed_renewals_are_retried_in_the_same_round() {
+    let (_setup, store, faults, _agent) = with_failing_renewals(4).await;
     let taken = taken(&faults).await;
     let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_failed).collect();
     assert_eq!(refused, [true, true, true, true, false]);
@@ -93,15 +93,15 @@ async fn s052_a_lease_is_renewed_in_the_round_in_which_four_calls_fail() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s052_the_fifth_failure_is_left_to_the_next_round() {
-    let (_world, store, faults, _agent) = behind_a_gate(5).await;
+async fn s052_after_five_failed_renewals_the_next_round_retries() {
+    let (_setup, store, faults, _agent) = with_failing_renewals(5).await;
     let taken = taken(&faults).await;
     let refused: Vec<bool> = taken.iter().map(|renewal| renewal.is_failed).collect();
     assert_eq!(refused, [true, true, true, true, true, false]);
     let pauses: Vec<Duration> = taken.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let within = pauses[..4].iter().sum::<Duration>();
-    assert!(pauses[4] >= Duration::from_secs(15), "the round takes 30 s: {pauses:?}");
-    assert!(within < pauses[4], "five tries without a pause, then one: {pauses:?}");
+    assert!(pauses[4] >= Duration::from_secs(15), "a round takes 30 s: {pauses:?}");
+    assert!(within < pauses[4], "five attempts without a pause, then a pause: {pauses:?}");
     let renewed = |lease: &pb::Lease| lease.spec.as_ref().unwrap().status_digest != 0;
     lease_where(&store.api(), "n1", "it was renewed", renewed).await;
 }

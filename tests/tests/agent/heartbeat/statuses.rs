@@ -9,9 +9,9 @@ use muster_tests::fixtures::*;
 use muster_tests::store_process::TIMEOUT;
 use muster_tests::{Api, Resource, WatchQuery, eventually, holds_for};
 
-use super::{World, renewed_since, set_ready_unknown, settled};
+use super::{StoreAndHost, renewed_since, set_ready_unknown, settled};
 
-/// The node as it is, and as the next three posts make it.
+/// The current node, and the node after each of the next three status posts.
 async fn four_posts(api: &Api, agent: &AgentProcess) -> Vec<pb::Node> {
     let mut posts = vec![settled(api, agent).await];
     let follow = WatchQuery { version: posts[0].version(), ..WatchQuery::default() };
@@ -22,7 +22,7 @@ async fn four_posts(api: &Api, agent: &AgentProcess) -> Vec<pb::Node> {
     posts
 }
 
-/// The time from when one status was made to when the next was.
+/// The times between the heartbeat times of consecutive posts.
 fn pauses(posts: &[pb::Node]) -> Vec<Duration> {
     let made = |node: &pb::Node| {
         let at = condition(node, "Ready").unwrap().last_heartbeat_time.unwrap();
@@ -32,11 +32,11 @@ fn pauses(posts: &[pb::Node]) -> Vec<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
-    let store = world.store();
+async fn s045_s049_an_unchanged_status_is_posted_at_the_update_frequency() {
+    let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
+    let store = setup.store();
     let api = store.api();
-    let launch = world.host.agent("n1", &store.url()).without("node-status-report-frequency");
+    let launch = setup.host.agent("n1", &store.url()).without("node-status-report-frequency");
     let agent = launch.start();
     let posts = four_posts(&api, &agent).await;
     let still = |node: &pb::Node| {
@@ -44,47 +44,51 @@ async fn s045_s049_an_unchanged_status_is_posted_as_often_as_asked() {
         status.conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
         status
     };
-    assert!(posts.iter().all(|post| still(post) == still(&posts[0])), "not only the time changed: {posts:?}");
+    assert!(
+        posts.iter().all(|post| still(post) == still(&posts[0])),
+        "more than the heartbeat time changed: {posts:?}"
+    );
     let pauses = pauses(&posts);
     assert!(pauses.iter().all(|pause| *pause > Duration::ZERO), "{pauses:?}");
-    // Each second was asked for. Not every pause is that short on a busy machine, and none is where nobody listened.
+    // One second was requested. On a busy machine some pauses are longer, but without the flag all would be.
     assert!(pauses.iter().any(|pause| *pause < Duration::from_secs(5)), "{pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s045_an_unchanged_status_is_posted_after_half_to_one_and_a_half_intervals_then_after_each() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
-    let store = world.store();
+async fn s045_the_first_unchanged_status_is_posted_after_half_to_one_and_a_half_intervals() {
+    let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
+    let store = setup.store();
     let api = store.api();
-    // A post that is not answered within a turn is made again: a turn of 3 s gives a slow store the time.
-    let launch = world.host.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
+    // A post without an answer is repeated after the update frequency: 3 s are enough for a slow store.
+    let launch = setup.host.agent("n1", &store.url()).flag("node-status-report-frequency", "6s");
     let launch = launch.flag("node-status-update-frequency", "3s").flag("node-lease-duration-seconds", "40");
     let agent = launch.start();
     let pauses = pauses(&four_posts(&api, &agent).await);
-    // When the status was computed is not quite when it was posted.
+    // The heartbeat time is when the status was computed, shortly before the post.
     let slack = Duration::from_millis(500);
     assert!(pauses[0] + slack >= Duration::from_secs(3), "{pauses:?}");
     assert!(pauses[1..].iter().all(|pause| *pause + slack >= Duration::from_secs(6)), "{pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s047_an_address_block_is_answered_with_one_post() {
-    let (_world, store, agent) = World::unhurried().await;
+async fn s047_the_agent_posts_once_after_a_pod_cidr_is_assigned() {
+    let (_setup, store, agent) = StoreAndHost::with_long_timeouts().await;
     let api = store.api();
     let node = settled(&api, &agent).await;
     let assigned = api.update(node.at(0).pod_cidrs(&["10.1.2.0/24"])).await.unwrap();
-    let posted = node_where(&api, "n1", "a post follows", |node| node.version() > assigned.version()).await;
+    let posted =
+        node_where(&api, "n1", "the agent has posted", |node| node.version() > assigned.version()).await;
     assert_eq!(posted.spec, assigned.spec);
-    // Two more turns.
-    holds_for(Duration::from_secs(11), "it is one post", || async {
+    // Two more update periods.
+    holds_for(Duration::from_secs(11), "there is no second post", || async {
         api.get::<pb::Node>("n1").await.unwrap().version() == posted.version()
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s048_a_ready_that_somebody_wrote_over_is_restored_with_a_new_transition() {
-    let (_world, store, _agent) = World::new().await;
+async fn s048_an_overwritten_ready_condition_is_restored_with_a_new_transition_time() {
+    let (_setup, store, _agent) = StoreAndHost::new().await;
     let api = store.api();
     let overwritten = set_ready_unknown(&api).await;
     let node = node_where(&api, "n1", "it is ready again", is_ready).await;
@@ -100,27 +104,27 @@ async fn s048_a_ready_that_somebody_wrote_over_is_restored_with_a_new_transition
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_is_tried_five_times_and_what_it_was_to_tell_is_not_lost() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
-    let store = world.store();
+async fn a_failed_status_is_retried_and_its_event_is_not_lost() {
+    let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
+    let store = setup.store();
     let (api, faults) = (store.api(), FaultProxy::to(&store.url()).await);
-    let agent = world.host.agent("n1", faults.url()).start();
+    let agent = setup.host.agent("n1", faults.url()).start();
     let node = settled(&api, &agent).await;
-    // Two rounds fail whole: five attempts each.
+    // Two complete rounds of five attempts fail.
     faults.fail_statuses(10);
     api.update(node.at(0).cordoned().without_label("kubernetes.io/os")).await.unwrap();
-    eventually(TIMEOUT, "the cordon is told", || async {
+    eventually(TIMEOUT, "the cordon event is recorded", || async {
         (!events(&api, "n1", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
-    assert_eq!(faults.statuses_to_fail(), 0, "told with the first status that was taken");
+    assert_eq!(faults.statuses_to_fail(), 0, "recorded with the first status that succeeded");
     let told = events(&api, "n1", "NodeNotSchedulable").await;
     assert_eq!((told.len(), told[0].count), (1, 1), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_an_administrator_creates_again_is_taken_up() {
-    let (_world, store, agent) = World::new().await;
+async fn the_agent_adopts_a_node_that_an_administrator_recreated() {
+    let (_setup, store, agent) = StoreAndHost::new().await;
     let api = store.api();
     let old = api.delete::<pb::Node>("n1").await.unwrap();
     let new = api.create(node("n1").label("by", "hand")).await.unwrap();
@@ -129,26 +133,26 @@ async fn a_node_that_an_administrator_creates_again_is_taken_up() {
     let owned = |lease: &pb::Lease| {
         lease.metadata.as_ref().unwrap().owner_references.iter().any(|owner| owner.uid == new.uid())
     };
-    let lease = lease_where(&api, "n1", "it is the new node's", owned).await;
+    let lease = lease_where(&api, "n1", "the new node owns it", owned).await;
     renewed_since(&api, &lease).await;
     assert_eq!(agent.state().await.node_uid, new.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s081_a_reboot_is_told_once() {
-    let world = World { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
-    let store = world.store();
+async fn s081_a_reboot_is_one_event() {
+    let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
+    let store = setup.store();
     let api = store.api();
     let before = node("n1").status(|status| {
         status.node_info.get_or_insert_default().boot_id = "11111111-2222-3333-4444-555555555555".to_owned();
     });
     let created = api.create(before.clone()).await.unwrap();
     api.update_status(pb::Node { status: before.status, ..created }).await.unwrap();
-    let agent = world.host.agent("n1", &store.url()).start();
+    let agent = setup.host.agent("n1", &store.url()).start();
     settled(&api, &agent).await;
     let told = || async { events(&api, "n1", "Rebooted").await };
-    eventually(TIMEOUT, "it is told", || async { (!told().await.is_empty()).then_some(()) }).await;
-    holds_for(Duration::from_secs(3), "it is told once", || async {
+    eventually(TIMEOUT, "the event is recorded", || async { (!told().await.is_empty()).then_some(()) }).await;
+    holds_for(Duration::from_secs(3), "there is one event", || async {
         let told = told().await;
         told.len() == 1 && told[0].count <= 1
     })
@@ -156,8 +160,8 @@ async fn s081_a_reboot_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s083_a_cordon_and_its_end_are_told() {
-    let (_world, store, _agent) = World::new().await;
+async fn s083_cordon_and_uncordon_are_events() {
+    let (_setup, store, _agent) = StoreAndHost::new().await;
     let api = store.api();
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).cordoned()).await.unwrap();
@@ -165,8 +169,8 @@ async fn s083_a_cordon_and_its_end_are_told() {
         let api = &api;
         async move { (!events(api, "n1", reason).await.is_empty()).then_some(()) }
     };
-    eventually(TIMEOUT, "the cordon is told", || told("NodeNotSchedulable")).await;
+    eventually(TIMEOUT, "the cordon event is recorded", || told("NodeNotSchedulable")).await;
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).spec(|spec| spec.unschedulable = false)).await.unwrap();
-    eventually(TIMEOUT, "its end is told", || told("NodeSchedulable")).await;
+    eventually(TIMEOUT, "the uncordon event is recorded", || told("NodeSchedulable")).await;
 }
