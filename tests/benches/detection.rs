@@ -1,8 +1,8 @@
-//! How long after its last renewal a node is seen to be Unknown.
+//! How long after its last renewal a node becomes Unknown.
 //!
 //! `cargo bench -p muster-tests --bench detection`: the real store and controller with a grace of 5 s; twenty nodes renew
-//! their leases out of step and then fall silent one after the other. Silence is measured from the acknowledgement of
-//! the last renewal to the moment a watcher is told. Fails if that is not within 5.0 to 5.2 s for every node.
+//! their leases at different times and then stop one after the other. The time is measured from the acknowledgement of
+//! the last renewal to the watch event. Fails if it is not between 5.0 and 5.2 s for every node.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
 #![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]
@@ -20,9 +20,9 @@ use muster_tests::{Api, WatchQuery};
 
 const NODES: usize = 20;
 const GRACE: Duration = Duration::from_secs(5);
-/// Between the last renewals of two nodes: no two share a deadline, and none lies on a round second.
+/// The time between the last renewals of two nodes: no two nodes have the same deadline.
 const STAGGER: Duration = Duration::from_millis(97);
-/// How much later than the grace the last of them may be seen.
+/// How much later than the grace a node may become Unknown.
 const SLACK: Duration = Duration::from_millis(200);
 
 #[tokio::main]
@@ -45,9 +45,9 @@ async fn main() -> ExitCode {
             tokio::time::sleep(STAGGER).await;
         }
     }
-    let mut silences = follow(&api, last).await;
-    silences.sort();
-    let (first, middle, worst) = (silences[0], silences[NODES / 2], silences[NODES - 1]);
+    let mut delays = follow(&api, last).await;
+    delays.sort();
+    let (first, middle, worst) = (delays[0], delays[NODES / 2], delays[NODES - 1]);
     println!(
         "{NODES} nodes, grace {GRACE:?}: first {first:.3?}, median {middle:.3?}, last {worst:.3?} after the last renewal"
     );
@@ -62,16 +62,16 @@ async fn renew(api: &Api, name: &str) {
     api.renew(&format!("kube-node-lease/{name}"), name).await.unwrap();
 }
 
-/// The silence of each node when it was seen to be Unknown.
+/// The time since its last renewal when each node became Unknown.
 async fn follow(api: &Api, last: BTreeMap<String, Instant>) -> Vec<Duration> {
     let mut watch = api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
-    let mut silences = BTreeMap::new();
-    while silences.len() < NODES {
+    let mut delays = BTreeMap::new();
+    while delays.len() < NODES {
         let seen = watch.next().await;
         let name = &seen.record.metadata.as_ref().unwrap().name;
         if ready(&seen.record) == "Unknown" {
-            silences.entry(name.clone()).or_insert_with(|| last[name].elapsed());
+            delays.entry(name.clone()).or_insert_with(|| last[name].elapsed());
         }
     }
-    silences.into_values().collect()
+    delays.into_values().collect()
 }

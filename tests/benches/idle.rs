@@ -1,13 +1,13 @@
-//! What an agent with nothing to do costs its machine.
+//! The memory and CPU that an idle agent uses.
 //!
 //! `cargo bench -p muster-tests --bench idle [-- SECONDS]`, for ten minutes unless given
 //!
 //! One real store and one real agent on default flags; only ports, the node's name and swap are set. Once the node is
-//! ready and the agent's first statuses are posted, it is left alone: what it then holds in memory, takes of a core and
-//! says to the store is printed. It fails beyond 20 MiB, 0.2 % of a core, or more than one status in each ten minutes.
+//! ready and the agent's first statuses are posted, the benchmark measures its memory, its CPU time and its calls. It
+//! fails above 20 MiB, 0.2 % of a core, or more than one status in each ten minutes.
 //!
-//! The first statuses are that of the registration and one more, which comes after half to one and a half of the five
-//! minutes in which an unchanged status is posted, so that a fleet does not post in step. From then on they are whole.
+//! The first statuses are the one of the registration and one more. An unchanged status is posted every five minutes,
+//! the first time after half to one and a half of that, so that the agents of a fleet do not post at the same time.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
 #![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]
@@ -20,17 +20,17 @@ use muster_tests::agent_process::{AgentHost, AgentProcess, is_ready, lease_where
 use muster_tests::eventually;
 use muster_tests::store_process::StoreLaunch;
 
-/// Its eager looks, and what they have it say, are over by then.
+/// The frequent checks after a start, and their posts, are over by then.
 const SETTLE: Duration = Duration::from_secs(15);
-/// The status after that comes within seven and a half minutes and a look.
+/// The next status comes within seven and a half minutes and one check.
 const FIRST_STATUS: Duration = Duration::from_secs(480);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const MOST_MIB: f64 = 20.0;
 const MOST_OF_A_CORE: f64 = 0.002;
-/// Five minutes after the last one is one look or more later than five minutes: never twice in ten.
+/// Posts are more than five minutes apart, so two posts never fit into ten minutes.
 const EACH_POST: Duration = Duration::from_secs(600);
 
-/// What the kernel and the agent itself have counted so far.
+/// Counters of the kernel and of the agent.
 struct Count {
     resident_mib: f64,
     cpu: Duration,
@@ -45,7 +45,7 @@ impl Count {
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kib: f64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // The program's name, in brackets, may hold anything; time in user space and in the kernel are fields 14 and 15.
+        // The program's name, in brackets, may contain spaces; time in user space and in the kernel are fields 14 and 15.
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
         let per_second = rustix::param::clock_ticks_per_second();
@@ -60,7 +60,7 @@ impl Count {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Cargo hands its own flags on.
+    // Cargo passes its own flags on.
     let seconds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(600);
     let time = Duration::from_secs(seconds);
     let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
@@ -79,7 +79,7 @@ async fn main() -> ExitCode {
     lease_where(&store.api(), "idle", "it exists", |_| true).await;
     tokio::time::sleep(SETTLE).await;
     let settled = Count::of(&agent).posts;
-    eventually(FIRST_STATUS, "the first status that says nothing new", || async {
+    eventually(FIRST_STATUS, "the first status without a change", || async {
         tokio::time::sleep(LOOK_AGAIN).await;
         (Count::of(&agent).posts > settled).then_some(())
     })

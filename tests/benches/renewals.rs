@@ -1,11 +1,10 @@
-//! How many renewals a second the store makes durable, and how long one takes.
+//! Durable renewals per second, and the latency of one.
 //!
 //! `cargo bench -p muster-tests --bench renewals [-- SECONDS]`
 //!
-//! The real store runs beside this load generator. Each agent holds one
-//! heartbeat stream and has one renewal under way at a time. The bare log is the
-//! limit: the same number of writers share an append and an fdatasync on the
-//! same disk, with no gRPC, no records and no index.
+//! The real store runs beside this load generator. Each agent has one heartbeat stream with one renewal in flight. The
+//! upper limit is a bare log: the same number of writers share an append and an fdatasync on the same disk, without
+//! gRPC, records or indexes.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark is where clocks belong")]
 
@@ -63,7 +62,7 @@ async fn main() {
     }
 }
 
-/// One renewal alone, and the log alone, in turns: a disk that others use too has good and bad moments.
+/// Alternates between a single agent and a single writer of the log, because the speed of a shared disk varies.
 async fn alone(fleet: &Agents, path: &Path) {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS_ALONE {
@@ -82,7 +81,7 @@ async fn alone(fleet: &Agents, path: &Path) {
     );
 }
 
-/// One append and fdatasync after the other: the median, in milliseconds.
+/// The median of consecutive appends with fdatasync, in milliseconds.
 fn log_alone(path: &Path) -> f64 {
     let mut file = File::create(path).expect("a log file");
     let mut latencies = latencies();
@@ -127,7 +126,7 @@ async fn log(path: &Path, writers: usize, lasts: Duration) -> Throughput {
     meter.measure(tasks, WARM_UP, lasts).await
 }
 
-/// What a process and its disk have used so far.
+/// The resources that a process and its disk have used so far.
 struct Usage {
     cpu_micros: f64,
     disk_bytes: f64,
@@ -146,7 +145,7 @@ impl Usage {
     }
 }
 
-/// Bytes written to the block device below a directory, by anybody.
+/// Bytes written to the block device of a directory, by all processes.
 fn written(directory: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
     let device = std::fs::metadata(directory).expect("the directory is there").dev();

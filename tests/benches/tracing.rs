@@ -1,12 +1,12 @@
-//! What tracing costs: the store's renewals per second without it, at the default share of traces, and with all of them.
+//! The cost of tracing: renewals per second without tracing, with the default sampling, and with all traces.
 //!
 //! `cargo bench -p muster-tests --bench tracing`
 //!
-//! Three stores, of which one is busy at a time, take turns many times: what else happens on the machine comes to all of
-//! them. Every turn is compared with the untraced one of its round, and the median of these shares is what counts. A
-//! machine that others use too tells it only roughly, so there are more rounds until it is clear on which side of its
-//! limit each share lies, up to a number. Spans go to a collector that takes them and does nothing. The benchmark fails
-//! when tracing clearly costs more than it may; where the machine is too busy to tell, it says so.
+//! Three stores are loaded in turns, many times, so that other load on the machine affects all of them. Every turn is
+//! compared with the untraced turn of its round, and the median of these ratios counts. On a busy machine the ratios
+//! vary, so rounds are added, up to a limit, until it is clear on which side of its limit each ratio is. Spans go to a
+//! collector that drops them. The benchmark fails when tracing clearly costs more than allowed; when the machine is too
+//! busy for a result, it says so.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]
 
@@ -31,18 +31,18 @@ use tonic::{Request, Response, Status};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How a store is traced, and what of its untraced speed must be left.
-const WAYS: [(&str, Option<&str>, f64); 3] =
+/// How a store is traced, and the ratio of its untraced rate that must remain.
+const SETTINGS: [(&str, Option<&str>, f64); 3] =
     [("no tracing", None, 0.0), ("default share", Some("0.01"), 0.95), ("all traces", Some("1"), 0.70)];
 const STREAMS: usize = 1024;
 const CALLERS: usize = 64;
 const WARM_UP: Duration = Duration::from_millis(300);
 const TURN: Duration = Duration::from_secs(1);
-/// Fewer rounds tell nothing.
+/// Fewer rounds have no statistical meaning.
 const FEWEST: usize = 9;
 const MOST: usize = 45;
 
-/// Takes spans and counts them.
+/// Counts and drops spans.
 #[derive(Clone, Default)]
 struct Collector(Arc<AtomicU64>);
 
@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// A store and those who keep it busy when it is its turn.
+/// A store with its load generator and results.
 struct Subject {
     _store: StoreProcess,
     _directory: TempDir,
@@ -108,7 +108,7 @@ enum Side {
     Unclear,
 }
 
-/// What tracing leaves, round by round, the least first.
+/// The ratios of traced to untraced rates of all rounds, sorted.
 struct Shares(Vec<f64>);
 
 impl Shares {
@@ -122,16 +122,16 @@ impl Shares {
         self.0[self.0.len() / 2]
     }
 
-    /// Between what and what the true median lies, in nineteen cases of twenty. A round is above it as often as below
-    /// it, like a coin. How many of them are differs from half of them by two standard deviations at most, and that is
-    /// the root of their number.
+    /// The 95 % confidence interval of the median. A round is above the true median with probability 1/2, so the number
+    /// of rounds above it is within two standard deviations of half of them; two standard deviations are the square
+    /// root of the number of rounds.
     fn bounds(&self) -> (f64, f64) {
         let rounds = self.0.len();
         let outside = ((rounds as f64 - 2.0 * (rounds as f64).sqrt()) / 2.0) as usize;
         (self.0[outside], self.0[rounds - 1 - outside])
     }
 
-    /// On which side of a limit it lies, if that is clear.
+    /// On which side of a limit the median is, if that is clear.
     fn side(&self, limit: f64) -> Side {
         match self.bounds() {
             (low, _) if low >= limit => Side::Enough,
@@ -141,13 +141,13 @@ impl Shares {
     }
 }
 
-/// What is left of the streams' renewals, and of the callers'.
+/// The ratios for renewals by stream and by call.
 fn shares(subject: &Subject, plain: &Subject) -> [Shares; 2] {
     [Shares::of(&subject.streamed, &plain.streamed), Shares::of(&subject.called, &plain.called)]
 }
 
 fn are_clear(subjects: &[Subject]) -> bool {
-    let mut limits = WAYS.iter().zip(subjects).skip(1);
+    let mut limits = SETTINGS.iter().zip(subjects).skip(1);
     limits.all(|((.., least), subject)| {
         shares(subject, &subjects[0]).iter().all(|share| share.side(*least) != Side::Unclear)
     })
@@ -162,12 +162,12 @@ fn median(values: &[f64]) -> f64 {
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut subjects = Vec::new();
-    for (_, share, _) in WAYS {
+    for (_, share, _) in SETTINGS {
         subjects.push(Subject::start(share).await);
     }
     let mut rounds = 0;
     while rounds < FEWEST || (rounds < MOST && !are_clear(&subjects)) {
-        // Not always in the same order: whoever comes first meets a disk that has rested.
+        // The order rotates: the first store of a round has an idle disk.
         for place in 0..subjects.len() {
             let next = (rounds + place) % subjects.len();
             subjects[next].turn().await;
@@ -175,11 +175,11 @@ async fn main() -> ExitCode {
         rounds += 1;
     }
     println!(
-        "renewals acknowledged per second, median of {rounds} rounds, and what tracing leaves of them\n"
+        "renewals acknowledged per second, median of {rounds} rounds, and their ratio to the untraced rate\n"
     );
     println!("{:>14}  {STREAMS:>12} streams  {CALLERS:>16} callers  {:>10}", "", "spans");
     let mut fine = true;
-    for ((name, _, least), subject) in WAYS.iter().zip(&subjects) {
+    for ((name, _, least), subject) in SETTINGS.iter().zip(&subjects) {
         let shares = shares(subject, &subjects[0]);
         let [streamed, called] = shares.each_ref().map(Shares::median);
         println!(
@@ -192,10 +192,10 @@ async fn main() -> ExitCode {
         );
         let sides = shares.each_ref().map(|shares| shares.side(*least));
         if sides.contains(&Side::TooLittle) {
-            println!("{:>14}  less than {:.0} % is left", "", 100.0 * least);
+            println!("{:>14}  less than {:.0} % remains", "", 100.0 * least);
             fine = false;
         } else if sides.contains(&Side::Unclear) {
-            println!("{:>14}  too uneven to tell whether {:.0} % is left", "", 100.0 * least);
+            println!("{:>14}  too uneven to say whether {:.0} % remains", "", 100.0 * least);
         }
     }
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,10 +1,10 @@
-//! What `muster up` takes: the time until it is ready, what a thousand nodes cost, and whether twenty thousand get ready.
+//! `muster up`: the time until it is ready, its memory with 1,000 nodes, and whether 20,000 nodes become ready.
 //!
 //! `cargo bench -p muster-tests --bench up`
 //!
-//! The real binary runs with its own agent and simulated ones, on a directory that goes with it. Time counts from the
-//! start of the process; of several starts the slowest counts, of several answers the median, and of memory the most that
-//! was ever held. The benchmark fails beyond its limits.
+//! The real binary runs with its own agent and simulated ones, on a temporary directory. Time is measured from the
+//! start of the process. The slowest of several starts counts, the median of several answers, and the peak of memory.
+//! The benchmark fails above its limits.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark is where clocks belong")]
 
@@ -31,9 +31,9 @@ struct Up {
     child: Child,
     ready_after: Duration,
     store: String,
-    /// What it still says; closed, it would say it to nobody.
+    /// Keeps its output open, so that it can still write.
     _out: BufReader<ChildStdout>,
-    /// What it leaves behind if it is killed goes with this.
+    /// Removes the files that it leaves when it is killed.
     _temporary: TempDir,
 }
 
@@ -52,26 +52,30 @@ impl Up {
         let (mut store, mut line) = (String::new(), String::new());
         while line.trim_end() != "ready" {
             line.clear();
-            assert_ne!(out.read_line(&mut line).expect("it says text"), 0, "it ended before it was ready");
-            if let Some(told) = line.trim_start().strip_prefix("store ") {
-                store = format!("http://{}", told.split_whitespace().next().unwrap_or_default());
+            assert_ne!(
+                out.read_line(&mut line).expect("its output is text"),
+                0,
+                "it exited before it was ready"
+            );
+            if let Some(address) = line.trim_start().strip_prefix("store ") {
+                store = format!("http://{}", address.split_whitespace().next().unwrap_or_default());
             }
         }
         Up { child, ready_after: started.elapsed(), store, _out: out, _temporary: temporary }
     }
 
-    /// Lists all nodes as an operator does; returns how long that took.
+    /// Lists all nodes with `muster get nodes`; returns how long that took.
     fn get_nodes(&self, expected: usize) -> Duration {
         let started = Instant::now();
         let answer = muster(&["get", "nodes", "--no-headers", "--store", &self.store]);
         let took = started.elapsed();
         let lines = answer.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-        // This machine is one of them.
+        // And the node of this machine.
         assert_eq!(lines, expected + 1, "{}", String::from_utf8_lossy(&answer.stderr));
         took
     }
 
-    /// A figure of its memory, in MiB.
+    /// A memory value of `/proc/PID/status`, in MiB.
     fn memory(&self, figure: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("it runs");
@@ -80,7 +84,7 @@ impl Up {
         kib.div_ceil(1024)
     }
 
-    /// The most it ever held, and what it holds now.
+    /// Its peak and current resident memory.
     fn resident(&self) -> (u64, u64) {
         (self.memory("VmHWM:"), self.memory("VmRSS:"))
     }
@@ -90,20 +94,20 @@ impl Up {
         let started = Instant::now();
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it is our child");
         let status = self.child.wait().expect("it is our child");
-        assert!(status.success(), "it ended with {status}");
+        assert!(status.success(), "it exited with {status}");
         started.elapsed()
     }
 }
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // It may have ended; there is nobody to tell either way.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Says whether a limit was kept.
+/// Prints and returns whether a limit was met.
 fn within<T: Copy + PartialOrd + std::fmt::Debug>(what: &str, found: T, limit: T) -> bool {
     let is_kept = found < limit;
     println!("  {} {what}: {found:.0?}, limit {limit:?}", if is_kept { "ok    " } else { "BEYOND" });

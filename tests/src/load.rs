@@ -44,7 +44,7 @@ impl fmt::Display for Throughput {
     }
 }
 
-/// Counts acknowledged renewals, and tells the renewing tasks when to stop.
+/// Counts acknowledged renewals, and stops the renewing tasks.
 #[derive(Debug)]
 pub struct Meter {
     counting: AtomicBool,

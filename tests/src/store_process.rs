@@ -277,11 +277,11 @@ impl SeededRandom {
 
     /// A generator for one task: what other tasks draw does not change its numbers.
     pub fn fork(&mut self) -> SeededRandom {
-        SeededRandom(self.next())
+        SeededRandom(self.number())
     }
 
     /// The next number (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -291,7 +291,7 @@ impl SeededRandom {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
     /// True once in `times` calls on average.

@@ -455,7 +455,7 @@ async fn a_pod_termination_is_finished_by_the_next_agent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_hook_runs_before_term_and_inits_run_before_the_rest() {
     let (cluster, agent) = SingleNodeCluster::new().await;
-    let file = cluster.host.file("story");
+    let file = cluster.host.file("output");
     let say = |word: &str| format!("echo {word} >> {}", file.display());
     let shell = |script: String| ["sh".to_owned(), "-c".to_owned(), script].to_vec();
     let body = format!("trap '{}; exit 0' TERM; {}; while :; do sleep 0.1; done", say("term"), say("main"));
@@ -468,10 +468,10 @@ async fn a_stop_hook_runs_before_term_and_inits_run_before_the_rest() {
     });
     cluster.api.create(pod).await.unwrap();
     agent.container_pid("a").await;
-    let story = || fs::read_to_string(&file).unwrap_or_default();
-    eventually(TIMEOUT, "it is up", || async { story().contains("main").then_some(()) }).await;
-    assert_eq!(story(), "first\nsecond\nmain\n");
+    let output = || fs::read_to_string(&file).unwrap_or_default();
+    eventually(TIMEOUT, "it is up", || async { output().contains("main").then_some(()) }).await;
+    assert_eq!(output(), "first\nsecond\nmain\n");
     cluster.api.delete::<pb::Pod>("default/a").await.unwrap();
     cluster.gone("a", BEFORE_DEFAULT_GRACE).await;
-    assert_eq!(story(), "first\nsecond\nmain\nhook\nterm\n");
+    assert_eq!(output(), "first\nsecond\nmain\nhook\nterm\n");
 }

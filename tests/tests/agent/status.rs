@@ -170,11 +170,11 @@ async fn s054_given_addresses_are_reported_in_their_order() {
     };
     let (node, _) = reported(&[("node-ip", &given.join(","))]).await;
     let addresses = node.status.unwrap().addresses;
-    let told: Vec<(&str, &str)> =
+    let received: Vec<(&str, &str)> =
         addresses.iter().map(|address| (address.r#type.as_str(), address.address.as_str())).collect();
     let mut wanted: Vec<(&str, &str)> = given.into_iter().map(|address| ("InternalIP", address)).collect();
     wanted.push(("Hostname", "n1"));
-    assert_eq!(told, wanted);
+    assert_eq!(received, wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

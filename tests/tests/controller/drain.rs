@@ -19,14 +19,14 @@ fn daemon(name: &str, node: &str) -> pb::Pod {
     sleeper(name, node, 600).owned_by("DaemonSet", "logs", "uid-of-logs")
 }
 
-/// What a plan or a turn of a drain says of a pod: its action and state.
-fn told(turn: &pb::DrainNodeResponse, name: &str) -> (String, String) {
+/// The action and state of a pod in a drain plan or progress message.
+fn pod_action(turn: &pb::DrainNodeResponse, name: &str) -> (String, String) {
     let pod = turn.pods.iter().find(|pod| pod.name == name).unwrap();
     (pod.action.clone(), pod.state.clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
+async fn s099_s175_a_cordon_has_a_requester_and_a_reason_and_can_be_removed() {
     let mut fleet = Fleet::start(&[]);
     let _agent = fleet.agent("a", "").await;
     let mut service = fleet.service();
@@ -41,8 +41,10 @@ async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
     let cordon = second.spec.unwrap().cordon.unwrap();
     assert_eq!((cordon.requested_by.as_str(), cordon.reason.as_str()), ("admin", "the fan is loud"));
     assert!(first.spec.unwrap().unschedulable);
-    fleet.node_where("a", "nothing new comes", |node| taints(node) == ["unschedulable:NoSchedule"]).await;
-    eventually(TIMEOUT, "its agent tells of it", || async {
+    fleet
+        .node_where("a", "it is tainted unschedulable", |node| taints(node) == ["unschedulable:NoSchedule"])
+        .await;
+    eventually(TIMEOUT, "its agent records the event", || async {
         (!events(&fleet.api, "a", "NodeNotSchedulable").await.is_empty()).then_some(())
     })
     .await;
@@ -59,21 +61,22 @@ async fn s099_s175_a_cordon_says_who_and_why_and_is_taken_back() {
     for _ in 0..2 {
         service.uncordon_node(request("a", "a new fan")).await.unwrap();
     }
-    fleet.node_where("a", "new pods may come", |node| taints(node).is_empty()).await;
+    fleet.node_where("a", "it has no taint", |node| taints(node).is_empty()).await;
     let missing = service.uncordon_node(request("b", "why not")).await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
     for (reason, message) in [
         ("NodeCordoned", "admin cordoned the node: the fan is loud"),
         ("NodeUncordoned", "admin uncordoned the node: a new fan"),
     ] {
-        let told = events(&fleet.api, "a", reason).await;
-        let told: Vec<(&str, i32)> = told.iter().map(|event| (event.message.as_str(), event.count)).collect();
-        assert_eq!(told, [(message, 1)], "what changes nothing is not told");
+        let recorded = events(&fleet.api, "a", reason).await;
+        let recorded: Vec<(&str, i32)> =
+            recorded.iter().map(|event| (event.message.as_str(), event.count)).collect();
+        assert_eq!(recorded, [(message, 1)], "a repeated request records no event");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_said() {
+async fn s176_s177_a_drain_refuses_protected_pods_and_does_what_its_plan_says() {
     let mut fleet = Fleet::start(&[]);
     let agent = fleet.agent("a", "").await;
     for record in [managed("web", "a"), daemon("logs", "a"), sleeper("alone", "a", 600)] {
@@ -86,14 +89,14 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
     );
 
     let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", pb::DrainOptions::default()) };
-    // The agent may have heard of the pods before the controller has.
+    // The agent may have received the pods before the controller.
     let plan = eventually(TIMEOUT, "the plan names them all", || async {
         Some(fleet.drain(plan.clone()).await.unwrap()).filter(|plan| plan[0].pods.len() == 3)
     })
     .await;
     assert_eq!((plan.len(), plan[0].state.as_str()), (1, "Refused"));
     for (name, action) in [("web", "Evict"), ("logs", "Refuse"), ("alone", "Refuse")] {
-        assert_eq!(told(&plan[0], name).0, action, "{name}");
+        assert_eq!(pod_action(&plan[0], name).0, action, "{name}");
     }
     let untouched: pb::Node = fleet.api.get("a").await.unwrap();
     assert!(!untouched.spec.unwrap().unschedulable, "a plan changes nothing");
@@ -113,9 +116,12 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
     let done = fleet.drain(drain("a", options)).await.unwrap();
     let last = done.last().unwrap();
     assert_eq!(last.state, "Complete", "{}", last.message);
-    assert!(!is_running(web) && !is_running(alone), "complete means that the agent has confirmed it");
-    assert!(is_running(logs), "daemons stay");
-    assert_eq!(told(&plan[0], "logs").0, told(last, "logs").0);
+    assert!(
+        !is_running(web) && !is_running(alone),
+        "a drain is complete when the agent has confirmed the exit"
+    );
+    assert!(is_running(logs), "DaemonSet pods stay");
+    assert_eq!(pod_action(&plan[0], "logs").0, pod_action(last, "logs").0);
     let drained: pb::Node = fleet.api.get("a").await.unwrap();
     let record = drained.spec.unwrap().drain.unwrap();
     assert_eq!(
@@ -125,7 +131,7 @@ async fn s176_s177_a_drain_refuses_what_it_may_not_touch_and_does_what_its_plan_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
+async fn s178_a_drain_blocked_by_a_budget_continues_when_the_budget_allows_it() {
     let mut fleet = Fleet::start(&[]);
     let agent = fleet.agent("a", "").await;
     fleet.api.create(budget("web", ("app", "web"), "1")).await.unwrap();
@@ -134,7 +140,7 @@ async fn s178_a_drain_waits_for_a_budget_and_goes_on_when_it_gives_way() {
     let budget_is = |allowed: i32| {
         let fleet = &fleet;
         async move {
-            eventually(TIMEOUT, "the budget counts", || async {
+            eventually(TIMEOUT, "the budget is computed", || async {
                 let budget: pb::DisruptionBudget = fleet.api.get("default/web").await.unwrap();
                 let status = budget.status.clone().unwrap_or_default();
                 (status.current_healthy == 1 && status.disruptions_allowed == allowed).then_some(budget)

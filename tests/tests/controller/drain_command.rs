@@ -1,5 +1,5 @@
-//! `muster drain` as an operator runs it: the plan names what goes, what stays and what is in the way, and the run does
-//! what the plan said. Whoever loses sight of a drain finds it again.
+//! `muster drain` as an operator runs it: the plan names the pods that are evicted, kept or blocked, and the drain does
+//! what the plan said. A drain whose connection was lost can be followed again.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -19,7 +19,7 @@ fn sleeper(name: &str) -> pb::Pod {
     pod(name).on("a").grace(2).label("app", name).spec(|spec| spec.containers[0].command = command)
 }
 
-/// The line of the output that speaks of a pod.
+/// The line of the output that names a pod.
 fn line<'a>(output: &'a str, pod: &str) -> &'a str {
     output
         .lines()
@@ -27,16 +27,16 @@ fn line<'a>(output: &'a str, pod: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{pod} is not named in:\n{output}"))
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// An agent whose pod `web` a budget keeps, once it is counted.
-async fn with_a_kept_pod(fleet: &mut Fleet) -> (AgentProcess, pb::DisruptionBudget) {
+/// Starts an agent with a pod `web` that a budget protects; returns when the budget is computed.
+async fn with_a_protected_pod(fleet: &mut Fleet) -> (AgentProcess, pb::DisruptionBudget) {
     let agent = fleet.agent("a", "").await;
     fleet.api.create(budget("shield", ("app", "web"), "1")).await.unwrap();
     fleet.api.create(sleeper("web").owned_by("ReplicaSet", "web", "uid-of-web")).await.unwrap();
-    let counted = eventually(TIMEOUT, "the budget counts", || async {
+    let counted = eventually(TIMEOUT, "the budget is computed", || async {
         let budget: pb::DisruptionBudget = fleet.api.get("default/shield").await.unwrap();
         (budget.status.as_ref()?.current_healthy == 1).then_some(budget)
     });
@@ -44,7 +44,7 @@ async fn with_a_kept_pod(fleet: &mut Fleet) -> (AgentProcess, pb::DisruptionBudg
     (agent, budget)
 }
 
-/// From now on it keeps nobody.
+/// Lets the budget allow every eviction.
 async fn relax(fleet: &Fleet, held: pb::DisruptionBudget) {
     let spec =
         held.spec.clone().map(|spec| pb::DisruptionBudgetSpec { min_available: "0".to_owned(), ..spec });
@@ -52,9 +52,9 @@ async fn relax(fleet: &Fleet, held: pb::DisruptionBudget) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
+async fn the_plan_names_each_pod_and_the_drain_does_what_it_says() {
     let mut fleet = Fleet::start(&[]);
-    let (agent, held) = with_a_kept_pod(&mut fleet).await;
+    let (agent, held) = with_a_protected_pod(&mut fleet).await;
     for (record, priority) in
         [(sleeper("logs").owned_by("DaemonSet", "logs", "uid-of-logs"), 10), (sleeper("alone"), 20)]
     {
@@ -71,9 +71,9 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
         muster(&fixed.into_iter().chain(more.iter().copied()).collect::<Vec<_>>())
     };
 
-    // The agent may have heard of the pods before the controller has.
+    // The agent may have received the pods before the controller.
     let refused = eventually(TIMEOUT, "the plan names them all", || async {
-        let refused = said(&drain(&["--plan"]));
+        let refused = output_text(&drain(&["--plan"]));
         ["web", "logs", "alone"].iter().all(|pod| refused.contains(pod)).then_some(refused)
     })
     .await;
@@ -82,28 +82,31 @@ async fn the_plan_names_each_pod_and_the_run_does_what_it_said() {
         "{refused}"
     );
     let willing = ["--force", "--ignore-daemonsets"];
-    let plan = said(&drain(&[&willing[..], &["--plan"]].concat()));
+    let plan = output_text(&drain(&[&willing[..], &["--plan"]].concat()));
     assert!(line(&plan, "default/web").contains("Blocked"), "{plan}");
-    assert!(line(&plan, "default/web").contains("default/shield"), "the budget in the way is named: {plan}");
+    assert!(line(&plan, "default/web").contains("default/shield"), "the blocking budget is named: {plan}");
     assert!(line(&plan, "logs").contains("Leave"), "{plan}");
     assert!(line(&plan, "alone").contains("Evict") || line(&plan, "alone").contains("Delete"), "{plan}");
     let places = ["default/web", "default/logs", "default/alone"].map(|name| plan.find(name).unwrap());
-    assert!(places.is_sorted(), "the least important first: {plan}");
-    assert!(is_running(web) && is_running(logs) && is_running(alone), "a plan does nothing");
+    assert!(places.is_sorted(), "the lowest priority first: {plan}");
+    assert!(is_running(web) && is_running(logs) && is_running(alone), "a plan evicts nothing");
 
-    // The budget holds it up until it gives way.
+    // The budget blocks the drain until it is relaxed.
     let stuck = drain(&[&willing[..], &["--timeout=10s"]].concat());
-    assert!(!stuck.status.success(), "{}", said(&stuck));
-    assert!(is_running(web) && is_running(logs), "the budget was kept");
-    eventually(TIMEOUT, "what nobody kept is gone", || async { (!is_running(alone)).then_some(()) }).await;
+    assert!(!stuck.status.success(), "{}", output_text(&stuck));
+    assert!(is_running(web) && is_running(logs), "the budget was respected");
+    eventually(TIMEOUT, "the pod without a budget has exited", || async {
+        (!is_running(alone)).then_some(())
+    })
+    .await;
     relax(&fleet, held).await;
     let done = drain(&willing);
-    assert!(done.status.success(), "{}", said(&done));
-    assert!(!is_running(web), "complete means that the agent has confirmed it");
-    assert!(is_running(logs), "what was to stay has stayed");
+    assert!(done.status.success(), "{}", output_text(&done));
+    assert!(!is_running(web), "a drain is complete when the agent has confirmed the exit");
+    assert!(is_running(logs), "the DaemonSet pod stays");
 }
 
-/// Starts a drain that cannot end yet, and waits until it has said so.
+/// Starts a drain and waits until it prints that it is blocked.
 fn blocked(controller: &str) -> Child {
     let arguments =
         ["drain", "a", "--reason=a new kernel", "--request-timeout=5s", "--controller", controller];
@@ -113,17 +116,17 @@ fn blocked(controller: &str) -> Child {
     let mut line = String::new();
     while !line.contains("blocked") {
         line.clear();
-        assert_ne!(out.read_line(&mut line).unwrap(), 0, "it ended before its time");
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "it exited early");
     }
-    // It goes on talking to us.
+    // Keep reading, so that its pipe does not fill up.
     std::thread::spawn(move || out.lines().count());
     child
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
+async fn a_drain_whose_connection_was_lost_continues_and_can_be_followed_again() {
     let mut fleet = Fleet::start(&[]);
-    let (agent, held) = with_a_kept_pod(&mut fleet).await;
+    let (agent, held) = with_a_protected_pod(&mut fleet).await;
     let web = agent.container_pid("web").await;
     let asked = || async {
         let node: pb::Node = fleet.api.get("a").await.unwrap();
@@ -136,11 +139,11 @@ async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
     let before = asked().await;
     proxy.blackhole();
     let lost = tokio::task::block_in_place(|| first.wait_with_output()).unwrap();
-    assert_eq!(lost.status.code(), Some(6), "{}", said(&lost));
+    assert_eq!(lost.status.code(), Some(6), "{}", output_text(&lost));
     assert!(
-        said(&lost).contains("hint: the drain goes on: the same command follows it again"),
+        output_text(&lost).contains("hint: the drain goes on: the same command follows it again"),
         "{}",
-        said(&lost)
+        output_text(&lost)
     );
 
     let second = tokio::task::block_in_place(|| blocked(&proxy.url()));
@@ -148,11 +151,11 @@ async fn a_drain_that_was_lost_sight_of_goes_on_and_is_followed_again() {
     assert_eq!(
         (after.requested_at, after.state.as_str()),
         (before.requested_at, "Draining"),
-        "it is the same one"
+        "it is the same drain"
     );
     relax(&fleet, held).await;
     let done = tokio::task::block_in_place(|| second.wait_with_output()).unwrap();
-    assert!(done.status.success(), "{}", said(&done));
+    assert!(done.status.success(), "{}", output_text(&done));
     assert!(!is_running(web));
     assert_eq!((asked().await.requested_at, asked().await.state.as_str()), (before.requested_at, "Complete"));
 }

@@ -14,7 +14,7 @@ fn pod_ready(pod: &pb::Pod) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
+async fn s085_s088_s091_s093_a_node_without_heartbeats_becomes_unknown_and_recovers() {
     let mut fleet = Fleet::start(&[]);
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
@@ -28,27 +28,27 @@ async fn s085_s088_s091_s093_a_machine_falls_silent_and_comes_back() {
         conditions.filter(|held| held.status == "Unknown").map(|held| held.r#type.as_str()).collect();
     assert_eq!(unknown, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
     fleet
-        .node_where("a", "its pods are driven off", |node| {
+        .node_where("a", "it is tainted NoExecute", |node| {
             ["unreachable:NoSchedule", "unreachable:NoExecute"]
                 .iter()
                 .all(|taint| taints(node).contains(&(*taint).to_owned()))
         })
         .await;
-    pod_where(&fleet.api, "default/p", "nobody vouches for it", |pod| pod_ready(pod) == "False").await;
+    pod_where(&fleet.api, "default/p", "it is marked not ready", |pod| pod_ready(pod) == "False").await;
     assert_eq!(events(&fleet.api, "a", "NodeNotReady").await.len(), 1);
-    eventually(TIMEOUT, "the controller knows that its taint is on record", || async {
+    eventually(TIMEOUT, "the controller has seen its own taint", || async {
         (fleet.explanation_state("a", "Taint").await == "Done").then_some(())
     })
     .await;
 
     resume(&agent);
     fleet.node_where("a", "it is Ready", is_ready).await;
-    fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
-    pod_where(&fleet.api, "default/p", "its agent vouches for it", |pod| pod_ready(pod) == "True").await;
+    fleet.node_where("a", "it has no taint", |node| taints(node).is_empty()).await;
+    pod_where(&fleet.api, "default/p", "its agent reports it as ready", |pod| pod_ready(pod) == "True").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_a_pod_leaves_a_lost_machine_and_ends_when_that_returns() {
+async fn s109_a_pod_on_an_unreachable_node_is_evicted_and_stops_when_the_node_returns() {
     let mut fleet = Fleet::start(&[]);
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
@@ -56,25 +56,25 @@ async fn s109_a_pod_leaves_a_lost_machine_and_ends_when_that_returns() {
     let pid = agent.container_pid("p").await;
 
     pause(&agent);
-    let leaving = pod_where(&fleet.api, "default/p", "it has to leave", is_terminating).await;
+    let leaving = pod_where(&fleet.api, "default/p", "it is evicted", is_terminating).await;
     let conditions = &leaving.status.as_ref().unwrap().conditions;
     let target = conditions.iter().find(|held| held.r#type == "DisruptionTarget").unwrap();
     assert_eq!((target.status.as_str(), target.reason.as_str()), ("True", "DeletionByTaintManager"));
-    holds_for(OBSERVATION_TIME, "nobody removes the record in place of the agent", || async {
+    holds_for(OBSERVATION_TIME, "only the agent removes the record", || async {
         fleet.api.get::<pb::Pod>("default/p").await.is_ok() && is_running(pid)
     })
     .await;
 
     resume(&agent);
-    eventually(TIMEOUT, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is removed", || async {
         fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
-    assert!(!is_running(pid), "the record went before the process");
+    assert!(!is_running(pid), "the record was removed before the process exited");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s115_a_machine_that_returns_in_time_keeps_its_work() {
+async fn s115_a_node_that_recovers_in_time_keeps_its_pods() {
     let mut fleet = Fleet::start(&[]);
     let _other = fleet.agent("b", "").await;
     let agent = fleet.agent("a", "").await;
@@ -82,7 +82,7 @@ async fn s115_a_machine_that_returns_in_time_keeps_its_work() {
     let pid = agent.container_pid("p").await;
     pause(&agent);
     fleet
-        .node_where("a", "its pods are driven off", |node| {
+        .node_where("a", "it is tainted NoExecute", |node| {
             taints(node).contains(&"unreachable:NoExecute".to_owned())
         })
         .await;
@@ -90,20 +90,20 @@ async fn s115_a_machine_that_returns_in_time_keeps_its_work() {
     assert_eq!(explanation.pods[0].decision, "Leaves");
     assert_eq!(explanation.pods[0].toleration.as_ref().unwrap().toleration_seconds, Some(600));
     resume(&agent);
-    fleet.node_where("a", "nothing is held against it", |node| taints(node).is_empty()).await;
+    fleet.node_where("a", "it has no taint", |node| taints(node).is_empty()).await;
     assert!(is_running(pid));
     assert!(!is_terminating(&fleet.api.get("default/p").await.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_what_an_administrator_wants_gone_goes_at_once() {
+async fn s111_a_noexecute_taint_of_an_administrator_evicts_at_once() {
     let mut fleet = Fleet::start(&[]);
     let agent = fleet.agent("a", "").await;
     fleet.api.create(sleeper("p", "a", 600)).await.unwrap();
     let pid = agent.container_pid("p").await;
     let record: pb::Node = fleet.api.get("a").await.unwrap();
     fleet.api.update(record.taint("broken:NoExecute").at(0)).await.unwrap();
-    eventually(TIMEOUT, "the pod is gone", || async {
+    eventually(TIMEOUT, "the pod is removed", || async {
         fleet.api.get::<pb::Pod>("default/p").await.is_err().then_some(())
     })
     .await;
@@ -111,8 +111,8 @@ async fn s111_what_an_administrator_wants_gone_goes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_stood_still_takes_nobody_for_silent() {
-    // Without an election: nobody else would have taken over, and nothing but its own sense of time warns it.
+async fn a_controller_that_was_paused_marks_no_node_unknown() {
+    // Without leader election the controller can notice the pause only by its own clock.
     let mut fleet = Fleet::start(&["--leader-elect=false"]);
     let mut agents = Vec::new();
     for name in ["a", "b", "c"] {
@@ -120,17 +120,17 @@ async fn a_controller_that_stood_still_takes_nobody_for_silent() {
     }
     let mut watch = fleet.api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     fleet.controller.signal(Signal::STOP);
-    holds_for(Duration::from_secs(8), "the agents go on for longer than a grace", || async {
+    holds_for(Duration::from_secs(8), "the agents run for longer than a grace", || async {
         fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
     })
     .await;
     fleet.controller.signal(Signal::CONT);
-    holds_for(OBSERVATION_TIME, "everybody is heard again", || async {
+    holds_for(OBSERVATION_TIME, "all nodes stay Ready", || async {
         fleet.api.get::<pb::Node>("a").await.is_ok_and(|node| is_ready(&node))
     })
     .await;
 
-    // Also between two looks.
+    // Also between two checks: no event of the watch shows another status.
     fleet.node_without_agent("last", "", "True").await;
     loop {
         let seen = watch.next().await;

@@ -10,7 +10,7 @@ fn block(node: &pb::Node) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s145_s146_blocks_are_given_until_there_are_none_and_again_when_one_is_free() {
+async fn s145_s146_blocks_are_assigned_until_none_is_left_and_again_after_a_release() {
     let flags = ["--allocate-node-cidrs", "--cluster-cidr=10.10.0.0/23"];
     let mut fleet = Fleet::start(&flags);
     let _agent = fleet.agent("a", "").await;
@@ -21,7 +21,7 @@ async fn s145_s146_blocks_are_given_until_there_are_none_and_again_when_one_is_f
     assert_eq!(block(&b), "10.10.1.0/24");
 
     fleet.node_without_agent("c", "", "True").await;
-    eventually(TIMEOUT, "it is told that there is none", || async {
+    eventually(TIMEOUT, "the event says that no block is free", || async {
         (!events(&fleet.api, "c", "CIDRNotAvailable").await.is_empty()).then_some(())
     })
     .await;
@@ -35,19 +35,20 @@ async fn s145_s146_blocks_are_given_until_there_are_none_and_again_when_one_is_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s150_one_node_from_elsewhere_stops_the_giving_and_nothing_else() {
+async fn s150_a_node_outside_the_cluster_cidr_stops_ipam_and_nothing_else() {
     let flags = ["--allocate-node-cidrs", "--cluster-cidr=10.10.0.0/16"];
     let mut fleet = Fleet::start(&flags);
     fleet.api.create(node("old").pod_cidrs(&["172.10.0.0/24"]).ready("True")).await.unwrap();
     fleet.replace_controller(&flags);
-    let told = fleet.fleet_where("it says what is wrong", |fleet| !fleet.cidr_failure.is_empty()).await;
-    assert!(told.cidr_failure.contains("node old"), "{}", told.cidr_failure);
-    // It never beats, so it is found silent all the same.
+    let fleet_state =
+        fleet.fleet_where("it reports the failure", |fleet| !fleet.cidr_failure.is_empty()).await;
+    assert!(fleet_state.cidr_failure.contains("node old"), "{}", fleet_state.cidr_failure);
+    // The node lifecycle still works: the node sends no heartbeats and becomes Unknown.
     fleet.node_where("old", "it is Unknown", |node| fleet::ready(node) == "Unknown").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough() {
+async fn s156_a_node_is_deleted_after_enough_answers_that_its_machine_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let inventory = directory.path().join("machines.toml");
     std::fs::write(
@@ -59,7 +60,7 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
     let flags = [
         format!("--cloud-provider={}", cloud.url()),
         "--cloud-delete-confirmations=2".to_owned(),
-        // The node that is well has no agent: it must not fall silent before the cloud was asked.
+        // The node `well` has no agent: it must not become Unknown before the cloud is asked.
         "--node-monitor-grace-period=10m".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -67,7 +68,7 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
     fleet.node_without_agent("kept", "", "Unknown").await;
     fleet.node_without_agent("lost", "", "Unknown").await;
     fleet.node_without_agent("well", "", "True").await;
-    eventually(TIMEOUT, "the node without a machine is gone", || async {
+    eventually(TIMEOUT, "the node without a machine is deleted", || async {
         fleet.api.get::<pb::Node>("lost").await.is_err().then_some(())
     })
     .await;
@@ -79,7 +80,7 @@ async fn s156_a_node_without_a_machine_goes_when_the_cloud_says_so_often_enough(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_takes_over_has_no_fresh_allowance() {
+async fn the_deletion_limit_of_the_cloud_controller_survives_a_failover() {
     let directory = tempfile::tempdir().unwrap();
     let inventory = directory.path().join("machines.toml");
     std::fs::write(&inventory, "[[machine]]\nname = \"another\"\n").unwrap();
@@ -95,13 +96,13 @@ async fn a_controller_that_takes_over_has_no_fresh_allowance() {
         fleet.node_without_agent(name, "", "Unknown").await;
     }
     let brakes = |fleet: &pb::Fleet| fleet.cloud.map(|brake| (brake.used, brake.held_back));
-    fleet.fleet_where("two are gone, two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
+    fleet.fleet_where("two are deleted, two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
     assert_eq!(fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records.len(), 2);
 
     fleet.replace_controller(&flags);
     fleet.fleet_where("the other two are held back", |fleet| brakes(fleet) == Some((2, 2))).await;
     let left = fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records;
-    assert_eq!(left.len(), 2, "what the first deleted counts for the second");
+    assert_eq!(left.len(), 2, "deletions of the first controller count for the second");
     let name = left[0].metadata.as_ref().unwrap().name.clone();
     assert_eq!(fleet.explanation_state(&name, "DeleteNode").await, "Paused");
 }

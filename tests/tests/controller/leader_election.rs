@@ -17,8 +17,8 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     let leader = fleet.fleet().await.controller;
     let flags: Vec<&str> = FAST_TIMINGS.into_iter().chain(FAST_LEASE).collect();
     let standby = ControllerProcess::start(&fleet.store.url(), &flags);
-    let waits = eventually(TIMEOUT, "the standby knows who leads", || async {
-        Some(fleet_of(&standby).await).filter(|told| told.leader == leader)
+    let waits = eventually(TIMEOUT, "the standby knows the leader", || async {
+        Some(fleet_of(&standby).await).filter(|state| state.leader == leader)
     })
     .await;
     assert_eq!(waits.state, "Standby");
@@ -37,11 +37,11 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     let replaced = std::mem::replace(controller, standby);
     drop(replaced);
     eventually(TIMEOUT, "it leads", || async {
-        let told = fleet_of(controller).await;
-        (told.leader == told.controller && told.state == "Judging").then_some(())
+        let state = fleet_of(controller).await;
+        (state.leader == state.controller && state.state == "Judging").then_some(())
     })
     .await;
-    // And it acts.
+    // The new leader acts.
     let record: pb::Node = api.get("a").await.unwrap();
     let cordoned = pb::NodeSpec { unschedulable: true, ..record.spec.clone().unwrap() };
     api.update(pb::Node { spec: Some(cordoned), ..record }).await.unwrap();

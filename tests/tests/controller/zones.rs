@@ -6,7 +6,7 @@ use muster_tests::fleet::{FAST_TIMINGS, Fleet, OBSERVATION_TIME, taints};
 use muster_tests::store_process::TIMEOUT;
 use muster_tests::{eventually, holds_for, holds_until};
 
-fn given_up(nodes: &[pb::Node]) -> usize {
+fn tainted_no_execute(nodes: &[pb::Node]) -> usize {
     nodes.iter().filter(|node| taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))).count()
 }
 
@@ -15,7 +15,7 @@ async fn nodes(fleet: &Fleet) -> Vec<pb::Node> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
+async fn s126_a_zone_in_partial_disruption_taints_no_node_and_says_why() {
     let mut fleet = Fleet::start(&["--eviction-hold=2s"]);
     for name in ["z1", "z2", "z3"] {
         fleet.node_without_agent(name, "z", "Unknown").await;
@@ -26,50 +26,56 @@ async fn s126_a_zone_of_which_much_is_lost_is_left_alone_and_says_why() {
             fleet.zones.iter().any(|zone| zone.nodes == 5 && zone.state == "PartialDisruption")
         })
         .await;
-    holds_for(OBSERVATION_TIME, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
-    // A controller that stood still for a moment tells of that for a while.
+    holds_for(OBSERVATION_TIME, "no node is tainted NoExecute", || async {
+        tainted_no_execute(&nodes(&fleet).await) == 0
+    })
+    .await;
+    // A controller that was paused for a moment reports that first.
     let taint = eventually(TIMEOUT, "it says why", || async {
-        let mut told = fleet.explain("z1").await.explanations.into_iter();
-        told.find(|told| told.action == "Taint" && told.reason.starts_with("3 of 5 nodes are not Ready"))
+        let mut explanations = fleet.explain("z1").await.explanations.into_iter();
+        explanations.find(|it| it.action == "Taint" && it.reason.starts_with("3 of 5 nodes are not Ready"))
     });
     let taint = taint.await;
     assert_eq!((taint.state.as_str(), taint.earliest), ("Paused", None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s130_a_lost_zone_is_given_up_one_by_one_while_another_lives() {
+async fn s130_nodes_of_a_lost_zone_are_tainted_one_by_one_while_another_zone_is_healthy() {
     let mut fleet = Fleet::start(&[]);
-    let _lives = fleet.agent("b1", "b").await;
+    let _healthy = fleet.agent("b1", "b").await;
     for name in ["a1", "a2", "a3"] {
         fleet.node_without_agent(name, "a", "False").await;
     }
     for name in ["a1", "a2", "a3"] {
         fleet
-            .node_where(name, "it is given up", |node| {
+            .node_where(name, "it is tainted NoExecute", |node| {
                 taints(node).iter().any(|taint| taint.ends_with(":NoExecute"))
             })
             .await;
     }
-    let told = fleet.fleet_where("all are counted", |fleet| {
+    let counted = fleet.fleet_where("all are counted", |fleet| {
         fleet.zones.iter().any(|zone| zone.zone == "a" && zone.evictions == 3)
     });
-    assert_eq!(told.await.zones.iter().find(|zone| zone.zone == "a").unwrap().state, "FullDisruption");
+    assert_eq!(counted.await.zones.iter().find(|zone| zone.zone == "a").unwrap().state, "FullDisruption");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s131_s132_nothing_moves_while_all_is_lost_and_one_return_is_enough() {
+async fn s131_s132_no_node_is_tainted_in_full_disruption_until_one_node_returns() {
     let mut fleet = Fleet::start(&[]);
     for name in ["a1", "a2", "b1"] {
         fleet.node_without_agent(name, &name[..1], "Unknown").await;
     }
     fleet.fleet_where("all zones are lost", |fleet| fleet.state == "FullDisruption").await;
-    holds_for(OBSERVATION_TIME, "nobody is given up", || async { given_up(&nodes(&fleet).await) == 0 }).await;
+    holds_for(OBSERVATION_TIME, "no node is tainted NoExecute", || async {
+        tainted_no_execute(&nodes(&fleet).await) == 0
+    })
+    .await;
     assert_eq!(fleet.explanation_state("a1", "Taint").await, "Paused");
 
     let _returns = fleet.agent("b2", "b").await;
     for name in ["a1", "a2", "b1"] {
         fleet
-            .node_where(name, "it is given up", |node| {
+            .node_where(name, "it is tainted NoExecute", |node| {
                 taints(node).contains(&"unreachable:NoExecute".to_owned())
             })
             .await;
@@ -78,11 +84,11 @@ async fn s131_s132_nothing_moves_while_all_is_lost_and_one_return_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_waits_for() {
+async fn s122_a_controller_that_restarts_during_an_outage_evicts_no_pod_and_says_why() {
     use muster_tests::fixtures::*;
 
     let mut fleet = Fleet::start(&[]);
-    let _lives = [fleet.agent("b1", "b").await, fleet.agent("b2", "b").await];
+    let _healthy = [fleet.agent("b1", "b").await, fleet.agent("b2", "b").await];
     for name in ["a1", "a2"] {
         fleet.node_without_agent(name, "a", "Unknown").await;
         let mut toleration = tolerates("node.kubernetes.io/unreachable", "NoExecute");
@@ -90,41 +96,43 @@ async fn s122_a_controller_killed_amid_an_outage_evicts_nobody_and_says_what_it_
         fleet.api.create(pod(&format!("on-{name}")).on(name).toleration(toleration)).await.unwrap();
     }
     fleet
-        .node_where("a1", "it is given up", |node| taints(node).contains(&"unreachable:NoExecute".to_owned()))
+        .node_where("a1", "it is tainted NoExecute", |node| {
+            taints(node).contains(&"unreachable:NoExecute".to_owned())
+        })
         .await;
 
-    // A hold that outlasts the test: whoever is evicted from now on should not be.
+    // The hold is longer than the test: no pod may be evicted from now on.
     fleet.replace_controller(&["--eviction-hold=10m"]);
     let held = fleet.fleet_where("it holds back", |fleet| fleet.hold.is_some()).await;
     assert_eq!(held.state, "Holding");
     fleet
-        .node_where("a1", "its clock is stopped", |node| {
+        .node_where("a1", "its NoExecute taint is removed", |node| {
             taints(node).iter().all(|taint| !taint.ends_with(":NoExecute"))
         })
         .await;
-    // The time that the pods of a1 had left before the controller was killed.
-    holds_for(std::time::Duration::from_secs(11), "no pod leaves", || async {
+    // Longer than the toleration time that the pods had left before the restart.
+    holds_for(std::time::Duration::from_secs(11), "no pod is evicted", || async {
         let pods = fleet.api.list::<pb::Pod>(Default::default()).await.unwrap().records;
         pods.iter().all(|pod| pod.metadata.as_ref().unwrap().deletion_timestamp.is_none())
     })
     .await;
     let explanation = fleet.explain("a1").await;
-    let taint = explanation.explanations.iter().find(|told| told.action == "Taint").unwrap();
+    let taint = explanation.explanations.iter().find(|it| it.action == "Taint").unwrap();
     assert_eq!(taint.state, "Paused");
     assert!(
         taint.reason.contains("nobody is evicted before the fleet was heard for 10 min"),
         "{}",
         taint.reason
     );
-    assert!(taint.earliest.is_some(), "it says until when");
+    assert!(taint.earliest.is_some(), "it has an earliest time");
     let both = |fleet: &pb::Fleet| fleet.hold.as_ref().map(|hold| (hold.heard, hold.nodes)) == Some((2, 4));
-    fleet.fleet_where("it hears those that live", both).await;
+    fleet.fleet_where("it counts the live nodes", both).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_given_up_for_a_whole_grace_unless_told_otherwise() {
+async fn by_default_no_node_is_tainted_for_a_whole_grace_after_a_start() {
     let mut fleet = Fleet::start(&[]);
-    let _lives = fleet.agent("b1", "b").await;
+    let _healthy = fleet.agent("b1", "b").await;
     let flags: Vec<&str> =
         FAST_TIMINGS.into_iter().filter(|flag| !flag.starts_with("--eviction-hold")).collect();
     fleet.controller = ControllerProcess::start(&fleet.store.url(), &flags);
@@ -136,7 +144,7 @@ async fn nobody_is_given_up_for_a_whole_grace_unless_told_otherwise() {
     fleet.node_without_agent("a1", "a", "False").await;
     assert!(hold.reason.contains("before the fleet was heard for 6.0 s"), "{}", hold.reason);
     let remaining = std::time::Duration::try_from(hold.remaining.unwrap()).unwrap();
-    let nobody = || async { given_up(&nodes(&fleet).await) == 0 };
-    holds_until(asked + remaining, "nobody is given up", nobody).await;
-    fleet.node_where("a1", "it is given up", |node| taints(node).len() == 2).await;
+    let none_tainted = || async { tainted_no_execute(&nodes(&fleet).await) == 0 };
+    holds_until(asked + remaining, "no node is tainted NoExecute", none_tainted).await;
+    fleet.node_where("a1", "it is tainted NoExecute", |node| taints(node).len() == 2).await;
 }

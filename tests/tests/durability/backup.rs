@@ -1,4 +1,4 @@
-//! A backup of a store that is busy, and what is made of it.
+//! Backup of a busy store, and restore.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// All records of a store at one moment.
+/// All records of a store at one version.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Records {
     nodes: Vec<pb::Node>,
@@ -36,7 +36,7 @@ struct Records {
 }
 
 impl Records {
-    /// As they are, or as they were at a version.
+    /// The current records, or those at a version.
     async fn read(channel: &Channel, at: Option<u64>) -> Records {
         let mut all = Records::default();
         macro_rules! list {
@@ -76,7 +76,7 @@ impl Records {
         self.nodes.len() + self.leases.len() + self.pods.len() + self.budgets.len() + self.events.len()
     }
 
-    /// Leases apart from their renewals.
+    /// Uid and holder of each lease: these do not change with renewals.
     fn lease_identities(&self) -> BTreeMap<String, (String, String)> {
         let identity = |lease: &pb::Lease| {
             let metadata = lease.metadata.clone().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Records {
     }
 }
 
-/// Puts in records of every kind that nobody touches afterwards.
+/// Creates records of every kind that no writer changes afterwards.
 async fn create_records(channel: &Channel) {
     let mut nodes = NodeServiceClient::new(channel.clone());
     for i in 0..600 {
@@ -173,7 +173,7 @@ fn restore(file: &Path, data_dir: &Path) -> std::process::Output {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
+async fn a_backup_of_a_busy_store_has_one_version_and_a_restored_store_continues_from_it() {
     let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
     let (file, restored) = (directory.path().join("backup"), directory.path().join("restored"));
@@ -195,11 +195,11 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
     let done = block_in_place(|| run(&backup));
     let meanwhile = acks.load(Ordering::Relaxed) - acknowledged;
     assert!(done.status.success(), "{}", text(&done.stderr));
-    assert!(meanwhile > 0, "the writers went on");
+    assert!(meanwhile > 0, "writers were active during the backup");
     let said = text(&done.stdout);
     let (_, rest) = said.split_once("resource version ").unwrap();
-    let moment: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
-    let original = Records::read(&channel, Some(moment)).await;
+    let version: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
+    let original = Records::read(&channel, Some(version)).await;
     let after = Records::read(&channel, None).await.lease_versions();
     block_in_place(|| store.kill());
     busy.join_all().await;
@@ -215,19 +215,18 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
     assert_eq!(copy.pods, original.pods);
     assert_eq!(copy.budgets, original.budgets);
     assert_eq!(copy.events, original.events);
-    // Of renewals only the newest is kept, so a lease may be a little younger
-    // than the moment.
+    // Only the newest renewal is kept, so a lease may be newer than the version of the backup.
     assert_eq!(copy.lease_identities(), original.lease_identities());
     let versions = copy.lease_versions();
     for (name, version) in &versions {
         assert!(after.get(name).is_none_or(|after| version <= after), "{name}: {version}");
-        assert!(!name.contains("/still-") || before.get(name) == Some(version), "{name} was not touched");
+        assert!(!name.contains("/still-") || before.get(name) == Some(version), "{name} has changed");
     }
-    let ahead = versions.values().filter(|version| **version > moment).count();
-    let newest = versions.values().copied().max().unwrap_or(0).max(moment);
+    let ahead = versions.values().filter(|renewed| **renewed > version).count();
+    let newest = versions.values().copied().max().unwrap_or(0).max(version);
     assert!(copy.version >= newest, "the store is at {}, a lease at {newest}", copy.version);
 
-    // It goes on above, and nothing restored is lost to what comes.
+    // New versions are higher, and new writes do not remove restored records.
     let mut nodes = NodeServiceClient::new(channel.clone());
     let mut last = newest;
     for i in 0..1000 {
@@ -249,11 +248,11 @@ async fn a_backup_of_a_busy_store_holds_one_moment_and_goes_on_from_there() {
     let reread = Records::read(&store.channel(), None).await;
     assert_eq!(reread, live);
     assert_eq!(reread.lease_identities(), copy.lease_identities());
-    println!("{ahead} leases were renewed after the moment and before they were read");
+    println!("{ahead} leases were renewed after the backup's version and before they were read");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
+async fn a_restore_from_a_damaged_backup_or_into_a_used_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (file, data) = (directory.path().join("backup"), directory.path().join("data"));
     let store = block_in_place(|| StoreLaunch::on(&data).start());
@@ -262,7 +261,7 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
     assert!(block_in_place(|| run(&backup)).status.success());
 
-    // A store that is not there: no file, and not half of one.
+    // A store that cannot be reached: no file is created.
     let nowhere = directory.path().join("nowhere");
     let unreachable: [&OsStr; 4] =
         ["backup".as_ref(), nowhere.as_os_str(), "--store".as_ref(), "http://127.0.0.1:1".as_ref()];
@@ -293,10 +292,10 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
         assert!(!refused.status.success(), "{} bytes", content.len());
         let said = text(&refused.stderr);
         assert!(said.contains(expected) && said.contains(&damaged.display().to_string()), "{said}");
-        assert!(!new.exists(), "{} bytes left something behind", content.len());
+        assert!(!new.exists(), "{} bytes left files behind", content.len());
     }
 
-    // Into a directory that is in use: the store there does not notice.
+    // Into the directory of a running store: that store is not affected.
     let live = Records::read(&store.channel(), None).await;
     let refused = block_in_place(|| restore(&file, &data));
     assert!(!refused.status.success());
@@ -306,7 +305,7 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let store = block_in_place(|| StoreLaunch::on(&data).start());
     assert_eq!(Records::read(&store.channel(), None).await, live);
 
-    // Into one that holds something else.
+    // Into a directory with other files.
     let foreign = directory.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("thesis.txt"), "irreplaceable").unwrap();
@@ -315,8 +314,8 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let left: Vec<_> = fs::read_dir(&foreign).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["thesis.txt"]);
 
-    // And the whole one into an empty one, after all of that. It may be a volume of its own, in which an earlier try
-    // was stopped: it stays the directory that it is, and nothing is needed beside it.
+    // A good backup into an empty directory. This may be the mount point of a volume with the remains of an earlier
+    // restore: the directory is not replaced, and no file is created beside it.
     let volume = directory.path().join("mnt");
     let new = volume.join("new");
     fs::create_dir_all(new.join("lost+found")).unwrap();
@@ -326,11 +325,11 @@ async fn a_restore_that_cannot_be_right_is_refused_and_changes_nothing() {
     let done = block_in_place(|| restore(&file, &new));
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(fs::metadata(&new).unwrap().ino(), inode, "the directory was replaced");
-    assert_eq!(fs::read_dir(&volume).unwrap().count(), 1, "something is left beside it");
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 1, "a file was created beside it");
     assert!(!new.join("restoring").exists());
     let copy = block_in_place(|| StoreLaunch::on(&new).start());
     let copied = Records::read(&copy.channel(), None).await;
-    // Far above the backup, so that nobody who followed the old store takes new changes for old ones.
+    // Far above the backup's version, so that a watcher of the old store cannot take new changes for old ones.
     assert!(copied.version > live.version);
     assert!(Records { version: live.version, ..copied } == live, "the copy is not what was backed up");
 }

@@ -1,4 +1,4 @@
-//! What survives when the store is killed, and what it does not start on.
+//! Kills of the store: no acknowledged write is lost. Also: directories that a store refuses to start on.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -29,14 +29,14 @@ use tonic::Status;
 
 const ROUNDS: usize = 60;
 
-/// Writers that are busy with a store.
-struct Busy {
+/// Writers that write to a store.
+struct ActiveWriters {
     tasks: JoinSet<(Writer, Status)>,
     acks: AckCounter,
 }
 
-impl Busy {
-    fn with(writers: Vec<Writer>, store: &StoreProcess) -> Busy {
+impl ActiveWriters {
+    fn with(writers: Vec<Writer>, store: &StoreProcess) -> ActiveWriters {
         let acks = AckCounter::default();
         let mut tasks = JoinSet::new();
         for mut writer in writers {
@@ -46,14 +46,14 @@ impl Busy {
                 (writer, interrupted)
             });
         }
-        Busy { tasks, acks }
+        ActiveWriters { tasks, acks }
     }
 
     async fn acknowledged(&self, count: u64) {
         until("writes are acknowledged", || self.acks.load(Ordering::Relaxed) >= count).await;
     }
 
-    /// The writers in their order, once the store answers none of them any more.
+    /// The writers sorted by name, after the store has stopped answering.
     async fn interrupted(self) -> (Vec<Writer>, Vec<Status>) {
         let mut all = self.tasks.join_all().await;
         all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
@@ -61,7 +61,7 @@ impl Busy {
     }
 }
 
-/// Follows nodes with the client that all parts of Muster use.
+/// Watches nodes with the client that controller and agent use.
 async fn follow_with_client(url: String, synced: Arc<AtomicBool>, log: WatchLog) {
     let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
     let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(50));
@@ -89,20 +89,21 @@ async fn follow_with_client(url: String, synced: Arc<AtomicBool>, log: WatchLog)
     }
 }
 
-/// The client does not tell new from changed: says so for it.
+/// The client does not distinguish ADDED from MODIFIED: adds the type of each event.
 fn with_event_types(mut log: Vec<WatchedChange>) -> Vec<WatchedChange> {
     let mut present = BTreeSet::new();
-    for told in &mut log {
-        if told.event_type == "DELETED" {
-            present.remove(&told.key);
+    for received in &mut log {
+        if received.event_type == "DELETED" {
+            present.remove(&received.key);
         } else {
-            told.event_type = if present.insert(told.key.clone()) { "ADDED" } else { "MODIFIED" }.into();
+            received.event_type =
+                if present.insert(received.key.clone()) { "ADDED" } else { "MODIFIED" }.into();
         }
     }
     log
 }
 
-/// Watchers that follow the store through all its deaths.
+/// Watchers that resume after each kill of the store.
 struct Watchers {
     nodes: WatchLog,
     nodes_by_client: WatchLog,
@@ -112,9 +113,9 @@ struct Watchers {
 }
 
 impl Watchers {
-    /// Returns when all of them will hear of everything that is written next.
+    /// Returns when all watchers will receive every later write.
     async fn follow(store: &StoreProcess) -> Watchers {
-        // From version 0 one would be told of the present, not of what happened.
+        // From version 0 a watch would send the current records instead of all changes.
         let mut nodes = NodeServiceClient::new(store.channel());
         let node = Some(write_log::node("first", ""));
         nodes.create_node(pb::CreateNodeRequest { node }).await.unwrap();
@@ -134,7 +135,7 @@ impl Watchers {
         Watchers { nodes, nodes_by_client, pods, leases, tasks }
     }
 
-    /// Compares what they were told with what happened.
+    /// Compares the received events with the acknowledged writes.
     async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
         let logs: Vec<&WriteLog> = writers.iter().map(|writer| &writer.log).collect();
         let (found, head) = write_log::read_all(&store.channel()).await.unwrap();
@@ -144,23 +145,24 @@ impl Watchers {
         };
         let newest = |kind| logs.iter().map(|log| log.newest(kind)).max().unwrap_or(0);
         let (node, pod) = (newest(Kind::Node), newest(Kind::Pod));
-        let last = |log: &WatchLog| log.lock().unwrap().last().map_or(0, |told| told.seen.version);
+        let last = |log: &WatchLog| log.lock().unwrap().last().map_or(0, |received| received.seen.version);
         until("the watchers catch up", || {
-            assert!(self.tasks.iter().all(|task| !task.is_finished()), "a watcher gave up");
+            assert!(self.tasks.iter().all(|task| !task.is_finished()), "a watcher has stopped");
             last(&self.nodes) >= node
                 && last(&self.nodes_by_client) >= node
                 && last(&self.pods) >= pod
                 && watch_log::fold(&self.leases.lock().unwrap()) == leases()
         })
         .await;
-        let told = |log: &WatchLog| log.lock().unwrap().clone();
-        let nodes = check_watch_log(Kind::Node, &told(&self.nodes), &logs);
-        let by_client = check_watch_log(Kind::Node, &with_event_types(told(&self.nodes_by_client)), &logs);
+        let received = |log: &WatchLog| log.lock().unwrap().clone();
+        let nodes = check_watch_log(Kind::Node, &received(&self.nodes), &logs);
+        let by_client =
+            check_watch_log(Kind::Node, &with_event_types(received(&self.nodes_by_client)), &logs);
         assert_eq!(nodes, by_client);
-        let pods = check_watch_log(Kind::Pod, &told(&self.pods), &logs);
-        let leases = told(&self.leases).len();
+        let pods = check_watch_log(Kind::Pod, &received(&self.pods), &logs);
+        let leases = received(&self.leases).len();
         format!(
-            "watchers were told of {nodes} changes of nodes and {pods} of pods, each once and in order, and of {leases} of leases; version {head}"
+            "watchers received {nodes} changes of nodes and {pods} of pods, each once and in order, and {leases} of leases; version {head}"
         )
     }
 }
@@ -171,14 +173,13 @@ impl Drop for Watchers {
     }
 }
 
-/// Checks that what was acknowledged since has versions of its own, above what
-/// was there before.
+/// Checks that the writes acknowledged since then have unique versions above `head`.
 fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
     let mut taken = BTreeSet::new();
     for (writer, since) in writers.iter().zip(since) {
         for version in writer.log.changes()[*since..].iter().filter_map(|(_, change)| change.version) {
-            assert!(version > head, "{version} was acknowledged by a store that had reached {head}");
-            assert!(taken.insert(version), "{version} was given twice");
+            assert!(version > head, "{version} was acknowledged by a store that was at {head} already");
+            assert!(taken.insert(version), "{version} was used twice");
         }
     }
 }
@@ -187,9 +188,8 @@ fn counts(writers: &[Writer]) -> Vec<usize> {
     writers.iter().map(|writer| writer.log.changes().len()).collect()
 }
 
-/// Agents that come, renew some 17,000 times in all and leave. From then on the
-/// log of renewals is so long that the store folds its oldest part into the
-/// leases at every commit, also when it is killed.
+/// Agents that register, renew some 17,000 times in all and are deleted. From then on the log of renewals is so long
+/// that the store folds its oldest part into the leases at every commit, so kills also hit that code.
 async fn crowd_of_agents(store: &StoreProcess, random: &mut SeededRandom) -> Vec<Writer> {
     let mut tasks = JoinSet::new();
     for agent in 0..90 {
@@ -204,7 +204,7 @@ async fn crowd_of_agents(store: &StoreProcess, random: &mut SeededRandom) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
+async fn sigkill_loses_no_acknowledged_write_and_watchers_see_no_gap() {
     let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
     let launch = StoreLaunch::on(&directory.path().join("data")).at(free_port());
@@ -214,7 +214,7 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
     let began = Instant::now();
 
     for round in 0..ROUNDS {
-        // A start is a moment to be killed in as good as any other.
+        // Also kill the store while it starts.
         if round % 4 == 0 {
             let store = launch.spawn();
             tokio::time::sleep(Duration::from_millis(random.below(60))).await;
@@ -233,9 +233,9 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
             crowd = crowd_of_agents(&store, &mut random).await;
         }
         let since = counts(&writers);
-        let busy = Busy::with(writers, &store);
+        let busy = ActiveWriters::with(writers, &store);
         busy.acknowledged(1 + random.below(400)).await;
-        // The moment of the kill is the random's, not an acknowledgement's.
+        // Kill at a random time, not right after an acknowledgement.
         tokio::time::sleep(Duration::from_micros(random.below(5_000))).await;
         block_in_place(|| store.kill());
         (writers, _) = busy.interrupted().await;
@@ -248,7 +248,7 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
     }
     writers.extend(crowd);
     check_all(&mut writers, &store.channel()).await;
-    let told = watchers.unwrap().check(&writers, &store).await;
+    let received = watchers.unwrap().check(&writers, &store).await;
 
     let happened: u64 = writers.iter().map(|writer| writer.log.unanswered_outcomes.0).sum();
     let not: u64 = writers.iter().map(|writer| writer.log.unanswered_outcomes.1).sum();
@@ -256,7 +256,7 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
     let renewals: u64 = writers.iter().map(|writer| writer.log.renewals).sum();
     println!(
         "{ROUNDS} kills and {early} during a start in {:.1} s: {changes} changes, {renewals} of them renewals, all as \
-         acknowledged; of {} without an answer {happened} had happened; slowest start {} ms; {told}",
+         acknowledged; of {} without an answer {happened} were committed; slowest start {} ms; {received}",
         began.elapsed().as_secs_f64(),
         happened + not,
         slowest_start.as_millis(),
@@ -264,7 +264,7 @@ async fn kill_nine_loses_nothing_acknowledged_and_watchers_see_no_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
+async fn a_shutdown_loses_no_acknowledged_write_and_answers_waiting_calls() {
     let mut random = SeededRandom::seeded();
     let directory = tempfile::tempdir().unwrap();
     let launch = StoreLaunch::on(directory.path()).at(free_port());
@@ -274,7 +274,7 @@ async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
         let mut store = block_in_place(|| launch.start());
         let head = check_all(&mut writers, &store.channel()).await;
         let since = counts(&writers);
-        let busy = Busy::with(writers, &store);
+        let busy = ActiveWriters::with(writers, &store);
         busy.acknowledged(1 + random.below(300)).await;
         let stopping = Instant::now();
         store.signal(Signal::TERM);
@@ -285,7 +285,7 @@ async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
         let interruptions;
         (writers, interruptions) = busy.interrupted().await;
         for interruption in interruptions {
-            // Also a call that found the connection closed before it was sent.
+            // This includes calls on a connection that was closed before they were sent.
             let error = ClientError::from(interruption);
             assert!(matches!(error, ClientError::Unavailable(_)), "{error:?}");
         }
@@ -297,7 +297,7 @@ async fn a_stop_keeps_what_was_acknowledged_and_answers_who_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_store_on_the_same_directory_is_refused_and_the_first_goes_on() {
+async fn a_second_store_on_the_same_directory_is_refused_and_the_first_keeps_working() {
     let directory = tempfile::tempdir().unwrap();
     let launch = StoreLaunch::on(directory.path());
     let mut store = block_in_place(|| launch.start());
@@ -329,7 +329,7 @@ fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
+async fn a_foreign_or_damaged_directory_is_refused_by_name_and_not_changed() {
     let ours = tempfile::tempdir().unwrap();
     let store = block_in_place(|| StoreLaunch::on(ours.path()).start());
     let mut writer = Writer::new("writer", WriterKind::Nodes, SeededRandom::seeded());
@@ -371,7 +371,7 @@ async fn a_directory_that_is_not_ours_is_refused_by_name_and_left_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_while_the_directory_is_made_ours_does_not_spoil_it() {
+async fn a_kill_during_the_initialization_of_the_directory_is_harmless() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("MUSTER_FORMAT.new"), "muster-s").unwrap();
     let store = block_in_place(|| StoreLaunch::on(directory.path()).start());

@@ -1,5 +1,5 @@
-//! A disk that is full, or fails in a way nobody foresaw: writes are refused in
-//! clear words, reads go on, and both pass without a restart.
+//! A full disk and failing writes: writes fail with a clear error, reads keep working, and the store recovers without
+//! a restart.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -23,7 +23,7 @@ async fn create(channel: &Channel, name: &str) -> Result<u64, Status> {
     Ok(created.into_inner().node.unwrap().metadata.unwrap().resource_version)
 }
 
-/// A error that a program and a person understand.
+/// Checks code, reason and message of the error.
 fn assert_storage_unavailable(status: &Status) {
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     let details = status.get_error_details();
@@ -37,7 +37,7 @@ fn assert_storage_unavailable(status: &Status) {
 
 const WRITABLE: &str = "muster_store_writable";
 
-/// Writes until the store takes it, which it must without a restart.
+/// Retries a write until the store accepts it again, without a restart.
 async fn writable_again(channel: &Channel, name: &str) -> u64 {
     let deadline = std::time::Instant::now() + muster_tests::store_process::TIMEOUT;
     loop {
@@ -50,7 +50,7 @@ async fn writable_again(channel: &Channel, name: &str) -> u64 {
     }
 }
 
-/// Takes the probes away, which only this test knows of.
+/// Deletes a node that the writers do not know.
 async fn remove(channel: &Channel, name: &str) -> u64 {
     let request = pb::DeleteNodeRequest { name: name.into(), preconditions: None };
     let gone = NodeServiceClient::new(channel.clone()).delete_node(request).await.unwrap();
@@ -70,7 +70,7 @@ async fn write(writers: &mut [Writer], channel: &Channel, times: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
+async fn on_a_full_disk_writes_fail_reads_work_and_the_store_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let disk = SmallDisk::of(48, directory.path());
     disk.ready().await;
@@ -90,7 +90,7 @@ async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
             println!("full disk: {}", refused.message());
         }
     }
-    assert_eq!(read_all(&channel).await.unwrap(), before, "reads go on and show what was acknowledged");
+    assert_eq!(read_all(&channel).await.unwrap(), before, "reads work and show the acknowledged writes");
     assert_eq!(store.metric(WRITABLE), 0.0);
     assert!(store.metric("muster_store_commits_failed_total") >= 20.0);
 
@@ -102,8 +102,8 @@ async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
     write(&mut writers, &channel, 100).await;
     check_all(&mut writers, &channel).await;
 
-    // Killed on a full disk. A start needs a little room, and says so; below the
-    // reserve it reads but does not write.
+    // Kill the store on a full disk. A start needs some free space and says so; below the reserve the store serves
+    // reads, but no writes.
     disk.fill(0);
     assert_storage_unavailable(&create(&channel, "probe").await.unwrap_err());
     block_in_place(|| store.kill());
@@ -125,13 +125,13 @@ async fn a_full_disk_refuses_writes_keeps_reads_and_recovers_by_itself() {
     check_all(&mut writers, &store.channel()).await;
 }
 
-/// The most a file of the store may have, from now on.
+/// Sets the maximum file size of the store's process.
 fn limit_files(store: &StoreProcess, bytes: Option<u64>) {
     prlimit(Some(store.pid()), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
 }
 
-/// Creates nodes until some were refused; returns those that were not, and the
-/// newest version. In between sled may find room in the file after all.
+/// Creates nodes until five writes failed; returns the created nodes and the newest version. Between two failures sled
+/// may still find space in its file.
 async fn write_against_the_limit(channel: &Channel, round: usize, mut last: u64) -> (Vec<String>, u64) {
     let (mut taken, mut refused) = (Vec::new(), 0);
     for attempt in 0..5_000 {
@@ -154,14 +154,14 @@ async fn write_against_the_limit(channel: &Channel, round: usize, mut last: u64)
             return (taken, last);
         }
     }
-    panic!("the limit was never met");
+    panic!("no write failed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
+async fn a_partly_failed_write_is_rolled_back_and_the_store_continues() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    // Without the trap the kernel ends a process that exceeds the limit.
+    // Without the trap, SIGXFSZ kills a process that exceeds the limit.
     let launch = StoreLaunch::on(&data).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     let mut store = block_in_place(|| launch.start());
     let mut channel = store.channel();
@@ -171,14 +171,14 @@ async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
 
     for round in 0..6 {
         let size = fs::metadata(data.join("db")).unwrap().len();
-        // At once, or once sled's file grows.
+        // The limit is hit at once, or when sled's file grows.
         limit_files(&store, Some(if round % 2 == 0 { 4096 } else { size }));
         let taken;
         (taken, last) = write_against_the_limit(&channel, round, last).await;
         assert!(store.is_running());
         assert_eq!(store.metric(WRITABLE), 0.0);
         let (found, head) = read_all(&channel).await.unwrap();
-        assert!(head >= last && found.len() >= taken.len(), "reads go on");
+        assert!(head >= last && found.len() >= taken.len(), "reads work");
 
         if round < 3 {
             limit_files(&store, None);
@@ -189,15 +189,14 @@ async fn a_write_that_fails_half_way_is_taken_back_and_the_store_goes_on() {
                 remove(&channel, probe).await;
             }
             write(&mut writers, &channel, 20).await;
-            // Of what was refused nothing is left.
+            // No failed write has left a record.
             last = check_all(&mut writers, &channel).await;
         }
         block_in_place(|| store.kill());
         store = block_in_place(|| launch.start());
         channel = store.channel();
         if round >= 3 {
-            // Killed while it failed: what was refused may be there, what was
-            // acknowledged must be.
+            // Killed while writes failed: failed writes may be present, acknowledged ones must be.
             let (found, _) = read_all(&channel).await.unwrap();
             let probes: Vec<&str> = found
                 .keys()

@@ -1,7 +1,7 @@
 //! What the store keeps when it is killed, runs out of disk, is backed up, or serves many watchers.
 //!
 //! These tests use all processors and the disk. They are in a binary of their own, so that cargo runs them when no
-//! other test is_running.
+//! other integration test runs.
 
 mod backup;
 mod crash;

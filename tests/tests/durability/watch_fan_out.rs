@@ -1,4 +1,4 @@
-//! Many watchers, and one that does not read.
+//! Many watchers, and watchers that do not read.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -22,10 +22,10 @@ const WRITERS: usize = 20;
 const MAX_MESSAGE: usize = 64 << 20;
 
 type Frames = Streaming<WatchFrame<pb::NodeWatchEvent>>;
-/// An event as far as order goes: which version, and what it is a version of.
+/// Version and node name of an event.
 type Step = (u64, String);
 
-/// A watch of all nodes after a version, on a connection of its own.
+/// A watch of all nodes after a version, on a new connection.
 async fn watch(store: &StoreProcess, after: u64) -> Frames {
     let mut nodes = NodeServiceClient::new(channel(&store.url())).max_decoding_message_size(MAX_MESSAGE);
     let request = pb::WatchNodesRequest { resource_version: after, ..Default::default() };
@@ -33,7 +33,7 @@ async fn watch(store: &StoreProcess, after: u64) -> Frames {
 }
 
 async fn next(frames: &mut Frames) -> Result<Vec<Step>, Status> {
-    let frame = timeout(TIMEOUT, frames.message()).await.expect("a watcher that is behind hears something");
+    let frame = timeout(TIMEOUT, frames.message()).await.expect("a watcher that is behind receives events");
     let frame = frame?.ok_or_else(|| Status::unavailable("the stream ended"))?;
     let step = |event: pb::NodeWatchEvent| {
         let metadata = event.node.unwrap_or_default().metadata.unwrap_or_default();
@@ -42,7 +42,7 @@ async fn next(frames: &mut Frames) -> Result<Vec<Step>, Status> {
     Ok(frame.events.into_iter().map(step).collect())
 }
 
-/// Creates the nodes that are to be changed; returns the version after them.
+/// Creates the nodes that the writers change; returns the version of the last one.
 async fn create_records(store: &StoreProcess) -> u64 {
     let mut nodes = NodeServiceClient::new(store.channel());
     let mut version = 0;
@@ -54,10 +54,10 @@ async fn create_records(store: &StoreProcess) -> u64 {
     version
 }
 
-/// Changes nodes `times` each, all writers at once; a pace is the time between
-/// two changes of one writer. Returns what was acknowledged, in order.
+/// Each writer changes its node `times` times, all writers at once; `pace` is the time between two changes of a writer.
+/// Returns the acknowledged changes in order.
 async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<Duration>) -> Vec<Step> {
-    // An update that changes nothing is no change: every value is a new one.
+    // Every value is new: an update without a change would get no version.
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let all = Arc::new(Mutex::new(Vec::new()));
@@ -86,12 +86,12 @@ async fn change(store: &StoreProcess, times: usize, bytes: usize, pace: Option<D
     let mut all = std::mem::take(&mut *all.lock().unwrap());
     all.sort();
     all.dedup();
-    assert_eq!(all.len(), WRITERS * times, "every change has a version of its own");
+    assert_eq!(all.len(), WRITERS * times, "every change has a unique version");
     all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
+async fn a_hundred_watchers_receive_all_of_a_thousand_changes_a_second() {
     let directory = tempfile::tempdir().unwrap();
     let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
     let after = create_records(&store).await;
@@ -101,25 +101,24 @@ async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
     for _ in 0..WATCHERS {
         let (mut frames, done) = (watch(&store, after).await, Arc::clone(&done));
         watchers.spawn(async move {
-            let mut told: Vec<Step> = Vec::new();
-            while told.len() < expected_count {
-                told.extend(next(&mut frames).await.unwrap());
+            let mut received: Vec<Step> = Vec::new();
+            while received.len() < expected_count {
+                received.extend(next(&mut frames).await.unwrap());
             }
             done.fetch_add(1, Ordering::Relaxed);
-            (told, frames)
+            (received, frames)
         });
     }
     let began = Instant::now();
-    // 20 writers, 50 changes a second each. On few cores and without
-    // optimisation it gets slower, not different.
+    // 20 writers with 50 changes a second each. On few cores the rate is lower; the checks are the same.
     let happened = change(&store, 250, 1, Some(Duration::from_millis(20))).await;
     let wrote = began.elapsed();
-    until("every watcher has heard everything", || done.load(Ordering::Relaxed) == WATCHERS as u64).await;
+    until("every watcher has received everything", || done.load(Ordering::Relaxed) == WATCHERS as u64).await;
     let told_after = began.elapsed() - wrote;
-    // One more change is the next thing everybody hears: nothing came twice.
+    // The next event is the next change: no event was sent twice.
     let last = change(&store, 1, 1, None).await;
-    for (told, mut frames) in watchers.join_all().await {
-        assert!(told == happened, "a watcher was told something else than what happened");
+    for (received, mut frames) in watchers.join_all().await {
+        assert!(received == happened, "a watcher received other events than the changes");
         let mut more = Vec::new();
         while more.len() < last.len() {
             more.extend(next(&mut frames).await.unwrap());
@@ -127,7 +126,7 @@ async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
         assert_eq!(more, last);
     }
     println!(
-        "{expected_count} changes in {:.2} s ({:.0} a second) to {WATCHERS} watchers; the last heard of the last one \
+        "{expected_count} changes in {:.2} s ({:.0} a second) to {WATCHERS} watchers; the last change reached the last watcher \
          {} ms after its acknowledgement",
         wrote.as_secs_f64(),
         expected_count as f64 / wrote.as_secs_f64(),
@@ -135,7 +134,7 @@ async fn a_hundred_watchers_of_a_thousand_changes_a_second_lose_nothing() {
     );
 }
 
-/// Changes as fast as they go; returns the changes a second besides.
+/// Changes nodes as fast as possible; also returns the rate per second.
 async fn rush(store: &StoreProcess, times: usize) -> (Vec<Step>, f64) {
     let began = Instant::now();
     let happened = change(store, times, 4096, None).await;
@@ -144,11 +143,11 @@ async fn rush(store: &StoreProcess, times: usize) -> (Vec<Step>, f64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
+async fn watchers_that_do_not_read_do_not_slow_writers_and_can_catch_up() {
     let directory = tempfile::tempdir().unwrap();
     let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
     create_records(&store).await;
-    // What the store keeps for everybody is in memory before it is measured.
+    // Fill the store's change log before its memory is measured.
     let (warm, alone) = rush(&store, 250).await;
     let (after, _) = warm.last().unwrap().clone();
     let before = store.resident();
@@ -157,7 +156,7 @@ async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
     for _ in 0..10 {
         idle.push(watch(&store, after).await);
     }
-    // No writer waits for a watcher: it ends although nobody reads.
+    // Writers do not wait for watchers: this returns although no watcher reads.
     let (happened, watched) = within(5 * TIMEOUT, "all is written", rush(&store, 500)).await;
     let grown = store.resident().saturating_sub(before);
     println!(
@@ -169,19 +168,19 @@ async fn a_watcher_that_does_not_read_costs_nothing_and_catches_up() {
         grown >> 20,
     );
     assert!(grown < 150 << 20, "the store grew by {} MiB", grown >> 20);
-    // So much less is no neighbour's doing.
+    // Other load on the machine does not explain a factor of ten.
     assert!(watched > alone / 10.0, "writers were slowed from {alone:.0} to {watched:.0} changes a second");
     for mut frames in idle {
-        let mut told = Vec::new();
-        while told.len() < happened.len() {
-            told.extend(next(&mut frames).await.unwrap());
+        let mut received = Vec::new();
+        while received.len() < happened.len() {
+            received.extend(next(&mut frames).await.unwrap());
         }
-        assert!(told == happened, "a watcher that caught up missed something");
+        assert!(received == happened, "a watcher that caught up missed an event");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_watcher_that_falls_behind_history_is_told_so_and_never_skips() {
+async fn a_watcher_that_falls_behind_history_gets_an_error_and_skips_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let launch = StoreLaunch::on(directory.path())
         .flag("--history-min-age", "1s")
@@ -189,9 +188,9 @@ async fn a_watcher_that_falls_behind_history_is_told_so_and_never_skips() {
     let store = block_in_place(|| launch.start());
     let after = create_records(&store).await;
     let mut frames = watch(&store, after).await;
-    // More than the store keeps in memory for watchers, which history does not bind.
+    // More than the change log in memory, which does not depend on the history settings.
     let (mut happened, _) = rush(&store, 400).await;
-    // History is cut as changes come in, once they are old enough.
+    // History is removed with later changes, when it is old enough.
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut nodes = NodeServiceClient::new(store.channel());
     loop {
@@ -205,17 +204,17 @@ async fn a_watcher_that_falls_behind_history_is_told_so_and_never_skips() {
             assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
             break;
         }
-        assert!(Instant::now() < deadline, "history is never cut");
+        assert!(Instant::now() < deadline, "history is never removed");
     }
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let ended = loop {
         match next(&mut frames).await {
-            Ok(steps) => told.extend(steps),
+            Ok(steps) => received.extend(steps),
             Err(status) => break status,
         }
-        assert!(told.len() < happened.len(), "it was told everything, and never that it fell behind");
+        assert!(received.len() < happened.len(), "it received everything, but no error");
     };
-    assert!(told[..] == happened[..told.len()], "what was told is not what happened first");
+    assert!(received[..] == happened[..received.len()], "the received events are not the first changes");
     assert_eq!(ended.code(), Code::OutOfRange, "{ended:?}");
-    println!("told of {} of {} changes in order, then: {}", told.len(), happened.len(), ended.message());
+    println!("received {} of {} changes in order, then: {}", received.len(), happened.len(), ended.message());
 }

@@ -1,5 +1,5 @@
-//! `deploy/compose.yaml` with the real docker-compose: its own parts, in clear and with certificates. What it takes from
-//! others (Jaeger, Prometheus, Grafana) would have to be pulled, and is left out.
+//! `deploy/compose.yaml` with the real docker-compose: Muster's own services, without TLS and with certificates. The
+//! images of others (Jaeger, Prometheus, Grafana) would have to be pulled and are left out.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real containers run by the real clock")]
@@ -17,16 +17,16 @@ use muster_tests::tools::{output_of, repository, tool};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Whatever takes longer than this has failed.
+/// What takes longer than this has failed.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The ports that the file publishes can be had once: one test at a time.
+/// The file publishes fixed ports: one test at a time.
 static PORTS: Mutex<()> = Mutex::new(());
 
 /// A project of docker-compose.
 struct Project {
     engine: Arc<Engine>,
-    /// With the compose file, and what it mounts.
+    /// Holds the compose file and the files that it mounts.
     directory: TempDir,
     profile: &'static str,
     _ports: MutexGuard<'static, ()>,
@@ -58,7 +58,7 @@ impl Project {
         compose
     }
 
-    /// Waits until so many nodes are Ready, as somebody at the published port sees it.
+    /// Waits until that many nodes are Ready, through the published port.
     fn wait_ready(&self, nodes: usize, security: &[&str]) {
         let mut listed = self.engine.in_network(&tool("grpcurl"));
         listed.args(security).args(["localhost:7400", "muster.v1.NodeService/ListNodes"]);
@@ -72,7 +72,7 @@ impl Project {
         });
     }
 
-    /// Looks until all is well; what is not is told at the end, with what the parts logged.
+    /// Repeats a check until it succeeds; panics with its last error and the logs of all services.
     fn wait(&self, mut look: impl FnMut() -> Result<(), String>) {
         let deadline = Instant::now() + TIMEOUT;
         while let Err(trouble) = look() {
@@ -84,7 +84,7 @@ impl Project {
         }
     }
 
-    /// The nodes that have a lease, and when each was last renewed. In clear.
+    /// The last renewal of each node lease, without TLS.
     fn renewals(&self) -> BTreeMap<String, String> {
         let mut listed = self.engine.in_network(&tool("grpcurl"));
         listed.args(["-plaintext", "-d", r#"{"namespace": "kube-node-lease"}"#]);
@@ -101,7 +101,7 @@ impl Project {
 
 impl Drop for Project {
     fn drop(&mut self) {
-        // The engine, which goes too, takes what is left.
+        // What fails here is removed with the engine.
         let _ = self.compose(&["down", "--volumes", "--timeout", "5"]).output();
     }
 }
@@ -112,7 +112,7 @@ fn is_ready(node: &Value) -> bool {
 }
 
 #[test]
-fn a_fleet_in_clear_can_be_scaled() {
+fn a_fleet_without_tls_can_be_scaled() {
     let project = Project::new("clear");
     let parts = ["store", "controller", "agent"];
     output_of(project.compose(&["up", "--detach", "--scale", "agent=2"]).args(parts));
@@ -122,7 +122,7 @@ fn a_fleet_in_clear_can_be_scaled() {
 }
 
 #[test]
-fn agents_in_new_containers_are_the_nodes_they_were() {
+fn agents_in_recreated_containers_keep_their_nodes() {
     let project = Project::new("clear");
     output_of(&mut project.compose(&[
         "up",
@@ -134,7 +134,7 @@ fn agents_in_new_containers_are_the_nodes_they_were() {
         "agent",
     ]));
     project.wait_ready(2, &["-plaintext"]);
-    // The containers that come have other hostnames, and the volumes of those that go.
+    // The new containers have other host names and the volumes of the old ones.
     output_of(&mut project.compose(&[
         "up",
         "--detach",
@@ -144,7 +144,7 @@ fn agents_in_new_containers_are_the_nodes_they_were() {
         "agent=2",
         "agent",
     ]));
-    // Whoever renews a lease from now on is in one of the new containers: the others are gone.
+    // The old containers are gone: renewals from now on come from the new ones.
     let before = project.renewals();
     assert_eq!(before.len(), 2, "{before:?}");
     project.wait(|| {
@@ -153,16 +153,16 @@ fn agents_in_new_containers_are_the_nodes_they_were() {
         if now.len() == 2 && now.iter().all(is_renewed) {
             return Ok(());
         }
-        Err(format!("the leases of before are not renewed: {before:?}, then {now:?}"))
+        Err(format!("the old leases are not renewed: {before:?}, then {now:?}"))
     });
     project.wait_ready(2, &["-plaintext"]);
 }
 
 #[test]
-fn the_profile_mtls_lets_in_only_who_shows_a_certificate() {
+fn the_profile_mtls_requires_a_client_certificate() {
     let project = Project::new("mtls");
     let authority = Authority::new();
-    // Laid out as `muster certs` does.
+    // The same layout as `muster certs` creates.
     let place = |from: &Path, to: &str| {
         let to = project.path("certificates").join(to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -194,5 +194,5 @@ fn the_profile_mtls_lets_in_only_who_shows_a_certificate() {
     project.wait_ready(2, &["-cacert", &ca, "-cert", &cert, "-key", &key, "-servername", "store"]);
     let mut stranger = project.engine.in_network(&tool("grpcurl"));
     stranger.args(["-insecure", "localhost:7400", "muster.v1.NodeService/ListNodes"]);
-    assert!(!stranger.output().unwrap().status.success(), "a caller without a certificate was let in");
+    assert!(!stranger.output().unwrap().status.success(), "a caller without a certificate was accepted");
 }

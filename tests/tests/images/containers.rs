@@ -1,5 +1,5 @@
-//! The three images as a customer runs them: in a real Docker engine, on a network of their own, with certificates,
-//! without root and without a disk to write to but their volumes.
+//! The three images as customers run them: in a real Docker engine, on a private network, with certificates, without
+//! root and with a read-only file system except for their volumes.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real containers run by the real clock")]
@@ -15,12 +15,12 @@ use muster_tests::docker::{Engine, image};
 use muster_tests::tools::{output_of, repository, tool};
 use serde_json::{Value, json};
 
-/// Whatever takes longer than this in a fleet of these timings has failed.
+/// What takes longer than this with these timings has failed.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// A node is given up after ten seconds: a machine that is busy with other things must not look like a silent one.
+/// The grace is ten seconds, so that a busy machine does not make nodes Unknown.
 const CONTROLLER_TIMINGS: [&str; 5] = [
     "--node-monitor-period=1s",
     "--node-monitor-grace-period=10s",
@@ -31,12 +31,12 @@ const CONTROLLER_TIMINGS: [&str; 5] = [
 const AGENT_TIMINGS: [&str; 4] = [
     "--node-lease-duration-seconds=8",
     "--node-status-update-frequency=1s",
-    // How full the machine is that runs the tests must not matter, nor where it puts what does not fit.
+    // The result must not depend on the memory and swap of the test machine.
     "--eviction-hard=memory.available<1Mi",
     "--fail-swap-on=false",
 ];
 
-/// Looks again and again until there is something to see.
+/// Polls until `look` returns a value.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -48,23 +48,23 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A store, a controller and agents in containers on a network of their own.
+/// A store, a controller and agents in containers on a private network.
 struct Fleet {
     engine: Arc<Engine>,
     authority: Authority,
-    /// In front of the names of its containers.
+    /// The prefix of its container names.
     name: &'static str,
     agents: Vec<&'static str>,
 }
 
 impl Fleet {
-    /// Starts the parts and waits until each says itself that it is well.
+    /// Starts the containers and waits until each reports that it is healthy.
     fn start(name: &'static str, agents: &[&'static str]) -> Fleet {
         let engine = Engine::shared();
-        // Without a way out: nothing in there calls anybody but the others.
+        // An internal network: the containers call only each other.
         engine.run(["network", "create", "--internal", name]);
         let fleet = Fleet { engine, authority: Authority::new(), name, agents: agents.to_vec() };
-        // Pods leave a second after their node's taint.
+        // Pods are evicted one second after the taint of their node.
         fleet.run("store", "store", "muster:stores", &["--default-unreachable-toleration-seconds=1"]);
         fleet.wait_healthy("store");
         let store = format!("--store=https://{}:7400", fleet.container("store"));
@@ -84,12 +84,12 @@ impl Fleet {
         fleet
     }
 
-    /// The name of a part's container, which is also its host name, and so an agent's node.
+    /// The name of a container, which is also its host name and the name of an agent's node.
     fn container(&self, part: &str) -> String {
         format!("{}-{part}", self.name)
     }
 
-    /// Starts a container that may do as little as can be.
+    /// Starts a container with minimal privileges.
     fn run(&self, of: &str, part: &str, organization: &str, flags: &[&str]) {
         let container = self.container(part);
         let name =
@@ -109,7 +109,7 @@ impl Fleet {
         let container = self.container(part);
         eventually(&format!("{container} is healthy"), || {
             let state = self.engine.inspect(&container)["State"].clone();
-            assert_eq!(state["Running"], true, "{container} ended:\n{}", self.log(part));
+            assert_eq!(state["Running"], true, "{container} has exited:\n{}", self.log(part));
             (state["Health"]["Status"] == "healthy").then_some(())
         });
     }
@@ -119,7 +119,7 @@ impl Fleet {
         logs.output().map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default()
     }
 
-    /// grpcurl with an administrator's certificate, to a part over the fleet's network.
+    /// grpcurl with an administrator's certificate, to a container over the fleet's network.
     fn grpcurl(&self, part: &str, port: u16, call: &str, data: &Value) -> Command {
         let container = self.container(part);
         let network = self.engine.inspect(&container)["NetworkSettings"]["Networks"][self.name].clone();
@@ -134,13 +134,13 @@ impl Fleet {
         command
     }
 
-    /// What the store answers.
+    /// The answer of the store.
     fn call(&self, call: &str, data: &Value) -> Value {
         let answer = output_of(&mut self.grpcurl("store", 7400, call, data));
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// The answer, or nothing where there is no such record.
+    /// The answer, or `None` when the record does not exist.
     fn try_call(&self, call: &str, data: &Value) -> Option<Value> {
         let output = self.grpcurl("store", 7400, call, data).output().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -161,13 +161,13 @@ impl Fleet {
         ready.and_then(|ready| ready["status"].as_str()).unwrap_or_default().to_owned()
     }
 
-    /// Whether the node drives off the pods that do not put up with its silence.
-    fn is_given_up(&self, name: &str) -> bool {
+    /// Whether the node has the taint unreachable:NoExecute.
+    fn is_tainted_no_execute(&self, name: &str) -> bool {
         let taints = self.node(name)["spec"]["taints"].as_array().cloned().unwrap_or_default();
         taints.iter().any(|taint| taint["key"] == UNREACHABLE && taint["effect"] == "NoExecute")
     }
 
-    /// When the node's lease was last renewed, as the store tells it.
+    /// The last renewal of the node's lease.
     fn renewed(&self, part: &str) -> Option<String> {
         let lease = json!({"namespace": "kube-node-lease", "name": self.container(part)});
         let answer = self.try_call("LeaseService/GetLease", &lease)?;
@@ -179,8 +179,8 @@ impl Fleet {
         Some(pod["pod"].clone())
     }
 
-    /// Puts a pod on a node and waits until its process runs.
-    fn put_to_work(&self, pod: &str, node: &str) -> Value {
+    /// Creates a pod on a node and waits until its process runs.
+    fn run_pod(&self, pod: &str, node: &str) -> Value {
         let spec = json!({"nodeName": self.container(node), "containers": [
             {"name": "main", "image": "none", "command": ["/idle"]},
         ]});
@@ -195,7 +195,7 @@ impl Fleet {
     /// How many processes of pods run in a node's container.
     fn processes(&self, node: &str) -> usize {
         let listed = self.engine.run(["top", &self.container(node), "-eo", "pid,args"]);
-        // The shim has the program's name in its arguments; the program has nothing else.
+        // The shim has the program's name among its arguments; the program has no arguments.
         let is_work = |line: &&str| line.split_whitespace().skip(1).eq(["/idle"]);
         listed.lines().filter(is_work).count()
     }
@@ -213,7 +213,7 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for part in ["store", "controller"].iter().chain(&self.agents) {
-                eprintln!("the {part} said:\n{}", self.log(part));
+                eprintln!("the log of {part}:\n{}", self.log(part));
             }
         }
     }
@@ -237,14 +237,14 @@ fn the_images_are_small_and_need_neither_root_nor_a_shell() {
         let megabytes = image["Size"].as_f64().unwrap() / 1e6;
         println!("muster-{part}: {megabytes:.1} MB");
         assert!(megabytes < 25.0, "the image of the {part} has {megabytes} MB");
-        // A binary, and for those that keep something an empty place to keep it.
+        // One layer for the binary, and one for the empty data directory.
         let layers = image["RootFS"]["Layers"].as_array().unwrap().len();
         assert!(layers <= 2, "the image of the {part} has {layers} layers");
     }
 }
 
 #[test]
-fn an_image_refuses_to_serve_in_clear_unless_it_is_told_to() {
+fn an_image_refuses_to_serve_without_tls_by_default() {
     let engine = Engine::shared();
     let output = engine.docker(["run", "--rm", "--network=none", "--read-only", &image("store")]).output();
     let said = String::from_utf8(output.unwrap().stderr).unwrap();
@@ -252,7 +252,7 @@ fn an_image_refuses_to_serve_in_clear_unless_it_is_told_to() {
 }
 
 #[test]
-fn the_compiled_images_are_the_same_but_for_where_their_files_come_from() {
+fn the_multistage_images_differ_only_in_the_source_of_their_files() {
     let read = |name: &str| std::fs::read_to_string(repository().join("deploy/images").join(name)).unwrap();
     let stages = |text: String| text.split_once("FROM scratch AS store").unwrap().1.to_owned();
     let compiled = stages(read("Dockerfile.multistage"));
@@ -261,45 +261,45 @@ fn the_compiled_images_are_the_same_but_for_where_their_files_come_from() {
 }
 
 #[test]
-fn a_machine_that_is_cut_off_is_emptied_and_comes_back() {
+fn a_partitioned_node_loses_its_pods_and_recovers() {
     let fleet = Fleet::start("cut", &["a", "b", "c"]);
-    let doomed = fleet.put_to_work("doomed", "a");
-    let spared = fleet.put_to_work("spared", "b");
+    let doomed = fleet.run_pod("doomed", "a");
+    let spared = fleet.run_pod("spared", "b");
     assert!(doomed["metadata"]["deletionTimestamp"].is_null(), "{doomed}");
 
     fleet.engine.run(["network", "disconnect", fleet.name, &fleet.container("a")]);
     eventually("a is Unknown", || (fleet.ready("a") == "Unknown").then_some(()));
-    eventually("a is given up", || fleet.is_given_up("a").then_some(()));
+    eventually("a is tainted NoExecute", || fleet.is_tainted_no_execute("a").then_some(()));
     eventually("the pod of a is evicted", || {
-        let pod = fleet.pod("doomed").expect("a pod whose end nobody has seen stays on record");
+        let pod = fleet.pod("doomed").expect("the record stays until the agent confirms the exit");
         (!pod["metadata"]["deletionTimestamp"].is_null()).then_some(())
     });
-    // It cannot have heard: its process runs on.
+    // The agent cannot know of the eviction: its process still runs.
     assert_eq!(fleet.processes("a"), 1);
     let other = fleet.pod("spared").expect("the other pod is there");
     assert_eq!(other["metadata"]["uid"], spared["metadata"]["uid"]);
-    assert!(other["metadata"]["deletionTimestamp"].is_null(), "a machine that is heard was emptied: {other}");
+    assert!(other["metadata"]["deletionTimestamp"].is_null(), "a pod of a healthy node was evicted: {other}");
 
     fleet.engine.run(["network", "connect", fleet.name, &fleet.container("a")]);
     eventually("a is Ready again", || (fleet.ready("a") == "True").then_some(()));
-    eventually("a is no longer given up", || (!fleet.is_given_up("a")).then_some(()));
-    eventually("the evicted pod is off the record", || fleet.pod("doomed").is_none().then_some(()));
-    assert_eq!(fleet.processes("a"), 0, "a record goes after its process");
-    fleet.put_to_work("successor", "a");
-    assert_eq!(fleet.processes("b"), 1, "nobody touched the other machine");
+    eventually("the taint of a is removed", || (!fleet.is_tainted_no_execute("a")).then_some(()));
+    eventually("the evicted pod is removed", || fleet.pod("doomed").is_none().then_some(()));
+    assert_eq!(fleet.processes("a"), 0, "a record is removed after its process has exited");
+    fleet.run_pod("successor", "a");
+    assert_eq!(fleet.processes("b"), 1, "the other node is not affected");
 }
 
 #[test]
-fn a_store_that_is_restarted_has_lost_nothing() {
+fn a_restarted_store_has_lost_nothing() {
     let fleet = Fleet::start("restart", &["d"]);
-    fleet.put_to_work("steady", "d");
+    fleet.run_pod("steady", "d");
     let budget = json!({"disruptionBudget": {
         "metadata": {"namespace": "default", "name": "all"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": "1"},
     }});
     fleet.call("DisruptionBudgetService/CreateDisruptionBudget", &budget);
     for number in 0..20 {
-        // For a machine that does not exist, so that nobody takes them up.
+        // For a node that does not exist, so that they stay pending.
         let spec = json!({"nodeSelector": {"no": "such"}, "containers": [{"name": "main", "image": "none"}]});
         let metadata = json!({"namespace": "default", "name": format!("waiting-{number}")});
         fleet.call("PodService/CreatePod", &json!({"pod": {"metadata": metadata, "spec": spec}}));
@@ -309,7 +309,7 @@ fn a_store_that_is_restarted_has_lost_nothing() {
             fleet.uids("PodService/ListPods", "pods"),
             fleet.uids("NodeService/ListNodes", "nodes"),
             fleet.uids("DisruptionBudgetService/ListDisruptionBudgets", "disruptionBudgets"),
-            // Those of the machines, and of whoever leads the controllers.
+            // The leases of the nodes and of leader election.
             fleet.uids("LeaseService/ListLeases", "leases"),
         ]
     };
@@ -327,15 +327,15 @@ fn a_store_that_is_restarted_has_lost_nothing() {
     assert_eq!(fleet.engine.inspect(&store)["State"]["ExitCode"], 0, "{}", fleet.log("store"));
     fleet.engine.run(["start", &store]);
     fleet.wait_healthy("store");
-    assert_eq!(kept(), before, "after a stop in order");
+    assert_eq!(kept(), before, "after a shutdown");
     assert!(version() >= reached);
 
     fleet.engine.run(["kill", "--signal=KILL", &store]);
     fleet.engine.run(["start", &store]);
     fleet.wait_healthy("store");
     assert_eq!(kept(), before, "after a kill");
-    // The agent has found its store again, and nobody was given up for the store's silence. The lease is d's own: a
-    // version rises with whatever anybody else writes, too.
+    // The agent has reconnected, and no node was tainted because the store was down. The renewal time is checked, since
+    // the store's version also changes with other writes.
     let renewed = fleet.renewed("d");
     assert!(renewed.is_some(), "d has a lease");
     eventually("d renews its lease again", || {

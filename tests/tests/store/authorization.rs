@@ -345,11 +345,11 @@ async fn s188_a_node_name_without_the_group_of_nodes_gives_no_rights() {
         ("node:", "muster:nodes"),
         ("admin", ""),
     ] {
-        let nobody = store.api_as(name, group);
-        nobody.expect_error(nobody.get::<pb::Node>("a")).await.is_denied().mentions("no role");
-        nobody.expect_error(nobody.list::<pb::Node>(own("metadata.name=a"))).await.is_denied();
-        nobody.expect_error(nobody.create(node("b"))).await.is_denied();
-        nobody.expect_error(nobody.record(event("a", "R", ""))).await.is_denied();
+        let stranger = store.api_as(name, group);
+        stranger.expect_error(stranger.get::<pb::Node>("a")).await.is_denied().mentions("no role");
+        stranger.expect_error(stranger.list::<pb::Node>(own("metadata.name=a"))).await.is_denied();
+        stranger.expect_error(stranger.create(node("b"))).await.is_denied();
+        stranger.expect_error(stranger.record(event("a", "R", ""))).await.is_denied();
     }
     // The group that the tools of Kubernetes use is accepted too.
     let a = store.api_as("system:node:a", "system:nodes");

@@ -292,9 +292,9 @@ async fn lists_and_watches_of_leases_show_renewals() {
     }
     let expected: Vec<_> =
         (1..).zip(["a", "b", "a", "b"]).map(|(i, name)| format!("MODIFIED {name} {}", v + i)).collect();
-    let told = watch.take(4).await;
-    assert_eq!(told.iter().map(muster_tests::ReceivedEvent::summary).collect::<Vec<_>>(), expected);
-    let digests: Vec<_> = told.iter().map(|seen| spec(&seen.record).status_digest).collect();
+    let received = watch.take(4).await;
+    assert_eq!(received.iter().map(muster_tests::ReceivedEvent::summary).collect::<Vec<_>>(), expected);
+    let digests: Vec<_> = received.iter().map(|seen| spec(&seen.record).status_digest).collect();
     assert_eq!(digests, [1, 10, 2, 20], "each with the digest of its renewal");
     assert_eq!(one.summaries(2).await, [expected[1].clone(), expected[3].clone()]);
     assert_eq!(api.watch::<pb::Lease>(from).await.unwrap().summaries(4).await, expected, "and from history");
@@ -350,14 +350,14 @@ async fn a_heartbeat_stream_ends_with_an_error_when_the_store_stops() {
     let mut stream = stream_after_hello(&api, &a, "i").await;
     drop(api);
     let stopped = store.stop();
-    let heard = async {
+    let last_answer = async {
         loop {
             if let Err(status) = stream.send(renewal(1)).await {
                 break status;
             }
         }
     };
-    let (_, status): (_, Status) = tokio::join!(stopped, heard);
+    let (_, status): (_, Status) = tokio::join!(stopped, last_answer);
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
 }
 

@@ -225,11 +225,11 @@ async fn a_record_that_is_too_large_is_refused_with_its_size() {
 
     // Exact to the byte: a string of this length takes its bytes and three more for tag and length.
     let probe = api.create(large("edge", MAX_RECORD - 5_000)).await.unwrap();
-    let room = MAX_RECORD - probe.encoded_len() - 3;
+    let available = MAX_RECORD - probe.encoded_len() - 3;
     let phased = |bytes: usize| probe.clone().status(|status| status.phase = "x".repeat(bytes));
-    let error = api.expect_error(api.update_status(phased(room + 1))).await;
+    let error = api.expect_error(api.update_status(phased(available + 1))).await;
     error.is(Code::InvalidArgument, "TOO_LARGE").mentions("1500001");
-    let fits = api.update_status(phased(room)).await.unwrap();
+    let fits = api.update_status(phased(available)).await.unwrap();
     assert_eq!(fits.encoded_len(), MAX_RECORD);
 
     let small = api.create(node("a")).await.unwrap();

@@ -70,9 +70,9 @@ async fn s018_a_watch_without_a_version_starts_with_the_current_records() {
     let b = api.create(node("b")).await.unwrap();
     let a = api.update(a.label("zone", "a")).await.unwrap();
     let mut watch = api.watch::<pb::Node>(from(0)).await.unwrap();
-    let mut told = watch.summaries(2).await;
-    told.sort();
-    assert_eq!(told, [format!("ADDED a {}", a.version()), format!("ADDED b {}", b.version())]);
+    let mut received = watch.summaries(2).await;
+    received.sort();
+    assert_eq!(received, [format!("ADDED a {}", a.version()), format!("ADDED b {}", b.version())]);
     let c = api.create(node("c")).await.unwrap();
     assert_eq!(watch.summaries(1).await, [format!("ADDED c {}", c.version())]);
 }
@@ -93,7 +93,7 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
     let deleted = api.delete::<pb::Node>("n").await.unwrap();
 
     for (name, mut watch) in [("live", watch.take(5).await), ("resumed", resumed(&api, zone_a).await)] {
-        let told: Vec<_> = watch.iter().map(ReceivedEvent::summary).collect();
+        let received: Vec<_> = watch.iter().map(ReceivedEvent::summary).collect();
         let expected = [
             format!("ADDED n {}", gained.version()),
             format!("MODIFIED n {}", modified.version()),
@@ -101,7 +101,7 @@ async fn s019_a_selected_node_is_added_when_it_starts_to_match_and_deleted_when_
             format!("ADDED n {}", back.version()),
             format!("DELETED n {}", deleted.version()),
         ];
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(received, expected, "{name}");
         let left = watch.remove(2).record;
         assert_eq!(
             left,
@@ -316,7 +316,7 @@ async fn s029_a_restart_loses_nothing_and_reuses_no_version() {
     let before = api.list::<pb::Node>(ListQuery::default()).await.unwrap();
     let pods = api.list::<pb::Pod>(ListQuery::default()).await.unwrap();
     assert_eq!(before.version, start + 102);
-    let told = api.watch::<pb::Node>(from(middle)).await.unwrap().take(59).await;
+    let received = api.watch::<pb::Node>(from(middle)).await.unwrap().take(59).await;
 
     let store = store.restart().await;
     let api = store.api();
@@ -330,7 +330,7 @@ async fn s029_a_restart_loses_nothing_and_reuses_no_version() {
     let next = api.create(node("next")).await.unwrap();
     assert_eq!(next.version(), before.version + 1);
     let resumed = watch.take(60).await;
-    assert_eq!(resumed[..59], told, "the same events as before the restart");
+    assert_eq!(resumed[..59], received, "the same events as before the restart");
     assert_eq!(store.replays_from_disk(), 0, "the events are in memory since the start");
     assert_eq!(resumed[59].summary(), format!("ADDED next {}", next.version()));
 }

@@ -1,5 +1,5 @@
-//! The store under the real ghz: every config of `deploy/ghz` as it is delivered, with fewer calls than a customer would
-//! make. What ghz reports is read, and must be what the store has counted.
+//! The store under load from the real ghz: every config of `deploy/ghz`, with fewer calls than customers would use. The
+//! report of ghz must match the store's metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -12,7 +12,7 @@ use muster_tests::store_process::{StoreLaunch, StoreProcess};
 use muster_tests::tools::{output_of, repository, tool};
 use serde_json::{Value, json};
 
-/// A config, and what so many calls of it do to the store.
+/// A config, and the changes and renewals that `total` calls of it cause.
 struct Load {
     config: &'static str,
     total: u64,
@@ -24,16 +24,16 @@ const fn load(config: &'static str, total: u64, changes: u64, renewals: u64) -> 
     Load { config, total, changes, renewals }
 }
 
-/// Every config there is, in an order that works.
+/// All configs, in an order that works.
 const LOADS: [Load; 7] = [
     load("create-node.json", 100, 100, 0),
     load("create-lease.json", 100, 100, 0),
     load("renew-lease.json", 5_000, 0, 5_000),
-    // Each status is another one than the one before.
+    // Each status differs from the one before.
     load("update-node-status.json", 2_000, 2_000, 0),
     load("get-node.json", 5_000, 0, 0),
     load("list-nodes.json", 500, 0, 0),
-    // 20 renewals in each stream. The first of them takes the lease.
+    // 20 renewals in each stream. The first stream acquires the lease.
     load("heartbeat.json", 200, 1, 20 * 200),
 ];
 
@@ -41,7 +41,7 @@ fn configs() -> PathBuf {
     repository().join("deploy/ghz")
 }
 
-/// What ghz reports of a config's calls, so many of them, to that store.
+/// The report of ghz for `total` calls of a config.
 fn report(store: &StoreProcess, config: &str, total: u64, variables: &[(&str, &str)]) -> Value {
     let mut ghz = Command::new(tool("ghz"));
     ghz.arg("--config").arg(configs().join(config));
@@ -73,17 +73,17 @@ async fn every_config_loads_the_store_without_an_error() {
 }
 
 #[test]
-fn calls_that_fail_are_seen_in_the_report() {
+fn failed_calls_are_in_the_report() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreLaunch::on(directory.path()).start();
-    // Nobody has made the leases.
+    // The leases do not exist.
     let report = report(&store, "renew-lease.json", 50, &[]);
     assert_eq!(report["statusCodeDistribution"], json!({"NotFound": 50}));
     assert_ne!(report["errorDistribution"], json!({}));
 }
 
 #[test]
-fn no_config_is_left_out() {
+fn every_config_is_tested() {
     let files = std::fs::read_dir(configs()).unwrap().map(|entry| entry.unwrap().file_name());
     let files = files.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".json"));
     let loaded = LOADS.iter().map(|load| load.config.to_owned());

@@ -1,5 +1,4 @@
-//! The store as an operator meets it: through grpcurl, with nothing but an
-//! address. The schema comes to grpcurl by reflection.
+//! The store through grpcurl, which needs only the address: it gets the schema by reflection.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -14,18 +13,18 @@ use muster_store::run::{Running, start};
 use muster_tests::tools::tool;
 use serde_json::{Value, json};
 
-/// A watch that has not told by then never will.
+/// An event must arrive within this time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const NODES: &str = "muster.v1.NodeService";
 const NAME: &str = "10.240.79.157";
 
-/// The node that Kubernetes' own documentation begins with.
+/// The first example node in the documentation of Kubernetes.
 fn example() -> Value {
     json!({"node": {"metadata": {"name": NAME, "labels": {"name": "my-first-k8s-node"}}}})
 }
 
-/// A store on a free port and a directory of its own.
+/// A store on a free port with a temporary directory.
 struct Store {
     running: Running,
     shutdown: Shutdown,
@@ -63,7 +62,7 @@ impl Store {
         self.command(data, words).output().unwrap()
     }
 
-    /// What grpcurl prints when all is well.
+    /// The output of a grpcurl command that must succeed.
     fn print(&self, words: &[&str]) -> String {
         let output = self.run(None, words);
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -78,15 +77,15 @@ impl Store {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What grpcurl says of a call that is refused.
+    /// The error output of a call that must fail.
     fn error_of(&self, method: &str, data: &Value) -> String {
         let output = self.run(Some(data), &[&format!("{NODES}/{method}")]);
-        assert!(!output.status.success(), "{method} {data} was granted");
+        assert!(!output.status.success(), "{method} {data} succeeded");
         String::from_utf8(output.stderr).unwrap()
     }
 }
 
-/// A grpcurl that watches; it does not outlive the test.
+/// A grpcurl that watches. It is killed when it is dropped.
 struct Watching {
     child: Child,
     events: Receiver<Value>,
@@ -149,7 +148,7 @@ async fn every_service_can_be_listed_and_described() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_lives_its_life_under_the_eyes_of_a_watch() {
+async fn a_watch_shows_a_node_being_created_updated_and_deleted() {
     let store = Store::start().await;
     let name = json!({"name": NAME});
 
@@ -188,7 +187,7 @@ async fn a_node_lives_its_life_under_the_eyes_of_a_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_node_is_refused_with_all_that_is_wrong() {
+async fn the_error_of_an_invalid_node_names_all_invalid_fields() {
     let store = Store::start().await;
     let invalid = json!({"node": {
         "metadata": {"name": "Not_A_Name", "labels": {"-key": "fine"}},
@@ -196,13 +195,13 @@ async fn an_invalid_node_is_refused_with_all_that_is_wrong() {
     }});
     let refused = store.error_of("CreateNode", &invalid);
     assert!(refused.contains("Code: InvalidArgument"), "{refused}");
-    // In words, and in details that grpcurl can show since the store describes those too.
+    // In the message, and in error details, which grpcurl can decode because reflection describes them.
     for field in ["metadata.name", "metadata.labels[\"-key\"]", "spec.podCidrs[0]"] {
         assert!(refused.contains(&format!("{field}: ")), "{field} is not in {refused}");
         let violation = format!("\"field\": {}", json!(field));
         assert!(refused.contains(&violation), "{violation} is not in {refused}");
     }
     assert!(refused.contains("\"reason\": \"INVALID\""), "{refused}");
-    assert_eq!(store.call("ListNodes", &json!({}))["nodes"], Value::Null, "nothing was kept");
+    assert_eq!(store.call("ListNodes", &json!({}))["nodes"], Value::Null, "nothing was stored");
     store.stop().await;
 }

@@ -1,5 +1,5 @@
-//! `deploy/grpcurl.md` as a customer reads it: every example pasted in order, to the real binaries, with the real
-//! grpcurl. A call of the schema that it lacks is an error.
+//! All examples of `deploy/grpcurl.md`, run in order with the real grpcurl against the real binaries. Every call of the
+//! schema must have an example.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -18,7 +18,7 @@ use prost::Message;
 use prost_types::FileDescriptorSet;
 use serde_json::Value;
 
-/// Customers answer these themselves; nothing of ours does.
+/// Implemented by customers, not by Muster.
 const NOT_OURS: &str = "muster.v1.CloudProviderService";
 
 fn documented_examples() -> Vec<Example> {
@@ -27,7 +27,7 @@ fn documented_examples() -> Vec<Example> {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every call that the schema has, and those that each process has besides.
+/// All calls of the schema, and the health checks that every process has.
 fn schema() -> BTreeSet<String> {
     let files = FileDescriptorSet::decode(muster_proto::DESCRIPTORS).unwrap().file;
     let mut calls: BTreeSet<String> =
@@ -51,10 +51,10 @@ fn every_call_of_the_schema_has_an_example() {
     let lacking: Vec<_> = schema.difference(&shown).collect();
     assert!(lacking.is_empty(), "deploy/grpcurl.md has no example of {lacking:?}");
     let unknown: Vec<_> = shown.difference(&schema).collect();
-    assert!(unknown.is_empty(), "deploy/grpcurl.md calls what is not there: {unknown:?}");
+    assert!(unknown.is_empty(), "deploy/grpcurl.md has calls that do not exist: {unknown:?}");
 }
 
-/// What an example did.
+/// The result of an example.
 struct Outcome {
     failed: bool,
     stdout: String,
@@ -64,7 +64,7 @@ struct Outcome {
 /// Runs all examples in one shell, since they build on each other's variables.
 fn run(documented: &[Example], directory: &Path, variables: &[(&str, &str)]) -> Vec<Outcome> {
     let file = |number: usize, what: &str| -> PathBuf { directory.join(format!("{number}.{what}")) };
-    // A fence fails when any of its commands does.
+    // An example fails when any of its commands fails.
     let mut script = "set -u\ntrap 'failed=$?' ERR\n".to_owned();
     for (number, example) in documented.iter().enumerate() {
         let (out, err, code) = (file(number, "out"), file(number, "err"), file(number, "code"));
@@ -92,24 +92,26 @@ fn run(documented: &[Example], directory: &Path, variables: &[(&str, &str)]) -> 
     outcomes
 }
 
-/// What is not as the document shows it.
+/// How the result differs from the document.
 fn difference(example: &Example, outcome: &Outcome) -> Option<String> {
     let complaint = || {
         if outcome.failed == example.complaints.is_empty() {
             return Some(if outcome.failed { "it failed".to_owned() } else { "it did not fail".to_owned() });
         }
-        let unsaid = example.complaints.iter().find(|complaint| !outcome.stderr.contains(*complaint));
-        if let Some(unsaid) = unsaid {
-            return Some(format!("it did not complain: {unsaid}"));
+        let missing_text = example.complaints.iter().find(|complaint| !outcome.stderr.contains(*complaint));
+        if let Some(missing_text) = missing_text {
+            return Some(format!("this is not in the error: {missing_text}"));
         }
         if example.answers.is_empty() {
             return None;
         }
-        let came: Result<Vec<Value>, _> =
+        let received: Result<Vec<Value>, _> =
             serde_json::Deserializer::from_str(&outcome.stdout).into_iter().collect();
-        match came {
-            Ok(came) => missing(&example.answers, &came).map(|shown| format!("this did not come: {shown}")),
-            Err(error) => Some(format!("it printed something that is no answer: {error}")),
+        match received {
+            Ok(received) => {
+                missing(&example.answers, &received).map(|shown| format!("this was not received: {shown}"))
+            }
+            Err(error) => Some(format!("the output is not JSON: {error}")),
         }
     };
     let Outcome { stdout, stderr, .. } = outcome;
@@ -120,7 +122,7 @@ fn difference(example: &Example, outcome: &Outcome) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_works_as_it_is_written() {
-    // Said here and not by the shell: what to install.
+    // Fails here with a hint when grpcurl is not installed.
     tool("grpcurl");
     let directory = tempfile::tempdir().unwrap();
     let store = StoreLaunch::on(&directory.path().join("store")).start();

@@ -1,4 +1,4 @@
-//! What the store counts of its calls and its watchers, and how one gets from there to a trace.
+//! Metrics of the store's calls and watches, and their exemplars, which lead to traces.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -20,15 +20,15 @@ async fn create_traced(store: &StoreProcess, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn latencies_of_calls_commits_and_watchers_lead_to_a_trace() {
+async fn latencies_of_calls_commits_and_watches_have_exemplars() {
     let directory = tempfile::tempdir().unwrap();
-    // Nobody collects there; recorded are only the traces that callers ask for.
+    // No collector listens there; only the traces that callers ask for are recorded.
     let launch = StoreLaunch::on(directory.path()).flag("--otlp-endpoint", "http://127.0.0.1:9");
     let store = launch.flag("--trace-sample-ratio", "0").start();
     let mut watch = store.api().watch::<pb::Node>(WatchQuery::default()).await.unwrap();
     create_traced(&store, "a").await;
     watch.next().await;
-    store.api().get::<pb::Node>("nobody").await.unwrap_err();
+    store.api().get::<pb::Node>("missing").await.unwrap_err();
 
     let exemplar = format!("# {{trace_id=\"{TRACE}\"}}");
     let leads = |line: &str| line.contains(&exemplar);

@@ -1,5 +1,5 @@
-//! The real Prometheus with the config, rules and dashboards of `deploy/`, on the real binaries: what is asked for there
-//! is there.
+//! The real Prometheus with the config, rules and dashboards of `deploy/`, scraping the real binaries: every query
+//! finds data.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
@@ -22,26 +22,29 @@ use serde_json::Value;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A Prometheus that runs on a copy of our config; it does not outlive the test.
+/// A Prometheus with a copy of our config. It is killed when it is dropped.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
 }
 
 impl Prometheus {
-    /// `targets` takes the place of the names that compose gives to the parts.
+    /// `targets` replaces the host names of docker-compose.
     fn start(directory: &Path, targets: &BTreeMap<&str, SocketAddr>) -> Prometheus {
         let own = repository().join("deploy/prometheus");
         let config = fs::read_to_string(own.join("prometheus.yml")).unwrap();
         let static_of = |target: &SocketAddr| format!("static_configs: [{{targets: [\"{target}\"]}}]");
         let (before, after) = config.split_once("    dns_sd_configs:\n").expect("agents are found by name");
-        assert!(after.trim_end().lines().all(|line| line.starts_with("      ")), "nothing comes after them");
+        assert!(
+            after.trim_end().lines().all(|line| line.starts_with("      ")),
+            "the agents are the last job"
+        );
         let config = format!("{before}    {}\n", static_of(&targets["agent"]));
         let config = ["store:7401", "controller:7501"].iter().fold(config, |config, name| {
             assert!(config.contains(name), "{name} is scraped");
             config.replace(name, &targets[name.split(':').next().unwrap()].to_string())
         });
-        // Rates need some scrapes, and the rules for them some evaluations.
+        // Rates need several scrapes, and their rules several evaluations.
         let config = config.replace("interval: 15s", "interval: 1s");
         fs::write(directory.join("prometheus.yml"), config).unwrap();
         fs::create_dir(directory.join("rules")).unwrap();
@@ -66,7 +69,7 @@ impl Prometheus {
         serde_json::from_str(&get(self.address, &format!("/api/v1/{path}"))?).ok()
     }
 
-    /// What a query finds now; `Err` is what is wrong with it.
+    /// The number of results of a query, or its error.
     fn query(&self, query: &str) -> Result<usize, String> {
         let answer = self.ask(&format!("query?query={}", percent_encoded(query)));
         let answer = answer.ok_or("no answer")?;
@@ -76,7 +79,7 @@ impl Prometheus {
         }
     }
 
-    /// Waits until a query finds something.
+    /// Waits until a query has one result.
     fn wait_for(&self, query: &str) {
         let deadline = Instant::now() + TIMEOUT;
         while self.query(query) != Ok(1) {
@@ -93,7 +96,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Each panel of our dashboards with what it asks for, as Grafana would ask.
+/// The queries of all dashboard panels, with Grafana's variables replaced.
 fn panels() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let dashboards = fs::read_dir(repository().join("deploy/grafana/dashboards")).unwrap();
@@ -112,9 +115,9 @@ fn panels() -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_rule_loads_and_every_panel_shows_something() {
+async fn every_rule_loads_and_every_panel_has_data() {
     let directory = tempfile::tempdir().unwrap();
-    // The traces that callers ask for are recorded; nobody collects them.
+    // Traces are recorded, but no collector receives them.
     let traced =
         StoreLaunch::on(&directory.path().join("store")).flag("--otlp-endpoint", "http://127.0.0.1:9");
     let store = traced.flag("--trace-sample-ratio", "1").start();
@@ -123,7 +126,7 @@ async fn every_rule_loads_and_every_panel_shows_something() {
     let agent = host.agent("machine", &store.url()).start();
     node_where(&store.api(), "machine", "is there", |_| true).await;
     store.api().create(fixtures::pod("waiting")).await.unwrap();
-    // Somebody who asks all the time: a rate of nothing has no percentiles.
+    // A constant load: without calls there are no percentiles.
     let asking = tokio::spawn({
         let api = store.api();
         async move {
@@ -145,7 +148,7 @@ async fn every_rule_loads_and_every_panel_shows_something() {
         for job in targets.keys() {
             prometheus.wait_for(&format!("up{{job=\"muster-{job}\"}} == 1"));
         }
-        // A rule of a rule over rates: what comes last of all.
+        // A rule over a rule over rates has its data last.
         prometheus.wait_for("sum(service_method:muster_call_seconds:p99_5m > 0) > 0");
         prometheus.wait_for("sum(job:muster_store_watch_lag_seconds:p99_5m > 0) > 0");
         prometheus
@@ -158,11 +161,11 @@ async fn every_rule_loads_and_every_panel_shows_something() {
     for rule in rules {
         let health = rule["health"].as_str();
         assert!(matches!(health, Some("ok" | "unknown")), "{rule}");
-        // Nothing is wrong here that somebody would have to be woken for.
+        // No alert may fire on a healthy fleet.
         assert_ne!(rule["state"], "firing", "{rule}");
     }
     tokio::task::block_in_place(|| {
-        // A rate takes two scrapes of a series, and some series come with the first pass over the zones.
+        // A rate needs two scrapes, and some series start with the first pass over the zones.
         let (mut empty, deadline) = (panels(), Instant::now() + TIMEOUT);
         while !empty.is_empty() {
             empty.retain(|(_, query)| !matches!(prometheus.query(query), Ok(1..)));

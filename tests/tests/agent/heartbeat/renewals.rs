@@ -60,7 +60,7 @@ async fn s051_a_lease_that_another_writer_changed_is_renewed() {
 }
 
 /// A store, an agent, and between them a proxy that fails the first renewals. A renewal round takes half a minute, so
-/// that two rounds can be told apart.
+/// that two rounds can be distinguished.
 async fn with_failing_renewals(failures: usize) -> (StoreAndHost, StoreProcess, FaultProxy, AgentProcess) {
     let setup = StoreAndHost { directory: tempfile::tempdir().unwrap(), host: AgentHost::new(), port: 0 };
     let store = setup.store();

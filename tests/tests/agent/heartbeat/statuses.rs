@@ -118,8 +118,8 @@ async fn a_failed_status_is_retried_and_its_event_is_not_lost() {
     })
     .await;
     assert_eq!(faults.statuses_to_fail(), 0, "recorded with the first status that succeeded");
-    let told = events(&api, "n1", "NodeNotSchedulable").await;
-    assert_eq!((told.len(), told[0].count), (1, 1), "{told:?}");
+    let received = events(&api, "n1", "NodeNotSchedulable").await;
+    assert_eq!((received.len(), received[0].count), (1, 1), "{received:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,11 +150,12 @@ async fn s081_a_reboot_is_one_event() {
     api.update_status(pb::Node { status: before.status, ..created }).await.unwrap();
     let agent = setup.host.agent("n1", &store.url()).start();
     settled(&api, &agent).await;
-    let told = || async { events(&api, "n1", "Rebooted").await };
-    eventually(TIMEOUT, "the event is recorded", || async { (!told().await.is_empty()).then_some(()) }).await;
+    let recorded = || async { events(&api, "n1", "Rebooted").await };
+    eventually(TIMEOUT, "the event is recorded", || async { (!recorded().await.is_empty()).then_some(()) })
+        .await;
     holds_for(Duration::from_secs(3), "there is one event", || async {
-        let told = told().await;
-        told.len() == 1 && told[0].count <= 1
+        let received = recorded().await;
+        received.len() == 1 && received[0].count <= 1
     })
     .await;
 }
@@ -165,12 +166,12 @@ async fn s083_cordon_and_uncordon_are_events() {
     let api = store.api();
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).cordoned()).await.unwrap();
-    let told = |reason: &'static str| {
+    let recorded = |reason: &'static str| {
         let api = &api;
         async move { (!events(api, "n1", reason).await.is_empty()).then_some(()) }
     };
-    eventually(TIMEOUT, "the cordon event is recorded", || told("NodeNotSchedulable")).await;
+    eventually(TIMEOUT, "the cordon event is recorded", || recorded("NodeNotSchedulable")).await;
     let node = api.get::<pb::Node>("n1").await.unwrap();
     api.update(node.at(0).spec(|spec| spec.unschedulable = false)).await.unwrap();
-    eventually(TIMEOUT, "the uncordon event is recorded", || told("NodeSchedulable")).await;
+    eventually(TIMEOUT, "the uncordon event is recorded", || recorded("NodeSchedulable")).await;
 }
