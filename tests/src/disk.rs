@@ -1,4 +1,4 @@
-//! Disks of a test's own, which it can fill or freeze. They need root.
+//! Small private disks that a test can fill or freeze. They require root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use rustix::fs::statvfs;
 
 use crate::store_process::{StoreLaunch, until};
 
-/// A small disk in a mount namespace that a child process keeps open: the disk outlives every store on it and is gone
+/// A small disk in a mount namespace that a child process keeps open: the disk survives every store on it and is removed
 /// when the value is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
@@ -62,12 +62,12 @@ impl SmallDisk {
         format!("--mount=/proc/{}/ns/mnt", self.holder.id())
     }
 
-    /// Starts stores on it.
+    /// How to start a store on the disk.
     pub fn launch(&self) -> StoreLaunch {
         StoreLaunch::on(&self.mounted.join("data")).within(["nsenter", &self.namespace()])
     }
 
-    /// Leaves only so many bytes free.
+    /// Fills the disk until at most `bytes` are free.
     pub fn fill(&self, bytes: u64) {
         let mut filler = File::create(self.outside("filler")).expect("the disk takes another file");
         let block = vec![7; 64 * 1024];
@@ -75,7 +75,7 @@ impl SmallDisk {
         while free().expect("the disk is mounted") > bytes && filler.write_all(&block).is_ok() {}
     }
 
-    /// Frees what [`fill`](Self::fill) took.
+    /// Removes what [`fill`](Self::fill) wrote.
     pub fn relieve(&self) {
         fs::remove_file(self.outside("filler")).expect("the disk was filled");
     }

@@ -1,5 +1,5 @@
-//! A part that cannot do its work is not ready, and gets ready again by itself: `/readyz`, the `health` subcommand's
-//! probe and `grpc.health.v1` agree, service by service. Each part meets a real fault.
+//! A process that cannot do its work is not ready, and becomes ready again by itself: `/readyz`, the `health` subcommand's
+//! probe and `grpc.health.v1` agree, service by service. Each process gets a real fault.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
@@ -35,7 +35,7 @@ const READING: [&str; 5] = [
 const FLEET: &str = "muster.v1.FleetService";
 const AGENT: &str = "muster.v1.AgentService";
 
-/// What the HTTP port and gRPC health say of a part.
+/// The readiness of a process by its HTTP port and by gRPC health.
 struct Watched<'a> {
     part: &'a ChildProcess,
     health: HealthClient<Channel>,
@@ -96,7 +96,7 @@ async fn create(store: &StoreProcess, name: &str) -> Result<(), tonic::Status> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_on_a_full_disk_is_not_ready_until_there_is_room() {
+async fn a_store_on_a_full_disk_is_not_ready_until_there_is_free_space() {
     let directory = tempfile::tempdir().unwrap();
     let disk = SmallDisk::of(48, directory.path());
     disk.ready().await;
@@ -108,14 +108,14 @@ async fn a_store_on_a_full_disk_is_not_ready_until_there_is_room() {
     create(&store, "refused").await.unwrap_err();
     watched.becomes_unready("disk: the disk is full", &[HEARTBEAT], &READING).await;
     assert_eq!(store.metric("muster_store_writable"), 0.0);
-    // No client writes: one that obeys the probe has gone away.
+    // No client writes now: a load balancer that follows the probe sends no writes.
     disk.relieve();
     watched.becomes_ready(&all_of_the_store()).await;
     assert_eq!(store.metric("muster_store_writable"), 1.0);
     create(&store, "taken").await.unwrap();
     block_in_place(|| store.kill());
 
-    // Nor is one that starts with less room than its reserve, before any write was refused.
+    // A store that starts with less free space than its reserve is not ready either, before any write fails.
     disk.fill(8 << 20);
     let store = block_in_place(|| disk.launch().start());
     let watched = Watched::new(&store);
@@ -127,7 +127,7 @@ async fn a_store_on_a_full_disk_is_not_ready_until_there_is_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_whose_disk_fails_is_not_ready_until_a_commit_succeeds() {
     let directory = tempfile::tempdir().unwrap();
-    // Without the trap the kernel ends a process that exceeds the limit.
+    // Without the trap, SIGXFSZ kills a process that exceeds the limit.
     let launch = StoreLaunch::on(directory.path()).within(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     let store = block_in_place(|| launch.start());
     let watched = Watched::new(&store);
@@ -215,10 +215,10 @@ async fn controllers_that_cannot_write_the_lease_are_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_its_store_is_not_ready_once_its_lease_has_expired() {
-    let (directory, home) = (tempfile::tempdir().unwrap(), AgentHost::new());
+    let (directory, host) = (tempfile::tempdir().unwrap(), AgentHost::new());
     let launch = StoreLaunch::on(directory.path()).at(free_port());
     let store = block_in_place(|| launch.start());
-    let agent = block_in_place(|| home.agent("n1", &store.url()).start());
+    let agent = block_in_place(|| host.agent("n1", &store.url()).start());
     let watched = Watched::new(&agent);
     watched.becomes_ready(&[AGENT]).await;
 
@@ -231,16 +231,16 @@ async fn an_agent_without_its_store_is_not_ready_once_its_lease_has_expired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_refused_is_not_ready_until_it_holds_the_lease() {
-    let (directory, homes) = (tempfile::tempdir().unwrap(), [AgentHost::new(), AgentHost::new()]);
+    let (directory, hosts) = (tempfile::tempdir().unwrap(), [AgentHost::new(), AgentHost::new()]);
     let store = block_in_place(|| StoreLaunch::on(directory.path()).start());
     // Long enough that an agent that is only slow does not lose its lease.
-    let start = |home: &AgentHost| {
-        let launch = home.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
+    let start = |host: &AgentHost| {
+        let launch = host.agent("n1", &store.url()).flag("node-lease-duration-seconds", "15");
         block_in_place(|| launch.start())
     };
-    let first = start(&homes[0]);
+    let first = start(&hosts[0]);
     Watched::new(&first).becomes_ready(&[AGENT]).await;
-    let second = start(&homes[1]);
+    let second = start(&hosts[1]);
     let watched = Watched::new(&second);
     watched.becomes_unready("heartbeat: the store refused this agent: ", &[], &[AGENT]).await;
     Watched::new(&first).becomes_ready(&[AGENT]).await;

@@ -26,7 +26,7 @@ async fn event(cluster: &SingleNodeCluster, pod: &str, reason: &str) -> pb::Even
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_keeps_failing_says_so_in_its_events() {
+async fn a_pod_that_keeps_failing_has_a_backoff_event() {
     let (cluster, _agent) = SingleNodeCluster::new().await;
     cluster.api.create(script("a", "exit 1")).await.unwrap();
     let back_off = event(&cluster, "a", "BackOff").await;
@@ -42,7 +42,7 @@ async fn a_pod_that_keeps_failing_says_so_in_its_events() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_events_of_a_pod_tell_why_it_did_not_start_and_that_it_was_stopped() {
+async fn events_show_why_a_pod_did_not_start_and_that_it_was_stopped() {
     let (cluster, agent) = SingleNodeCluster::new().await;
     cluster.api.create(script("stopped", "exec sleep 1000")).await.unwrap();
     agent.container_pid("stopped").await;
