@@ -1,8 +1,8 @@
 //! How long after its last renewal a node becomes Unknown.
 //!
-//! `cargo bench -p muster-tests --bench detection`: the real store and controller with a grace of 5 s; twenty nodes renew
-//! their leases at different times and then stop one after the other. The time is measured from the acknowledgement of
-//! the last renewal to the watch event. Fails if it is not between 5.0 and 5.2 s for every node.
+//! `cargo bench -p muster-tests --bench detection`: the real store and controller with a grace of 5 s. Twenty nodes
+//! renew their leases at different times and then stop one after the other. The time is measured from the
+//! acknowledgement of the last renewal to the watch event. Fails if it is not between 5.0 and 5.2 s for every node.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
 #![allow(clippy::unwrap_used, reason = "a benchmark says what broke by panicking")]

@@ -45,7 +45,7 @@ impl Count {
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kib: f64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // The program's name, in brackets, may contain spaces; time in user space and in the kernel are fields 14 and 15.
+        // The program's name, in brackets, may contain spaces. User and system time are fields 14 and 15.
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
         let per_second = rustix::param::clock_ticks_per_second();

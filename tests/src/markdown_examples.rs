@@ -1,6 +1,6 @@
 //! Examples in a Markdown document, and the comparison of their output with what the document shows.
 //!
-//! An example is a code block of `sh`. The blocks after it show its output: `json` shows answers in order, each with the
+//! An example is a code block of `sh`. The blocks after it show its output: `json` shows answers in order, with the
 //! fields that matter; `text` shows parts of its error message, and then the example must fail.
 
 use serde_json::Value;

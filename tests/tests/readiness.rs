@@ -1,5 +1,5 @@
-//! A process that cannot do its work is not ready, and becomes ready again by itself: `/readyz`, the `health` subcommand's
-//! probe and `grpc.health.v1` agree, service by service. Each process gets a real fault.
+//! A process that cannot do its work is not ready, and becomes ready again by itself: `/readyz`, the probe of the
+//! subcommand `health` and `grpc.health.v1` agree, service by service. Each process gets a real fault.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 

@@ -1,7 +1,7 @@
 //! Writers that record which writes the store acknowledged, to check that none is lost.
 //!
-//! Each writer has its own records and sends one write at a time. So it knows the state of each of its records. The only
-//! exception is the write that a crash left without an answer: either the state before or the state after is right.
+//! Each writer has its own records and sends one write at a time. So it knows the state of each of its records, except
+//! after a write that a crash left without an answer: either the state before or the state after it is right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

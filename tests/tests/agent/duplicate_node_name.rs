@@ -14,7 +14,7 @@ use rustix::process::Signal;
 /// The log message of a refused agent, logged once.
 const REFUSED: &str = "neither reports the node nor starts pods";
 /// The log message of an agent that took over the node.
-const TOOK_OVER: &str = "this one speaks for the node now";
+const TOOK_OVER: &str = "this agent acts for the node now";
 
 fn sleeper(name: &str) -> pb::Pod {
     pod(name).on("n1").spec(|spec| {

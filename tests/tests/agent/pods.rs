@@ -158,7 +158,7 @@ async fn s073_a_paused_store_does_not_delay_a_kill() {
     // A call without an answer fails 5 s after the store was paused, or later.
     let deletion = Deletion { grace: Some(3), ..Deletion::default() };
     cluster.api.delete_with::<pb::Pod>("default/stubborn", deletion).await.unwrap();
-    agent.wait_logged("how=\"TERM\"");
+    agent.wait_logged("signal=\"TERM\"");
 
     cluster.store.signal(Signal::STOP);
     // The report of the other pod's exit now waits for the timeout of the call.
@@ -166,9 +166,9 @@ async fn s073_a_paused_store_does_not_delay_a_kill() {
     eventually(TIMEOUT, "the other pod has exited", || async { (!is_running(other)).then_some(()) }).await;
     eventually(TIMEOUT, "it is killed", || async { (!is_running(stubborn)).then_some(()) }).await;
     // The log line can appear after the kill.
-    agent.wait_logged("how=\"KILL\"");
+    agent.wait_logged("signal=\"KILL\"");
     let log = agent.log();
-    let (before, _) = log.split_once("how=\"KILL\"").expect("a KILL is logged");
+    let (before, _) = log.split_once("signal=\"KILL\"").expect("a KILL is logged");
     assert!(!before.contains("could not be done yet"), "the kill waited for a call to fail:\n{log}");
 
     cluster.store.signal(Signal::CONT);
@@ -388,7 +388,7 @@ async fn a_pod_whose_record_was_removed_while_no_agent_ran_is_stopped_with_its_o
     cluster.gone("a", TIMEOUT).await;
     assert!(is_running(pid));
     let agent = cluster.agent().await;
-    agent.wait_logged("how=\"TERM\"");
+    agent.wait_logged("signal=\"TERM\"");
     let asked = Instant::now();
     eventually(TIMEOUT, "the process has exited", || async { (!is_running(pid)).then_some(()) }).await;
     let took = asked.elapsed();
