@@ -15,10 +15,10 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 
-pub mod machines;
+pub mod node_table;
 
-use machines::Machines;
-pub use machines::Number;
+use node_table::Machines;
+pub use node_table::Number;
 
 /// What changed. Both sides are the same bearer of the name; one of them is always there.
 #[derive(Clone, Debug)]

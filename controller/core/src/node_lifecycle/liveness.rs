@@ -17,9 +17,9 @@ use crate::policy::Policy;
 use crate::world::{Change, Number};
 use muster_proto::time::Now;
 
-mod roll;
+mod deadline_order;
 
-use roll::{Entry, Roll};
+use deadline_order::{Entry, Roll};
 
 /// First looks are spread over so many moments of a grace: else a controller that starts would look at its whole fleet at
 /// once, a grace later.

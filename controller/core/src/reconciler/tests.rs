@@ -1,10 +1,10 @@
 //! Scenarios of the whole judgement on virtual time.
 
-mod accounts;
 mod drains;
 mod evictions;
-mod health;
-mod promises;
+mod explanations;
+mod invariants;
+mod liveness;
 mod restarts;
 mod taints;
 mod trace_events;
