@@ -12,7 +12,7 @@ use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
 use crate::leader_election::{ElectionSettings, SettingsError};
-use muster_controller_core::policy::Policy;
+use muster_controller_core::policy::{self, Policy};
 use muster_controller_core::{cloud_nodes, ipam, pod_gc, scheduler};
 
 /// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
@@ -61,31 +61,31 @@ pub struct Flags {
 #[command(next_help_heading = "Health and evictions")]
 pub struct HealthFlags {
     /// Between two assessments of the zones, at most
-    #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", default_value = seconds(policy::DEFAULT_MONITOR_PERIOD), value_parser = parse_duration)]
     pub node_monitor_period: Duration,
 
     /// How long a node may be silent
-    #[arg(long, env = "MUSTER_NODE_MONITOR_GRACE_PERIOD", default_value = "40s", value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_MONITOR_GRACE_PERIOD", default_value = seconds(policy::DEFAULT_GRACE), value_parser = parse_duration)]
     pub node_monitor_grace_period: Duration,
 
     /// How long a node that never reported may be silent, from its creation
-    #[arg(long, env = "MUSTER_NODE_STARTUP_GRACE_PERIOD", default_value = "60s", value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_STARTUP_GRACE_PERIOD", default_value = seconds(policy::DEFAULT_STARTUP_GRACE), value_parser = parse_duration)]
     pub node_startup_grace_period: Duration,
 
     /// Nodes per second and zone whose pods may be driven off
-    #[arg(long, env = "MUSTER_NODE_EVICTION_RATE", default_value_t = 0.1)]
+    #[arg(long, env = "MUSTER_NODE_EVICTION_RATE", default_value_t = policy::DEFAULT_EVICTION_RATE)]
     pub node_eviction_rate: f64,
 
     /// The same in a large zone of which much is lost
-    #[arg(long, env = "MUSTER_SECONDARY_NODE_EVICTION_RATE", default_value_t = 0.01)]
+    #[arg(long, env = "MUSTER_SECONDARY_NODE_EVICTION_RATE", default_value_t = policy::DEFAULT_SECONDARY_EVICTION_RATE)]
     pub secondary_node_eviction_rate: f64,
 
     /// The share of nodes that are not Ready from which on a zone counts as disrupted
-    #[arg(long, env = "MUSTER_UNHEALTHY_ZONE_THRESHOLD", default_value_t = 0.55)]
+    #[arg(long, env = "MUSTER_UNHEALTHY_ZONE_THRESHOLD", default_value_t = policy::DEFAULT_UNHEALTHY_ZONE_THRESHOLD)]
     pub unhealthy_zone_threshold: f32,
 
     /// Zones of more nodes than this are large; in a smaller one that is disrupted nobody is given up
-    #[arg(long, env = "MUSTER_LARGE_CLUSTER_SIZE_THRESHOLD", default_value_t = 50)]
+    #[arg(long, env = "MUSTER_LARGE_CLUSTER_SIZE_THRESHOLD", default_value_t = policy::DEFAULT_LARGE_ZONE_SIZE)]
     pub large_cluster_size_threshold: usize,
 
     /// How long the fleet must have been heard after a start before anybody is evicted [default: the grace period]
@@ -239,6 +239,11 @@ impl TryFrom<&Flags> for Config {
     }
 }
 
+/// A default as a flag takes it.
+fn seconds(time: Duration) -> String {
+    format!("{}s", time.as_secs())
+}
+
 fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
     let health = &flags.health;
     for (flag, time) in [
@@ -272,15 +277,15 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         unhealthy_zone_threshold: value,
         large_zone_size: health.large_cluster_size_threshold,
         hold: health.eviction_hold.unwrap_or(health.node_monitor_grace_period),
-        cidrs: cidrs(&flags.addresses)?,
-        cloud: flags.cloud.cloud_provider.as_ref().map(|_| cloud_nodes::Settings {
+        ipam: cidrs(&flags.addresses)?,
+        cloud_nodes: flags.cloud.cloud_provider.as_ref().map(|_| cloud_nodes::Settings {
             period: health.node_monitor_period,
             confirmations: flags.cloud.cloud_delete_confirmations,
             delete_limit: flags.cloud.cloud_delete_limit,
             delete_period: flags.cloud.cloud_delete_period,
         }),
-        placement: scheduler::Settings::default(),
-        collection: pod_gc::Settings {
+        scheduler: scheduler::Settings::default(),
+        pod_gc: pod_gc::Settings {
             period: flags.collection.pod_gc_period,
             quarantine: flags.collection.pod_gc_quarantine,
             kept: usize::try_from(flags.collection.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
@@ -349,7 +354,7 @@ mod tests {
 
     #[test]
     fn pods_that_have_ended_are_all_kept_if_no_number_of_them_is_given() {
-        let kept = |args: &[&str]| policy(args).unwrap().collection.kept;
+        let kept = |args: &[&str]| policy(args).unwrap().pod_gc.kept;
         assert_eq!(kept(&["--terminated-pod-gc-threshold=7"]), Some(7));
         assert_eq!(kept(&["--terminated-pod-gc-threshold=0"]), None);
         assert_eq!(kept(&["--terminated-pod-gc-threshold=-1"]), None);

@@ -23,7 +23,7 @@ use crate::leader_election::{Leadership, Refusals};
 use crate::node_trace::{self, NodeTraces};
 use muster_controller_core::plan::{ControllerName, Failure, Outcome, Plan, PlannedAction, Subject};
 use muster_controller_core::reconciler::{Observation, Reconciler};
-use muster_controller_core::world::Reach;
+use muster_controller_core::world::Revisions;
 use muster_proto::time::Now;
 
 /// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
@@ -129,7 +129,7 @@ impl Drive {
                     under_way.clear();
                     (hands, horizon) = self.take_office();
                 }
-                reach = &mut horizon => self.observe([Observation::Horizon(reach)]),
+                reach = &mut horizon => self.observe([Observation::RequiredRevisions(reach)]),
                 () = tokio::time::sleep(sleep) => {}
             }
         }
@@ -137,12 +137,12 @@ impl Drive {
 
     /// Acts from now on as the leadership stands: each term of office begins anew. One that follows another begins when it
     /// is known how far the world must have come for it.
-    fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Reach>>) {
+    fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Revisions>>) {
         let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
         self.observe([Observation::Leading(false), Observation::Leading(leading)]);
         let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
         let horizon = if leading && !is_first {
-            self.observe([Observation::Horizon(Reach::NEVER)]);
+            self.observe([Observation::RequiredRevisions(Revisions::MAX)]);
             horizon(self.client.clone(), self.shared.clone()).boxed().fuse()
         } else {
             Fuse::terminated()
@@ -246,13 +246,13 @@ fn arrived<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item
 ///
 /// Asked after the lease was taken: whoever led before us writes nothing any more, so what they wrote lies before the
 /// horizon. Without it a block that they gave away last, and of which we were not told yet, could be given away again.
-async fn horizon(client: StoreClient, shared: Shared) -> Reach {
+async fn horizon(client: StoreClient, shared: Shared) -> Revisions {
     let mut decided = shared.decided();
     loop {
         let told = {
             Some(shared.reconciler())
-                .filter(|reconciler| reconciler.is_in_step())
-                .map(|reconciler| reconciler.world().told())
+                .filter(|reconciler| reconciler.is_synced())
+                .map(|reconciler| reconciler.world().applied())
         };
         let Some(told) = told else {
             // The streams are in step only after news, and each piece of news is followed by a decision.
@@ -263,7 +263,7 @@ async fn horizon(client: StoreClient, shared: Shared) -> Reach {
             client.latest_version::<Node>(told.nodes),
             client.latest_version::<Pod>(told.pods)
         ) {
-            Ok((nodes, pods)) => return Reach { nodes, pods },
+            Ok((nodes, pods)) => return Revisions { nodes, pods },
             Err(error) => {
                 tracing::warn!(%error, "cannot tell how far the store has come; nothing is judged until it can");
                 tokio::time::sleep(HORIZON_AGAIN).await;

@@ -16,7 +16,7 @@ use muster_proto::name::Name;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Draft, Span, Traceparent};
 
-use muster_controller_core::node_lifecycle::liveness::Sign;
+use muster_controller_core::node_lifecycle::liveness::LifeSign;
 use muster_controller_core::plan::{Action, Failure, Outcome, PlannedAction, Subject};
 use muster_controller_core::reconciler::Observation;
 use muster_controller_core::trace_event::TraceEvent;
@@ -72,7 +72,7 @@ impl NodeTraces {
             Observation::Node(_)
             | Observation::Pod(_)
             | Observation::Lease(_)
-            | Observation::Horizon(_)
+            | Observation::RequiredRevisions(_)
             | Observation::Outcome(_) => {}
         }
     }
@@ -89,9 +89,9 @@ impl NodeTraces {
 
     fn tell_one(&mut self, note: TraceEvent, now: Now) {
         match note {
-            TraceEvent::DeadlinePassed { node, heard_at, heard_by } => {
+            TraceEvent::DeadlinePassed { node, seen_at, seen_by } => {
                 if self.open.len() < OPEN
-                    && let Some(story) = Story::begin(&node, now.wall_of(heard_at), heard_by, now)
+                    && let Some(story) = Story::begin(&node, now.wall_of(seen_at), seen_by, now)
                 {
                     self.open.insert(node, story);
                 }
@@ -108,7 +108,7 @@ impl NodeTraces {
                 span.set("muster.zone", zone.to_string());
                 span.end_at(now.wall.max(story.last));
             }),
-            TraceEvent::GivenUp { node, .. } => self.with(&node, |story| story.gives_up = true),
+            TraceEvent::NoExecuteTainted { node, .. } => self.with(&node, |story| story.gives_up = true),
             TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |story| {
                 // Pods have their own times: they do not wait for each other, only for the taint.
                 let since = now.wall_of(since).max(after(story.tainted_at));
@@ -185,7 +185,7 @@ pub fn end(span: &Span, outcome: &Outcome) {
 }
 
 impl Story {
-    fn begin(node: &Name, heard_at: Timestamp, heard_by: Option<Sign>, now: Now) -> Option<Story> {
+    fn begin(node: &Name, heard_at: Timestamp, heard_by: Option<LifeSign>, now: Now) -> Option<Story> {
         let root = trace::span("renewal.last").since(heard_at).begin();
         let place = root.place().filter(|_| root.is_recorded())?;
         root.set("muster.node", node.to_string());

@@ -79,7 +79,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         .with_tls(config.client_tls.clone())
         .with_keepalive(keepalive(config.policy.grace));
     let client = StoreClient::connect(endpoints)?;
-    for warning in config.policy.cidrs.iter().flat_map(|settings| &settings.warnings) {
+    for warning in config.policy.ipam.iter().flat_map(|settings| &settings.warnings) {
         tracing::warn!("{warning}");
     }
     let cloud = config.cloud_provider.as_ref().map(|url| {

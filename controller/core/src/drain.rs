@@ -199,7 +199,7 @@ impl Drains {
         if std::mem::take(&mut drain.is_news) {
             let Drain { requested_by, reason, .. } = &drain.request;
             let message = format!("{requested_by} drains the node: {reason}");
-            plan.tell(event(&**node, EventType::Normal, "Draining", message));
+            plan.emit(event(&**node, EventType::Normal, "Draining", message));
         }
         if drain.end.as_ref().map(End::said) != end.as_ref().map(End::said) {
             drain.end = end;

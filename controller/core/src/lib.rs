@@ -1,16 +1,16 @@
 //! Decides what to do about the fleet. Pure: no I/O, no clock, no waiting.
 //!
-//! [`reconciler`] folds in what was seen and decides. It keeps the [`world`], a fold of the store's changes, and the
-//! [`controllers`], one module per concern. Each controller keeps what it needs, observes every [`world::Delta`] and plans
-//! [`plan::Action`]s. A controller offers, as far as it needs them:
+//! [`reconciler`] folds in what was observed and decides. It keeps the [`world`], a fold of the store's changes, and the
+//! [`controllers`], one module per controller. Each keeps its own state, observes every [`world::Delta`] and plans
+//! [`plan::Action`]s. A controller has, as far as it needs them:
 //!
 //! - `observe(&mut self, &Delta, &World, Now)`: what changed;
-//! - `decide(&mut self, &World, Now, &mut Plan)`: what to do now, and when to look again;
-//! - `settle(&mut self, &Outcome, &World, Now)`: the outcome of an action of its own;
-//! - `take_changed(&mut self) -> Vec<Name>`: nodes whose record it now wants to be different;
-//! - `apply_to(&self, &mut Node, Now)`: writes what it wants into a node's next record.
+//! - `decide(&mut self, &World, Now, &mut Plan)`: what to do now, and when to decide again;
+//! - `settle(&mut self, &Outcome, &World, Now)`: the outcome of one of its actions;
+//! - `take_changed(&mut self) -> Vec<Name>`: nodes whose record it wants to change;
+//! - `apply_to(&self, &mut Node, Now)`: writes its part into a node's next record.
 //!
-//! What all controllers want of one node's record becomes one write, so that they do not conflict with each other.
+//! [`node_records`] makes one write of what all controllers want in a node's record, so that they do not conflict.
 
 pub mod cloud_nodes;
 pub mod controllers;
@@ -20,6 +20,7 @@ pub mod explain;
 pub mod ipam;
 pub mod leader_election;
 pub mod node_lifecycle;
+pub mod node_records;
 pub mod plan;
 pub mod pod_gc;
 pub mod policy;

@@ -1,12 +1,269 @@
 //! Node lifecycle: which nodes are alive, and what that means for their records and pods.
 //!
-//! [`liveness`] measures the silence of each node, [`unknown_status`] is the status of a silent one, [`pod_readiness`]
-//! marks its pods not ready. [`zone_state`] says how much of a zone is unhealthy, [`noexecute_taints`] taints unhealthy
-//! nodes at the rate their zone allows, and [`noschedule_taints`] follows the conditions that the agent reports.
+//! [`liveness`] finds silent nodes; their status becomes [`unknown_status`], and [`pod_readiness`] marks their pods not
+//! ready. [`zones`] counts unhealthy nodes and computes each [`zone_state`], which sets the rate at which
+//! [`noexecute_taints`] taints them through the [`taint_queue`] of their zone. [`eviction_hold`] delays that while this
+//! controller may have missed heartbeats. [`noschedule_taints`] follow from a node's own conditions.
 
+use std::time::Duration;
+
+use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::event::{Event, EventType};
+use muster_proto::name::Name;
+use muster_proto::node::Node;
+use muster_proto::time::{Mono, Now};
+
+use crate::deadlines::Deadlines;
+use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event};
+use crate::policy::Policy;
+use crate::trace_event::TraceEvent;
+use crate::world::{Change, Delta, NodeIndex, World};
+
+pub mod eviction_hold;
 pub mod liveness;
 pub mod noexecute_taints;
 pub mod noschedule_taints;
 pub mod pod_readiness;
+pub mod taint_queue;
 pub mod unknown_status;
+pub mod zone_report;
 pub mod zone_state;
+pub mod zones;
+
+use eviction_hold::EvictionHold;
+use liveness::{Liveness, Silence};
+use noexecute_taints::NoExecuteTaints;
+use pod_readiness::PodReadiness;
+use zones::{Transition, Zones};
+
+#[derive(Debug)]
+pub struct NodeLifecycle {
+    pub(crate) liveness: Liveness,
+    pub(crate) zones: Zones,
+    taints: NoExecuteTaints,
+    pod_readiness: PodReadiness,
+    /// Silent nodes whose record may not say Unknown yet.
+    silent: Deadlines<Name>,
+    pub(crate) hold: EvictionHold,
+    /// When the last pass was.
+    pub(crate) last_pass: Option<Mono>,
+    /// When the next regular pass is.
+    next_regular_pass: Mono,
+    /// Events since the last decision.
+    events: Vec<Event>,
+    /// Trace events since the last decision.
+    trace_events: Vec<TraceEvent>,
+}
+
+impl NodeLifecycle {
+    pub fn new(policy: &Policy, now: Now) -> NodeLifecycle {
+        NodeLifecycle {
+            liveness: Liveness::new(),
+            zones: Zones::new(),
+            taints: NoExecuteTaints::new(),
+            pod_readiness: PodReadiness::default(),
+            silent: Deadlines::default(),
+            hold: EvictionHold::at_start(policy, now.mono),
+            last_pass: None,
+            next_regular_pass: now.mono,
+            events: Vec::new(),
+            trace_events: Vec::new(),
+        }
+    }
+
+    /// The whole world has been observed for the first time. Nodes that existed before this controller started cause no
+    /// events.
+    pub fn start(&mut self, world: &World) {
+        self.events.clear();
+        self.trace_events.clear();
+        self.pod_readiness = PodReadiness::begin(world);
+    }
+
+    /// A watch was disconnected or this process paused: heartbeats may have been missed, so all graces begin anew.
+    pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
+        self.renew_graces(world, policy, now.mono);
+        self.hold = EvictionHold::after_interruption(policy, now.mono);
+    }
+
+    /// Gives a new grace to every node that is not marked Unknown already.
+    fn renew_graces(&mut self, world: &World, policy: &Policy, now: Mono) {
+        let status =
+            |name: &Name| world.node(name.as_str())?.condition(types::READY).map(|ready| ready.status);
+        let unmarked = |name: &Name| {
+            (status(name) != Some(ConditionStatus::Unknown))
+                .then(|| world.node_index(name.as_str()))
+                .flatten()
+        };
+        for name in self.liveness.renew_graces(policy, now, unmarked) {
+            self.zones.set_silent(&name, false);
+            self.silent.forget(&name);
+        }
+    }
+
+    pub fn observe(&mut self, delta: &Delta, world: &World, policy: &Policy, now: Now) {
+        match delta {
+            Delta::Node(change) => self.observe_node(change, world, policy, now),
+            Delta::Pod(change) => self.pod_readiness.observe(change, world),
+        }
+    }
+
+    fn observe_node(&mut self, change: &Change<Node>, world: &World, policy: &Policy, now: Now) {
+        let node = change.either();
+        let name = &node.meta.name;
+        let index =
+            world.node_index(name.as_str()).expect("a removed node keeps its index while it is observed");
+        let has_lease = world.renewal(name.as_str()).is_some();
+        let is_revived = self.liveness.observe(change, index, has_lease, policy, now);
+        self.zones.observe(change);
+        self.taints.observe(change, &self.zones, policy, now);
+        if is_revived {
+            self.zones.set_silent(name, false);
+        }
+        let was_ready = change.old.as_ref().is_some_and(|old| old.is_ready());
+        if node.is_ready() && (is_revived || !was_ready) {
+            self.trace_events.push(TraceEvent::Recovered { node: name.clone() });
+        }
+        match (&change.old, &change.new) {
+            (None, Some(_)) => {
+                let message = format!("Node {name} event: Registered Node {name} in Controller");
+                self.events.push(event(&**node, EventType::Normal, "RegisteredNode", message));
+            }
+            (Some(_), None) => {
+                let message = format!("Node {name} event: Removing Node {name} from Controller");
+                self.events.push(event(&**node, EventType::Normal, "RemovingNode", message));
+                self.trace_events.push(TraceEvent::Gone { node: name.clone() });
+                self.silent.forget(name);
+                return;
+            }
+            (Some(old), Some(new)) if old.is_ready() && unknown_status::is_marked_unknown(new) => {
+                let message = format!("Node {name} status is now: NodeNotReady");
+                self.events.push(event(&**new, EventType::Normal, "NodeNotReady", message));
+                self.pod_readiness.node_marked_unknown(new, world);
+            }
+            _ => {}
+        }
+        if self.liveness.is_silent(name) {
+            self.silent.add(name.clone());
+        }
+    }
+
+    /// Observes leases whose `renewTime` changed.
+    pub fn observe_renewals(
+        &mut self,
+        indices: impl IntoIterator<Item = NodeIndex>,
+        world: &World,
+        policy: &Policy,
+        now: Now,
+    ) {
+        for node in self.liveness.observe_renewals(indices, policy, now.mono) {
+            self.zones.set_silent(&node, false);
+            if world.node(node.as_str()).is_some_and(|node| node.is_ready()) {
+                self.trace_events.push(TraceEvent::Recovered { node });
+            }
+        }
+    }
+
+    pub fn settle(&mut self, outcome: &Outcome, now: Now) {
+        match &outcome.subject {
+            Subject::Node(name, _) => {
+                self.silent.settle(name, &outcome.result, now.mono);
+            }
+            Subject::Pod(key, _) => self.pod_readiness.settle(key, outcome, now.mono),
+            Subject::Lease(_) => {}
+        }
+    }
+
+    pub fn decide(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
+        // Nodes whose grace has passed are counted before zone states are computed.
+        for (name, Silence { seen_at, seen_by, .. }) in self.liveness.take_silent(policy, now.mono) {
+            self.zones.set_silent(&name, true);
+            plan.trace(TraceEvent::DeadlinePassed { node: name.clone(), seen_at, seen_by });
+            self.silent.add(name);
+        }
+        self.mark_silent(world, now, plan);
+        self.pass_if_due(world, policy, now, plan);
+        self.pod_readiness.decide(world, now, plan);
+        plan.events.append(&mut self.events);
+        plan.wake_by(self.next_pass());
+        for at in [self.liveness.next_check(), self.silent.next()].into_iter().flatten() {
+            plan.wake_by(at);
+        }
+    }
+
+    fn mark_silent(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        for name in self.silent.take(now.mono) {
+            let node = world.node(name.as_str()).filter(|_| self.liveness.is_silent(&name));
+            let Some(marked) = node.and_then(|node| unknown_status::mark_unknown(node, now)) else {
+                self.silent.forget(&name);
+                continue;
+            };
+            let subject = Subject::of_node(&marked);
+            let action = Action::UpdateNodeStatus(Box::new(marked));
+            plan.act(ControllerName::NodeLifecycle, subject, action, "its grace has passed");
+            self.silent.begin(name);
+        }
+    }
+
+    /// When the zones are assessed and nodes tainted next.
+    pub(crate) fn next_pass(&self) -> Mono {
+        let token = self.taints.next_token().map(|at| at.max(self.hold.until));
+        // Evictions that the hold delayed depend on the zone states at its end.
+        let hold_ends = (self.last_pass < Some(self.hold.until)).then_some(self.hold.until);
+        token.into_iter().chain(hold_ends).fold(self.next_regular_pass, Mono::min)
+    }
+
+    /// Assesses the zones and taints nodes. Regular passes are once per monitor period; others come when there is a token
+    /// for a node that waits, and when the hold ends.
+    fn pass_if_due(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
+        if now.mono < self.next_pass() {
+            return;
+        }
+        // Regular passes are at fixed multiples of the period, so that a late pass does not delay those after it.
+        if self.next_regular_pass <= now.mono {
+            let late = now.mono - self.next_regular_pass;
+            let missed = late.as_nanos() / policy.monitor_period.as_nanos().max(1);
+            self.next_regular_pass += times(policy.monitor_period, missed + 1);
+        }
+        self.last_pass = Some(now.mono);
+        let held = self.hold.is_active(now.mono);
+        let assessment = self.zones.assess(policy.unhealthy_zone_threshold);
+        self.taints.pass(&self.zones, &assessment, policy, now.mono, held, &mut plan.trace_events);
+        if assessment.transition == Transition::Left {
+            self.renew_graces(world, policy, now.mono);
+        }
+    }
+
+    /// Whether a node's grace has passed.
+    pub fn is_silent(&self, name: &Name) -> bool {
+        self.liveness.is_silent(name)
+    }
+
+    /// From when on pods may be evicted because of a health taint; `None` in full disruption.
+    pub fn health_evictions_from(&self) -> Option<Mono> {
+        (!self.zones.is_full_disruption()).then_some(self.hold.until)
+    }
+
+    /// How long a node has been silent and may be; `None` if there is no such node.
+    pub fn silence(&self, name: &Name, world: &World, policy: &Policy) -> Option<Silence> {
+        self.liveness.silence(world.node_index(name.as_str())?, policy)
+    }
+
+    pub(crate) fn take_trace_events(&mut self) -> Vec<TraceEvent> {
+        std::mem::take(&mut self.trace_events)
+    }
+
+    /// Nodes whose taints may have to change, besides those whose record changed.
+    pub fn take_changed(&mut self) -> Vec<Name> {
+        self.taints.take_changed()
+    }
+
+    /// Writes the taints that a node is to have.
+    pub fn apply_to(&self, node: &mut Node, now: Now) {
+        noschedule_taints::apply_to(node, now);
+        self.taints.apply_to(node, now);
+    }
+}
+
+fn times(period: Duration, count: u128) -> Duration {
+    period.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+}

@@ -1,8 +1,8 @@
-//! What is to be done: proposals for the shell to perform, and what came of them.
+//! What a decision returns: actions for the shell to perform, events, and when to decide again; and the actions' outcomes.
 //!
-//! A room proposes an action once and remembers that it did; the [`Outcome`] comes back to the same controller, which then
-//! knows whether to forget the matter, wait for the record's next version, or try again later. So nothing is proposed
-//! twice for one state, and nothing is forgotten.
+//! A controller plans an action once and remembers that it is in flight. The [`Outcome`] comes back to the same controller,
+//! which then drops the work, waits for the record's next version, or retries later. So no action is planned twice for one
+//! state, and none is lost.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,25 +20,25 @@ use muster_proto::time::Mono;
 
 use crate::trace_event::TraceEvent;
 
-/// Who tells of events.
+/// The source of the events.
 const COMPONENT: &str = "muster-controller";
 
-/// Who proposes, and hears what came of it.
+/// The controller that planned an action and gets its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ControllerName {
-    /// Silent nodes turn Unknown; their pods are marked.
+    /// Marks silent nodes Unknown and their pods not ready.
     NodeLifecycle,
-    /// Taints, labels, address blocks: what a node's record should say.
+    /// Writes what all controllers want of a node's metadata and spec: taints, labels, address blocks.
     NodeRecords,
-    /// Pods that a taint drives off.
+    /// Evicts pods that do not tolerate a NoExecute taint of their node.
     TaintEviction,
-    /// Pods that nobody else will ever remove.
+    /// Removes pods that no agent and no client will remove.
     PodGc,
-    /// Pods that want a node.
+    /// Binds pods to nodes.
     Scheduler,
-    /// Nodes that are to be emptied.
+    /// Evicts the pods of nodes that are drained.
     Drain,
-    /// Machines that a cloud knows of.
+    /// Asks a cloud about the machines of nodes.
     CloudNodes,
 }
 
@@ -57,12 +57,12 @@ impl ControllerName {
     }
 }
 
-/// Which record an action is about: this bearer of the name and no other.
+/// The record that an action is about, with its uid: not another one that has the same name later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     Node(Name, Uid),
     Pod(Key, Uid),
-    /// A lease of our own, which has no namesakes.
+    /// A lease of the controller itself, which is never created a second time.
     Lease(Key),
 }
 
@@ -79,10 +79,10 @@ pub enum Action {
     },
     /// Write the status, at the version the record carries.
     UpdatePodStatus(Box<Pod>),
-    /// TraceEvent in the pod's status why it ends, then delete it.
+    /// Write the reason into the pod's status, then delete the pod.
     EndPod {
         mark: Option<EndMark>,
-        /// `None` leaves it to the pod; 0 removes it at once.
+        /// `None` uses the pod's own; 0 removes it at once.
         grace_period_seconds: Option<i64>,
     },
     /// Ask for the pod to be evicted, if its budget allows it.
@@ -92,7 +92,7 @@ pub enum Action {
     BindPod {
         node: Name,
     },
-    /// Read the node from the store itself, past everything we remember.
+    /// Read the node from the store, not from the world.
     ReadNode,
     ReadLease,
     /// Write it at the version it carries, or create it if it has none.
@@ -104,13 +104,13 @@ pub enum Action {
     },
 }
 
-/// What a pod's status says about its end.
+/// What a pod's status says about its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndMark {
-    /// Of the condition DisruptionTarget.
+    /// The reason of the condition DisruptionTarget.
     pub reason: String,
     pub message: String,
-    /// Whether the phase becomes Failed unless the pod is finished: nobody is left who could report.
+    /// Whether the phase becomes Failed unless the pod is finished: no agent is left to report it.
     pub fail: bool,
 }
 
@@ -121,7 +121,7 @@ pub enum CloudQuestion {
     Metadata,
 }
 
-/// An action, who wants it, and what made them want it.
+/// An action, the controller that planned it, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedAction {
     pub controller: ControllerName,
@@ -131,7 +131,7 @@ pub struct PlannedAction {
     pub why: Cow<'static, str>,
 }
 
-/// What came of a proposal.
+/// The result of a planned action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub controller: ControllerName,
@@ -139,14 +139,14 @@ pub struct Outcome {
     pub result: Result<Answer, Failure>,
 }
 
-/// A success.
+/// The result of an action that succeeded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The record as it now is.
+    /// The record after the action.
     Node(Box<Node>),
     Pod(Box<Pod>),
     Lease(Box<Lease>),
-    /// The cloud's yes or no.
+    /// The cloud's answer to a yes-or-no question.
     Cloud(bool),
     Machine(Box<CloudMachine>),
 }
@@ -161,29 +161,29 @@ pub struct CloudMachine {
     pub addresses: Vec<muster_proto::node::NodeAddress>,
 }
 
-/// A failure, as far as the proposer cares.
+/// Why an action failed, as far as controllers distinguish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The record has moved on: its next version is on its way.
+    /// The record has a newer version, which the watch will deliver.
     Conflict,
-    /// There is no such record, or it is another one by now.
+    /// There is no such record, or the name belongs to another one now.
     Gone,
-    /// A budget is in the way; the text names it.
+    /// A disruption budget does not allow it; the text names the budget.
     Budget { message: String, retry_after: Option<Duration> },
-    /// It will not work however often it is tried.
+    /// A retry would fail too.
     Refused(String),
-    /// It may work later.
+    /// A retry may succeed.
     Later(String),
-    /// Nobody knows whether it happened.
+    /// It is not known whether it was done.
     Unknown(String),
 }
 
-/// What to do now, and when to look again.
+/// What to do now, and when to decide again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub actions: Vec<PlannedAction>,
     pub events: Vec<Event>,
-    /// What the proposals come from.
+    /// The steps that led to the actions.
     pub trace_events: Vec<TraceEvent>,
     pub wake_at: Option<Mono>,
 }
@@ -199,19 +199,19 @@ impl Plan {
         self.actions.push(PlannedAction { controller, subject, action, why: why.into() });
     }
 
-    /// Tells of something that happened. Nothing depends on its being heard.
-    pub fn tell(&mut self, event: Event) {
+    /// Adds an event. Events may be lost, so nothing depends on them.
+    pub fn emit(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// Notes a step of a story. Nothing depends on its being told.
+    /// Adds a trace event. Nothing depends on trace events.
     pub fn trace(&mut self, event: TraceEvent) {
         self.trace_events.push(event);
     }
 
-    /// Looks again at that moment at the latest.
-    pub fn wake_by(&mut self, moment: Mono) {
-        self.wake_at = Some(self.wake_at.map_or(moment, |at| at.min(moment)));
+    /// Asks for another decision at that time at the latest.
+    pub fn wake_by(&mut self, at: Mono) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earliest| earliest.min(at)));
     }
 }
 
@@ -238,7 +238,7 @@ impl fmt::Display for Subject {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Conflict => f.write_str("the record has moved on"),
+            Failure::Conflict => f.write_str("the record has a newer version"),
             Failure::Gone => f.write_str("the record is gone"),
             Failure::Budget { message, .. } => f.write_str(message),
             Failure::Refused(message) | Failure::Later(message) | Failure::Unknown(message) => {
@@ -248,20 +248,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The identity of a record that the world holds.
+/// The uid of a record of the world.
 ///
 /// # Panics
-/// If it has none: the world takes in no such record.
+/// If it has none. The world applies no such record.
 pub fn uid(meta: &Metadata) -> Uid {
     meta.uid.expect("the world holds no record without a uid")
 }
 
-/// Something that happened to a record.
+/// An event about a record.
 pub fn event<R: Record>(record: &R, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
     Event::about(ObjectReference::to(record), kind, reason, message, COMPONENT)
 }
 
-/// Something that happened to a node of which only the name is left.
+/// An event about a node whose record is gone.
 pub fn node_event(name: &Name, uid: Uid, kind: EventType, reason: &str, message: impl Into<String>) -> Event {
     let involved = ObjectReference { kind: Kind::Node, namespace: None, name: name.clone(), uid: Some(uid) };
     Event::about(involved, kind, reason, message, COMPONENT)

@@ -1,8 +1,8 @@
-//! The whole judgement: a fold of what is heard, and a function of that and the time.
+//! The reconciler: a fold of what was observed, and a function from that and the time to a plan.
 //!
-//! [`Controllers`] exist only while we judge: they are built from the world when we come to lead and hear everything, so that
-//! every start is the same start. While the store is not heard nothing is decided, and afterwards everybody has a new
-//! grace. So they have when it was we who stood still.
+//! The [`Controllers`] exist only while this process leads: they are built from the world once it leads and is synced, so
+//! that every start is the same. While a watch is disconnected nothing is decided, and afterwards every node has a new
+//! grace. The same holds after this process was paused.
 
 use jiff::Timestamp;
 use muster_proto::lease::Lease;
@@ -16,20 +16,21 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use crate::controllers::Controllers;
 use crate::plan::{Answer, Outcome, Plan, PlannedAction};
 use crate::policy::Policy;
-use crate::world::{Delta, Reach, World};
+use crate::world::{Delta, Revisions, World};
 use muster_proto::time::Now;
 
-/// What reaches the reconciler.
+/// An input of the reconciler.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is moved once, from its stream into the fold")]
 pub enum Observation {
     Node(WatchEvent<Node>),
     Pod(WatchEvent<Pod>),
     Lease(WatchEvent<Lease>),
-    /// Whether it is for us to act.
+    /// Whether this process leads.
     Leading(bool),
-    /// How far the store had come when it fell to us to act: nothing is judged by a world that is behind that.
-    Horizon(Reach),
+    /// The store's revisions when this process became the leader. Nothing is decided before the world has applied them,
+    /// because they include all writes of the leader before.
+    RequiredRevisions(Revisions),
     Outcome(Outcome),
 }
 
@@ -37,27 +38,27 @@ pub enum Observation {
 pub struct Reconciler {
     policy: Policy,
     world: World,
-    nodes_heard: bool,
-    pods_heard: bool,
-    leases_heard: bool,
+    nodes_synced: bool,
+    pods_synced: bool,
+    leases_synced: bool,
     leading: bool,
-    /// What the world must have been told before the controllers are built.
-    horizon: Reach,
+    /// What the world must have applied before the controllers are built.
+    required: Revisions,
     controllers: Option<Controllers>,
-    /// There are controllers, and the store has not been heard since they last decided.
+    /// A watch was disconnected since the controllers last decided.
     interrupted: bool,
-    /// When they last decided.
+    /// When the controllers last decided.
     decided_at: Mono,
 }
 
-/// How far the controller is from acting.
+/// Whether the controller acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Another leads.
+    /// Another process leads.
     Standby,
-    /// The store is not heard, or has not told yet what was done before it fell to us to act.
-    Blind,
-    Judging,
+    /// A watch is disconnected, or the writes of the leader before are not applied yet.
+    Syncing,
+    Active,
 }
 
 impl Reconciler {
@@ -65,19 +66,19 @@ impl Reconciler {
         Reconciler {
             policy,
             world: World::new(),
-            nodes_heard: false,
-            pods_heard: false,
-            leases_heard: false,
+            nodes_synced: false,
+            pods_synced: false,
+            leases_synced: false,
             leading: false,
-            horizon: Reach::default(),
+            required: Revisions::default(),
             controllers: None,
             interrupted: false,
             decided_at: Mono::ZERO,
         }
     }
 
-    pub fn observe(&mut self, news: Observation, now: Now) {
-        match news {
+    pub fn observe(&mut self, observation: Observation, now: Now) {
+        match observation {
             Observation::Node(event) => {
                 let deltas = match event {
                     WatchEvent::Applied { record, .. } => self.world.apply_node(record),
@@ -85,73 +86,73 @@ impl Reconciler {
                         self.world.remove_node(&key.name, uid, revision)
                     }
                     WatchEvent::Synced { revision } => {
-                        self.world.reach_nodes(revision);
-                        self.nodes_heard = true;
+                        self.world.nodes_synced(revision);
+                        self.nodes_synced = true;
                         return;
                     }
-                    WatchEvent::Lost(_) => return lose(&mut self.nodes_heard, &mut self.interrupted),
+                    WatchEvent::Lost(_) => return disconnect(&mut self.nodes_synced, &mut self.interrupted),
                 };
-                self.tell(&deltas, now);
+                self.notify_controllers(&deltas, now);
             }
             Observation::Pod(event) => {
                 let deltas = match event {
                     WatchEvent::Applied { record, .. } => self.world.apply_pod(record),
                     WatchEvent::Gone { key, uid, revision, .. } => self.world.remove_pod(&key, uid, revision),
                     WatchEvent::Synced { revision } => {
-                        self.world.reach_pods(revision);
-                        self.pods_heard = true;
+                        self.world.pods_synced(revision);
+                        self.pods_synced = true;
                         return;
                     }
-                    WatchEvent::Lost(_) => return lose(&mut self.pods_heard, &mut self.interrupted),
+                    WatchEvent::Lost(_) => return disconnect(&mut self.pods_synced, &mut self.interrupted),
                 };
-                self.tell(&deltas, now);
+                self.notify_controllers(&deltas, now);
             }
             Observation::Lease(event) => self.observe_lease(&event, now),
             Observation::Leading(leading) => {
                 self.leading = leading;
                 if !leading {
                     self.controllers = None;
-                    self.horizon = Reach::default();
+                    self.required = Revisions::default();
                 }
             }
-            Observation::Horizon(horizon) => self.horizon = horizon,
+            Observation::RequiredRevisions(required) => self.required = required,
             Observation::Outcome(outcome) => self.settle(&outcome, now),
         }
     }
 
-    /// Takes in what arrived together, in its order. Renewals, most of what a fleet says, are looked up together.
-    pub fn observe_all(&mut self, news: impl IntoIterator<Item = Observation>, now: Now) {
+    /// Observes what arrived together, in its order. Renewals, which are most of it, are looked up in batches.
+    pub fn observe_all(&mut self, observations: impl IntoIterator<Item = Observation>, now: Now) {
         let mut renewals = Vec::new();
-        for news in news {
-            if let Observation::Lease(WatchEvent::Applied { record, .. }) = &news
+        for observation in observations {
+            if let Observation::Lease(WatchEvent::Applied { record, .. }) = &observation
                 && let Some(renewal) = renewal(record)
             {
                 renewals.push(renewal);
             } else {
-                self.renew(&std::mem::take(&mut renewals), now);
-                self.observe(news, now);
+                self.apply_renewals(&std::mem::take(&mut renewals), now);
+                self.observe(observation, now);
             }
         }
-        self.renew(&renewals, now);
+        self.apply_renewals(&renewals, now);
     }
 
-    fn renew(&mut self, renewals: &[(Name, Timestamp)], now: Now) {
-        let numbers = self.world.apply_renewals(renewals);
+    fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)], now: Now) {
+        let indices = self.world.apply_renewals(renewals);
         if let Some(controllers) = &mut self.controllers {
-            controllers.observe_renewals(numbers.into_iter().flatten(), &self.world, &self.policy, now);
+            controllers.observe_renewals(indices.into_iter().flatten(), &self.world, &self.policy, now);
         }
     }
 
     fn observe_lease(&mut self, event: &WatchEvent<Lease>, now: Now) {
         match event {
-            WatchEvent::Applied { record, .. } => self.renew(renewal(record).as_slice(), now),
+            WatchEvent::Applied { record, .. } => self.apply_renewals(renewal(record).as_slice(), now),
             WatchEvent::Gone { key, .. } => {
                 if key.namespace.as_ref().is_some_and(|n| n.as_str() == NODE_LEASE_NAMESPACE) {
                     self.world.remove_renewal(&key.name);
                 }
             }
-            WatchEvent::Synced { .. } => self.leases_heard = true,
-            WatchEvent::Lost(_) => lose(&mut self.leases_heard, &mut self.interrupted),
+            WatchEvent::Synced { .. } => self.leases_synced = true,
+            WatchEvent::Lost(_) => disconnect(&mut self.leases_synced, &mut self.interrupted),
         }
     }
 
@@ -159,75 +160,75 @@ impl Reconciler {
         if let Some(controllers) = &mut self.controllers {
             controllers.settle(outcome, &self.world, now);
         }
-        // What a write returned is news like any other, only earlier.
+        // The record that a write returned is the same as a watch event, only earlier.
         let deltas = match &outcome.result {
-            Ok(Answer::Node(node)) => self.world.learn_node((**node).clone()),
-            Ok(Answer::Pod(pod)) => self.world.learn_pod((**pod).clone()),
+            Ok(Answer::Node(node)) => self.world.apply_written_node((**node).clone()),
+            Ok(Answer::Pod(pod)) => self.world.apply_written_pod((**pod).clone()),
             _ => return,
         };
-        self.tell(&deltas, now);
+        self.notify_controllers(&deltas, now);
     }
 
-    /// A node that was just written on somebody's behalf.
-    pub fn learn_node(&mut self, node: Node, now: Now) {
-        let deltas = self.world.learn_node(node);
-        self.tell(&deltas, now);
+    /// Observes a node that was just written for a client, before the watch delivers it.
+    pub fn observe_written_node(&mut self, node: Node, now: Now) {
+        let deltas = self.world.apply_written_node(node);
+        self.notify_controllers(&deltas, now);
     }
 
-    fn tell(&mut self, deltas: &[Delta], now: Now) {
+    fn notify_controllers(&mut self, deltas: &[Delta], now: Now) {
         let Some(controllers) = &mut self.controllers else { return };
         for delta in deltas {
             controllers.observe(delta, &self.world, &self.policy, now);
         }
     }
 
-    /// What to do now, and when to look again.
+    /// What to do now, and when to decide again.
     pub fn decide(&mut self, now: Now) -> Plan {
-        if self.stance() != Phase::Judging {
+        if self.phase() != Phase::Active {
             return Plan::default();
         }
         let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
         let controllers = match &mut self.controllers {
             Some(controllers) => {
-                let stood_still = pause > self.policy.longest_pause();
-                if std::mem::take(&mut self.interrupted) || stood_still {
+                let was_paused = pause > self.policy.longest_pause();
+                if std::mem::take(&mut self.interrupted) || was_paused {
                     controllers.resume(&self.world, &self.policy, now);
                 }
                 controllers
             }
             none => {
                 self.interrupted = false;
-                self.horizon = Reach::default();
+                self.required = Revisions::default();
                 none.insert(Controllers::begin(&self.world, &self.policy, now))
             }
         };
         controllers.decide(&self.world, &self.policy, now)
     }
 
-    /// Why a proposal that had to wait is not to be performed any more: what it was judged by has changed, and no
-    /// version tells the store so.
-    pub fn obsolete(&self, proposal: &PlannedAction, now: Now) -> Option<&'static str> {
+    /// Why a planned action that had to wait is obsolete: what it was decided from has changed, and no version of a record
+    /// would make the store refuse it.
+    pub fn obsolete(&self, planned: &PlannedAction, now: Now) -> Option<&'static str> {
         match &self.controllers {
-            Some(controllers) if self.stance() == Phase::Judging => {
-                controllers.obsolete(proposal, &self.world, now)
+            Some(controllers) if self.phase() == Phase::Active => {
+                controllers.obsolete(planned, &self.world, now)
             }
-            _ => Some("nothing is judged now"),
+            _ => Some("this controller is not active"),
         }
     }
 
-    pub fn stance(&self) -> Phase {
+    pub fn phase(&self) -> Phase {
         if !self.leading {
             Phase::Standby
-        } else if self.is_in_step() && self.world.told().covers(self.horizon) {
-            Phase::Judging
+        } else if self.is_synced() && self.world.applied().cover(self.required) {
+            Phase::Active
         } else {
-            Phase::Blind
+            Phase::Syncing
         }
     }
 
-    /// Whether every stream is heard.
-    pub fn is_in_step(&self) -> bool {
-        self.nodes_heard && self.pods_heard && self.leases_heard
+    /// Whether every watch is connected and synced.
+    pub fn is_synced(&self) -> bool {
+        self.nodes_synced && self.pods_synced && self.leases_synced
     }
 
     pub fn world(&self) -> &World {
@@ -238,19 +239,18 @@ impl Reconciler {
         &self.policy
     }
 
-    /// What is being judged; `None` before the first decision and on a standby.
+    /// The controllers; `None` before the first decision and on a standby.
     pub fn controllers(&self) -> Option<&Controllers> {
         self.controllers.as_ref()
     }
 }
 
-/// A stream tells nothing any more.
-fn lose(heard: &mut bool, interrupted: &mut bool) {
-    *heard = false;
+fn disconnect(synced: &mut bool, interrupted: &mut bool) {
+    *synced = false;
     *interrupted = true;
 }
 
-/// Which node's lease it is and when it was renewed, if it is one and ever was.
+/// The node's name and the time of the renewal, if this is a node lease that was ever renewed.
 fn renewal(lease: &Lease) -> Option<(Name, Timestamp)> {
     let namespace = lease.meta.namespace.as_ref().map(Namespace::as_str);
     let renewed = lease.spec.renew_time.filter(|_| namespace == Some(NODE_LEASE_NAMESPACE))?;

@@ -1,20 +1,21 @@
-//! Pods that a NoExecute taint drives off: when each has to go, and why.
+//! Taint eviction: pods whose node has a NoExecute taint that they do not tolerate, or not any longer.
 //!
-//! A pod's time runs from when we saw the taint. It is never put off; a taint with a shorter time brings it forward. Two
-//! times are kept apart: that of the health taints, which are our own judgement and wait while we are not sure of it,
-//! and that of all others, which somebody put on and meant.
+//! A pod's toleration time runs from when this controller saw the taint. Its deadline is never postponed; a taint that is
+//! tolerated for a shorter time brings it forward. There are two deadlines per pod: one for the health taints, which this
+//! controller sets itself and which wait for the eviction hold and for full disruption to end, and one for all other
+//! taints, which wait for nothing.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap};
 
-use muster_proto::backoff::Backoff;
 use muster_proto::event::{Event, EventType};
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
+use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::time::Mono;
 
+use crate::deadlines::Deadlines;
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, event, uid};
 use crate::trace_event::TraceEvent;
@@ -23,42 +24,35 @@ use muster_proto::time::Now;
 
 pub mod toleration_time;
 
-use toleration_time::{Stay, judge};
-
-const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+use toleration_time::{TolerationTime, toleration_time};
 
 #[derive(Clone, Debug, Default)]
 pub struct TaintEvictions {
-    armed: HashMap<Key, Armed>,
-    /// When to look at each that is armed; one that is withheld altogether is not here.
-    due: BTreeSet<(Mono, Key)>,
-    /// Health evictions that fell due while there may be none.
+    pending: HashMap<Key, PendingEviction>,
+    /// When to look at each pending eviction; one that is withheld is not here. By uid too: an eviction in flight must not
+    /// delay that of a new pod of the same name.
+    deadlines: Deadlines<(Key, Uid)>,
+    /// Evictions because of health taints that are due while none are allowed.
     withheld: BTreeSet<Key>,
-    in_flight: HashSet<(Key, Uid)>,
-    /// What happened since the last decision, for people.
+    /// Events since the last decision.
     events: Vec<Event>,
 }
 
-/// A pod that has to go.
+/// A pod that will be evicted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Armed {
+pub struct PendingEviction {
     pub uid: Uid,
-    /// When its health taints drive it off.
-    pub by_health: Option<Mono>,
-    /// When any other taint does.
-    pub by_others: Option<Mono>,
-    /// When to try again, and how often it failed.
-    retry: Option<(Mono, u32)>,
-    /// Its place in `due`.
-    queued: Option<Mono>,
+    /// When its toleration of the health taints ends.
+    pub health_deadline: Option<Mono>,
+    /// When its toleration of any other taint ends.
+    pub other_deadline: Option<Mono>,
 }
 
-impl Armed {
-    /// When it has to go if health evictions may be performed from `health_from` on; `None` while that is never.
-    pub fn at(&self, health_from: Option<Mono>) -> Option<Mono> {
-        let health = self.by_health.zip(health_from).map(|(at, from)| at.max(from));
-        let at = [health, self.by_others].into_iter().flatten().min()?;
-        Some(self.retry.map_or(at, |(retry, _)| at.max(retry)))
+impl PendingEviction {
+    /// When the pod is evicted, if health taints evict from `health_from` on; `None` if only they do, and they may not.
+    pub fn due_at(&self, health_from: Option<Mono>) -> Option<Mono> {
+        let health = self.health_deadline.zip(health_from).map(|(at, from)| at.max(from));
+        [health, self.other_deadline].into_iter().flatten().min()
     }
 }
 
@@ -70,136 +64,127 @@ impl TaintEvictions {
     pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => {
-                // Taints that are forgotten with their node leave the clocks running that they started. Whoever bears the
-                // node's name next is judged by its own taints, also when it has none: that stops them.
+                // Pods of a removed node keep their deadlines. A new node of the same name sets them by its own taints, or
+                // cancels them if it has none.
                 let Some(node) = &change.new else { return };
-                let taints = |node: &muster_proto::node::Node| no_execute(&node.spec.taints);
+                let taints = |node: &Node| no_execute(&node.spec.taints);
                 if change.old.as_deref().map(taints) == Some(taints(node)) {
                     return;
                 }
                 for pod in world.pods_on(node.meta.name.as_str()) {
-                    self.judge(pod, &node.spec.taints, now);
+                    self.update(pod, &node.spec.taints, now);
                 }
             }
             Delta::Pod(change) => {
                 let Some(pod) = &change.new else {
-                    let pod = change.either();
-                    self.disarm(&Key::of(&**pod));
+                    self.cancel(&Key::of(&**change.either()));
                     return;
                 };
-                let decides = |pod: &Pod| {
+                let relevant = |pod: &Pod| {
                     (pod.spec.node_name.clone(), pod.spec.tolerations.clone(), pod.meta.is_deleting())
                 };
-                if change.old.as_deref().map(decides) == Some(decides(pod)) {
+                if change.old.as_deref().map(relevant) == Some(relevant(pod)) {
                     return;
                 }
                 let node = pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str()));
                 if let Some(node) = node {
-                    self.judge(pod, &node.spec.taints, now);
+                    self.update(pod, &node.spec.taints, now);
                 } else if pod.meta.is_deleting() {
-                    self.disarm(&Key::of(&**pod));
+                    self.cancel(&Key::of(&**pod));
                 }
             }
         }
     }
 
-    /// Sets a pod's clocks by the taints of its node.
-    fn judge(&mut self, pod: &Pod, taints: &[Taint], now: Now) {
+    /// Sets a pod's deadlines by the taints of its node.
+    fn update(&mut self, pod: &Pod, taints: &[Taint], now: Now) {
         let key = Key::of(pod);
         if pod.meta.is_deleting() {
-            return self.disarm(&key);
+            return self.cancel(&key);
         }
         let (health, others): (Vec<&Taint>, Vec<&Taint>) = taints
             .iter()
             .filter(|taint| taint.effect == TaintEffect::NoExecute)
             .partition(|taint| is_health_taint(taint));
-        let stays = [health, others].map(|taints| judge(&taints, &pod.spec.tolerations));
-        let held = self.armed.get(&key);
-        // A clock that runs is never put back.
-        let clock = |stay: &Stay, running: Option<Mono>| {
-            stay.time().map(|time| running.map_or(now.mono + time, |at| at.min(now.mono + time)))
+        let held = self.pending.get(&key);
+        let deadline = |taints: &[&Taint], held: Option<Mono>| {
+            let limit = toleration_time(taints, &pod.spec.tolerations).limit()?;
+            Some(held.map_or(now.mono + limit, |at| at.min(now.mono + limit)))
         };
-        let by_health = clock(&stays[0], held.and_then(|armed| armed.by_health));
-        let by_others = clock(&stays[1], held.and_then(|armed| armed.by_others));
-        if by_health.is_none() && by_others.is_none() {
+        let health_deadline = deadline(&health, held.and_then(|pending| pending.health_deadline));
+        let other_deadline = deadline(&others, held.and_then(|pending| pending.other_deadline));
+        if health_deadline.is_none() && other_deadline.is_none() {
             if held.is_some() {
-                self.disarm(&key);
-                self.events.push(told(pod, "Cancelling deletion of"));
+                self.cancel(&key);
+                self.events.push(eviction_event(pod, "Cancelling deletion of"));
             }
             return;
         }
-        if held.is_some_and(|held| (held.by_health, held.by_others) == (by_health, by_others)) {
+        let pending = PendingEviction { uid: uid(&pod.meta), health_deadline, other_deadline };
+        if held == Some(&pending) {
             return;
         }
-        let retry = held.and_then(|armed| armed.retry);
-        self.disarm(&key);
-        self.arm(key, Armed { uid: uid(&pod.meta), by_health, by_others, retry, queued: None });
-    }
-
-    fn arm(&mut self, key: Key, armed: Armed) {
-        let first = armed.at(Some(Mono::ZERO));
-        self.armed.insert(key.clone(), armed);
-        if let Some(at) = first {
-            self.queue(key, at);
+        self.withheld.remove(&key);
+        if let Some(at) = self.due_at_of(&key, &pending, Some(Mono::ZERO)) {
+            self.deadlines.schedule((key.clone(), pending.uid), at);
         }
+        self.pending.insert(key, pending);
     }
 
-    /// Looks at it at that moment, and not before.
-    fn queue(&mut self, key: Key, at: Mono) {
-        let armed = self.armed.get_mut(&key).expect("only who is armed is looked at");
-        if let Some(before) = armed.queued.replace(at) {
-            self.due.remove(&(before, key.clone()));
-        }
-        self.due.insert((at, key));
+    /// When a pod is evicted; after a failure not before its retry.
+    fn due_at_of(&self, key: &Key, pending: &PendingEviction, health_from: Option<Mono>) -> Option<Mono> {
+        let retry_at = self.deadlines.retry_at(&(key.clone(), pending.uid));
+        pending.due_at(health_from).map(|at| at.max(retry_at.unwrap_or(at)))
     }
 
-    fn disarm(&mut self, key: &Key) {
+    fn cancel(&mut self, key: &Key) {
         self.withheld.remove(key);
-        if let Some(at) = self.armed.remove(key).and_then(|armed| armed.queued) {
-            self.due.remove(&(at, key.clone()));
+        if let Some(pending) = self.pending.remove(key) {
+            self.deadlines.forget(&(key.clone(), pending.uid));
         }
     }
 
-    /// Ends the pods whose time has come. Health evictions are performed from `health_from` on, or not at all.
+    /// Evicts the pods that are due. Health taints evict from `health_from` on, or not at all.
     pub fn decide(&mut self, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
-        let mut looked_at = BTreeSet::new();
         if health_from.is_some() {
-            looked_at = std::mem::take(&mut self.withheld);
+            for key in std::mem::take(&mut self.withheld) {
+                if let Some(pending) = self.pending.get(&key) {
+                    self.deadlines.add((key, pending.uid));
+                }
+            }
         }
-        while let Some((at, _)) = self.due.first()
-            && *at <= now.mono
-        {
-            let (_, key) = self.due.pop_first().expect("there is a first");
-            self.armed.get_mut(&key).expect("only who is armed is looked at").queued = None;
-            looked_at.insert(key);
+        for (key, uid) in self.deadlines.take(now.mono) {
+            self.evict_if_due(key, uid, world, health_from, now, plan);
         }
-        for key in looked_at {
-            self.consider(key, world, health_from, now, plan);
-        }
-        if let Some((at, _)) = self.due.first() {
-            plan.wake_by(*at);
+        if let Some(at) = self.deadlines.next() {
+            plan.wake_by(at);
         }
     }
 
-    fn consider(&mut self, key: Key, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
-        let Some(armed) = self.armed.get(&key) else { return };
-        match armed.at(health_from) {
+    fn evict_if_due(
+        &mut self,
+        key: Key,
+        pod_uid: Uid,
+        world: &World,
+        health_from: Option<Mono>,
+        now: Now,
+        plan: &mut Plan,
+    ) {
+        let Some(pending) = self.pending.get(&key).filter(|pending| pending.uid == pod_uid) else { return };
+        match self.due_at_of(&key, pending, health_from) {
             Some(at) if at <= now.mono => {}
-            Some(at) => return self.queue(key, at),
-            // Due, but for our doubts: looked at again when they are over.
+            Some(at) => return self.deadlines.schedule((key, pod_uid), at),
+            // Looked at again when health taints may evict.
             None => {
                 self.withheld.insert(key);
                 return;
             }
         }
-        let bearer = (key.clone(), armed.uid);
-        let Some(pod) = world.pod(&key).filter(|pod| uid(&pod.meta) == armed.uid) else { return };
-        if !self.in_flight.insert(bearer) {
-            return;
-        }
-        if armed.retry.is_none() {
-            plan.trace_events.extend(toleration_over(pod, armed, world, now.mono));
+        let Some(pod) = world.pod(&key).filter(|pod| uid(&pod.meta) == pod_uid) else { return };
+        let deadlines_key = (key, pod_uid);
+        if self.deadlines.failures(&deadlines_key) == 0 {
+            plan.trace_events.extend(toleration_over(pod, pending, world, now.mono));
         }
         let mark = EndMark {
             reason: "DeletionByTaintManager".to_owned(),
@@ -208,62 +193,71 @@ impl TaintEvictions {
         };
         let action = Action::EndPod { mark: Some(mark), grace_period_seconds: None };
         plan.act(ControllerName::TaintEviction, Subject::of_pod(pod), action, "a NoExecute taint");
+        self.deadlines.begin(deadlines_key);
     }
 
     pub fn settle(&mut self, outcome: &Outcome, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
-        self.in_flight.remove(&(key.clone(), *uid));
         if let Ok(Answer::Pod(pod)) = &outcome.result {
-            self.events.push(told(pod, "Marking for deletion"));
+            self.events.push(eviction_event(pod, "Marking for deletion"));
         }
-        let Some(armed) = self.armed.get_mut(key).filter(|armed| armed.uid == *uid) else { return };
+        let deadlines_key = (key.clone(), *uid);
+        let is_pending = self.pending.get(key).is_some_and(|pending| pending.uid == *uid);
         match &outcome.result {
-            Ok(_) | Err(Failure::Gone) => self.disarm(key),
-            Err(_) => {
-                let failures = armed.retry.map_or(1, |(_, failures)| failures.saturating_add(1));
-                let again = now.mono + RETRIES.delay(failures, 0.0);
-                armed.retry = Some((again, failures));
-                self.queue(key.clone(), again);
+            Err(failure) if is_pending && *failure != Failure::Gone => {
+                self.deadlines.fail(&deadlines_key, now.mono);
+            }
+            _ => {
+                self.deadlines.succeed(&deadlines_key);
+                if is_pending {
+                    self.cancel(key);
+                }
             }
         }
     }
 
-    /// Whether this very pod has to go now.
+    /// Whether the pod with this uid is to be evicted now.
     pub fn is_due(&self, key: &Key, uid: Uid, health_from: Option<Mono>, now: Mono) -> bool {
-        let armed = self.armed.get(key).filter(|armed| armed.uid == uid);
-        armed.and_then(|armed| armed.at(health_from)).is_some_and(|at| at <= now)
+        let pending = self.pending.get(key).filter(|pending| pending.uid == uid);
+        pending.and_then(|pending| self.due_at_of(key, pending, health_from)).is_some_and(|at| at <= now)
     }
 
-    /// Pods with a time at which they have to go.
+    /// How many evictions are pending.
     pub fn count(&self) -> usize {
-        self.armed.len()
+        self.pending.len()
     }
 
-    pub fn armed(&self, key: &Key) -> Option<&Armed> {
-        self.armed.get(key)
+    pub fn is_pending(&self, key: &Key) -> bool {
+        self.pending.contains_key(key)
+    }
+
+    /// When a pod is evicted, if health taints evict from `health_from` on; `None` if it is not.
+    pub fn due_at(&self, key: &Key, health_from: Option<Mono>) -> Option<Mono> {
+        self.pending.get(key).and_then(|pending| self.due_at_of(key, pending, health_from))
     }
 }
 
-/// Since when a pod's time ran, and for which taint.
-fn toleration_over(pod: &Pod, armed: &Armed, world: &World, now: Mono) -> Option<TraceEvent> {
+/// The trace event of a toleration time that is over.
+fn toleration_over(pod: &Pod, pending: &PendingEviction, world: &World, now: Mono) -> Option<TraceEvent> {
     let node = pod.spec.node_name.clone()?;
-    let is_health = armed.by_others.is_none_or(|at| at > now);
-    let over = if is_health { armed.by_health? } else { armed.by_others? };
-    let drives =
+    let is_health = pending.other_deadline.is_none_or(|at| at > now);
+    let over = if is_health { pending.health_deadline? } else { pending.other_deadline? };
+    let evicts =
         |taint: &&Taint| taint.effect == TaintEffect::NoExecute && is_health_taint(taint) == is_health;
-    let taints: Vec<&Taint> = world.node(node.as_str())?.spec.taints.iter().filter(drives).collect();
-    let stay = judge(&taints, &pod.spec.tolerations);
-    let (Stay::For(_, taint, _) | Stay::No(taint)) = stay else { return None };
-    let since = over - stay.time().unwrap_or_default();
+    let taints: Vec<&Taint> = world.node(node.as_str())?.spec.taints.iter().filter(evicts).collect();
+    let time = toleration_time(&taints, &pod.spec.tolerations);
+    let (TolerationTime::Limited(_, taint, _) | TolerationTime::NotTolerated(taint)) = time else {
+        return None;
+    };
+    let since = over - time.limit().unwrap_or_default();
     Some(TraceEvent::TolerationOver { pod: Key::of(pod), node, taint: taint.to_string(), since, over })
 }
 
-fn told(pod: &Pod, what: &str) -> Event {
+fn eviction_event(pod: &Pod, what: &str) -> Event {
     let message = format!("{what} Pod {}", Key::of(pod));
     event(pod, EventType::Normal, "TaintManagerEviction", message)
 }
 
-/// The taints that drive pods off.
 fn no_execute(taints: &[Taint]) -> Vec<Taint> {
     taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute).cloned().collect()
 }

@@ -1,42 +1,42 @@
-//! What a decision was made of, for whoever tells the story of it afterwards.
+//! Steps of a node's failure and recovery, for tracing.
 //!
-//! A note is a value in the plan like any other. The controllers that write them know nothing of traces; the shell turns
-//! them into spans, or throws them away.
+//! Trace events are values in the plan. The controllers that add them know nothing about tracing; the shell turns them
+//! into spans or drops them.
 
 use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::time::Mono;
 
-use crate::node_lifecycle::liveness::Sign;
+use crate::node_lifecycle::liveness::LifeSign;
 use crate::node_lifecycle::zone_state::ZoneKey;
 
-/// A step on the way of a node that falls, and of the pods that fall with it.
+/// One step in the failure or recovery of a node, or in the eviction of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// A node has been silent for its whole grace.
+    /// A node's grace has passed without a sign of life.
     DeadlinePassed {
         node: Name,
-        heard_at: Mono,
-        /// `None` when everybody was given a new grace after it was last heard.
-        heard_by: Option<Sign>,
+        seen_at: Mono,
+        /// `None` when all graces were renewed after the node was last seen.
+        seen_by: Option<LifeSign>,
     },
-    /// It waits to be given up.
+    /// The node waits for a token of its zone.
     TaintQueued { node: Name, zone: ZoneKey },
-    /// Its turn has come.
+    /// The node took a token of its zone.
     TokenTaken { node: Name, zone: ZoneKey },
-    /// The next write of its record says that it is given up.
-    GivenUp { node: Name, taint: String },
-    /// A pod may not stay any longer.
+    /// The next write of the node's record adds this NoExecute taint.
+    NoExecuteTainted { node: Name, taint: String },
+    /// A pod's toleration time has passed.
     TolerationOver {
         pod: Key,
         node: Name,
         taint: String,
-        /// When its time began, and when it was over.
+        /// When the toleration time began, and when it ended.
         since: Mono,
         over: Mono,
     },
-    /// The node is heard, and its record says that it is Ready.
+    /// The node gives signs of life, and its record says that it is Ready.
     Recovered { node: Name },
-    /// The node is no more.
+    /// The node was deleted.
     Gone { node: Name },
 }

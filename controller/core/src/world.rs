@@ -1,7 +1,8 @@
 //! All nodes and pods as last seen, and which pods are on which node.
 //!
-//! Folded from the store's changes and from what our own writes returned; no version ever goes back. Each step gives
-//! the [`Delta`]s that the controllers are told of: a record replaced by a namesake is one that went and another that came.
+//! The world is a fold of the store's watch events and of the records that our own writes returned; a record never goes
+//! back to an older version. Each step returns the [`Delta`]s that the controllers observe. A record that was replaced by
+//! another one of the same name (with another uid) is a removal followed by an addition.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use muster_proto::record::Record;
 
 pub mod node_table;
 
-use node_table::Machines;
-pub use node_table::Number;
+pub use node_table::NodeIndex;
+use node_table::NodeTable;
 
-/// What changed. Both sides are the same bearer of the name; one of them is always there.
+/// What changed. Old and new record have the same uid; at least one of them is there.
 #[derive(Clone, Debug)]
 pub enum Delta {
     Node(Change<Node>),
@@ -34,46 +35,47 @@ pub struct Change<R> {
     pub new: Option<Arc<R>>,
 }
 
-/// A map for what is looked up with every event. Its hash is quick, and seeded anew in each process.
-pub type QuickMap<K, V> = HashMap<K, V, RandomState>;
+/// A map for what is looked up with every event: its hash is fast, and seeded anew in each process.
+pub type FastMap<K, V> = HashMap<K, V, RandomState>;
 
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    machines: Machines,
-    pods: QuickMap<Key, Arc<Pod>>,
-    /// Of every node that a pod names, whether or not there is such a node.
-    pods_on: QuickMap<Name, BTreeSet<Key>>,
-    tally: Tally,
-    told: Reach,
+    nodes: NodeTable,
+    pods: FastMap<Key, Arc<Pod>>,
+    /// By the node that each pod names, whether or not there is such a node.
+    pods_on: FastMap<Name, BTreeSet<Key>>,
+    ready_counts: ReadyCounts,
+    applied: Revisions,
 }
 
-/// How far the streams have told of nodes and of pods: everything up to these revisions is known.
+/// A revision of the store for nodes and one for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct Revisions {
     pub nodes: u64,
     pub pods: u64,
 }
 
-impl Reach {
-    /// Further than any stream ever tells.
-    pub const NEVER: Reach = Reach { nodes: u64::MAX, pods: u64::MAX };
+impl Revisions {
+    /// Later than any revision of a store.
+    pub const MAX: Revisions = Revisions { nodes: u64::MAX, pods: u64::MAX };
 
-    pub fn covers(self, other: Reach) -> bool {
+    /// Whether everything up to `other` is covered, for nodes and for pods.
+    pub fn cover(self, other: Revisions) -> bool {
         self.nodes >= other.nodes && self.pods >= other.pods
     }
 }
 
-/// How many nodes say what of themselves.
+/// How many nodes have which Ready condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ReadyCounts {
     pub ready: usize,
     pub not_ready: usize,
-    /// Unknown, or never said.
+    /// Unknown, or no Ready condition at all.
     pub unknown: usize,
 }
 
-impl Tally {
-    fn count(&mut self, node: &Node) -> &mut usize {
+impl ReadyCounts {
+    fn of(&mut self, node: &Node) -> &mut usize {
         match node.condition(types::READY).map(|ready| ready.status) {
             Some(ConditionStatus::True) => &mut self.ready,
             Some(ConditionStatus::False) => &mut self.not_ready,
@@ -88,26 +90,26 @@ impl World {
     }
 
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
-        self.machines.node(name)
+        self.nodes.node(name)
     }
 
-    /// The number of a node or lease of that name. It stays the same while there is one, and is then used again.
-    pub fn number(&self, name: &str) -> Option<Number> {
-        self.machines.number(name)
+    /// The index of a node or lease of that name. It is stable while either exists, and reused afterwards.
+    pub fn node_index(&self, name: &str) -> Option<NodeIndex> {
+        self.nodes.index(name)
     }
 
     pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
         self.pods.get(key)
     }
 
-    /// All nodes, by name. For a start or a question; never for an event or a timer.
+    /// All nodes, by name. For a start or a request; never for an event or a timer.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        let mut nodes: Vec<_> = self.machines.nodes().collect();
+        let mut nodes: Vec<_> = self.nodes.nodes().collect();
         nodes.sort_unstable_by(|a, b| a.meta.name.cmp(&b.meta.name));
         nodes.into_iter()
     }
 
-    /// All pods, by namespace and name. For a start or a question; never for an event or a timer.
+    /// All pods, by namespace and name. For a start or a request; never for an event or a timer.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let mut pods: Vec<_> = self.pods.iter().collect();
         pods.sort_unstable_by_key(|(key, _)| *key);
@@ -115,7 +117,7 @@ impl World {
     }
 
     pub fn node_count(&self) -> usize {
-        let Tally { ready, not_ready, unknown } = self.tally;
+        let ReadyCounts { ready, not_ready, unknown } = self.ready_counts;
         ready + not_ready + unknown
     }
 
@@ -123,22 +125,23 @@ impl World {
         self.pods.len()
     }
 
-    pub fn told(&self) -> Reach {
-        self.told
+    /// The revisions up to which every change of nodes and of pods is applied.
+    pub fn applied(&self) -> Revisions {
+        self.applied
     }
 
-    /// The stream of nodes has told everything up to there.
-    pub fn reach_nodes(&mut self, revision: u64) {
-        self.told.nodes = revision;
+    /// The watch of nodes is synced at this revision.
+    pub fn nodes_synced(&mut self, revision: u64) {
+        self.applied.nodes = revision;
     }
 
-    /// The stream of pods has told everything up to there.
-    pub fn reach_pods(&mut self, revision: u64) {
-        self.told.pods = revision;
+    /// The watch of pods is synced at this revision.
+    pub fn pods_synced(&mut self, revision: u64) {
+        self.applied.pods = revision;
     }
 
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn ready_counts(&self) -> ReadyCounts {
+        self.ready_counts
     }
 
     /// The pods that name this node, by namespace and name.
@@ -146,82 +149,82 @@ impl World {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
-    /// A node as a write of our own returned it. What the stream has passed by already is no news: had it lasted, it
-    /// would be here.
-    pub fn learn_node(&mut self, node: Node) -> Vec<Delta> {
-        if node.meta.resource_version > self.told.nodes { self.put_node(node) } else { Vec::new() }
+    /// Applies a node that a write of our own returned, unless the watch is past that version already: then the watch
+    /// has delivered it or a later change, possibly a deletion.
+    pub fn apply_written_node(&mut self, node: Node) -> Vec<Delta> {
+        if node.meta.resource_version > self.applied.nodes { self.put_node(node) } else { Vec::new() }
     }
 
-    /// A pod as a write of our own returned it.
-    pub fn learn_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        if pod.meta.resource_version > self.told.pods { self.put_pod(pod) } else { Vec::new() }
+    /// Applies a pod that a write of our own returned, unless the watch is past that version already.
+    pub fn apply_written_pod(&mut self, pod: Pod) -> Vec<Delta> {
+        if pod.meta.resource_version > self.applied.pods { self.put_pod(pod) } else { Vec::new() }
     }
 
-    /// A node as the stream tells of it.
+    /// Applies a node from the watch.
     pub fn apply_node(&mut self, node: Node) -> Vec<Delta> {
-        self.told.nodes = self.told.nodes.max(node.meta.resource_version);
+        self.applied.nodes = self.applied.nodes.max(node.meta.resource_version);
         self.put_node(node)
     }
 
-    /// A pod as the stream tells of it.
+    /// Applies a pod from the watch.
     pub fn apply_pod(&mut self, pod: Pod) -> Vec<Delta> {
-        self.told.pods = self.told.pods.max(pod.meta.resource_version);
+        self.applied.pods = self.applied.pods.max(pod.meta.resource_version);
         self.put_pod(pod)
     }
 
     fn put_node(&mut self, node: Node) -> Vec<Delta> {
-        let Some(change) = replace(self.node(node.meta.name.as_str()), node) else { return Vec::new() };
-        let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
-        *self.tally.count(&new) += 1;
-        if let Some(old) = self.machines.put_node(new) {
-            *self.tally.count(&old) -= 1;
+        let Some(changes) = changes(self.node(node.meta.name.as_str()), node) else { return Vec::new() };
+        let new = changes.last().and_then(|change| change.new.clone()).expect("the new record comes last");
+        *self.ready_counts.of(&new) += 1;
+        if let Some(old) = self.nodes.put_node(new) {
+            *self.ready_counts.of(&old) -= 1;
         }
-        change.into_iter().map(Delta::Node).collect()
+        changes.into_iter().map(Delta::Node).collect()
     }
 
     fn put_pod(&mut self, pod: Pod) -> Vec<Delta> {
         let key = Key::of(&pod);
-        let Some(change) = replace(self.pods.get(&key), pod) else { return Vec::new() };
-        for change in &change {
+        let Some(changes) = changes(self.pods.get(&key), pod) else { return Vec::new() };
+        for change in &changes {
             self.reindex(&key, change);
         }
-        let new = change.last().and_then(|change| change.new.clone()).expect("the record itself comes last");
+        let new = changes.last().and_then(|change| change.new.clone()).expect("the new record comes last");
         self.pods.insert(key, new);
-        change.into_iter().map(Delta::Pod).collect()
+        changes.into_iter().map(Delta::Pod).collect()
     }
 
-    /// Node leases that were renewed, each at that time by the clock of whoever renewed it. Says of each whose number it
-    /// is, if that is another time than before.
-    pub fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<Number>> {
-        self.machines.renew_all(renewals)
+    /// Applies renewals of node leases, each with its `renewTime` (by the clock of the renewing agent). Returns for each
+    /// the index of the node, or `None` if that renewal was applied before.
+    pub fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<NodeIndex>> {
+        self.nodes.apply_renewals(renewals)
     }
 
     pub fn remove_renewal(&mut self, name: &Name) {
-        self.machines.forget_renewal(name);
+        self.nodes.remove_renewal(name);
     }
 
-    /// When a node's lease was last renewed, by the clock of whoever renewed it.
+    /// When a node's lease was last renewed, by the clock of the renewing agent.
     pub fn renewal(&self, name: &str) -> Option<Timestamp> {
-        self.machines.renewal(name)
+        self.nodes.renewal(name)
     }
 
-    /// A node is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
+    /// Removes the node with that uid, or, if the uid is not known, a node older than the revision.
     pub fn remove_node(&mut self, name: &Name, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.told.nodes = self.told.nodes.max(revision);
-        if !self.node(name.as_str()).is_some_and(|held| is_meant(&**held, uid, revision)) {
+        self.applied.nodes = self.applied.nodes.max(revision);
+        if !self.node(name.as_str()).is_some_and(|held| is_removed(&**held, uid, revision)) {
             return Vec::new();
         }
-        let old = self.machines.remove_node(name);
+        let old = self.nodes.remove_node(name);
         if let Some(old) = &old {
-            *self.tally.count(old) -= 1;
+            *self.ready_counts.of(old) -= 1;
         }
         vec![Delta::Node(Change { old, new: None })]
     }
 
-    /// A pod is gone: the bearer of that uid, or, where that is not known, whoever was older than the revision.
+    /// Removes the pod with that uid, or, if the uid is not known, a pod older than the revision.
     pub fn remove_pod(&mut self, key: &Key, uid: Option<Uid>, revision: u64) -> Vec<Delta> {
-        self.told.pods = self.told.pods.max(revision);
-        if !self.pods.get(key).is_some_and(|held| is_meant(&**held, uid, revision)) {
+        self.applied.pods = self.applied.pods.max(revision);
+        if !self.pods.get(key).is_some_and(|held| is_removed(&**held, uid, revision)) {
             return Vec::new();
         }
         let change = Change { old: self.pods.remove(key), new: None };
@@ -249,8 +252,8 @@ impl World {
     }
 }
 
-/// The steps from what is held to what is new; `None` if it is no news, or has no identity.
-fn replace<R: Record>(held: Option<&Arc<R>>, new: R) -> Option<Vec<Change<R>>> {
+/// The changes from the held record to the new one; `None` if the new one is not newer, or has no uid.
+fn changes<R: Record>(held: Option<&Arc<R>>, new: R) -> Option<Vec<Change<R>>> {
     new.meta().uid?;
     let Some(held) = held else { return Some(vec![Change { old: None, new: Some(Arc::new(new)) }]) };
     if held.meta().resource_version >= new.meta().resource_version {
@@ -265,7 +268,8 @@ fn replace<R: Record>(held: Option<&Arc<R>>, new: R) -> Option<Vec<Change<R>>> {
     })
 }
 
-fn is_meant<R: Record>(held: &R, uid: Option<Uid>, revision: u64) -> bool {
+/// Whether a deletion with that uid and revision is one of the held record.
+fn is_removed<R: Record>(held: &R, uid: Option<Uid>, revision: u64) -> bool {
     match uid {
         Some(uid) => held.meta().uid == Some(uid),
         None => held.meta().resource_version <= revision,
@@ -273,12 +277,12 @@ fn is_meant<R: Record>(held: &R, uid: Option<Uid>, revision: u64) -> bool {
 }
 
 impl<R> Change<R> {
-    /// The record after, or if it went, before.
+    /// The record after the change, or, if it was removed, before.
     pub fn either(&self) -> &Arc<R> {
         self.new.as_ref().or(self.old.as_ref()).expect("a change has at least one side")
     }
 
-    /// What a part of the record was and is.
+    /// A part of the record before and after.
     pub fn sides<'a, T>(&'a self, part: impl Fn(&'a R) -> T) -> (Option<T>, Option<T>) {
         (self.old.as_deref().map(&part), self.new.as_deref().map(&part))
     }

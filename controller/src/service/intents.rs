@@ -123,8 +123,8 @@ impl Intents {
 
     /// Only who drives a drain can tell how far it has come.
     pub fn check_leads(&self, leader: &str) -> Result<(), Status> {
-        match self.shared.reconciler().stance() {
-            Phase::Judging => Ok(()),
+        match self.shared.reconciler().phase() {
+            Phase::Active => Ok(()),
             Phase::Standby => {
                 let details = ErrorDetails::with_error_info(
                     "NOT_LEADING",
@@ -134,7 +134,7 @@ impl Intents {
                 let message = format!("this controller is a standby: ask {leader}, which leads");
                 Err(Status::with_error_details(Code::FailedPrecondition, message, details))
             }
-            Phase::Blind => {
+            Phase::Syncing => {
                 Err(Status::unavailable("this controller does not hear the store now; try again later"))
             }
         }
@@ -187,7 +187,7 @@ impl Intents {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
             let Some(wanted) = change(&node) else {
                 // Told at once, so that who asks next is answered from what is there now.
-                self.shared.reconciler().learn_node(node.clone(), self.shared.now());
+                self.shared.reconciler().observe_written_node(node.clone(), self.shared.now());
                 return Ok(Changed { before: node, after: None });
             };
             match self.client.update(wanted).await {
@@ -195,7 +195,7 @@ impl Intents {
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
                     // Told at once, so that who asks next is answered from what was just written.
-                    self.shared.reconciler().learn_node(written.clone(), self.shared.now());
+                    self.shared.reconciler().observe_written_node(written.clone(), self.shared.now());
                     return Ok(Changed { before: node, after: Some(written) });
                 }
             }

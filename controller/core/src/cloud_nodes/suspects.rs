@@ -254,7 +254,7 @@ impl Suspects {
             if self.hold_back(uid, true) {
                 let (name, why) = (&node.meta.name, self.why_held_back());
                 let message = format!("Node {name} is not deleted, though its machine does not exist: {why}");
-                plan.tell(event(node, EventType::Warning, "DeletionHeldBack", message));
+                plan.emit(event(node, EventType::Warning, "DeletionHeldBack", message));
             }
             return;
         }
@@ -277,7 +277,7 @@ impl Suspects {
         let Some(node) = node else { return self.brake.cancel() };
         let message =
             format!("Deleting node {} because its machine does not exist in the cloud", node.meta.name);
-        plan.tell(event(node, EventType::Normal, "DeletingNode", message));
+        plan.emit(event(node, EventType::Normal, "DeletingNode", message));
         self.act(uid, Step::Delete, world, plan);
     }
 

@@ -9,10 +9,12 @@ use muster_proto::pb;
 use muster_proto::time::Mono;
 
 use crate::cloud_nodes::Cloud;
-use crate::controllers::{Controllers, Hold, HoldCause};
+use crate::controllers::Controllers;
 use crate::explain::Explanation;
 use crate::ipam::Ipam;
-use crate::node_lifecycle::noexecute_taints::{ZoneReport, Zones};
+use crate::node_lifecycle::NodeLifecycle;
+use crate::node_lifecycle::eviction_hold::HoldCause;
+use crate::node_lifecycle::zone_report::ZoneReport;
 use crate::node_lifecycle::zone_state::ZoneState;
 use crate::pod_gc::Prospect;
 use crate::policy::Policy;
@@ -25,32 +27,34 @@ const QUEUE_SHOWN: usize = 100;
 /// The fleet as the controller sees it. Who leads is for the caller to fill in.
 pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
     let world = reconciler.world();
-    let tally = world.tally();
+    let counts = world.ready_counts();
     let (state, reason) = stance(reconciler, now);
     let controllers = reconciler.controllers();
-    let reports = controllers
-        .into_iter()
-        .flat_map(|controllers| controllers.zones.reports().map(move |report| (controllers, report)));
+    let reports = controllers.into_iter().flat_map(|controllers| {
+        controllers.node_lifecycle.zone_reports().map(move |report| (controllers, report))
+    });
     pb::Fleet {
         state: state.to_owned(),
         reason,
         as_of: stamp(now, now.mono),
         hold: controllers.and_then(|controllers| hold(controllers, world.node_count(), now)),
         nodes: count(world.node_count()),
-        ready_nodes: count(tally.ready),
-        not_ready_nodes: count(tally.not_ready),
-        unknown_nodes: count(tally.unknown),
+        ready_nodes: count(counts.ready),
+        not_ready_nodes: count(counts.not_ready),
+        unknown_nodes: count(counts.unknown),
         pods: count(world.pod_count()),
-        pending_pods: controllers.map_or(0, |controllers| count(controllers.placement.pending())),
-        armed_evictions: controllers.map_or(0, |controllers| count(controllers.evictions.count())),
+        pending_pods: controllers.map_or(0, |controllers| count(controllers.scheduler.pending())),
+        armed_evictions: controllers.map_or(0, |controllers| count(controllers.taint_evictions.count())),
         cidr_pools: controllers
-            .and_then(|controllers| controllers.cidrs.as_ref())
+            .and_then(|controllers| controllers.ipam.as_ref())
             .map_or_else(Vec::new, pools),
         cidr_failure: controllers
-            .and_then(|controllers| controllers.cidrs.as_ref()?.failure())
+            .and_then(|controllers| controllers.ipam.as_ref()?.failure())
             .unwrap_or_default(),
         drains: controllers.map_or_else(Vec::new, |controllers| drains(reconciler, controllers, now)),
-        cloud: controllers.and_then(|controllers| controllers.cloud.as_ref()).map(|cloud| brake(cloud, now)),
+        cloud: controllers
+            .and_then(|controllers| controllers.cloud_nodes.as_ref())
+            .map(|cloud| brake(cloud, now)),
         zones: reports
             .map(|(controllers, report)| zone(controllers, &report, reconciler.policy(), now))
             .collect(),
@@ -99,20 +103,20 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
 
 /// The state of the whole in a word and in a sentence.
 fn stance(reconciler: &Reconciler, now: Now) -> (&'static str, String) {
-    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging) else {
-        return match reconciler.stance() {
+    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
+        return match reconciler.phase() {
             Phase::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
-            Phase::Blind => {
+            Phase::Syncing => {
                 let reason =
                     "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
                 ("Blind", reason.to_owned())
             }
-            Phase::Judging => ("Holding", "The controller has only just begun.".to_owned()),
+            Phase::Active => ("Holding", "The controller has only just begun.".to_owned()),
         };
     };
-    if controllers.zones.is_disrupted() {
-        ("FullDisruption", full_disruption(&controllers.zones))
-    } else if now.mono < controllers.hold.until {
+    if controllers.node_lifecycle.zones.is_full_disruption() {
+        ("FullDisruption", full_disruption(&controllers.node_lifecycle))
+    } else if now.mono < controllers.node_lifecycle.hold.until {
         ("Holding", hold_reason(controllers, reconciler.world().node_count(), now))
     } else {
         ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
@@ -137,8 +141,8 @@ pub fn standby(controller: &str, leader: &str) -> String {
     }
 }
 
-pub(crate) fn full_disruption(zones: &Zones) -> String {
-    let down = zones.reports().filter(|zone| zone.nodes > 0).count();
+pub(crate) fn full_disruption(node_lifecycle: &NodeLifecycle) -> String {
+    let down = node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count();
     format!(
         "All zones that count ({down}) have lost all their nodes: more likely the controller is cut off than the whole \
          fleet is dead, so nobody is evicted until a node anywhere is Ready."
@@ -146,28 +150,28 @@ pub(crate) fn full_disruption(zones: &Zones) -> String {
 }
 
 fn hold(controllers: &Controllers, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
-    let Hold { until, .. } = controllers.hold;
+    let until = controllers.node_lifecycle.hold.until;
     (now.mono < until).then(|| pb::EvictionHold {
         until: stamp(now, until),
         remaining: Some(span(until - now.mono)),
-        heard: count(controllers.health.heard()),
+        heard: count(controllers.node_lifecycle.liveness.seen()),
         nodes: count(nodes),
         reason: hold_reason(controllers, nodes, now),
     })
 }
 
 pub(crate) fn hold_reason(controllers: &Controllers, nodes: usize, now: Now) -> String {
-    let why = match controllers.hold.cause {
+    let why = match controllers.node_lifecycle.hold.cause {
         HoldCause::Start => "The controller began to listen",
         HoldCause::Interruption => "The store was not heard for a while and is heard again since",
     };
     format!(
         "{why} {} ago: nobody is evicted before the fleet was heard for {}, which is in {}. {} of {nodes} nodes were \
          heard so far.",
-        words(now.mono - controllers.hold.since),
-        words(controllers.hold.until - controllers.hold.since),
-        words(controllers.hold.until - now.mono),
-        controllers.health.heard(),
+        words(now.mono - controllers.node_lifecycle.hold.since),
+        words(controllers.node_lifecycle.hold.until - controllers.node_lifecycle.hold.since),
+        words(controllers.node_lifecycle.hold.until - now.mono),
+        controllers.node_lifecycle.liveness.seen(),
     )
 }
 
@@ -177,7 +181,7 @@ pub(super) fn zone(
     policy: &Policy,
     now: Now,
 ) -> pb::FleetZone {
-    let zones = &controllers.zones;
+    let node_lifecycle = &controllers.node_lifecycle;
     let healthy = report.nodes - report.unhealthy;
     pb::FleetZone {
         name: report.key.to_string(),
@@ -188,13 +192,13 @@ pub(super) fn zone(
         unhealthy: count(report.unhealthy),
         health_percent: if report.nodes == 0 { 100.0 } else { 100.0 * healthy as f64 / report.nodes as f64 },
         rate: report.rate,
-        queue: zones.queue(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
+        queue: node_lifecycle.queued_nodes(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
         queue_length: count(report.queue_length),
         evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
         next_taint_at: report
             .next_token
-            .and_then(|at| stamp(now, at.max(controllers.hold.until).max(now.mono))),
-        reason: zone_reason(report, zones.is_disrupted(), policy),
+            .and_then(|at| stamp(now, at.max(controllers.node_lifecycle.hold.until).max(now.mono))),
+        reason: zone_reason(report, node_lifecycle.zones.is_full_disruption(), policy),
     }
 }
 
@@ -230,7 +234,7 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
 /// Whether the pods of a node are removed without its word.
 pub(crate) fn collection(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
     let told = |state, reason| Explanation::new("CollectPods", state, reason);
-    match controllers.collection.explain_node(node.as_str()) {
+    match controllers.pod_gc.explain_node(node.as_str()) {
         Prospect::Left => None,
         Prospect::OutOfService { at } => {
             let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \

@@ -15,13 +15,14 @@ use super::fleet::{
 use crate::controllers::Controllers;
 use crate::drain::progress::ProgressState;
 use crate::explain::Explanation;
-use crate::node_lifecycle::liveness::{Sign, Silence};
-use crate::node_lifecycle::noexecute_taints::{Place, is_health_taint};
+use crate::node_lifecycle::liveness::{LifeSign, Silence};
+use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::node_lifecycle::noschedule_taints::ready_taint;
+use crate::node_lifecycle::zone_report::TaintStatus;
 use crate::plan::uid;
 use crate::policy::Policy;
 use crate::reconciler::{Phase, Reconciler};
-use crate::taint_eviction::toleration_time::{Stay, judge};
+use crate::taint_eviction::toleration_time::{TolerationTime, toleration_time};
 use muster_proto::time::Now;
 
 /// The account of a node; `None` if there is none of that name.
@@ -37,17 +38,14 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
     };
     let Some((controllers, place)) = reconciler
         .controllers()
-        .filter(|_| reconciler.stance() == Phase::Judging)
-        .and_then(|controllers| Some((controllers, controllers.zones.place_of(name)?)))
+        .filter(|_| reconciler.phase() == Phase::Active)
+        .and_then(|controllers| Some((controllers, controllers.node_lifecycle.taint_status(name)?)))
     else {
         account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
         return Some(account);
     };
     let view = View { reconciler, controllers, node, ready, place, now };
-    let silence = reconciler
-        .world()
-        .number(name.as_str())
-        .and_then(|number| controllers.health.silence(number, reconciler.policy()));
+    let silence = controllers.node_lifecycle.silence(name, reconciler.world(), reconciler.policy());
     let marking = view.marking(silence);
     let taint = view.taint();
     account.summary = view.summary(silence, &taint);
@@ -64,7 +62,7 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
 
 /// The account of a node that is not there, if pods name it all the same.
 fn missed(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
-    let controllers = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging)?;
+    let controllers = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active)?;
     let told = collection(controllers, name, now)?;
     let pods: Vec<pb::PodExplanation> =
         reconciler.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
@@ -108,7 +106,14 @@ pub(super) fn stay(
     let name = pod.spec.node_name.as_ref()?;
     let node = reconciler.world().node(name.as_str())?;
     let ready = node.condition(types::READY).map(|ready| ready.status);
-    let view = View { reconciler, controllers, node, ready, place: controllers.zones.place_of(name)?, now };
+    let view = View {
+        reconciler,
+        controllers,
+        node,
+        ready,
+        place: controllers.node_lifecycle.taint_status(name)?,
+        now,
+    };
     Some(view.pod(pod, &view.taint()))
 }
 
@@ -118,7 +123,7 @@ struct View<'a> {
     controllers: &'a Controllers,
     node: &'a Node,
     ready: Option<ConditionStatus>,
-    place: Place,
+    place: TaintStatus,
     now: Now,
 }
 
@@ -132,13 +137,13 @@ impl View<'_> {
         let Some(silence) = silence else {
             return Explanation::new("MarkUnknown", "None", "The node has not been looked at yet.");
         };
-        let silent_for = words(self.now.mono - silence.heard_at);
+        let silent_for = words(self.now.mono - silence.seen_at);
         let told = |state, reason: String| {
             Explanation::new("MarkUnknown", state, reason)
                 .input("silentFor", silent_for.clone())
                 .input("grace", words(silence.grace))
         };
-        let is_silent = self.controllers.health.is_silent(&self.node.meta.name);
+        let is_silent = self.controllers.node_lifecycle.is_silent(&self.node.meta.name);
         match (is_silent, self.ready) {
             (true, Some(ConditionStatus::Unknown)) => {
                 told("Done", format!("It has been silent for {silent_for}, longer than its grace."))
@@ -182,8 +187,8 @@ impl View<'_> {
                 format!("It has the taint {key}:NoExecute; its pods leave as they tolerate it."),
             );
         }
-        if self.controllers.zones.is_disrupted() {
-            return told("Paused", full_disruption(&self.controllers.zones));
+        if self.controllers.node_lifecycle.zones.is_full_disruption() {
+            return told("Paused", full_disruption(&self.controllers.node_lifecycle));
         }
         if self.place.granted {
             return told("Due", "It is given up; that is being written.".to_owned()).earliest(self.now.mono);
@@ -193,7 +198,7 @@ impl View<'_> {
             return told("Paused", zone_says);
         };
         let told = |state, reason: String| told(state, reason).earliest(earliest);
-        let hold = self.controllers.hold;
+        let hold = self.controllers.node_lifecycle.hold;
         if self.now.mono < hold.until {
             let reason = hold_reason(self.controllers, self.reconciler.world().node_count(), self.now);
             return told("Paused", reason).input("holdUntil", self.now.wall_of(hold.until));
@@ -217,10 +222,13 @@ impl View<'_> {
     /// What the other controllers say of the node.
     fn others(&self) -> Vec<Explanation> {
         let mut told = vec![self.schedule()];
-        told.extend(self.controllers.cidrs.as_ref().map(|cidrs| cidrs.explain(self.node)));
-        let hold_until = self.controllers.hold.until;
+        told.extend(self.controllers.ipam.as_ref().map(|cidrs| cidrs.explain(self.node)));
+        let hold_until = self.controllers.node_lifecycle.hold.until;
         told.extend(
-            self.controllers.cloud.iter().flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)),
+            self.controllers
+                .cloud_nodes
+                .iter()
+                .flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)),
         );
         told.extend(self.drain());
         told.extend(collection(self.controllers, &self.node.meta.name, self.now));
@@ -275,7 +283,12 @@ impl View<'_> {
         let token = zone.next_token?;
         let wait = zone.interval.saturating_mul(u32::try_from(self.place.ahead).unwrap_or(u32::MAX));
         // Whoever is not in the queue joins it at the next pass.
-        Some(token.max(self.controllers.hold.until).max(self.controllers.next_pass()) + wait)
+        Some(
+            token
+                .max(self.controllers.node_lifecycle.hold.until)
+                .max(self.controllers.node_lifecycle.next_pass())
+                + wait,
+        )
     }
 
     /// When a pod has to leave, and what decides that.
@@ -289,32 +302,33 @@ impl View<'_> {
         }
         let (taints, tainted_at) = self.taints_to_come(taint);
         let taints: Vec<&Taint> = taints.iter().collect();
-        let stay = judge(&taints, &pod.spec.tolerations);
+        let stay = toleration_time(&taints, &pod.spec.tolerations);
         let (decides, time) = match &stay {
-            Stay::ForGood if taints.is_empty() => {
+            TolerationTime::Unlimited if taints.is_empty() => {
                 told.reason = "Nothing drives it off.".to_owned();
                 return told;
             }
-            Stay::ForGood => {
+            TolerationTime::Unlimited => {
                 told.reason = "It tolerates every taint of its node for good.".to_owned();
                 return told;
             }
-            Stay::For(time, taint, toleration) => {
+            TolerationTime::Limited(time, taint, toleration) => {
                 told.toleration = Some((*toleration).clone().into());
                 told.reason = format!("It tolerates {taint} for {}.", words(*time));
                 (*taint, *time)
             }
-            Stay::No(taint) => {
+            TolerationTime::NotTolerated(taint) => {
                 told.reason = format!("It does not tolerate {taint}.");
                 (*taint, std::time::Duration::ZERO)
             }
         };
         told.taint = Some(decides.clone().into());
         told.decision = "Leaves".to_owned();
-        let armed = self.controllers.evictions.armed(&key);
-        let at = match armed {
-            Some(armed) => armed.at(self.controllers.health_evictions_from()),
-            None => tainted_at.map(|at| at + time),
+        let evictions = &self.controllers.taint_evictions;
+        let at = if evictions.is_pending(&key) {
+            evictions.due_at(&key, self.controllers.node_lifecycle.health_evictions_from())
+        } else {
+            tainted_at.map(|at| at + time)
         };
         match at {
             Some(at) => told.earliest_eviction = stamp(self.now, at.max(self.now.mono)),
@@ -344,7 +358,7 @@ impl View<'_> {
             (Some(ConditionStatus::True), _) => format!("{name} is Ready."),
             (Some(ConditionStatus::False), _) => format!("{name} says that it is not Ready."),
             (Some(ConditionStatus::Unknown), Some(silence)) => {
-                format!("{name} has not been heard for {}.", words(self.now.mono - silence.heard_at))
+                format!("{name} has not been heard for {}.", words(self.now.mono - silence.seen_at))
             }
             (Some(ConditionStatus::Unknown), None) => format!("{name} is not heard."),
             (None, _) => format!("{name} never said whether it is Ready."),
@@ -354,17 +368,17 @@ impl View<'_> {
 }
 
 fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
-    let by = match silence.heard_by {
-        Some(Sign::Lease) => "Lease",
-        Some(Sign::Status) => "Status",
-        Some(Sign::FirstSeen) => "FirstSeen",
-        Some(Sign::Created) => "Created",
+    let by = match silence.seen_by {
+        Some(LifeSign::Lease) => "Lease",
+        Some(LifeSign::Status) => "Status",
+        Some(LifeSign::FirstSeen) => "FirstSeen",
+        Some(LifeSign::Created) => "Created",
         None => "Reset",
     };
     pb::NodeSilence {
-        heard_at: stamp(now, silence.heard_at),
+        heard_at: stamp(now, silence.seen_at),
         heard_by: by.to_owned(),
-        silent_for: Some(span(now.mono - silence.heard_at)),
+        silent_for: Some(span(now.mono - silence.seen_at)),
         grace: Some(span(silence.grace)),
         deadline: stamp(now, silence.deadline),
     }

@@ -25,11 +25,11 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         as_of: stamp(now, now.mono),
         ..pb::ExplainPodResponse::default()
     };
-    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.stance() == Phase::Judging) else {
+    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
         account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
         return Some(account);
     };
-    let standing = controllers.placement.explain_pod(pod);
+    let standing = controllers.scheduler.explain_pod(pod);
     account.summary = format!("{}: {}", key.name, tell(&standing));
     if let Standing::Unschedulable { verdict, .. } = &standing {
         account.obstacles = obstacles(verdict);
@@ -80,7 +80,7 @@ fn schedule(
         .input("requests", if asks.is_empty() { "nothing".to_owned() } else { asks.join(" ") })
         .input("priority", pod.spec.priority.unwrap_or(0))
         .input("nodes", reconciler.world().node_count())
-        .input("pendingPods", controllers.placement.pending());
+        .input("pendingPods", controllers.scheduler.pending());
     let told = match standing {
         Standing::Unschedulable { tried_at, .. } => told.input("triedAt", now.wall_of(*tried_at)),
         _ => told,

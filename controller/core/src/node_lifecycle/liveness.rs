@@ -1,8 +1,8 @@
-//! Silence: when each node was last heard, and who has been silent for too long.
+//! Liveness: when each node last gave a sign of life, and which nodes have been silent for longer than their grace.
 //!
-//! Silence runs on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is judged like
-//! any other. Looks at the nodes stand in order, at their deadlines or before; a renewal only notes the time, and a look
-//! that comes up too early is put where the deadline is by then. So a fleet costs what it says, and not what it is.
+//! Silence is measured on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is treated
+//! like any other. Each node has one scheduled check, at its deadline or before. A renewal only stores the time; a check
+//! that comes too early is rescheduled to the deadline. So the cost follows the number of renewals, not the fleet's size.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,166 +14,158 @@ use muster_proto::time::Mono;
 
 use crate::node_lifecycle::unknown_status;
 use crate::policy::Policy;
-use crate::world::{Change, Number};
+use crate::world::{Change, NodeIndex};
 use muster_proto::time::Now;
 
 mod deadline_order;
 
-use deadline_order::{Entry, Roll};
+use deadline_order::{DeadlineOrder, Entry};
 
-/// First looks are spread over so many moments of a grace: else a controller that starts would look at its whole fleet at
-/// once, a grace later.
+/// First checks are spread over this many moments of a grace. Otherwise a controller that starts would check its whole
+/// fleet in one decision, a grace later.
 const SPREAD: u32 = 64;
 
 #[derive(Clone, Debug, Default)]
-pub struct Health {
-    roll: Roll,
-    /// By number, as of who was met last.
+pub struct Liveness {
+    order: DeadlineOrder,
+    /// The node that last had each index.
     names: Vec<Option<Name>>,
-    /// Those whose grace has passed, until they are heard again.
+    /// Nodes whose grace has passed, until their next sign of life.
     silent: BTreeSet<Name>,
-    /// Everybody counts as heard at this moment, if not later.
-    fresh_since: Mono,
-    /// How often everybody got a new grace.
+    /// Every node counts as seen at this time, if it was not seen later.
+    graces_renewed_at: Mono,
+    /// How often all graces were renewed.
     epoch: u32,
-    /// Nodes that gave a sign of life since then, or since we began to look.
-    heard: usize,
+    /// Nodes seen since the graces were last renewed, or since the start.
+    seen: usize,
 }
 
-/// What a node was last heard by.
+/// What a node was last seen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum LifeSign {
     Lease,
     Status,
-    /// It was there when we began to look.
+    /// It existed when this controller first looked.
     FirstSeen,
-    /// It never said anything: its silence runs from its creation.
+    /// It never reported: its silence runs from its creation.
     Created,
 }
 
-/// A node's silence, for people.
+/// How long a node has been silent and may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    pub heard_at: Mono,
-    /// `None` when everybody was given a new grace after it was last heard.
-    pub heard_by: Option<Sign>,
+    pub seen_at: Mono,
+    /// `None` when all graces were renewed after the node was last seen.
+    pub seen_by: Option<LifeSign>,
     pub grace: Duration,
     pub deadline: Mono,
 }
 
-/// What an observation means for a node that was silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    No,
-    Again,
-}
-
-impl Health {
-    pub fn new() -> Health {
-        Health::default()
+impl Liveness {
+    pub fn new() -> Liveness {
+        Liveness::default()
     }
 
-    /// A node came, changed or went; `renewed` says whether it ever renewed a lease. Says whether a node that was silent
-    /// is heard.
+    /// Observes a node that was added, updated or removed; `renewed` says whether its lease was ever renewed. Returns
+    /// whether this ends a silence.
     pub fn observe(
         &mut self,
         change: &Change<Node>,
-        number: Number,
+        index: NodeIndex,
         renewed: bool,
         policy: &Policy,
         now: Now,
-    ) -> Heard {
+    ) -> bool {
         let Some(node) = &change.new else {
-            self.forget(number, &change.either().meta.name);
-            return Heard::No;
+            self.remove(index, &change.either().meta.name);
+            return false;
         };
         let ready = node.condition(types::READY);
-        let Some(entry) = self.roll.get_mut(number) else {
-            self.meet(node, number, ready.is_some() || renewed, policy, now);
-            return Heard::No;
+        let Some(entry) = self.order.get_mut(index) else {
+            self.add(node, index, ready.is_some() || renewed, policy, now);
+            return false;
         };
         entry.reported = ready.is_some();
         let heartbeat = |node: &Node| node.condition(types::READY).map(|ready| ready.last_heartbeat_time);
         let (before, after) = (change.old.as_deref().and_then(heartbeat), heartbeat(node));
-        // What a controller wrote about a node that never reported is no word of the node's own.
+        // A status that a controller wrote for a node that never reported is no sign of life.
         let is_ours = ready.is_some_and(|ready| ready.reason == unknown_status::NEVER_UPDATED);
         if before == after || (after.is_some() && before.is_none() && is_ours) {
-            return Heard::No;
+            return false;
         }
-        self.hear(number, Sign::Status, policy, now.mono)
+        self.record_sign(index, LifeSign::Status, policy, now.mono)
     }
 
-    /// The first look at a node: whatever it said before, it gets a whole grace. One that never said anything has had
-    /// its time since its creation.
-    fn meet(&mut self, node: &Node, number: Number, spoke: bool, policy: &Policy, now: Now) {
-        let (heard_at, heard_by) = if spoke {
-            (now.mono, Sign::FirstSeen)
+    /// Adds a node. If it ever reported it gets a whole grace from now; if not, its grace runs from its creation.
+    fn add(&mut self, node: &Node, index: NodeIndex, has_reported: bool, policy: &Policy, now: Now) {
+        let (seen_at, seen_by) = if has_reported {
+            (now.mono, LifeSign::FirstSeen)
         } else {
-            (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), Sign::Created)
+            (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), LifeSign::Created)
         };
-        let entry = Entry::new(heard_at, heard_by, node.condition(types::READY).is_some());
-        let Silence { heard_at, grace, .. } = self.silence_of(&entry, policy);
-        let share = number.index() as u32 % SPREAD + 1;
-        self.roll.enter(number, entry);
-        self.roll.look_by(number, heard_at + grace * share / SPREAD);
-        if self.names.len() <= number.index() {
-            self.names.resize(number.index() + 1, None);
+        let entry = Entry::new(seen_at, seen_by, node.condition(types::READY).is_some());
+        let Silence { seen_at, grace, .. } = self.silence_of(&entry, policy);
+        let share = index.as_usize() as u32 % SPREAD + 1;
+        self.order.insert(index, entry);
+        self.order.check_by(index, seen_at + grace * share / SPREAD);
+        if self.names.len() <= index.as_usize() {
+            self.names.resize(index.as_usize() + 1, None);
         }
-        self.names[number.index()] = Some(node.meta.name.clone());
+        self.names[index.as_usize()] = Some(node.meta.name.clone());
     }
 
-    fn forget(&mut self, number: Number, name: &Name) {
-        let Some(entry) = self.roll.strike(number) else { return };
-        self.heard -= usize::from(entry.spoke_in == Some(self.epoch));
+    fn remove(&mut self, index: NodeIndex, name: &Name) {
+        let Some(entry) = self.order.remove(index) else { return };
+        self.seen -= usize::from(entry.seen_in == Some(self.epoch));
         self.silent.remove(name);
     }
 
-    /// Leases were renewed, each at another time than before by the clock of whoever renewed it. Returns the nodes that
-    /// were silent until then.
+    /// Observes leases whose `renewTime` changed. Returns the nodes whose silence this ends.
     pub fn observe_renewals(
         &mut self,
-        numbers: impl IntoIterator<Item = Number>,
+        indices: impl IntoIterator<Item = NodeIndex>,
         policy: &Policy,
         now: Mono,
     ) -> Vec<Name> {
-        // There are leases without a node. That each is looked at twice costs nothing: the first time round their entries
-        // are fetched from memory all at once.
-        let known: Vec<Number> =
-            numbers.into_iter().filter(|number| self.roll.get(*number).is_some()).collect();
-        let mut again = Vec::new();
-        for number in known {
-            if self.hear(number, Sign::Lease, policy, now) == Heard::Again {
-                again.extend(self.names[number.index()].clone());
+        // There are leases without a node. Reading each entry twice costs nothing: this first pass fetches all entries
+        // from memory at once.
+        let known: Vec<NodeIndex> =
+            indices.into_iter().filter(|index| self.order.get(*index).is_some()).collect();
+        let mut revived = Vec::new();
+        for index in known {
+            if self.record_sign(index, LifeSign::Lease, policy, now) {
+                revived.extend(self.names[index.as_usize()].clone());
             }
         }
-        again
+        revived
     }
 
-    fn hear(&mut self, number: Number, sign: Sign, policy: &Policy, now: Mono) -> Heard {
-        let entry = self.roll.get_mut(number).expect("only who was entered is heard");
-        if entry.spoke_in.replace(self.epoch) != Some(self.epoch) {
-            self.heard += 1;
+    /// Returns whether this ends a silence.
+    fn record_sign(&mut self, index: NodeIndex, sign: LifeSign, policy: &Policy, now: Mono) -> bool {
+        let entry = self.order.get_mut(index).expect("the caller found the entry");
+        if entry.seen_in.replace(self.epoch) != Some(self.epoch) {
+            self.seen += 1;
         }
         let was_silent = entry.is_silent();
-        entry.hear(now, sign);
+        entry.record_sign(now, sign);
         let deadline = now + grace_of(entry, policy);
-        self.roll.look_by(number, deadline);
-        if was_silent && let Some(name) = &self.names[number.index()] {
+        self.order.check_by(index, deadline);
+        if was_silent && let Some(name) = &self.names[index.as_usize()] {
             self.silent.remove(name);
-            return Heard::Again;
+            return true;
         }
-        Heard::No
+        false
     }
 
-    /// The nodes whose grace has passed since they were last asked for. Each is told once, until it is heard again.
+    /// Takes the nodes whose grace has passed since the last call. Each is returned once per silence.
     pub fn take_silent(&mut self, policy: &Policy, now: Mono) -> Vec<(Name, Silence)> {
         let mut silent = Vec::new();
-        while let Some(number) = self.roll.take_due(now) {
-            let entry = self.roll.get(number).expect("who is looked at was entered");
+        while let Some(index) = self.order.take_due(now) {
+            let entry = self.order.get(index).expect("a node that is due has an entry");
             let silence = self.silence_of(entry, policy);
             if silence.deadline >= now {
-                self.roll.look_by(number, silence.deadline);
-            } else if let Some(name) = &self.names[number.index()] {
+                self.order.check_by(index, silence.deadline);
+            } else if let Some(name) = &self.names[index.as_usize()] {
                 self.silent.insert(name.clone());
                 silent.push((name.clone(), silence));
             }
@@ -181,56 +173,56 @@ impl Health {
         silent
     }
 
-    /// When to look next: right after the next deadline.
-    pub fn next_deadline(&self) -> Option<Mono> {
-        self.roll.next_look().map(|at| at + Duration::from_nanos(1))
+    /// When to call [`Self::take_silent`] next: right after the next check is due.
+    pub fn next_check(&self) -> Option<Mono> {
+        self.order.next_check().map(|at| at + Duration::from_nanos(1))
     }
 
-    /// Everybody gets a new grace, those included who are silent and whom `unmarked` names: nobody has been told of
-    /// their silence yet. Returns them; the other silent ones stay so until they speak.
-    pub fn refresh(
+    /// Gives every node a new grace, except silent nodes for which `unmarked` returns `None`: their record says already
+    /// that they are silent. Returns the nodes that are not silent any more.
+    pub fn renew_graces(
         &mut self,
         policy: &Policy,
         now: Mono,
-        unmarked: impl Fn(&Name) -> Option<Number>,
+        unmarked: impl Fn(&Name) -> Option<NodeIndex>,
     ) -> Vec<Name> {
-        self.fresh_since = now;
+        self.graces_renewed_at = now;
         self.epoch += 1;
-        self.heard = 0;
-        let forgiven: Vec<(Name, Number)> =
+        self.seen = 0;
+        let renewed: Vec<(Name, NodeIndex)> =
             self.silent.iter().filter_map(|name| Some((name.clone(), unmarked(name)?))).collect();
-        for (name, number) in &forgiven {
+        for (name, index) in &renewed {
             self.silent.remove(name);
-            let entry = self.roll.get(*number).expect("who is silent was entered");
+            let entry = self.order.get(*index).expect("a silent node has an entry");
             let deadline = self.silence_of(entry, policy).deadline;
-            self.roll.look_by(*number, deadline);
+            self.order.check_by(*index, deadline);
         }
-        forgiven.into_iter().map(|(name, _)| name).collect()
+        renewed.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Nodes that gave a sign of life since everybody last got a new grace.
-    pub fn heard(&self) -> usize {
-        self.heard
+    /// How many nodes gave a sign of life since all graces were last renewed.
+    pub fn seen(&self) -> usize {
+        self.seen
     }
 
-    /// Whether a node has been given up as silent.
+    /// Whether a node's grace has passed.
     pub fn is_silent(&self, name: &Name) -> bool {
         self.silent.contains(name)
     }
 
-    /// How a node's silence stands.
-    pub fn silence(&self, number: Number, policy: &Policy) -> Option<Silence> {
-        self.roll.get(number).map(|entry| self.silence_of(entry, policy))
+    /// How long a node has been silent and may be.
+    pub fn silence(&self, index: NodeIndex, policy: &Policy) -> Option<Silence> {
+        self.order.get(index).map(|entry| self.silence_of(entry, policy))
     }
 
     fn silence_of(&self, entry: &Entry, policy: &Policy) -> Silence {
-        let (heard_at, heard_by) = if entry.heard_at() >= self.fresh_since {
-            (entry.heard_at(), Some(entry.heard_by))
+        let (seen_at, seen_by) = if entry.seen_at() >= self.graces_renewed_at {
+            (entry.seen_at(), Some(entry.seen_by))
         } else {
-            (self.fresh_since, None)
+            (self.graces_renewed_at, None)
         };
         let grace = grace_of(entry, policy);
-        Silence { heard_at, heard_by, grace, deadline: heard_at + grace }
+        Silence { seen_at, seen_by, grace, deadline: seen_at + grace }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What follows from a node's record alone: the taints that keep new pods away, and the older names of some labels.
+//! What follows from a node's record alone: NoSchedule taints for its conditions and cordon, and the beta names of labels.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::Node;
@@ -7,7 +7,7 @@ use muster_proto::wellknown::{label, taint as keys};
 
 use muster_proto::time::Now;
 
-/// The taints managed here, all with the effect NoSchedule.
+/// The keys of the taints managed here, all with the effect NoSchedule.
 const MANAGED: [&str; 7] = [
     keys::NOT_READY,
     keys::UNREACHABLE,
@@ -25,9 +25,9 @@ const PRESSURES: [(&str, &str); 4] = [
     (types::NETWORK_UNAVAILABLE, keys::NETWORK_UNAVAILABLE),
 ];
 
-const OLDER_NAMES: [(&str, &str); 2] = [(label::OS, label::OS_BETA), (label::ARCH, label::ARCH_BETA)];
+const BETA_LABELS: [(&str, &str); 2] = [(label::OS, label::OS_BETA), (label::ARCH, label::ARCH_BETA)];
 
-/// Writes the taints and labels that the record itself calls for.
+/// Writes the taints and labels that the record itself requires.
 pub fn apply_to(node: &mut Node, now: Now) {
     let wanted = wanted(node);
     for key in MANAGED {
@@ -40,14 +40,14 @@ pub fn apply_to(node: &mut Node, now: Now) {
             _ => {}
         }
     }
-    for (name, older) in OLDER_NAMES {
+    for (name, beta) in BETA_LABELS {
         if let Some(value) = node.meta.labels.get(name).cloned() {
-            node.meta.labels.insert(older.to_owned(), value);
+            node.meta.labels.insert(beta.to_owned(), value);
         }
     }
 }
 
-/// The key of the taints that a node with this Ready is to have: NoSchedule at once, NoExecute when it is given up.
+/// The key of the taints that belong to this Ready condition: NoSchedule at once, NoExecute when the node took a token.
 pub fn ready_taint(ready: Option<ConditionStatus>) -> Option<&'static str> {
     match ready {
         Some(ConditionStatus::False) => Some(keys::NOT_READY),
@@ -99,18 +99,18 @@ mod tests {
         assert_eq!(
             taints(node("a").taint("node.kubernetes.io/not-ready:NoSchedule")),
             "",
-            "a node that never said whether it is ready has no taint for it"
+            "a node without a Ready condition has no taint for it"
         );
     }
 
     #[test]
-    fn s099_a_cordon_has_its_taint_and_a_taint_is_no_cordon() {
+    fn s099_a_cordoned_node_is_tainted_and_a_taint_does_not_cordon() {
         assert_eq!(taints(node("a").cordoned()), "unschedulable:NS");
         assert_eq!(taints(node("a").taint("node.kubernetes.io/unschedulable:NoSchedule")), "");
     }
 
     #[test]
-    fn s100_what_others_put_on_stays() {
+    fn s100_taints_of_other_writers_are_kept() {
         let own = "dedicated=x:NS memory-pressure:NE";
         let tainted =
             node("a").taint("dedicated=x:NoSchedule").taint("node.kubernetes.io/memory-pressure:NoExecute");
@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn s101_a_condition_of_old_means_nothing() {
+    fn s101_an_obsolete_condition_has_no_taint() {
         assert_eq!(taints(node("a").condition("OutOfDisk", True)), "");
     }
 
     #[test]
-    fn a_taint_that_is_there_keeps_its_time_and_a_new_one_has_ours() {
+    fn a_taint_that_is_there_keeps_its_time_and_a_new_one_has_the_current_time() {
         let mut held = node("a").cordoned().build();
         apply_to(&mut held, at(1));
         let first = held.clone();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn s102_the_older_names_of_labels_follow_the_newer() {
+    fn s102_beta_labels_follow_the_stable_labels() {
         for (labels, expected) in [
             (vec![(label::OS, "linux")], Some("linux")),
             (vec![(label::OS, "linux"), (label::OS_BETA, "windows")], Some("linux")),

@@ -1,4 +1,4 @@
-//! Pods of a node that nobody hears from: nobody can say that they are ready.
+//! Marks the pods of a silent node not ready: no agent can confirm any more that they are.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::{Event, EventType};
@@ -15,35 +15,35 @@ use muster_proto::time::Now;
 #[derive(Clone, Debug, Default)]
 pub struct PodReadiness {
     pods: Deadlines<Key>,
-    /// What happened since the last decision, for people.
+    /// Events since the last decision.
     events: Vec<Event>,
 }
 
 impl PodReadiness {
-    /// Whoever led before us may not have come to the pods of the nodes it lost. Those of a node that says itself that it
-    /// is not well are its own business.
+    /// The leader before us may not have marked all pods of nodes that are Unknown. Pods of a node whose own agent reports
+    /// NotReady are left to that agent.
     pub fn begin(world: &World) -> PodReadiness {
-        let mut marks = PodReadiness::default();
+        let mut readiness = PodReadiness::default();
         for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {
-            marks.pods.add(Key::of(&**pod));
+            readiness.pods.add(Key::of(&**pod));
         }
-        marks
+        readiness
     }
 
-    /// A node's record says from now on that it is not heard any more, by whoever's word: an answer to a write of our own
-    /// may be lost, its record is not.
-    pub fn node_lost(&mut self, node: &Node, world: &World) {
+    /// A node's record has become Unknown. This goes by the record and not by the outcome of our own write, because the
+    /// response to that write may be lost.
+    pub fn node_marked_unknown(&mut self, node: &Node, world: &World) {
         for pod in world.pods_on(node.meta.name.as_str()) {
             self.pods.add(Key::of(&**pod));
         }
     }
 
-    /// A pod that comes to a node which is not well is marked too.
+    /// A pod that is bound to a node which is not ready is marked too.
     pub fn observe(&mut self, change: &Change<Pod>, world: &World) {
         let Some(pod) = &change.new else { return self.pods.forget(&Key::of(&**change.either())) };
         let node = |pod: &Pod| pod.spec.node_name.clone();
         let (before, after) = change.sides(node);
-        if before != after && on_a_lost_node(pod, world) {
+        if before != after && is_on_unready_node(pod, world) {
             self.pods.add(Key::of(&**pod));
         }
     }
@@ -51,16 +51,16 @@ impl PodReadiness {
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
         for key in self.pods.take(now.mono) {
-            let Some(pod) = world.pod(&key).filter(|pod| on_a_lost_node(pod, world)) else {
+            let Some(pod) = world.pod(&key).filter(|pod| is_on_unready_node(pod, world)) else {
                 self.pods.forget(&key);
                 continue;
             };
-            let Some(marked) = not_ready(pod, now) else {
+            let Some(marked) = marked_not_ready(pod, now) else {
                 self.pods.forget(&key);
                 continue;
             };
             let action = Action::UpdatePodStatus(Box::new(marked));
-            plan.act(ControllerName::NodeLifecycle, Subject::of_pod(pod), action, "its node is not heard");
+            plan.act(ControllerName::NodeLifecycle, Subject::of_pod(pod), action, "its node is not ready");
             self.pods.begin(key);
         }
         if let Some(at) = self.pods.next() {
@@ -80,7 +80,7 @@ fn node_of<'a>(pod: &Pod, world: &'a World) -> Option<&'a Node> {
     pod.spec.node_name.as_ref().and_then(|name| world.node(name.as_str())).map(|node| &**node)
 }
 
-fn on_a_lost_node(pod: &Pod, world: &World) -> bool {
+fn is_on_unready_node(pod: &Pod, world: &World) -> bool {
     node_of(pod, world).is_some_and(|node| node.condition(types::READY).is_some() && !node.is_ready())
 }
 
@@ -88,8 +88,8 @@ fn is_unknown(node: &Node) -> bool {
     node.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::Unknown)
 }
 
-/// The pod as not ready; `None` if it says so already, or says nothing.
-fn not_ready(pod: &Pod, now: Now) -> Option<Pod> {
+/// The pod with Ready set to False; `None` if that is so already, or if it has no Ready condition.
+fn marked_not_ready(pod: &Pod, now: Now) -> Option<Pod> {
     let mut marked = pod.clone();
     let ready = marked.status.conditions.iter_mut().find(|held| held.kind == types::READY)?;
     if ready.status == ConditionStatus::False {

@@ -1,20 +1,20 @@
-//! What the record of a silent node says.
+//! The status of a silent node: its conditions become Unknown.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::{Node, NodeCondition};
 
 use muster_proto::time::Now;
 
-/// The reason of a condition that was never reported.
+/// The reason of a condition that the agent never reported.
 pub const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
-/// The reason of a condition that was reported once.
+/// The reason of a condition that the agent reported before.
 pub const STOPPED: &str = "NodeStatusUnknown";
 
 const CONDITIONS: [&str; 4] =
     [types::READY, types::MEMORY_PRESSURE, types::DISK_PRESSURE, types::PID_PRESSURE];
 
-/// The record of a node that has been silent for too long; `None` if it says so already.
-pub fn mark(node: &Node, now: Now) -> Option<Node> {
+/// The record with its conditions Unknown; `None` if Ready is Unknown already.
+pub fn mark_unknown(node: &Node, now: Now) -> Option<Node> {
     if node.condition(types::READY).is_some_and(|ready| ready.status == ConditionStatus::Unknown) {
         return None;
     }
@@ -41,8 +41,8 @@ pub fn mark(node: &Node, now: Now) -> Option<Node> {
     Some(marked)
 }
 
-/// Whether a record says that its node, which once reported, is not heard any more.
-pub fn is_marked(node: &Node) -> bool {
+/// Whether the record was marked Unknown after the agent had reported.
+pub fn is_marked_unknown(node: &Node) -> bool {
     let ready = node.condition(types::READY);
     ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown && ready.reason == STOPPED)
 }
@@ -64,19 +64,19 @@ mod tests {
 
     #[test]
     fn s084_a_node_that_never_reported_gets_all_four_conditions() {
-        let marked = mark(&node("a").build(), at(61)).unwrap();
+        let marked = mark_unknown(&node("a").build(), at(61)).unwrap();
         assert_eq!(
             conditions(&marked),
             CONDITIONS.map(|kind| (kind, Unknown, NEVER_UPDATED)),
             "Ready first, then the pressures"
         );
         let heartbeats = marked.status.conditions.iter().map(|held| held.last_heartbeat_time);
-        assert!(heartbeats.into_iter().all(|time| time == Some(epoch())), "the creation stands in");
+        assert!(heartbeats.into_iter().all(|time| time == Some(epoch())), "the time of creation is used");
         assert!(marked.status.conditions.iter().all(|held| held.last_transition_time == Some(at(61).wall)));
     }
 
     #[test]
-    fn s085_only_what_the_agent_speaks_of_becomes_unknown() {
+    fn s085_only_conditions_that_the_agent_reports_become_unknown() {
         let reported = node("a")
             .ready(True)
             .condition(types::MEMORY_PRESSURE, False)
@@ -84,7 +84,7 @@ mod tests {
             .condition(types::NETWORK_UNAVAILABLE, False)
             .condition("Custom", True)
             .build();
-        let marked = mark(&reported, at(61)).unwrap();
+        let marked = mark_unknown(&reported, at(61)).unwrap();
         assert_eq!(
             conditions(&marked),
             [
@@ -97,15 +97,15 @@ mod tests {
             ]
         );
         let ready = marked.condition("Ready").unwrap();
-        assert_eq!(ready.last_heartbeat_time, Some(epoch()), "the agent's own time stays");
+        assert_eq!(ready.last_heartbeat_time, Some(epoch()), "the heartbeat time of the agent is kept");
         assert_eq!(ready.last_transition_time, Some(at(61).wall));
         let disk = marked.condition(types::DISK_PRESSURE).unwrap();
         assert_eq!(disk.last_transition_time, Some(epoch()), "it was Unknown before");
     }
 
     #[test]
-    fn what_is_unknown_already_is_not_written_again() {
-        assert_eq!(mark(&node("a").ready(Unknown).build(), at(61)), None);
-        assert!(mark(&node("a").ready(False).build(), at(61)).is_some());
+    fn a_node_that_is_unknown_already_is_not_marked_again() {
+        assert_eq!(mark_unknown(&node("a").ready(Unknown).build(), at(61)), None);
+        assert!(mark_unknown(&node("a").ready(False).build(), at(61)).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! One zone: its name, its state, and how fast its nodes may be given up.
+//! One zone: its key, its state, and the rate at which its nodes may be tainted NoExecute.
 
 use std::fmt;
 
@@ -7,31 +7,32 @@ use muster_proto::wellknown::label;
 
 use crate::policy::Policy;
 
-/// Nodes that are likely to fail together. Nodes without either label are in one zone too.
+/// A failure domain, by region and zone label. Nodes without either label share one zone too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneKey {
     pub region: String,
     pub zone: String,
 }
 
-/// How a zone is.
+/// How much of a zone is unhealthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneState {
     /// Not assessed yet.
     #[default]
     Initial,
     Normal,
-    /// Much of it is lost: perhaps it is the network, so nodes are given up slowly or not at all.
+    /// Many nodes are unhealthy: it may be the network, so nodes are tainted slowly or not at all.
     PartialDisruption,
-    /// All of it is lost.
+    /// All nodes are unhealthy.
     FullDisruption,
 }
 
 impl ZoneKey {
-    /// The zone of a node. An older label counts if it is there at all, even empty.
+    /// The zone of a node. A beta label takes precedence if it is there at all, even empty.
     pub fn of(labels: &Labels) -> ZoneKey {
-        let value =
-            |old: &str, new: &str| labels.get(old).or_else(|| labels.get(new)).cloned().unwrap_or_default();
+        let value = |beta: &str, stable: &str| {
+            labels.get(beta).or_else(|| labels.get(stable)).cloned().unwrap_or_default()
+        };
         ZoneKey {
             region: value(label::REGION_BETA, label::REGION),
             zone: value(label::ZONE_BETA, label::ZONE),
@@ -56,9 +57,10 @@ impl fmt::Display for ZoneState {
     }
 }
 
-/// The state of a zone with so many nodes that count, of which so many are not Ready.
+/// The state of a zone, given the number of its nodes that count and how many of those are unhealthy.
 ///
-/// Up to two nodes may always be lost: in a zone of three or four that says nothing about the zone.
+/// Up to two unhealthy nodes never make a zone partially disrupted: in a zone of three or four nodes two failures do not
+/// point to a common cause.
 pub fn assess(nodes: usize, unhealthy: usize, threshold: f32) -> ZoneState {
     if unhealthy > 0 && unhealthy == nodes {
         ZoneState::FullDisruption
@@ -69,7 +71,7 @@ pub fn assess(nodes: usize, unhealthy: usize, threshold: f32) -> ZoneState {
     }
 }
 
-/// Nodes that may be given up per second, unless every zone is lost.
+/// Nodes that may be tainted per second, unless every zone is fully disrupted.
 pub fn rate(state: ZoneState, nodes: usize, policy: &Policy) -> f64 {
     match state {
         ZoneState::Initial | ZoneState::Normal | ZoneState::FullDisruption => policy.eviction_rate,
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s129_a_zone_is_as_its_share_of_lost_nodes() {
+    fn s129_the_state_of_a_zone_follows_from_its_share_of_unhealthy_nodes() {
         for (unhealthy, nodes, expected) in [
             (0, 0, Normal),
             (0, 3, Normal),
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn s128_a_disrupted_zone_goes_slowly_if_it_is_large_and_else_stops() {
+    fn s128_a_partially_disrupted_zone_is_tainted_slowly_if_large_and_else_not_at_all() {
         let policy = Policy::default();
         for (state, nodes, expected) in [
             (Initial, 3, 0.1),
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn s136_a_zone_is_told_by_region_and_zone_and_the_older_labels_win() {
+    fn s136_a_zone_is_identified_by_region_and_zone_and_beta_labels_take_precedence() {
         let zone = |labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
             ZoneKey::of(&labels).to_string()

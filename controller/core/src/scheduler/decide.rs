@@ -95,7 +95,7 @@ impl Scheduler {
                 self.queue.set_told(line, &place);
                 continue;
             };
-            plan.tell(event(&marked, EventType::Warning, FAILED_SCHEDULING, why));
+            plan.emit(event(&marked, EventType::Warning, FAILED_SCHEDULING, why));
             let subject = Subject::of_pod(&marked);
             plan.act(
                 ControllerName::Scheduler,

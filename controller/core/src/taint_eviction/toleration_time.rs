@@ -1,45 +1,46 @@
-//! How long a pod may stay where it is not wanted: from taints and tolerations alone.
+//! How long a pod tolerates the NoExecute taints of its node.
 
 use std::time::Duration;
 
 use muster_proto::taint::{Taint, Toleration};
 
-/// How long a pod may stay.
+/// How long a pod tolerates a set of taints.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stay<'a> {
-    /// Nothing drives it off, or it tolerates all that does.
-    ForGood,
-    /// It tolerates all that drives it off, this taint for the shortest time.
-    For(Duration, &'a Taint, &'a Toleration),
-    /// It does not tolerate this taint.
-    No(&'a Taint),
+pub enum TolerationTime<'a> {
+    /// There is no taint, or the pod tolerates all of them without a limit.
+    Unlimited,
+    /// It tolerates all of them, this one for the shortest time.
+    Limited(Duration, &'a Taint, &'a Toleration),
+    /// It does not tolerate this one.
+    NotTolerated(&'a Taint),
 }
 
-impl Stay<'_> {
-    /// From the moment the taints are seen; `None` for ever.
-    pub fn time(&self) -> Option<Duration> {
+impl TolerationTime<'_> {
+    /// From when the taints are seen; `None` without a limit.
+    pub fn limit(&self) -> Option<Duration> {
         match self {
-            Stay::ForGood => None,
-            Stay::For(time, ..) => Some(*time),
-            Stay::No(_) => Some(Duration::ZERO),
+            TolerationTime::Unlimited => None,
+            TolerationTime::Limited(time, ..) => Some(*time),
+            TolerationTime::NotTolerated(_) => Some(Duration::ZERO),
         }
     }
 }
 
-/// Of each taint, the first toleration in the list that tolerates it counts, even where a later one is longer.
-pub fn judge<'a>(taints: &[&'a Taint], tolerations: &'a [Toleration]) -> Stay<'a> {
-    let mut stay = Stay::ForGood;
+/// The shortest toleration time over all taints. For each taint the first toleration in the list that tolerates it counts,
+/// even if a later one is longer.
+pub fn toleration_time<'a>(taints: &[&'a Taint], tolerations: &'a [Toleration]) -> TolerationTime<'a> {
+    let mut shortest = TolerationTime::Unlimited;
     for &taint in taints {
         let Some(toleration) = tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
-            return Stay::No(taint);
+            return TolerationTime::NotTolerated(taint);
         };
         let Some(seconds) = toleration.toleration_seconds else { continue };
         let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        if stay.time().is_none_or(|held| time < held) {
-            stay = Stay::For(time, taint, toleration);
+        if shortest.limit().is_none_or(|held| time < held) {
+            shortest = TolerationTime::Limited(time, taint, toleration);
         }
     }
-    stay
+    shortest
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
             (vec![&a, &b], vec![tolerate("a", Some(100))], Some(0)),
             (vec![&a, &b], vec![tolerate("a", None), tolerate("b", None)], None),
         ] {
-            let found = judge(&taints, &tolerations).time();
+            let found = toleration_time(&taints, &tolerations).limit();
             assert_eq!(found, expected.map(Duration::from_secs), "{taints:?} {tolerations:?}");
         }
     }

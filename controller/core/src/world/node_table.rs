@@ -1,6 +1,6 @@
-//! Machines by name: a node, a lease, or both, under one look-up, and a number for whoever keeps more about them.
+//! Nodes and the renewals of their leases by name, under one look-up, with a dense index for each name.
 //!
-//! Numbers are dense, so that what is kept by them lies side by side and needs no further search.
+//! Other modules keep what they know of a node in vectors by that index, so that a look-up by name happens once per event.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -11,172 +11,169 @@ use jiff::Timestamp;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 
-/// What a machine goes by while there is a node or a lease of its name.
+/// The index of a name, while there is a node or a lease of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Number(u32);
+pub struct NodeIndex(u32);
 
-impl Number {
-    pub fn of(index: u32) -> Number {
-        Number(index)
+impl NodeIndex {
+    pub fn new(index: u32) -> NodeIndex {
+        NodeIndex(index)
     }
 
-    /// Its place in a list by numbers.
-    pub fn index(self) -> usize {
+    pub fn as_usize(self) -> usize {
         self.0 as usize
     }
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Machines {
-    /// Numbers by the hash of the name.
+pub struct NodeTable {
+    /// Indices by the hash of the name.
     slots: HashTable<Slot>,
-    /// By number.
-    machines: Vec<Machine>,
-    /// Machines of which neither a node nor a lease was left. They keep their number until another needs it, so that who
-    /// is told of their end can still look them up.
-    vacated: Vec<Number>,
-    /// Quick, and seeded anew in each process.
+    /// By index.
+    rows: Vec<Row>,
+    /// Rows whose node and lease are both removed. They keep their index until another name needs it, so that a
+    /// controller can look up the index of a node while it observes the node's removal.
+    vacant: Vec<NodeIndex>,
+    /// Fast, and seeded anew in each process.
     hasher: RandomState,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u64,
-    number: Number,
+    index: NodeIndex,
 }
 
 #[derive(Clone, Debug)]
-struct Machine {
+struct Row {
     name: Name,
     node: Option<Arc<Node>>,
     renewed: Option<Timestamp>,
 }
 
-impl Machine {
+impl Row {
     fn is_vacant(&self) -> bool {
         self.node.is_none() && self.renewed.is_none()
     }
 
-    /// Says whether that is another time than before.
+    /// Sets the time of the last renewal; returns whether it changed.
     fn renew(&mut self, renewed: Timestamp) -> bool {
         self.renewed.replace(renewed) != Some(renewed)
     }
 }
 
-impl Machines {
+impl NodeTable {
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
-        self.machine(self.number(name)?).node.as_ref()
+        self.row(self.index(name)?).node.as_ref()
     }
 
     pub fn renewal(&self, name: &str) -> Option<Timestamp> {
-        self.machine(self.number(name)?).renewed
+        self.row(self.index(name)?).renewed
     }
 
-    pub fn number(&self, name: &str) -> Option<Number> {
+    pub fn index(&self, name: &str) -> Option<NodeIndex> {
         let hash = self.hasher.hash_one(name);
-        let is_meant = |slot: &Slot| slot.hash == hash && self.machine(slot.number).name == *name;
-        self.slots.find(hash, is_meant).map(|slot| slot.number)
+        let is_same = |slot: &Slot| slot.hash == hash && self.row(slot.index).name == *name;
+        self.slots.find(hash, is_same).map(|slot| slot.index)
     }
 
-    fn machine(&self, number: Number) -> &Machine {
-        &self.machines[number.index()]
+    fn row(&self, index: NodeIndex) -> &Row {
+        &self.rows[index.as_usize()]
     }
 
-    fn machine_mut(&mut self, number: Number) -> &mut Machine {
-        &mut self.machines[number.index()]
+    fn row_mut(&mut self, index: NodeIndex) -> &mut Row {
+        &mut self.rows[index.as_usize()]
     }
 
     /// All nodes, in no order.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.machines.iter().filter_map(|machine| machine.node.as_ref())
+        self.rows.iter().filter_map(|row| row.node.as_ref())
     }
 
     /// Returns the node that was there before.
     pub fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
-        let number = self.number_or_new(&node.meta.name);
-        self.machine_mut(number).node.replace(node)
+        let index = self.index_or_insert(&node.meta.name);
+        self.row_mut(index).node.replace(node)
     }
 
     pub fn remove_node(&mut self, name: &Name) -> Option<Arc<Node>> {
-        let number = self.number(name.as_str())?;
-        let node = self.machine_mut(number).node.take()?;
-        self.note_vacancy(number);
+        let index = self.index(name.as_str())?;
+        let node = self.row_mut(index).node.take()?;
+        self.note_if_vacant(index);
         Some(node)
     }
 
-    /// Notes renewals that arrived together; says of each whose number it is, if the time is another than before.
+    /// Applies renewals that arrived together; returns for each the index of its name, if the time changed.
     ///
-    /// In short steps that go over all of them. What one renewal needs from memory is then fetched while others are looked
-    /// at, and a fleet that no cache holds costs little more per renewal than one that fits.
-    pub fn renew_all(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<Number>> {
+    /// It works in short passes over all renewals. The memory that one renewal needs is then fetched while others are
+    /// processed, so a fleet that fits no cache costs little more per renewal than one that does.
+    pub fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<NodeIndex>> {
         let hashes: Vec<u64> = renewals.iter().map(|(name, _)| self.hasher.hash_one(name.as_str())).collect();
-        // Nearly always right; but two names may have one hash.
-        let guess = |hash: &u64| self.slots.find(*hash, |slot| slot.hash == *hash).map(|slot| slot.number);
-        let guesses: Vec<Option<Number>> = hashes.iter().map(guess).collect();
-        let name_of = |number: Number| self.machine(number).name.as_str();
+        // By the hash alone. Nearly always right, but two names may have the same hash.
+        let guess = |hash: &u64| self.slots.find(*hash, |slot| slot.hash == *hash).map(|slot| slot.index);
+        let guesses: Vec<Option<NodeIndex>> = hashes.iter().map(guess).collect();
+        let name_of = |index: NodeIndex| self.row(index).name.as_str();
         let guessed: Vec<Option<&str>> = guesses.iter().map(|guess| guess.map(name_of)).collect();
-        let known: Vec<Option<Number>> = (renewals.iter().zip(guesses).zip(guessed))
+        let known: Vec<Option<NodeIndex>> = (renewals.iter().zip(guesses).zip(guessed))
             .map(|(((name, _), guess), guessed)| guess.filter(|_| guessed == Some(name.as_str())))
             .collect();
-        let mut told: Vec<Option<Number>> = (renewals.iter().zip(&known))
-            .map(|((_, renewed), number)| number.filter(|number| self.machine_mut(*number).renew(*renewed)))
+        let mut changed: Vec<Option<NodeIndex>> = (renewals.iter().zip(&known))
+            .map(|((_, renewed), index)| index.filter(|index| self.row_mut(*index).renew(*renewed)))
             .collect();
-        // Newcomers last: they may take the numbers of those who are gone.
-        for (place, (name, renewed)) in
-            renewals.iter().enumerate().filter(|(place, _)| known[*place].is_none())
-        {
-            let number = self.number_or_new(name);
-            told[place] = self.machine_mut(number).renew(*renewed).then_some(number);
+        // New names last, because they may reuse the indices of vacant rows.
+        for (i, (name, renewed)) in renewals.iter().enumerate().filter(|(i, _)| known[*i].is_none()) {
+            let index = self.index_or_insert(name);
+            changed[i] = self.row_mut(index).renew(*renewed).then_some(index);
         }
-        told
+        changed
     }
 
-    pub fn forget_renewal(&mut self, name: &Name) {
-        let Some(number) = self.number(name.as_str()) else { return };
-        if self.machine_mut(number).renewed.take().is_some() {
-            self.note_vacancy(number);
-        }
-    }
-
-    fn note_vacancy(&mut self, number: Number) {
-        if self.machine(number).is_vacant() {
-            self.vacated.push(number);
+    pub fn remove_renewal(&mut self, name: &Name) {
+        let Some(index) = self.index(name.as_str()) else { return };
+        if self.row_mut(index).renewed.take().is_some() {
+            self.note_if_vacant(index);
         }
     }
 
-    fn number_or_new(&mut self, name: &Name) -> Number {
-        if let Some(number) = self.number(name.as_str()) {
-            return number;
+    fn note_if_vacant(&mut self, index: NodeIndex) {
+        if self.row(index).is_vacant() {
+            self.vacant.push(index);
         }
-        let machine = Machine { name: name.clone(), node: None, renewed: None };
-        let number = match self.take_vacated() {
-            Some(number) => {
-                *self.machine_mut(number) = machine;
-                number
+    }
+
+    fn index_or_insert(&mut self, name: &Name) -> NodeIndex {
+        if let Some(index) = self.index(name.as_str()) {
+            return index;
+        }
+        let row = Row { name: name.clone(), node: None, renewed: None };
+        let index = match self.take_vacant() {
+            Some(index) => {
+                *self.row_mut(index) = row;
+                index
             }
             None => {
-                let next = u32::try_from(self.machines.len());
-                self.machines.push(machine);
-                Number(next.expect("a fleet has fewer than four thousand million machines"))
+                let next = u32::try_from(self.rows.len());
+                self.rows.push(row);
+                NodeIndex(next.expect("a fleet has fewer than four thousand million nodes"))
             }
         };
         let hash = self.hasher.hash_one(name.as_str());
-        self.slots.insert_unique(hash, Slot { hash, number }, |slot| slot.hash);
-        number
+        self.slots.insert_unique(hash, Slot { hash, index }, |slot| slot.hash);
+        index
     }
 
-    /// The number of somebody who is gone for good.
-    fn take_vacated(&mut self) -> Option<Number> {
-        while let Some(number) = self.vacated.pop() {
-            let machine = self.machine(number);
-            if !machine.is_vacant() {
+    /// Takes the index of a row that is still vacant.
+    fn take_vacant(&mut self) -> Option<NodeIndex> {
+        while let Some(index) = self.vacant.pop() {
+            let row = self.row(index);
+            if !row.is_vacant() {
                 continue;
             }
-            let hash = self.hasher.hash_one(machine.name.as_str());
-            // Whoever came back and went again is noted twice, and was found before.
-            if let Ok(slot) = self.slots.find_entry(hash, |slot| slot.number == number) {
+            let hash = self.hasher.hash_one(row.name.as_str());
+            // A row that was filled and became vacant again is listed twice: its slot may be taken already.
+            if let Ok(slot) = self.slots.find_entry(hash, |slot| slot.index == index) {
                 slot.remove();
-                return Some(number);
+                return Some(index);
             }
         }
         None
@@ -192,80 +189,80 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn put(machines: &mut Machines, name: &str) {
-        machines.put_node(Arc::new(node(name).build()));
+    fn put(table: &mut NodeTable, name: &str) {
+        table.put_node(Arc::new(node(name).build()));
     }
 
-    fn renew(machines: &mut Machines, names: &[&str]) -> Vec<Option<usize>> {
+    fn renew(table: &mut NodeTable, names: &[&str]) -> Vec<Option<usize>> {
         let renewals: Vec<_> = names.iter().map(|text| (name(text), epoch())).collect();
-        machines.renew_all(&renewals).into_iter().map(|number| number.map(Number::index)).collect()
+        table.apply_renewals(&renewals).into_iter().map(|index| index.map(NodeIndex::as_usize)).collect()
     }
 
-    fn number(machines: &Machines, name: &str) -> Option<usize> {
-        machines.number(name).map(Number::index)
-    }
-
-    #[test]
-    fn a_node_and_its_lease_have_one_number() {
-        let mut machines = Machines::default();
-        put(&mut machines, "a");
-        assert_eq!(renew(&mut machines, &["b"]), [Some(1)], "a lease may come first");
-        put(&mut machines, "b");
-        assert_eq!(renew(&mut machines, &["a", "b", "a"]), [Some(0), None, None], "we know the others");
-        assert_eq!((number(&machines, "a"), number(&machines, "b")), (Some(0), Some(1)));
-        assert_eq!(number(&machines, "c"), None);
+    fn index(table: &NodeTable, name: &str) -> Option<usize> {
+        table.index(name).map(NodeIndex::as_usize)
     }
 
     #[test]
-    fn a_number_is_kept_while_a_node_or_a_lease_is_left_and_then_used_again() {
-        let mut machines = Machines::default();
-        for name in ["a", "b"] {
-            put(&mut machines, name);
-        }
-        renew(&mut machines, &["a"]);
-        assert!(machines.remove_node(&name("a")).is_some());
-        put(&mut machines, "c");
-        assert_eq!((number(&machines, "a"), number(&machines, "c")), (Some(0), Some(2)), "the lease is left");
-        machines.forget_renewal(&name("a"));
-        assert_eq!(number(&machines, "a"), Some(0), "whoever is told of its end can look it up");
-        put(&mut machines, "d");
-        assert_eq!((number(&machines, "a"), number(&machines, "d")), (None, Some(0)));
-        put(&mut machines, "e");
-        assert_eq!(number(&machines, "e"), Some(3));
-    }
-
-    #[test]
-    fn renewals_that_arrive_together_may_be_of_machines_nobody_knows_yet() {
-        let mut machines = Machines::default();
-        put(&mut machines, "a");
-        machines.remove_node(&name("a"));
-        let expected = [Some(1), Some(0), None, Some(2)];
+    fn a_node_and_its_lease_have_one_index() {
+        let mut table = NodeTable::default();
+        put(&mut table, "a");
+        assert_eq!(renew(&mut table, &["b"]), [Some(1)], "a lease may come before its node");
+        put(&mut table, "b");
         assert_eq!(
-            renew(&mut machines, &["b", "a", "b", "c"]),
-            expected,
-            "a is back before b needs a number"
+            renew(&mut table, &["a", "b", "a"]),
+            [Some(0), None, None],
+            "the others were applied before"
         );
+        assert_eq!((index(&table, "a"), index(&table, "b")), (Some(0), Some(1)));
+        assert_eq!(index(&table, "c"), None);
+    }
+
+    #[test]
+    fn an_index_is_kept_while_a_node_or_a_lease_is_left_and_then_reused() {
+        let mut table = NodeTable::default();
+        for name in ["a", "b"] {
+            put(&mut table, name);
+        }
+        renew(&mut table, &["a"]);
+        assert!(table.remove_node(&name("a")).is_some());
+        put(&mut table, "c");
+        assert_eq!((index(&table, "a"), index(&table, "c")), (Some(0), Some(2)), "the lease is left");
+        table.remove_renewal(&name("a"));
+        assert_eq!(index(&table, "a"), Some(0), "a removed node can be looked up until its index is reused");
+        put(&mut table, "d");
+        assert_eq!((index(&table, "a"), index(&table, "d")), (None, Some(0)));
+        put(&mut table, "e");
+        assert_eq!(index(&table, "e"), Some(3));
+    }
+
+    #[test]
+    fn a_batch_of_renewals_may_contain_new_names() {
+        let mut table = NodeTable::default();
+        put(&mut table, "a");
+        table.remove_node(&name("a"));
+        let expected = [Some(1), Some(0), None, Some(2)];
+        assert_eq!(renew(&mut table, &["b", "a", "b", "c"]), expected, "a is back before b needs an index");
         for (name, expected) in [("a", 0), ("b", 1), ("c", 2)] {
-            assert_eq!((number(&machines, name), machines.renewal(name)), (Some(expected), Some(epoch())));
+            assert_eq!((index(&table, name), table.renewal(name)), (Some(expected), Some(epoch())));
         }
     }
 
     #[test]
-    fn who_comes_back_in_time_has_the_old_number() {
-        let mut machines = Machines::default();
+    fn a_name_that_returns_before_its_index_is_reused_has_the_old_index() {
+        let mut table = NodeTable::default();
         for name in ["a", "b"] {
-            put(&mut machines, name);
+            put(&mut table, name);
         }
         for _ in 0..2 {
-            machines.remove_node(&name("a"));
-            put(&mut machines, "a");
+            table.remove_node(&name("a"));
+            put(&mut table, "a");
         }
-        assert_eq!(number(&machines, "a"), Some(0));
-        put(&mut machines, "c");
+        assert_eq!(index(&table, "a"), Some(0));
+        put(&mut table, "c");
         assert_eq!(
-            (number(&machines, "a"), number(&machines, "c")),
+            (index(&table, "a"), index(&table, "c")),
             (Some(0), Some(2)),
-            "no number is had twice"
+            "no two names share an index"
         );
     }
 }

@@ -32,8 +32,8 @@ impl Tracer for NodeTraces {
 fn two(name: &str) -> Simulator {
     let mut sim = Simulator::new();
     sim.tracer = Some(Box::new(stories()));
-    sim.start().living(name, "z");
-    sim.living("other", "z");
+    sim.start().add_ready_node(name, "z");
+    sim.add_ready_node("other", "z");
     sim
 }
 
@@ -52,9 +52,9 @@ fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
     let mut sim = two("fallen");
     let toleration = Toleration::exists(UNREACHABLE, NoExecute).for_seconds(7);
     sim.put_pod(pod("p").on("fallen").running(True).tolerates(toleration));
-    sim.run_until(20.0).kill("fallen");
+    sim.run_until(20.0).stop_agent("fallen");
     sim.run_until(100.0);
-    let tainted = sim.given_up()[0].0;
+    let tainted = sim.tainted_noexecute()[0].0;
     let expected = [
         ("renewal.last", 20.0),
         ("deadline.passed", 20.0),
@@ -88,13 +88,13 @@ fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
 #[test]
 fn a_story_ends_with_the_recovery_and_the_next_fall_is_another() {
     let mut sim = two("flapping");
-    sim.run_until(20.0).kill("flapping");
+    sim.run_until(20.0).stop_agent("flapping");
     sim.run_until(100.0);
     assert_eq!(sim.ready("flapping"), Unknown);
-    sim.revive("flapping");
+    sim.start_agent("flapping");
     let first = trace_of("flapping");
     assert_eq!(first.last().unwrap().name, "node.ready");
-    sim.run_until(130.0).kill("flapping");
+    sim.run_until(130.0).stop_agent("flapping");
     sim.run_until(200.0);
     let second = trace_of("flapping");
     assert_ne!(second[0].span_context.trace_id(), first[0].span_context.trace_id());

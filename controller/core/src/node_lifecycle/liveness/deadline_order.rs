@@ -1,52 +1,52 @@
-//! The roll: when each node was last heard, and when to look at it next.
+//! When each node last gave a sign of life, and when to check it next.
 //!
-//! Nodes go by their number, so that an entry takes 32 bytes and a place in the order of looks 16, with no names in
-//! either. A sign of life is one write into the node's own entry. The order is touched only when a look comes up, which
-//! is once per grace and not once per renewal.
+//! Nodes go by their index, so that an entry takes 32 bytes and a scheduled check 16, with no names in either. A sign of
+//! life is one write into the node's own entry. The order of checks changes only when a check is due, which is once per
+//! grace and not once per renewal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_proto::time::Mono;
 
-use super::Sign;
-use crate::world::Number;
+use super::LifeSign;
+use crate::world::NodeIndex;
 
-/// What is remembered of a node.
+/// What is known of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    heard_at: u64,
-    /// Its place in the order of looks; of no meaning while it is silent.
-    look_at: u64,
-    /// The epoch in which it last gave a sign of life; `None` if it never did.
-    pub(super) spoke_in: Option<u32>,
-    pub(super) heard_by: Sign,
+    seen_at: u64,
+    /// When its next check is; without meaning while it is silent.
+    check_at: u64,
+    /// The epoch in which its last sign of life was seen; `None` if none was.
+    pub(super) seen_in: Option<u32>,
+    pub(super) seen_by: LifeSign,
     /// Whether it has a Ready condition.
     pub(super) reported: bool,
-    /// Whether its grace has passed. Whoever is silent is not looked at.
+    /// Whether its grace has passed. A silent node has no check.
     silent: bool,
 }
 
 impl Entry {
-    pub(super) fn new(heard_at: Mono, heard_by: Sign, reported: bool) -> Entry {
+    pub(super) fn new(seen_at: Mono, seen_by: LifeSign, reported: bool) -> Entry {
         Entry {
-            heard_at: nanos(heard_at),
-            look_at: 0,
-            spoke_in: None,
-            heard_by,
+            seen_at: nanos(seen_at),
+            check_at: 0,
+            seen_in: None,
+            seen_by,
             reported,
-            // Until it gets its first place.
+            // Until its first check is scheduled.
             silent: true,
         }
     }
 
-    pub(super) fn heard_at(&self) -> Mono {
-        mono(self.heard_at)
+    pub(super) fn seen_at(&self) -> Mono {
+        mono(self.seen_at)
     }
 
-    pub(super) fn hear(&mut self, now: Mono, sign: Sign) {
-        self.heard_at = nanos(now);
-        self.heard_by = sign;
+    pub(super) fn record_sign(&mut self, now: Mono, sign: LifeSign) {
+        self.seen_at = nanos(now);
+        self.seen_by = sign;
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -55,70 +55,70 @@ impl Entry {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Roll {
+pub(super) struct DeadlineOrder {
     entries: Vec<Option<Entry>>,
-    /// One for each node that is not silent: when to look at it, by moment and then by number.
-    looks: BTreeSet<(u64, Number)>,
+    /// One check for each node that is not silent, by time and then by index.
+    checks: BTreeSet<(u64, NodeIndex)>,
 }
 
-impl Roll {
-    pub(super) fn get(&self, number: Number) -> Option<&Entry> {
-        self.entries.get(number.index())?.as_ref()
+impl DeadlineOrder {
+    pub(super) fn get(&self, index: NodeIndex) -> Option<&Entry> {
+        self.entries.get(index.as_usize())?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, number: Number) -> Option<&mut Entry> {
-        self.entries.get_mut(number.index())?.as_mut()
+    pub(super) fn get_mut(&mut self, index: NodeIndex) -> Option<&mut Entry> {
+        self.entries.get_mut(index.as_usize())?.as_mut()
     }
 
-    /// Enters a node. It is not looked at before it is given a moment for that.
-    pub(super) fn enter(&mut self, number: Number, entry: Entry) {
-        if self.entries.len() <= number.index() {
-            self.entries.resize(number.index() + 1, None);
+    /// Adds a node. It is not checked before [`Self::check_by`] schedules that.
+    pub(super) fn insert(&mut self, index: NodeIndex, entry: Entry) {
+        if self.entries.len() <= index.as_usize() {
+            self.entries.resize(index.as_usize() + 1, None);
         }
-        self.entries[number.index()] = Some(entry);
+        self.entries[index.as_usize()] = Some(entry);
     }
 
-    pub(super) fn strike(&mut self, number: Number) -> Option<Entry> {
-        let entry = self.entries.get_mut(number.index())?.take()?;
+    pub(super) fn remove(&mut self, index: NodeIndex) -> Option<Entry> {
+        let entry = self.entries.get_mut(index.as_usize())?.take()?;
         if !entry.silent {
-            self.looks.remove(&(entry.look_at, number));
+            self.checks.remove(&(entry.check_at, index));
         }
         Some(entry)
     }
 
-    /// Looks at a node at that moment at the latest. An earlier look stays: it finds out that there is time left.
-    pub(super) fn look_by(&mut self, number: Number, at: Mono) {
-        let Some(entry) = self.entries.get_mut(number.index()).and_then(Option::as_mut) else { return };
+    /// Schedules a check at that time at the latest. An earlier check stays: it will find that there is time left.
+    pub(super) fn check_by(&mut self, index: NodeIndex, at: Mono) {
+        let Some(entry) = self.entries.get_mut(index.as_usize()).and_then(Option::as_mut) else { return };
         let at = nanos(at);
         if !entry.silent {
-            if entry.look_at <= at {
+            if entry.check_at <= at {
                 return;
             }
-            self.looks.remove(&(entry.look_at, number));
+            self.checks.remove(&(entry.check_at, index));
         }
         entry.silent = false;
-        entry.look_at = at;
-        self.looks.insert((at, number));
+        entry.check_at = at;
+        self.checks.insert((at, index));
     }
 
-    /// Takes the next node whose look was due before now. It counts as silent, unless it is given another look.
-    pub(super) fn take_due(&mut self, now: Mono) -> Option<Number> {
-        let &(at, number) = self.looks.first().filter(|(at, _)| *at < nanos(now))?;
-        self.looks.remove(&(at, number));
-        let entry = self.get_mut(number).expect("a look is at a node that was entered");
+    /// Takes the next node whose check was due before now. It counts as silent unless another check is scheduled.
+    pub(super) fn take_due(&mut self, now: Mono) -> Option<NodeIndex> {
+        let &(at, index) = self.checks.first().filter(|(at, _)| *at < nanos(now))?;
+        self.checks.remove(&(at, index));
+        let entry = self.get_mut(index).expect("a check is of a node that was inserted");
         entry.silent = true;
-        Some(number)
+        Some(index)
     }
 
-    /// When the next look is due.
-    pub(super) fn next_look(&self) -> Option<Mono> {
-        self.looks.first().map(|(at, _)| mono(*at))
+    /// When the next check is due.
+    pub(super) fn next_check(&self) -> Option<Mono> {
+        self.checks.first().map(|(at, _)| mono(*at))
     }
 }
 
-/// Half the size of a [`Mono`], and good for five centuries.
-fn nanos(moment: Mono) -> u64 {
-    u64::try_from(moment.elapsed_since_origin().as_nanos()).unwrap_or(u64::MAX)
+/// Half the size of a [`Mono`], and enough for five centuries.
+fn nanos(time: Mono) -> u64 {
+    u64::try_from(time.elapsed_since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn mono(nanos: u64) -> Mono {
@@ -130,68 +130,68 @@ mod tests {
     use super::*;
     use crate::fixtures::at;
 
-    fn entered(numbers: &[u32]) -> Roll {
-        let mut roll = Roll::default();
-        for number in numbers {
-            roll.enter(Number::of(*number), Entry::new(at(0).mono, Sign::FirstSeen, true));
+    fn order_of(indices: &[u32]) -> DeadlineOrder {
+        let mut order = DeadlineOrder::default();
+        for index in indices {
+            order.insert(NodeIndex::new(*index), Entry::new(at(0).mono, LifeSign::FirstSeen, true));
         }
-        roll
+        order
     }
 
-    /// Who is taken at that moment, in order.
-    fn due(roll: &mut Roll, seconds: u64) -> Vec<u32> {
-        std::iter::from_fn(|| roll.take_due(at(seconds).mono)).map(|number| number.index() as u32).collect()
+    /// The nodes whose checks are due at that time, in order.
+    fn due(order: &mut DeadlineOrder, seconds: u64) -> Vec<u32> {
+        std::iter::from_fn(|| order.take_due(at(seconds).mono)).map(|index| index.as_usize() as u32).collect()
     }
 
     #[test]
-    fn looks_come_up_in_order_and_once() {
-        let mut roll = entered(&[0, 1, 2, 3]);
-        assert_eq!((due(&mut roll, 100), roll.next_look()), (vec![], None), "nobody has a look yet");
-        for (number, seconds) in [(0, 30), (1, 10), (2, 20), (3, 10)] {
-            roll.look_by(Number::of(number), at(seconds).mono);
+    fn checks_are_due_in_order_and_once() {
+        let mut order = order_of(&[0, 1, 2, 3]);
+        assert_eq!((due(&mut order, 100), order.next_check()), (vec![], None), "no check is scheduled yet");
+        for (index, seconds) in [(0, 30), (1, 10), (2, 20), (3, 10)] {
+            order.check_by(NodeIndex::new(index), at(seconds).mono);
         }
-        assert_eq!(due(&mut roll, 10), [0; 0], "not before the moment has passed");
-        assert_eq!((due(&mut roll, 11), roll.next_look()), (vec![1, 3], Some(at(20).mono)));
-        assert_eq!((due(&mut roll, 99), due(&mut roll, 99)), (vec![2, 0], vec![]));
+        assert_eq!(due(&mut order, 10), [0; 0], "not before the time has passed");
+        assert_eq!((due(&mut order, 11), order.next_check()), (vec![1, 3], Some(at(20).mono)));
+        assert_eq!((due(&mut order, 99), due(&mut order, 99)), (vec![2, 0], vec![]));
     }
 
     #[test]
-    fn a_look_is_brought_forward_and_never_put_off() {
+    fn a_check_is_brought_forward_and_never_postponed() {
         for (first, then, expected) in [(10, 20, 10), (20, 10, 10), (10, 10, 10)] {
-            let mut roll = entered(&[0]);
-            roll.look_by(Number::of(0), at(first).mono);
-            roll.look_by(Number::of(0), at(then).mono);
-            assert_eq!(roll.next_look(), Some(at(expected).mono), "{first} and then {then}");
-            assert_eq!(due(&mut roll, 99), [0], "{first} and then {then}");
+            let mut order = order_of(&[0]);
+            order.check_by(NodeIndex::new(0), at(first).mono);
+            order.check_by(NodeIndex::new(0), at(then).mono);
+            assert_eq!(order.next_check(), Some(at(expected).mono), "{first} and then {then}");
+            assert_eq!(due(&mut order, 99), [0], "{first} and then {then}");
         }
-        let mut roll = entered(&[0]);
-        roll.look_by(Number::of(0), at(10).mono);
-        assert_eq!(due(&mut roll, 11), [0]);
-        assert!(roll.get(Number::of(0)).is_some_and(Entry::is_silent));
-        roll.look_by(Number::of(0), at(50).mono);
-        assert_eq!(roll.next_look(), Some(at(50).mono), "after a look there is nothing to keep to");
+        let mut order = order_of(&[0]);
+        order.check_by(NodeIndex::new(0), at(10).mono);
+        assert_eq!(due(&mut order, 11), [0]);
+        assert!(order.get(NodeIndex::new(0)).is_some_and(Entry::is_silent));
+        order.check_by(NodeIndex::new(0), at(50).mono);
+        assert_eq!(order.next_check(), Some(at(50).mono), "the earlier check is over");
     }
 
     #[test]
-    fn who_is_struck_off_is_not_looked_at_and_the_number_serves_again() {
-        let mut roll = entered(&[0, 1]);
-        roll.look_by(Number::of(0), at(10).mono);
-        roll.look_by(Number::of(1), at(20).mono);
-        assert!(roll.strike(Number::of(0)).is_some());
-        assert_eq!((roll.strike(Number::of(0)), roll.strike(Number::of(7))), (None, None));
-        roll.look_by(Number::of(0), at(5).mono);
-        assert_eq!(roll.next_look(), Some(at(20).mono));
-        roll.enter(Number::of(0), Entry::new(at(30).mono, Sign::Lease, false));
-        roll.look_by(Number::of(0), at(40).mono);
-        assert_eq!(due(&mut roll, 99), [1, 0]);
+    fn a_removed_node_is_not_checked_and_its_index_can_be_reused() {
+        let mut order = order_of(&[0, 1]);
+        order.check_by(NodeIndex::new(0), at(10).mono);
+        order.check_by(NodeIndex::new(1), at(20).mono);
+        assert!(order.remove(NodeIndex::new(0)).is_some());
+        assert_eq!((order.remove(NodeIndex::new(0)), order.remove(NodeIndex::new(7))), (None, None));
+        order.check_by(NodeIndex::new(0), at(5).mono);
+        assert_eq!(order.next_check(), Some(at(20).mono));
+        order.insert(NodeIndex::new(0), Entry::new(at(30).mono, LifeSign::Lease, false));
+        order.check_by(NodeIndex::new(0), at(40).mono);
+        assert_eq!(due(&mut order, 99), [1, 0]);
     }
 
     #[test]
-    fn moments_are_exact_and_an_entry_is_half_a_cache_line() {
-        let moment = Mono::since_origin(Duration::new(3_200_000_000, 123_456_789));
-        assert_eq!(Entry::new(moment, Sign::Lease, true).heard_at(), moment);
-        assert_eq!(nanos(Mono::MAX), u64::MAX, "never stays never");
+    fn times_are_exact_and_an_entry_is_half_a_cache_line() {
+        let time = Mono::since_origin(Duration::new(3_200_000_000, 123_456_789));
+        assert_eq!(Entry::new(time, LifeSign::Lease, true).seen_at(), time);
+        assert_eq!(nanos(Mono::MAX), u64::MAX, "the last time stays the last");
         assert_eq!(size_of::<Option<Entry>>(), 32);
-        assert_eq!(size_of::<(u64, Number)>(), 16);
+        assert_eq!(size_of::<(u64, NodeIndex)>(), 16);
     }
 }

@@ -15,10 +15,10 @@ const BINDING: &str = "no node suits it better";
 fn chosen_then_drained() -> Simulator {
     let mut sim = Simulator::new();
     sim.start().put_node(node("n").allocatable("pods=2").ready(True));
-    sim.hold_back(BINDING);
+    sim.delay_actions(BINDING);
     sim.put_pod(pod("p"));
-    assert_eq!(sim.held_back.len(), 1);
-    assert_eq!(sim.reconciler.obsolete(&sim.held_back[0], sim.now()), None);
+    assert_eq!(sim.delayed.len(), 1);
+    assert_eq!(sim.reconciler.obsolete(&sim.delayed[0], sim.now()), None);
     sim.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
     sim
 }
@@ -32,7 +32,7 @@ fn a_drain_waits_for_a_binding_of_our_own_that_is_under_way() {
     let mut sim = chosen_then_drained();
     sim.run_until(8.0);
     assert_eq!(recorded(&sim).state, DrainState::Draining);
-    sim.let_go();
+    sim.perform_delayed();
     let told = recorded(&sim);
     assert_eq!(told.state, DrainState::Failed, "the pod has no owner, so it may not be moved");
     assert!(told.message.contains("default/p"), "{}", told.message);
@@ -41,8 +41,8 @@ fn a_drain_waits_for_a_binding_of_our_own_that_is_under_way() {
 #[test]
 fn a_drain_is_complete_when_the_binding_came_to_nothing() {
     let mut sim = chosen_then_drained();
-    sim.fail(BINDING, 1);
-    sim.let_go();
+    sim.fail_actions(BINDING, 1);
+    sim.perform_delayed();
     assert_eq!(recorded(&sim).state, DrainState::Complete);
     sim.run_until(60.0);
     assert_eq!(sim.reconciler.world().pod(&key("p")).unwrap().spec.node_name, None);
@@ -51,25 +51,25 @@ fn a_drain_is_complete_when_the_binding_came_to_nothing() {
 #[test]
 fn a_pod_is_not_bound_to_a_node_that_was_cordoned_while_it_had_to_wait() {
     let sim = chosen_then_drained();
-    let obsolete = sim.reconciler.obsolete(&sim.held_back[0], sim.now());
+    let obsolete = sim.reconciler.obsolete(&sim.delayed[0], sim.now());
     assert_eq!(obsolete, Some("the node was cordoned meanwhile"));
 
     let mut sim = Simulator::new();
     sim.start().put_node(node("n").allocatable("pods=2").ready(True));
-    sim.hold_back(BINDING);
+    sim.delay_actions(BINDING);
     let toleration = muster_proto::taint::Toleration::exists(
         "node.kubernetes.io/unschedulable",
         muster_proto::taint::TaintEffect::NoSchedule,
     );
     sim.put_pod(pod("p").tolerates(toleration));
     sim.edit_node("n", |node| node.spec.unschedulable = true);
-    assert_eq!(sim.reconciler.obsolete(&sim.held_back[0], sim.now()), None, "it does not mind");
+    assert_eq!(sim.reconciler.obsolete(&sim.delayed[0], sim.now()), None, "it does not mind");
 }
 
 #[test]
 fn an_eviction_that_had_to_wait_is_dropped_when_no_drain_asks_for_it_any_more() {
     type Change = fn(&mut Node);
-    let dropped = Some("no drain asks for it like that any more");
+    let dropped = Some("no drain requests this any more");
     let cases: [(&str, Change, Option<&str>); 5] = [
         ("called off", |node| *node = intent::uncordon(node).unwrap(), dropped),
         ("uncordoned by hand", |node| node.spec.unschedulable = false, dropped),
@@ -90,9 +90,9 @@ fn an_eviction_that_had_to_wait_is_dropped_when_no_drain_asks_for_it_any_more() 
         let mut sim = Simulator::new();
         sim.start().put_node(node("n").ready(True));
         sim.put_pod(pod("p").on("n").owned_by("ReplicaSet", "web").running(True));
-        sim.hold_back("the node is being drained");
+        sim.delay_actions("the node is being drained");
         sim.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
-        let proposal = sim.held_back[0].clone();
+        let proposal = sim.delayed[0].clone();
         assert_eq!(sim.reconciler.obsolete(&proposal, sim.now()), None, "{what}");
         sim.edit_node("n", change);
         assert_eq!(sim.reconciler.obsolete(&proposal, sim.now()), expected, "{what}");
@@ -104,7 +104,7 @@ fn a_pod_that_is_in_the_way_of_a_drain_says_when_it_is_asked_for_again() {
     let mut sim = Simulator::new();
     sim.start().put_node(node("n").ready(True));
     sim.put_pod(pod("p").on("n").owned_by("ReplicaSet", "web").running(True));
-    sim.fail("the node is being drained", 1);
+    sim.fail_actions("the node is being drained", 1);
     sim.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
     let account = explain::node::explain(&sim.reconciler, &"n".parse().unwrap(), sim.now()).unwrap();
     let of_node = account.explanations.into_iter().find(|told| told.action == "Drain").unwrap();

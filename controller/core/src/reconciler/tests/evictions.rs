@@ -22,8 +22,8 @@ fn tolerating(name: &str, key: &str, seconds: Option<i64>) -> PodSample {
 /// Two nodes that live, before a controller that judges them.
 fn two() -> Simulator {
     let mut sim = Simulator::new();
-    sim.start().living("a", "");
-    sim.living("b", "");
+    sim.start().add_ready_node("a", "");
+    sim.add_ready_node("b", "");
     sim
 }
 
@@ -39,13 +39,13 @@ fn untaint(sim: &mut Simulator, key: &str) {
 fn s109_a_pod_leaves_a_lost_node_when_its_toleration_has_run_out() {
     let mut sim = two();
     sim.put_pod(default_pod("p").with(|pod| pod.spec.termination_grace_period_seconds = Some(45)));
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(100.0);
-    let (tainted, _) = sim.given_up()[0];
+    let (tainted, _) = sim.tainted_noexecute()[0];
     sim.run_until(tainted + 299.9);
-    assert!(!sim.is_leaving("p"));
+    assert!(!sim.is_deleting("p"));
     sim.run_until(tainted + 300.0);
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
     let target = sim.pod("p").condition("DisruptionTarget").unwrap();
     assert_eq!((target.status, target.reason.as_str()), (True, "DeletionByTaintManager"));
     assert_eq!(sim.pod("p").meta.deletion_grace_period_seconds, Some(45), "the grace is its own");
@@ -58,9 +58,9 @@ fn s110_a_pod_stays_as_long_as_it_tolerates() {
     for (name, seconds) in [("zero", Some(0)), ("negative", Some(-5)), ("some", Some(200)), ("ever", None)] {
         sim.put_pod(tolerating(name, UNREACHABLE, seconds));
     }
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(1000.0);
-    let (tainted, _) = sim.given_up()[0];
+    let (tainted, _) = sim.tainted_noexecute()[0];
     let mut left = sim.when("evict");
     left.sort_by(|a, b| a.partial_cmp(b).unwrap());
     let expected = [(tainted, "negative"), (tainted, "zero"), (tainted + 200.0, "some")];
@@ -85,9 +85,9 @@ fn s112_one_taint_that_is_not_tolerated_is_enough() {
     sim.put_pod(tolerating("p", "one", Some(100)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0);
-    assert!(!sim.is_leaving("p"));
+    assert!(!sim.is_deleting("p"));
     taint(&mut sim, "two:NoExecute");
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn s114_a_taint_that_goes_takes_its_clock_with_it() {
     sim.run_until(30.0);
     untaint(&mut sim, "two");
     sim.run_until(200.0);
-    assert!(!sim.is_leaving("p"));
+    assert!(!sim.is_deleting("p"));
     assert_eq!(sim.times("event Cancelling deletion of p"), [30.0]);
 }
 
@@ -122,12 +122,12 @@ fn s114_a_taint_that_goes_takes_its_clock_with_it() {
 fn s115_a_node_that_recovers_in_time_keeps_its_pods() {
     let mut sim = two();
     sim.put_pod(default_pod("p"));
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(100.0);
-    let (tainted, _) = sim.given_up()[0];
-    sim.run_until(tainted + 299.0).revive("a");
+    let (tainted, _) = sim.tainted_noexecute()[0];
+    sim.run_until(tainted + 299.0).start_agent("a");
     sim.run_until(tainted + 1000.0);
-    assert!(!sim.is_leaving("p"));
+    assert!(!sim.is_deleting("p"));
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn s119_a_pod_that_comes_to_a_tainted_node_leaves_again() {
     taint(&mut sim, "one:NoExecute");
     sim.put_pod(pod("p"));
     sim.run_until(10.0);
-    assert!(!sim.is_leaving("p"), "it has no node");
+    assert!(!sim.is_deleting("p"), "it has no node");
     sim.edit_pod("p", |pod| pod.spec.node_name = Some("a".parse().unwrap()));
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn s121_a_node_that_goes_leaves_the_clocks_running() {
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).delete_node("a");
     sim.run_until(19.9);
-    assert!(!sim.is_leaving("p"));
+    assert!(!sim.is_deleting("p"));
     sim.run_until(20.0);
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
@@ -208,9 +208,9 @@ fn a_clean_namesake_of_a_node_that_went_stops_the_clocks() {
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).delete_node("a");
     sim.run_until(15.0).put_node(node("a").identity("another").ready(True));
-    sim.revive("a");
+    sim.start_agent("a");
     sim.run_until(600.0);
-    assert!(!sim.is_leaving("p"), "nothing drives it off any more");
+    assert!(!sim.is_deleting("p"), "nothing drives it off any more");
     assert_eq!(sim.times("event Cancelling deletion of p"), [15.0]);
 }
 
@@ -218,10 +218,10 @@ fn a_clean_namesake_of_a_node_that_went_stops_the_clocks() {
 fn an_eviction_that_fails_is_tried_again_until_it_is_done() {
     let mut sim = two();
     sim.put_pod(pod("p").on("a"));
-    sim.fail("a NoExecute taint", 7);
+    sim.fail_actions("a NoExecute taint", 7);
     taint(&mut sim, "one:NoExecute");
     sim.run_until(60.0);
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
@@ -231,9 +231,9 @@ fn a_namesake_is_not_evicted_in_place_of_another() {
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).put_pod(tolerating("p", "one", Some(20)).identity("another"));
     sim.run_until(25.0);
-    assert!(!sim.is_leaving("p"), "its own time has just begun");
+    assert!(!sim.is_deleting("p"), "its own time has just begun");
     sim.run_until(31.0);
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn a_clock_that_was_stopped_wakes_nobody() {
         ..crate::fixtures::simulator::scenario_policy()
     };
     let mut sim = Simulator::with(policy);
-    sim.living("a", "");
-    sim.living("b", "");
+    sim.add_ready_node("a", "");
+    sim.add_ready_node("b", "");
     sim.put_pod(
         tolerating("p", UNREACHABLE, Some(0))
             .tolerates(Toleration::exists("one", NoExecute).for_seconds(600)),
@@ -258,7 +258,7 @@ fn a_clock_that_was_stopped_wakes_nobody() {
     sim.run_until(400.0);
     taint(&mut sim, "one:NoExecute");
     sim.run_until(700.0);
-    assert!(!sim.is_leaving("p"), "its new clock runs until 1000");
+    assert!(!sim.is_deleting("p"), "its new clock runs until 1000");
     let plan = sim.reconciler.decide(sim.now());
     assert!(plan.wake_at.unwrap() > sim.now().mono, "what is not due yet is not looked at again and again");
     sim.run_until(1001.0);
@@ -269,12 +269,12 @@ fn a_clock_that_was_stopped_wakes_nobody() {
 fn a_namesake_is_evicted_though_the_end_of_another_is_under_way() {
     let mut sim = two();
     sim.put_pod(pod("p").on("a"));
-    sim.hold_back("a NoExecute taint");
+    sim.delay_actions("a NoExecute taint");
     taint(&mut sim, "one:NoExecute");
     sim.put_pod(pod("p").on("a").identity("another"));
-    sim.let_go();
+    sim.perform_delayed();
     sim.run_until(5.0);
-    assert!(sim.is_leaving("p"), "each bearer of the name is judged for itself");
+    assert!(sim.is_deleting("p"), "each bearer of the name is judged for itself");
 }
 
 #[test]
@@ -284,8 +284,8 @@ fn while_nobody_may_be_evicted_only_what_somebody_asked_for_happens() {
         ..crate::fixtures::simulator::scenario_policy()
     };
     let mut sim = Simulator::with(policy);
-    sim.living("a", "");
-    sim.living("b", "");
+    sim.add_ready_node("a", "");
+    sim.add_ready_node("b", "");
     sim.put_node(node("c").ready(True));
     sim.put_pod(tolerating("p", UNREACHABLE, Some(0)));
     sim.put_pod(tolerating("q", UNREACHABLE, None).with(|pod| pod.spec.node_name = "c".parse().ok()));
@@ -301,11 +301,11 @@ fn s162_pods_of_a_node_that_is_out_of_service_end_at_once_and_are_removed() {
     for name in ["p", "q"] {
         sim.put_pod(default_pod(name));
     }
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(63.0);
-    assert!(!sim.is_leaving("p") && !sim.is_leaving("q"), "they tolerate for long that it is lost");
+    assert!(!sim.is_deleting("p") && !sim.is_deleting("q"), "they tolerate for long that it is lost");
     taint(&mut sim, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute");
-    assert!(sim.is_leaving("p") && sim.is_leaving("q"));
+    assert!(sim.is_deleting("p") && sim.is_deleting("q"));
     sim.run_until(63.0 + 21.0);
     let removed: Vec<String> = sim.when("remove").into_iter().map(|(_, name)| name).collect();
     assert_eq!(removed, ["p", "q"]);

@@ -37,7 +37,7 @@ fn five(dead: usize) -> Simulator {
     let mut sim = Simulator::new();
     for i in 0..5 {
         let name = format!("n{i}");
-        if i < dead { sim.dead(&name, "z") } else { sim.living(&name, "z") }
+        if i < dead { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start();
     sim
@@ -75,7 +75,7 @@ fn a_queue_is_told_place_by_place_and_holds() {
     let waits = explain(&sim, "n1");
     assert_eq!((told(&waits, "Taint"), waits.queue_position), (("Queued".to_owned(), Some(10.0)), 1));
     sim.run_until(30.0);
-    assert_eq!(sim.given_up().last().unwrap(), &(10.0, "n1".to_owned()), "as was said");
+    assert_eq!(sim.tainted_noexecute().last().unwrap(), &(10.0, "n1".to_owned()), "as was said");
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn a_queue_is_told_to_the_moment_whatever_the_rate() {
     let mut sim = Simulator::with(Policy { eviction_rate: 0.4, ..scenario_policy() });
     for i in 0..9 {
         let name = format!("n{i}");
-        if i < 4 { sim.dead(&name, "z") } else { sim.living(&name, "z") }
+        if i < 4 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start().run_until(1.0);
     let said = ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), "Taint").1.unwrap());
     assert_eq!(said, [2.5, 5.0, 7.5]);
     sim.run_until(10.0);
-    let given_up: Vec<f64> = sim.given_up()[1..].iter().map(|(at, _)| *at).collect();
+    let given_up: Vec<f64> = sim.tainted_noexecute()[1..].iter().map(|(at, _)| *at).collect();
     assert_eq!(given_up, said, "as was said");
 }
 
@@ -98,14 +98,14 @@ fn those_who_are_to_join_the_queue_know_their_place_in_it() {
     let mut sim = five(0);
     sim.run_until(11.0);
     for name in ["n3", "n1"] {
-        sim.kill(name);
-        sim.post(name, Unknown);
+        sim.stop_agent(name);
+        sim.post_status(name, Unknown);
         sim.run_until(12.0);
     }
     let said = ["n3", "n1"].map(|name| told(&explain(&sim, name), "Taint"));
     assert_eq!(said, [("Waiting".to_owned(), Some(15.0)), ("Waiting".to_owned(), Some(25.0))]);
     sim.run_until(30.0);
-    assert_eq!(sim.given_up(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as was said");
+    assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as was said");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_large_zone_is_slowed_and_says_so() {
     let mut sim = Simulator::new();
     for i in 0..60 {
         let name = format!("n{i:02}");
-        if i < 40 { sim.dead(&name, "z") } else { sim.living(&name, "z") }
+        if i < 40 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start().run_until(1.0);
     let account = explain(&sim, "n02");
@@ -156,9 +156,9 @@ fn when_all_is_lost_everybody_is_told_that_nothing_moves() {
 #[test]
 fn a_hold_counts_down_and_says_who_was_heard() {
     let mut sim = Simulator::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
-    sim.dead("a", "");
-    sim.living("b", "");
-    sim.living("c", "");
+    sim.add_unknown_node("a", "");
+    sim.add_ready_node("b", "");
+    sim.add_ready_node("c", "");
     sim.put_pod(pod("p").on("a").tolerates(for_unreachable(30)));
     sim.start().run_until(12.0);
     let told_fleet = fleet(&sim);
@@ -172,7 +172,7 @@ fn a_hold_counts_down_and_says_who_was_heard() {
     let p = &account.pods[0];
     assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref().map(seconds)), ("Leaves", Some(80.0)));
     sim.run_until(100.0);
-    assert_eq!((sim.given_up()[0].0, sim.times("evict p")), (50.0, vec![80.0]), "as was said");
+    assert_eq!((sim.tainted_noexecute()[0].0, sim.times("evict p")), (50.0, vec![80.0]), "as was said");
     assert_eq!(fleet(&sim).hold, None);
 }
 
@@ -203,7 +203,7 @@ fn each_pod_knows_what_decides_and_when() {
 #[test]
 fn a_controller_that_does_not_act_says_so() {
     let mut sim = five(1);
-    sim.run_until(1.0).lose_the_store();
+    sim.run_until(1.0).disconnect();
     assert_eq!(fleet(&sim).state, "Blind");
     let now = sim.now();
     sim.reconciler.observe(crate::reconciler::Observation::Leading(false), now);

@@ -61,9 +61,9 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn life(hold: u64, happenings: &[Happening]) -> Simulator {
     let mut sim = Simulator::with(policy(hold));
-    sim.sure_of_itself = true;
+    sim.check_evictions = true;
     for node in 0..NODES {
-        sim.living(&name(node), &name(node)[..1]);
+        sim.add_ready_node(&name(node), &name(node)[..1]);
         let toleration = for_unreachable([0, 30, 300][node % 3]);
         sim.put_pod(pod(&format!("on-{}", name(node))).on(&name(node)).running(True).tolerates(toleration));
     }
@@ -71,17 +71,17 @@ fn life(hold: u64, happenings: &[Happening]) -> Simulator {
     let mut lost = false;
     for happening in happenings {
         match happening {
-            Happening::Kill(node) => sim.kill(&name(*node)),
+            Happening::Kill(node) => sim.stop_agent(&name(*node)),
             Happening::Outage(zone, nodes) => {
                 let (zone, size) = ZONES[*zone];
                 for i in 0..size.min(*nodes) {
-                    sim.kill(&format!("{zone}{i}"));
+                    sim.stop_agent(&format!("{zone}{i}"));
                 }
             }
-            Happening::Revive(node) => sim.revive(&name(*node)),
+            Happening::Revive(node) => sim.start_agent(&name(*node)),
             Happening::SaysNotReady(node) => {
-                sim.agent(&name(*node), |agent| agent.ready = False);
-                sim.post(&name(*node), False);
+                sim.edit_agent(&name(*node), |agent| agent.ready = False);
+                sim.post_status(&name(*node), False);
             }
             Happening::Wait(millis) => {
                 let end = sim.seconds() + *millis as f64 / 1000.0;
@@ -90,14 +90,14 @@ fn life(hold: u64, happenings: &[Happening]) -> Simulator {
             Happening::TaintTakenOff(node) => sim.edit_node(&name(*node), |node| node.spec.taints.clear()),
             Happening::Restart if !lost => drop(sim.restart()),
             Happening::StoreLost if !lost => {
-                sim.lose_the_store();
+                sim.disconnect();
                 lost = true;
             }
             Happening::StoreFound if lost => {
-                sim.find_the_store();
+                sim.reconnect();
                 lost = false;
             }
-            Happening::WritesFail => sim.fail("its record", 2),
+            Happening::WritesFail => sim.fail_actions("its record", 2),
             Happening::Restart | Happening::StoreLost | Happening::StoreFound => {}
         }
         assert_zones_are_as_their_nodes(&sim);
@@ -108,13 +108,14 @@ fn life(hold: u64, happenings: &[Happening]) -> Simulator {
 /// The counts that are kept as nodes change are those that counting gives.
 fn assert_zones_are_as_their_nodes(sim: &Simulator) {
     let Some(controllers) = sim.reconciler.controllers() else { return };
-    for zone in controllers.zones.reports() {
+    for zone in controllers.node_lifecycle.zone_reports() {
         let members =
             sim.reconciler.world().nodes().filter(|node| node.meta.name.as_str().starts_with(&zone.key.zone));
         let (mut nodes, mut unhealthy) = (0, 0);
         for node in members {
             nodes += 1;
-            unhealthy += usize::from(!node.is_ready() || controllers.health.is_silent(&node.meta.name));
+            unhealthy +=
+                usize::from(!node.is_ready() || controllers.node_lifecycle.is_silent(&node.meta.name));
         }
         assert_eq!((zone.nodes, zone.unhealthy), (nodes, unhealthy), "{}", zone.key);
     }
@@ -179,7 +180,7 @@ fn check_taints(sim: &Simulator) {
         })
         .collect();
     let mut given_up: BTreeMap<String, usize> = BTreeMap::new();
-    for (at, name) in sim.given_up().into_iter().filter(|taint| !swaps.contains(taint)) {
+    for (at, name) in sim.tainted_noexecute().into_iter().filter(|taint| !swaps.contains(taint)) {
         let is_its_token = |(taken, note): &&(u64, TraceEvent)| {
             matches!(note, TraceEvent::TokenTaken { node, .. } if node.as_str() == name)
                 && *taken as f64 / 1000.0 <= at
@@ -239,9 +240,9 @@ proptest! {
     #[test]
     fn a_fleet_that_recovers_is_as_if_nothing_had_happened(happenings in prop::collection::vec(happening(), 1..40)) {
         let mut sim = life(50, &happenings);
-        sim.find_the_store();
+        sim.reconnect();
         for node in 0..NODES {
-            sim.revive(&name(node));
+            sim.start_agent(&name(node));
         }
         let end = sim.seconds() + 120.0;
         sim.run_until(end);
@@ -249,10 +250,10 @@ proptest! {
             prop_assert_eq!(sim.ready(&name(node)), True);
             prop_assert_eq!(sim.taints(&name(node)), "");
         }
-        for zone in sim.controllers().zones.reports() {
+        for zone in sim.controllers().node_lifecycle.zone_reports() {
             prop_assert_eq!((zone.state, zone.unhealthy, zone.queue_length), (Normal, 0, 0));
         }
-        prop_assert_eq!(sim.controllers().evictions.count(), 0);
+        prop_assert_eq!(sim.controllers().taint_evictions.count(), 0);
     }
 }
 
@@ -309,27 +310,32 @@ fn oracle(zones: &[(usize, usize, usize)], large: usize) -> Vec<(ZoneState, f64)
 
 fn assert_as_told(fleet: &[(usize, usize, usize)]) {
     use crate::fixtures::{at, node};
-    use crate::node_lifecycle::noexecute_taints::Zones;
+    use crate::node_lifecycle::noexecute_taints::NoExecuteTaints;
+    use crate::node_lifecycle::zones::Zones;
     use crate::world::Change;
 
     let (policy, now) = (scenario_policy(), at(0));
-    let mut zones = Zones::new();
+    let (mut zones, mut taints) = (Zones::new(), NoExecuteTaints::new());
     for (number, &(ready, not_ready, unknown)) in fleet.iter().enumerate() {
         let states = [(True, ready), (False, not_ready), (Unknown, unknown)];
         for (i, status) in states.iter().flat_map(|&(status, count)| vec![status; count]).enumerate() {
             let sample = node(&format!("n{number}-{i}")).zone(&number.to_string()).ready(status).build();
-            zones.observe(&Change { old: None, new: Some(sample.into()) }, &policy, now);
+            let change = Change { old: None, new: Some(sample.into()) };
+            zones.observe(&change);
+            taints.observe(&change, &zones, &policy, now);
         }
     }
-    zones.pass(&policy, now.mono, false, &mut Vec::new());
-    let found: Vec<(ZoneState, f64)> = zones.reports().map(|zone| (zone.state, zone.rate)).collect();
+    let assessment = zones.assess(policy.unhealthy_zone_threshold);
+    taints.pass(&zones, &assessment, &policy, now.mono, false, &mut Vec::new());
+    let rate = |key| taints.queue(key).unwrap().bucket.rate();
+    let found: Vec<(ZoneState, f64)> = zones.iter().map(|(key, zone)| (zone.state, rate(key))).collect();
     let expected = oracle(fleet, policy.large_zone_size);
     assert_eq!(found, expected, "{fleet:?} as (ready, not ready, unknown)");
     // Of each zone that has somebody to give up and may, one is given up in the first pass.
-    let given_up = zones.take_changed().len();
+    let tainted = taints.take_changed().len();
     let may = fleet
         .iter()
         .zip(&expected)
         .filter(|((_, not_ready, unknown), (_, rate))| not_ready + unknown > 0 && *rate > 0.0);
-    assert_eq!(given_up, may.count(), "{fleet:?}");
+    assert_eq!(tainted, may.count(), "{fleet:?}");
 }

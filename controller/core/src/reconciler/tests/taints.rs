@@ -9,7 +9,7 @@ fn three() -> Simulator {
     let mut sim = Simulator::new();
     sim.start();
     for name in ["a", "b", "c"] {
-        sim.living(name, "");
+        sim.add_ready_node(name, "");
     }
     sim
 }
@@ -17,8 +17,8 @@ fn three() -> Simulator {
 #[test]
 fn s092_a_node_that_says_it_is_not_ready_gets_both_taints() {
     let mut sim = three();
-    sim.run_until(12.0).agent("a", |agent| agent.ready = False);
-    sim.post("a", False);
+    sim.run_until(12.0).edit_agent("a", |agent| agent.ready = False);
+    sim.post_status("a", False);
     sim.run_until(12.001);
     assert_eq!(sim.taints("a"), "not-ready:NS", "at once");
     sim.run_until(18.0);
@@ -28,7 +28,7 @@ fn s092_a_node_that_says_it_is_not_ready_gets_both_taints() {
 #[test]
 fn s093_a_silent_node_gets_both_taints() {
     let mut sim = three();
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(60.0);
     assert_eq!(sim.taints("a"), "unreachable:NS unreachable:NE");
     assert_eq!(sim.taints("b"), "");
@@ -37,12 +37,12 @@ fn s093_a_silent_node_gets_both_taints() {
 #[test]
 fn s094_one_illness_is_swapped_for_another_without_a_token() {
     let mut sim = three();
-    sim.kill("a");
-    sim.kill("b");
+    sim.stop_agent("a");
+    sim.stop_agent("b");
     sim.run_until(56.0);
-    assert_eq!(sim.given_up().len(), 1, "the other waits for a token");
-    let first = sim.given_up()[0].1.clone();
-    sim.post(&first, False);
+    assert_eq!(sim.tainted_noexecute().len(), 1, "the other waits for a token");
+    let first = sim.tainted_noexecute()[0].1.clone();
+    sim.post_status(&first, False);
     sim.run_until(56.5);
     assert_eq!(sim.taints(&first), "not-ready:NS not-ready:NE");
 }
@@ -50,7 +50,7 @@ fn s094_one_illness_is_swapped_for_another_without_a_token() {
 #[test]
 fn of_two_illnesses_the_wrong_one_goes_without_a_token() {
     let mut sim = three();
-    sim.run_until(1.0).agent("a", |agent| agent.ready = False);
+    sim.run_until(1.0).edit_agent("a", |agent| agent.ready = False);
     let ill = node("a").ready(False).build().status;
     sim.edit_node("a", |node| {
         node.status = ill;
@@ -62,24 +62,24 @@ fn of_two_illnesses_the_wrong_one_goes_without_a_token() {
     assert_eq!(sim.taints("a"), "not-ready:NE not-ready:NS");
     let tokens =
         sim.trace_events.iter().filter(|(_, note)| matches!(note, TraceEvent::TokenTaken { .. })).count();
-    assert_eq!((tokens, sim.given_up().len(), sim.zone("").evictions), (0, 0, 0));
+    assert_eq!((tokens, sim.tainted_noexecute().len(), sim.zone("").evictions), (0, 0, 0));
 }
 
 #[test]
 fn s095_whoever_recovers_in_the_queue_is_never_tainted() {
     let mut sim = three();
-    sim.kill("a");
-    sim.kill("b");
-    sim.run_until(56.0).revive("b");
+    sim.stop_agent("a");
+    sim.stop_agent("b");
+    sim.run_until(56.0).start_agent("b");
     sim.run_until(300.0);
-    let names: Vec<String> = sim.given_up().into_iter().map(|(_, name)| name).collect();
+    let names: Vec<String> = sim.tainted_noexecute().into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["a"]);
 }
 
 #[test]
 fn s096_a_taint_that_is_taken_off_a_sick_node_comes_back() {
     let mut sim = three();
-    sim.kill("a");
+    sim.stop_agent("a");
     sim.run_until(61.0);
     sim.edit_node("a", |node| node.spec.taints.clear());
     sim.run_until(77.0);
@@ -99,7 +99,7 @@ fn s097_a_health_taint_on_a_node_that_is_well_is_taken_off() {
 #[test]
 fn s100_taints_of_others_are_left_alone_through_it_all() {
     let mut sim = Simulator::new();
-    sim.start().living("b", "");
+    sim.start().add_ready_node("b", "");
     sim.put_node(
         node("a")
             .ready(True)
@@ -114,7 +114,7 @@ fn s100_taints_of_others_are_left_alone_through_it_all() {
 #[test]
 fn a_failed_write_of_taints_is_tried_again() {
     let mut sim = three();
-    sim.fail("its record", 3);
+    sim.fail_actions("its record", 3);
     sim.edit_node("a", |node| node.spec.unschedulable = true);
     sim.run_until(2.0);
     assert_eq!(sim.taints("a"), "unschedulable:NS");
@@ -123,8 +123,8 @@ fn a_failed_write_of_taints_is_tried_again() {
 #[test]
 fn s173_a_taint_that_was_taken_off_by_hand_returns_at_once() {
     let mut sim = three();
-    sim.run_until(12.0).agent("a", |agent| agent.ready = False);
-    sim.post("a", False);
+    sim.run_until(12.0).edit_agent("a", |agent| agent.ready = False);
+    sim.post_status("a", False);
     sim.run_until(14.0);
     assert_eq!(sim.taints("a"), "not-ready:NS");
     sim.edit_node("a", |node| node.spec.taints.clear());

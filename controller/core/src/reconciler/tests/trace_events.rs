@@ -6,7 +6,7 @@ use muster_proto::taint::Toleration;
 
 use crate::fixtures::simulator::Simulator;
 use crate::fixtures::{PodSample, at_ms, key, pod};
-use crate::node_lifecycle::liveness::Sign;
+use crate::node_lifecycle::liveness::LifeSign;
 use crate::node_lifecycle::zone_state::ZoneKey;
 use crate::trace_event::TraceEvent;
 
@@ -20,8 +20,8 @@ fn tolerating(name: &str, node: &str, seconds: i64) -> PodSample {
 /// Two nodes that live.
 fn two(name: &str) -> Simulator {
     let mut sim = Simulator::new();
-    sim.start().living(name, "z");
-    sim.living("other", "z");
+    sim.start().add_ready_node(name, "z");
+    sim.add_ready_node("other", "z");
     sim
 }
 
@@ -31,7 +31,7 @@ fn trace_events(sim: &Simulator, name: &str) -> Vec<(f64, TraceEvent)> {
         TraceEvent::DeadlinePassed { node, .. }
         | TraceEvent::TaintQueued { node, .. }
         | TraceEvent::TokenTaken { node, .. }
-        | TraceEvent::GivenUp { node, .. }
+        | TraceEvent::NoExecuteTainted { node, .. }
         | TraceEvent::TolerationOver { node, .. }
         | TraceEvent::Recovered { node }
         | TraceEvent::Gone { node } => node.as_str() == name,
@@ -44,24 +44,24 @@ fn trace_events(sim: &Simulator, name: &str) -> Vec<(f64, TraceEvent)> {
 fn a_fall_is_noted_step_by_step() {
     let mut sim = two("a");
     sim.put_pod(tolerating("p", "a", 7));
-    sim.run_until(20.0).kill("a");
+    sim.run_until(20.0).stop_agent("a");
     sim.run_until(100.0).trace_events.retain(|(at, _)| *at > 0);
     let node: muster_proto::name::Name = "a".parse().unwrap();
     let zone = ZoneKey { zone: "z".to_owned(), ..ZoneKey::default() };
     let taint = format!("{UNREACHABLE}:NoExecute");
-    let (heard_at, silent_at) = (at_ms(20_000).mono, 70.001);
-    let tainted_at = sim.given_up()[0].0;
+    let (seen_at, silent_at) = (at_ms(20_000).mono, 70.001);
+    let tainted_at = sim.tainted_noexecute()[0].0;
     let since = at_ms((tainted_at * 1000.0) as u64).mono;
     assert_eq!(
         trace_events(&sim, "a"),
         [
             (
                 silent_at,
-                TraceEvent::DeadlinePassed { node: node.clone(), heard_at, heard_by: Some(Sign::Lease) }
+                TraceEvent::DeadlinePassed { node: node.clone(), seen_at, seen_by: Some(LifeSign::Lease) }
             ),
             (tainted_at, TraceEvent::TaintQueued { node: node.clone(), zone: zone.clone() }),
             (tainted_at, TraceEvent::TokenTaken { node: node.clone(), zone }),
-            (tainted_at, TraceEvent::GivenUp { node: node.clone(), taint: taint.clone() }),
+            (tainted_at, TraceEvent::NoExecuteTainted { node: node.clone(), taint: taint.clone() }),
             (
                 tainted_at + 7.0,
                 TraceEvent::TolerationOver {
@@ -76,7 +76,7 @@ fn a_fall_is_noted_step_by_step() {
     );
 
     sim.trace_events.clear();
-    sim.revive("a");
+    sim.start_agent("a");
     assert_eq!(trace_events(&sim, "a"), [(100.0, TraceEvent::Recovered { node: node.clone() })]);
     sim.trace_events.clear();
     sim.delete_node("a");
@@ -86,11 +86,11 @@ fn a_fall_is_noted_step_by_step() {
 #[test]
 fn a_node_that_is_heard_before_its_record_was_written_has_recovered_too() {
     let mut sim = two("a");
-    sim.fail("its grace has passed", 1000);
-    sim.run_until(20.0).kill("a");
+    sim.fail_actions("its grace has passed", 1000);
+    sim.run_until(20.0).stop_agent("a");
     sim.run_until(75.0).trace_events.clear();
     assert_eq!(sim.ready("a"), True);
-    sim.revive("a");
+    sim.start_agent("a");
     assert_eq!(trace_events(&sim, "a"), [(75.0, TraceEvent::Recovered { node: "a".parse().unwrap() })]);
 }
 
@@ -98,10 +98,10 @@ fn a_node_that_is_heard_before_its_record_was_written_has_recovered_too() {
 fn an_eviction_that_failed_is_not_noted_again() {
     let mut sim = two("a");
     sim.put_pod(tolerating("p", "a", 1));
-    sim.fail("a NoExecute taint", 2);
-    sim.run_until(20.0).kill("a");
+    sim.fail_actions("a NoExecute taint", 2);
+    sim.run_until(20.0).stop_agent("a");
     sim.run_until(100.0);
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
     let over = trace_events(&sim, "a")
         .into_iter()
         .filter(|(_, note)| matches!(note, TraceEvent::TolerationOver { .. }));
@@ -111,7 +111,7 @@ fn an_eviction_that_failed_is_not_noted_again() {
 #[test]
 fn a_node_that_says_itself_that_it_is_ill_has_no_story_of_silence() {
     let mut sim = two("ill");
-    sim.agent("ill", |agent| agent.ready = False);
+    sim.edit_agent("ill", |agent| agent.ready = False);
     sim.run_until(100.0);
     assert!(
         trace_events(&sim, "ill").iter().all(|(_, note)| !matches!(note, TraceEvent::DeadlinePassed { .. }))

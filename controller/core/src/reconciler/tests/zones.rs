@@ -19,7 +19,7 @@ fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Simulator {
     for &(zone, nodes, dead) in zones {
         for i in 0..nodes {
             let name = format!("{zone}{i:03}");
-            if i < dead { sim.dead(&name, zone) } else { sim.living(&name, zone) }
+            if i < dead { sim.add_unknown_node(&name, zone) } else { sim.add_ready_node(&name, zone) }
         }
     }
     sim.start();
@@ -27,11 +27,11 @@ fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Simulator {
 }
 
 fn times(sim: &Simulator) -> Vec<f64> {
-    sim.given_up().into_iter().map(|(at, _)| at).collect()
+    sim.tainted_noexecute().into_iter().map(|(at, _)| at).collect()
 }
 
 fn names(sim: &Simulator) -> Vec<String> {
-    sim.given_up().into_iter().map(|(_, name)| name).collect()
+    sim.tainted_noexecute().into_iter().map(|(_, name)| name).collect()
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn s125_a_few_losses_are_given_up_one_by_one() {
 fn s126_a_small_zone_of_which_much_is_lost_is_left_alone() {
     let mut sim = fleet(&[("z", 5, 3)]);
     sim.run_until(600.0);
-    assert_eq!((sim.given_up().len(), sim.zone("z").state), (0, PartialDisruption));
+    assert_eq!((sim.tainted_noexecute().len(), sim.zone("z").state), (0, PartialDisruption));
     assert_eq!(sim.taints("z000"), "unreachable:NS", "nothing new comes to it all the same");
 }
 
 #[test]
 fn s127_when_it_recovers_it_goes_on_without_a_token() {
     let mut sim = fleet(&[("z", 5, 3)]);
-    sim.run_until(99.0).revive("z000");
+    sim.run_until(99.0).start_agent("z000");
     sim.run_until(200.0);
     assert_eq!(times(&sim), [110.0, 120.0]);
 }
@@ -84,26 +84,26 @@ fn s131_when_every_zone_is_lost_nothing_moves() {
     sim.run_until(20.0);
     assert_eq!(sim.taints("a000"), "unreachable:NS unreachable:NE");
     for name in ["a001", "a002", "b000", "b001", "b002"] {
-        sim.kill(name);
+        sim.stop_agent(name);
     }
     sim.run_until(700.0);
     for name in ["a000", "a001", "b002"] {
         assert_eq!(sim.taints(name), "unreachable:NS", "{name}");
     }
-    assert_eq!(sim.given_up().len(), 1, "the one from before");
-    assert!(!sim.is_leaving("p"));
+    assert_eq!(sim.tainted_noexecute().len(), 1, "the one from before");
+    assert!(!sim.is_deleting("p"));
     assert_eq!(sim.times("event Cancelling deletion of p").len(), 1);
-    assert!(sim.controllers().zones.is_disrupted());
+    assert!(sim.is_full_disruption());
 }
 
 #[test]
 fn s132_one_node_that_returns_sets_everything_going_again() {
     let mut sim = fleet(&[("a", 3, 3), ("b", 3, 3)]);
     sim.run_until(99.0);
-    assert_eq!(sim.given_up().len(), 0);
-    sim.revive("b000");
+    assert_eq!(sim.tainted_noexecute().len(), 0);
+    sim.start_agent("b000");
     sim.run_until(140.0);
-    let found = sim.given_up();
+    let found = sim.tainted_noexecute();
     let of = |zone: &str| -> Vec<f64> {
         found.iter().filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| *at).collect()
     };
@@ -115,7 +115,7 @@ fn s132_one_node_that_returns_sets_everything_going_again() {
 fn s132_whoever_was_not_given_up_yet_has_a_new_grace() {
     let mut sim = fleet(&[("a", 2, 2), ("b", 1, 1)]);
     // It says at 40 that it is well, and then nothing more. The pass at 45 finds that not all is lost any more.
-    sim.run_until(40.0).post("a000", True);
+    sim.run_until(40.0).post_status("a000", True);
     sim.run_until(100.0);
     assert_eq!(
         sim.times("Unknown a000"),
@@ -128,7 +128,7 @@ fn s132_whoever_was_not_given_up_yet_has_a_new_grace() {
 fn s133_a_fleet_of_one_is_never_given_up() {
     let mut sim = fleet(&[("z", 1, 1)]);
     sim.run_until(600.0);
-    assert_eq!(sim.given_up().len(), 0);
+    assert_eq!(sim.tainted_noexecute().len(), 0);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn s134_unless_it_does_not_count() {
 fn s134_a_zone_in_which_nobody_counts_any_more_has_the_usual_rate_again() {
     let mut sim = fleet(&[("z", 5, 3)]);
     sim.run_until(60.0);
-    assert_eq!((sim.given_up().len(), sim.zone("z").rate), (0, 0.0));
+    assert_eq!((sim.tainted_noexecute().len(), sim.zone("z").rate), (0, 0.0));
     for i in 0..5 {
         sim.edit_node(&format!("z{i:03}"), |node| {
             node.meta.labels.insert(label::EXCLUDE_DISRUPTION.to_owned(), String::new());
@@ -161,7 +161,7 @@ fn what_is_left_is_all_lost_also_when_the_others_were_deleted() {
     sim.run_until(1.0).delete_node("b000");
     assert_eq!(sim.taints("a000"), "unreachable:NS unreachable:NE");
     sim.run_until(600.0);
-    assert!(sim.controllers().zones.is_disrupted());
+    assert!(sim.is_full_disruption());
     assert_eq!((times(&sim), sim.taints("a000").as_str()), (vec![0.0], "unreachable:NS"));
 }
 
@@ -173,8 +173,8 @@ fn s135_nodes_that_have_not_reported_yet_count_as_lost() {
     }
     sim.start().run_until(1.0);
     assert_eq!(sim.zone("").state, FullDisruption);
-    sim.revive("a");
-    sim.post("a", True);
+    sim.start_agent("a");
+    sim.post_status("a", True);
     sim.run_until(61.0);
     assert_eq!(sim.zone("").state, PartialDisruption);
 }
@@ -188,7 +188,8 @@ fn s136_zones_are_told_apart_by_region_and_zone() {
         sim.put_node(node(&format!("{region}-z")).ready(True).label(label::REGION, region).zone("z"));
     }
     sim.start();
-    let zones: Vec<String> = sim.controllers().zones.reports().map(|zone| zone.key.to_string()).collect();
+    let zones: Vec<String> =
+        sim.controllers().node_lifecycle.zone_reports().map(|zone| zone.key.to_string()).collect();
     assert_eq!(zones, ["/", "r/", "r/z", "s/z"]);
 }
 
@@ -221,7 +222,7 @@ fn each_zone_keeps_its_own_rate() {
     let mut sim = fleet_under(policy, &[("fast", 30, 9), ("slow", 60, 40)]);
     sim.run_until(13.0);
     let of = |zone: &str| -> Vec<f64> {
-        let given_up = sim.given_up().into_iter();
+        let given_up = sim.tainted_noexecute().into_iter();
         given_up.filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| at).collect()
     };
     assert_eq!(of("fast"), [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]);
@@ -243,8 +244,8 @@ fn nobody_is_given_up_by_a_token_that_comes_when_the_zone_is_lost() {
     // Between the passes of 5 and 10 s, and before the token of 8 s.
     sim.run_until(6.0);
     for name in ["a004", "a005"] {
-        sim.post(name, Unknown);
-        sim.kill(name);
+        sim.post_status(name, Unknown);
+        sim.stop_agent(name);
     }
     sim.run_until(20.0);
     assert_eq!(sim.zone("a").state, PartialDisruption);
@@ -256,14 +257,14 @@ fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_token() {
     let mut sim = fleet(&[("a", 5, 1), ("b", 1, 0)]);
     sim.run_until(1.0);
     for name in ["a001", "a002", "a003", "a004"] {
-        sim.post(name, Unknown);
-        sim.kill(name);
+        sim.post_status(name, Unknown);
+        sim.stop_agent(name);
     }
     sim.run_until(6.0);
     assert_eq!(sim.zone("a").state, FullDisruption);
     sim.run_until(11.0);
     for name in ["a000", "a002", "a003"] {
-        sim.revive(name);
+        sim.start_agent(name);
     }
     sim.run_until(16.0);
     assert_eq!(sim.zone("a").state, Normal);
@@ -279,10 +280,10 @@ fn s139_first_come_first_served() {
     let mut sim = fleet(&[("z", 9, 0)]);
     // Later by name, earlier by illness.
     for (at, name) in [(1.0, "z003"), (2.0, "z002"), (3.0, "z001")] {
-        sim.run_until(at).kill(name);
-        sim.post(name, Unknown);
+        sim.run_until(at).stop_agent(name);
+        sim.post_status(name, Unknown);
     }
-    sim.run_until(12.0).revive("z002");
+    sim.run_until(12.0).start_agent("z002");
     sim.run_until(100.0);
     assert_eq!(names(&sim), ["z003", "z001"]);
 }
@@ -291,11 +292,11 @@ fn s139_first_come_first_served() {
 fn s140_whoever_is_given_up_is_not_given_up_again() {
     let mut sim = fleet(&[("z", 3, 1)]);
     sim.run_until(600.0);
-    assert_eq!(sim.given_up().len(), 1);
-    sim.revive("z000");
-    sim.run_until(610.0).kill("z000");
+    assert_eq!(sim.tainted_noexecute().len(), 1);
+    sim.start_agent("z000");
+    sim.run_until(610.0).stop_agent("z000");
     sim.run_until(700.0);
-    assert_eq!(sim.given_up().len(), 2, "but after it had recovered");
+    assert_eq!(sim.tainted_noexecute().len(), 2, "but after it had recovered");
 }
 
 #[test]
@@ -303,15 +304,15 @@ fn s141_what_somebody_asks_for_is_done_even_when_all_is_lost() {
     let mut sim = fleet(&[("z", 2, 2)]);
     sim.put_pod(pod("p").on("z000"));
     sim.run_until(10.0);
-    assert!(sim.controllers().zones.is_disrupted());
+    assert!(sim.is_full_disruption());
     sim.edit_node("z000", |node| node.spec.taints.push("off:NoExecute".parse().unwrap()));
-    assert!(sim.is_leaving("p"));
+    assert!(sim.is_deleting("p"));
 }
 
 #[test]
 fn s142_a_new_zone_that_is_dead_from_the_start_is_given_up() {
     let mut sim = fleet(&[("a", 3, 0)]);
-    sim.run_until(7.0).dead("new", "b");
+    sim.run_until(7.0).add_unknown_node("new", "b");
     sim.run_until(13.0);
     assert_eq!((names(&sim), sim.zone("b").state), (vec!["new".to_owned()], FullDisruption));
 }
@@ -328,7 +329,7 @@ fn s143_a_zone_without_nodes_is_forgotten() {
     assert_eq!(zones(&sim), [("b".to_owned(), 1, 100.0)]);
     sim.delete_node("b000");
     assert_eq!(zones(&sim), []);
-    sim.run_until(20.0).living("c000", "c");
+    sim.run_until(20.0).add_ready_node("c000", "c");
     sim.run_until(40.0);
     assert_eq!(zones(&sim), [("c".to_owned(), 1, 100.0)]);
 }
@@ -339,10 +340,10 @@ fn a_zone_that_loses_power_looks_like_a_zone_that_lost_power() {
     let mut sim = fleet(&[("z", 5, 0)]);
     sim.run_until(12.3);
     for i in 0..4 {
-        sim.kill(&format!("z{i:03}"));
+        sim.stop_agent(&format!("z{i:03}"));
     }
     sim.run_until(600.0);
-    assert_eq!((sim.given_up().len(), sim.zone("z").state), (0, PartialDisruption));
+    assert_eq!((sim.tainted_noexecute().len(), sim.zone("z").state), (0, PartialDisruption));
 }
 
 #[test]
