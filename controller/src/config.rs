@@ -61,15 +61,18 @@ pub struct Flags {
 #[command(next_help_heading = "Health and evictions")]
 pub struct HealthFlags {
     /// Between two assessments of the zones, at most
-    #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", default_value = seconds(policy::DEFAULT_MONITOR_PERIOD), value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", value_parser = parse_duration,
+          default_value = seconds(policy::DEFAULT_MONITOR_PERIOD))]
     pub node_monitor_period: Duration,
 
     /// How long a node may be silent
-    #[arg(long, env = "MUSTER_NODE_MONITOR_GRACE_PERIOD", default_value = seconds(policy::DEFAULT_GRACE), value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_MONITOR_GRACE_PERIOD", value_parser = parse_duration,
+          default_value = seconds(policy::DEFAULT_GRACE))]
     pub node_monitor_grace_period: Duration,
 
     /// How long a node that never reported may be silent, from its creation
-    #[arg(long, env = "MUSTER_NODE_STARTUP_GRACE_PERIOD", default_value = seconds(policy::DEFAULT_STARTUP_GRACE), value_parser = parse_duration)]
+    #[arg(long, env = "MUSTER_NODE_STARTUP_GRACE_PERIOD", value_parser = parse_duration,
+          default_value = seconds(policy::DEFAULT_STARTUP_GRACE))]
     pub node_startup_grace_period: Duration,
 
     /// Nodes per second and zone whose pods may be driven off

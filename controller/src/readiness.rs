@@ -36,7 +36,7 @@ impl Conditions {
         let mut decided = shared.decided();
         loop {
             decided.borrow_and_update();
-            let is_synced = shared.reconciler().is_in_step();
+            let is_synced = shared.reconciler().is_synced();
             let leads = *has_leader.borrow_and_update();
             self.set(is_synced, leads);
             tokio::select! {
