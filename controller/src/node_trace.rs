@@ -16,7 +16,7 @@ use muster_proto::name::Name;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::trace::{self, Draft, Span, Traceparent};
 
-use muster_controller_core::node_lifecycle::liveness::LifeSign;
+use muster_controller_core::node_lifecycle::liveness::SignOfLife;
 use muster_controller_core::plan::{Action, Failure, Outcome, PlannedAction, Subject};
 use muster_controller_core::reconciler::Observation;
 use muster_controller_core::trace_event::TraceEvent;
@@ -185,7 +185,7 @@ pub fn end(span: &Span, outcome: &Outcome) {
 }
 
 impl Story {
-    fn begin(node: &Name, heard_at: Timestamp, heard_by: Option<LifeSign>, now: Now) -> Option<Story> {
+    fn begin(node: &Name, heard_at: Timestamp, heard_by: Option<SignOfLife>, now: Now) -> Option<Story> {
         let root = trace::span("renewal.last").since(heard_at).begin();
         let place = root.place().filter(|_| root.is_recorded())?;
         root.set("muster.node", node.to_string());

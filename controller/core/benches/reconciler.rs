@@ -1,26 +1,27 @@
-//! What the judgement costs per renewal and per expiry, at two sizes of fleet.
+//! The cost of the reconciler per renewal and per expiry, at two fleet sizes.
 //!
-//! `cargo bench -p muster-controller --bench cores`: every node renews its lease once in ten seconds, so 100,000 nodes
-//! make 10,000 renewals a second; one node in a hundred falls silent and expires. CPU time of the thread, medians over
-//! several runs of both sizes in turn. What an event costs must not grow with the fleet by more than log n, or the
-//! benchmark fails.
+//! `cargo bench -p muster-controller-core --bench reconciler`: every node renews its lease once in ten seconds, so
+//! 100,000 nodes make 10,000 renewals a second; one node in a hundred stops and expires. Times are CPU times of the
+//! thread, medians over several runs of both sizes in turn. The cost of an event must not grow with the fleet by more
+//! than log n, or the benchmark fails.
 //!
-//! That is measured twice. In a running controller, milliseconds pass between two batches, in which messages are decoded
-//! and other programs have their turn: a batch finds caches that are not its own. So something else goes through a
-//! large piece of memory before each step that is timed. Without that, batch follows upon batch and the smaller fleet
-//! never leaves the caches nearest to the reconciler, which no fleet has in practice; that growth says what the caches give,
-//! and has a limit of its own, so that it does not get worse unseen.
+//! It is measured twice. In a running controller, milliseconds pass between two batches, in which messages are decoded
+//! and other programs run: a batch finds the caches filled with other data. So before each timed step the benchmark
+//! walks through a large piece of memory. Without that, batch follows upon batch, and the smaller fleet never leaves
+//! the caches nearest to the processor, which no fleet has in practice; that growth shows what the caches contribute,
+//! and has a limit of its own, so that it does not get worse unnoticed.
 //!
-//! Both sizes do like for like: a decision takes in the same number of renewals, which come in an order that has nothing
-//! to do with names or memory, and each expiry has a decision of its own. Looks at nodes that turn out to be well are
-//! part of what a renewal costs, the assessment of zones in which somebody is lost is part of what an expiry costs.
+//! Both sizes do the same work: a decision observes the same number of renewals, which come in an order unrelated to
+//! names and memory, and each expiry has a decision of its own. Checks of nodes that turn out to be alive are part of
+//! the cost of a renewal; assessing zones with unhealthy nodes is part of the cost of an expiry.
 //!
-//! What is work and no waiting for memory shows in instructions: the same fleet with and without a million renewals more, or with and without a thousand that fall
-//! silent, and the difference divided by them. When this was written a renewal took 3,175 instructions at either size,
-//! most of them to make it, and an expiry 142,000 of 100,000 nodes and not less of 10,000.
+//! To count work without waiting for memory, count instructions: run the same fleet with and without another million
+//! renewals, or with and without a thousand nodes that stop, and divide the difference by their number. When this was
+//! written, a renewal took 3,175 instructions at either size, most of them to create it, and an expiry 142,000 with
+//! 100,000 nodes and not fewer with 10,000.
 //!
 //! ```sh
-//! bench=$(cargo bench -p muster-controller --bench cores --no-run 2>&1 | sed -n 's/.*(\(.*\)).*/\1/p')
+//! bench=$(cargo bench -p muster-controller-core --bench reconciler --no-run 2>&1 | sed -n 's/.*(\(.*\)).*/\1/p')
 //! count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null $bench "$@" 2>&1 | grep Collected; }
 //! count --nodes 100000 --renewals 1000000
 //! count --nodes 100000 --renewals 2000000
@@ -52,21 +53,21 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SMALL: usize = 10_000;
 const LARGE: usize = 100_000;
-/// How many times as long an event may take in the large fleet.
-const LIMITS: [(Caches, f64); 2] = [(Caches::Taken, 1.25), (Caches::Kept, 2.0)];
+/// By which factor an event may take longer in the large fleet.
+const LIMITS: [(Caches, f64); 2] = [(Caches::Cold, 1.25), (Caches::Warm, 2.0)];
 /// Runs of each size.
 const RUNS: usize = 5;
-/// More than the caches of the machines this was written on.
+/// More than the caches of the machines it was written on.
 const OTHER_MEMORY: usize = 64 << 20;
 const CACHE_LINE: usize = 64;
-/// A renewal every ten seconds, as agents are told.
+/// The interval of renewals that the store gives to agents.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Renewals that a decision takes in.
+/// Renewals per decision.
 const BATCH: usize = 100;
 const ZONES: usize = 10;
-/// A second in each zone: everybody who waits is given up before the next batch.
+/// Per second and zone: every node that waits is tainted before the next batch.
 const TOKENS: f64 = 1_000_000.0;
-/// One node in so many falls silent.
+/// One node in this many stops.
 const SILENT: usize = 100;
 
 fn main() -> ExitCode {
@@ -76,20 +77,20 @@ fn main() -> ExitCode {
         args.get(at + 1)?.parse::<usize>().ok()
     };
     if let Some(nodes) = given("--nodes") {
-        fold(nodes, given("--renewals").unwrap_or_default(), given("--silent").unwrap_or_default());
+        run(nodes, given("--renewals").unwrap_or_default(), given("--silent").unwrap_or_default());
         return ExitCode::SUCCESS;
     }
     compare()
 }
 
-/// So many renewals, while so many nodes never renew: for whoever counts instructions.
-fn fold(nodes: usize, renewals: usize, silent: usize) {
+/// Observes this many renewals, while this many nodes never renew. For counting instructions.
+fn run(nodes: usize, renewals: usize, silent: usize) {
     let mut fleet = Fleet::new(nodes);
     let is_silent = |node: usize| silent > 0 && node.is_multiple_of(nodes / silent);
     let mut expired = 0;
     for _ in 0..renewals / BATCH {
-        let beats = fleet.next_beats(is_silent);
-        let plan = fleet.renew(beats);
+        let batch = fleet.next_renewals(is_silent);
+        let plan = fleet.observe_and_decide(batch);
         expired += fleet.settle(plan);
     }
     black_box(&fleet.reconciler);
@@ -99,31 +100,31 @@ fn fold(nodes: usize, renewals: usize, silent: usize) {
 /// What a batch finds in the caches.
 #[derive(Clone, Copy)]
 enum Caches {
-    /// Of other things, which were done in between.
-    Taken,
-    /// As the batch before has left them.
-    Kept,
+    /// Data of other work that was done in between.
+    Cold,
+    /// What the batch before has left there.
+    Warm,
 }
 
 impl std::fmt::Display for Caches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Caches::Taken => "after other work",
-            Caches::Kept => "batch upon batch",
+            Caches::Cold => "after other work",
+            Caches::Warm => "batch upon batch",
         })
     }
 }
 
-/// Whoever else uses the machine between two batches.
-struct Others(Vec<u8>);
+/// Memory that other programs use between two batches.
+struct OtherWork(Vec<u8>);
 
-impl Others {
-    fn new() -> Others {
-        Others(vec![0; OTHER_MEMORY])
+impl OtherWork {
+    fn new() -> OtherWork {
+        OtherWork(vec![0; OTHER_MEMORY])
     }
 
-    fn have_their_turn(&mut self, caches: Caches) {
-        if let Caches::Taken = caches {
+    fn run(&mut self, caches: Caches) {
+        if let Caches::Cold = caches {
             self.0.iter_mut().step_by(CACHE_LINE).for_each(|byte| *byte = byte.wrapping_add(1));
             black_box(&self.0);
         }
@@ -133,13 +134,13 @@ impl Others {
 fn compare() -> ExitCode {
     let log = (LARGE as f64).ln() / (SMALL as f64).ln();
     println!("log n alone is x {log:.2}");
-    let mut others = Others::new();
+    let mut other_work = OtherWork::new();
     let mut all_within = true;
     for (caches, limit) in LIMITS {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
-            small.push(measure(SMALL, caches, &mut others));
-            large.push(measure(LARGE, caches, &mut others));
+            small.push(measure(SMALL, caches, &mut other_work));
+            large.push(measure(LARGE, caches, &mut other_work));
         }
         for (what, cost) in
             [("renewal", (|costs| costs.renewal) as fn(&Costs) -> f64), ("expiry", |costs| costs.expiry)]
@@ -160,7 +161,7 @@ fn compare() -> ExitCode {
 
 /// In nanoseconds of CPU time.
 struct Costs {
-    /// Folded in, with its share of the decisions.
+    /// Observing it, with its share of the decisions.
     renewal: f64,
     /// Everything that follows from it.
     expiry: f64,
@@ -172,27 +173,27 @@ fn median(costs: impl Iterator<Item = f64>) -> f64 {
     costs[costs.len() / 2]
 }
 
-/// A fleet in its stride, of which one in a hundred fell silent within the last interval; until they all have expired.
-fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
+/// Runs a fleet in which one node in a hundred stopped within the last interval, until all of those have expired.
+fn measure(nodes: usize, caches: Caches, other_work: &mut OtherWork) -> Costs {
     let mut fleet = Fleet::new(nodes);
     let intervals = |count: usize| count * nodes / BATCH;
-    // Long enough for every look at a node to be where its renewals put it.
+    // Long enough for every check to be where the renewals put it.
     for _ in 0..intervals(5) {
-        let beats = fleet.next_beats(|_| false);
-        fleet.renew(beats);
+        let batch = fleet.next_renewals(|_| false);
+        fleet.observe_and_decide(batch);
     }
     for _ in 0..intervals(1) {
-        let beats = fleet.next_beats(is_silent);
-        fleet.renew(beats);
-        fleet.last_words();
+        let batch = fleet.next_renewals(is_silent);
+        fleet.observe_and_decide(batch);
+        fleet.last_renewals();
     }
     let (mut renewals, mut renewing) = (0, Duration::ZERO);
     let (mut expiries, mut expiring) = (0, Duration::ZERO);
     for _ in 0..intervals(5) {
-        let beats = fleet.next_beats(is_silent);
-        let count = beats.len();
-        others.have_their_turn(caches);
-        let (began, plan) = (cpu_time(), fleet.renew(beats));
+        let batch = fleet.next_renewals(is_silent);
+        let count = batch.len();
+        other_work.run(caches);
+        let (began, plan) = (cpu_time(), fleet.observe_and_decide(batch));
         if plan.actions.is_empty() && plan.trace_events.is_empty() {
             renewing += cpu_time() - began;
             renewals += count;
@@ -201,14 +202,14 @@ fn measure(nodes: usize, caches: Caches, others: &mut Others) -> Costs {
             expiring += cpu_time() - began;
         }
         fleet.half_a_step();
-        others.have_their_turn(caches);
+        other_work.run(caches);
         let (began, plan) = (cpu_time(), fleet.reconciler.decide(fleet.now()));
         if !plan.actions.is_empty() {
             expiries += fleet.settle(plan);
             expiring += cpu_time() - began;
         }
     }
-    assert_eq!(expiries, nodes / SILENT, "all that fell silent have expired, and nobody else");
+    assert_eq!(expiries, nodes / SILENT, "all nodes that stopped have expired, and no others");
     let each = |time: Duration, count: usize| time.as_nanos() as f64 / count as f64;
     Costs { renewal: each(renewing, renewals), expiry: each(expiring, expiries) }
 }
@@ -224,11 +225,11 @@ fn is_silent(node: usize) -> bool {
 
 struct Fleet {
     reconciler: Reconciler,
-    /// Who renews when within an interval.
+    /// The order of the renewals within an interval.
     order: Vec<usize>,
-    /// How many batches have come.
+    /// Batches so far.
     steps: usize,
-    /// Between two batches.
+    /// The time between two batches.
     step: Duration,
     elapsed: Duration,
     version: u64,
@@ -251,8 +252,8 @@ impl Fleet {
         for node in 0..nodes {
             let record = fleet.node(node);
             fleet.reconciler.observe(Observation::Node(WatchEvent::Applied { record }), now);
-            let beat = fleet.renewal(node);
-            fleet.reconciler.observe(beat, now);
+            let renewal = fleet.renewal(node);
+            fleet.reconciler.observe(renewal, now);
         }
         let revision = fleet.version;
         fleet.reconciler.observe(Observation::Node(WatchEvent::Synced { revision }), now);
@@ -263,51 +264,51 @@ impl Fleet {
         fleet
     }
 
-    /// The renewals of the next step, but for those who are silent.
-    fn next_beats(&mut self, silent: impl Fn(usize) -> bool) -> Vec<Observation> {
+    /// The renewals of the next step, without those of nodes that stopped.
+    fn next_renewals(&mut self, silent: impl Fn(usize) -> bool) -> Vec<Observation> {
         self.elapsed = self.step * u32::try_from(self.steps).expect("few steps");
         self.steps += 1;
         let batch = self.batch(|node| !silent(node));
         batch.into_iter().map(|node| self.renewal(node)).collect()
     }
 
-    /// Those of the present step of whom something holds.
-    fn batch(&self, holds: impl Fn(usize) -> bool) -> Vec<usize> {
+    /// The nodes of the current step that pass the filter.
+    fn batch(&self, filter: impl Fn(usize) -> bool) -> Vec<usize> {
         let first = (self.steps - 1) * BATCH % self.order.len();
-        self.order[first..first + BATCH].iter().copied().filter(|node| holds(*node)).collect()
+        self.order[first..first + BATCH].iter().copied().filter(|node| filter(*node)).collect()
     }
 
-    /// Folds a batch in and decides, a moment after: what fell due with the last batch of a grace ago is looked at.
-    fn renew(&mut self, beats: Vec<Observation>) -> Plan {
+    /// Observes a batch and decides a moment later, so that checks due at the time of a batch a grace ago are included.
+    fn observe_and_decide(&mut self, renewals: Vec<Observation>) -> Plan {
         let now = self.now();
-        self.reconciler.observe_all(beats, now);
+        self.reconciler.observe_all(renewals, now);
         self.elapsed += Duration::from_micros(1);
         self.reconciler.decide(self.now())
     }
 
-    /// Those of the last batch who are silent from now on speak a last time, between two batches, so that nobody else
-    /// falls due when they do.
-    fn last_words(&mut self) {
+    /// The nodes of the last batch that stop now renew a last time, between two batches, so that no other node is due
+    /// when they are.
+    fn last_renewals(&mut self) {
         self.half_a_step();
         let now = self.now();
         for node in self.batch(is_silent) {
-            let beat = self.renewal(node);
-            self.reconciler.observe(beat, now);
+            let renewal = self.renewal(node);
+            self.reconciler.observe(renewal, now);
         }
     }
 
-    /// Between two batches.
+    /// Moves the time to the middle between two batches.
     fn half_a_step(&mut self) {
         self.elapsed = self.step * u32::try_from(self.steps - 1).expect("few steps") + self.step / 2;
     }
 
-    /// Does what was decided and all that follows from it, token by token; says how many turned Unknown.
+    /// Performs the plan and all plans that follow from it, token by token; returns how many nodes became Unknown.
     fn settle(&mut self, plan: Plan) -> usize {
         let mut expired = 0;
         let mut pending: VecDeque<PlannedAction> = plan.actions.into();
-        while let Some(proposal) = pending.pop_front() {
-            expired += usize::from(matches!(proposal.action, Action::UpdateNodeStatus(_)));
-            let outcome = self.perform(proposal);
+        while let Some(planned) = pending.pop_front() {
+            expired += usize::from(matches!(planned.action, Action::UpdateNodeStatus(_)));
+            let outcome = self.perform(planned);
             self.reconciler.observe(Observation::Outcome(outcome), self.now());
             pending.extend(self.reconciler.decide(self.now()).actions);
             if pending.is_empty() {
@@ -345,7 +346,7 @@ impl Fleet {
         Node::try_from(record).expect("a node")
     }
 
-    /// As it comes off the wire, with a name of its own.
+    /// As decoded from the wire, with a name of its own.
     fn renewal(&mut self, node: usize) -> Observation {
         self.version += 1;
         let mut meta = Metadata::new(Some("kube-node-lease".parse().expect("a namespace")), name(node));
@@ -355,12 +356,12 @@ impl Fleet {
         Observation::Lease(WatchEvent::Applied { record: Lease { meta, spec } })
     }
 
-    /// The store's part: the record is written as asked.
-    fn perform(&mut self, proposal: PlannedAction) -> Outcome {
+    /// Writes the record as the store would.
+    fn perform(&mut self, planned: PlannedAction) -> Outcome {
         self.version += 1;
-        let PlannedAction { controller, subject, action, .. } = proposal;
+        let PlannedAction { controller, subject, action, .. } = planned;
         let (Action::UpdateNode(mut written) | Action::UpdateNodeStatus(mut written)) = action else {
-            panic!("a fleet without pods asks for nothing like {action:?}");
+            panic!("no such action without pods: {action:?}");
         };
         written.meta.resource_version = self.version;
         Outcome { controller, subject, result: Ok(Answer::Node(written)) }
@@ -375,7 +376,7 @@ fn uid(node: usize) -> Uid {
     Uid::new(Uuid::from_u128(node as u128 + 1))
 }
 
-/// All nodes in an order that looks like chance and is the same each time.
+/// All nodes in a pseudo-random order that is the same each time.
 fn shuffled(nodes: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..nodes).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,4 +1,4 @@
-//! The words that tests of this crate are written in: `node("a").zone("z1").ready(True).build()`.
+//! Builders of records for tests: `node("a").zone("z1").ready(True).build()`.
 
 #![allow(clippy::unwrap_used, reason = "for tests only")]
 
@@ -23,28 +23,28 @@ use uuid::Uuid;
 
 use muster_proto::time::Now;
 
-/// When the tests' world begins, on the calendar.
+/// The wall-clock time at which tests begin, in seconds since 1970.
 pub const EPOCH: i64 = 1_700_000_000;
 
-/// So many milliseconds after the beginning.
+/// The time this many milliseconds after the beginning.
 pub fn at_ms(millis: u64) -> Now {
     let elapsed = Duration::from_millis(millis);
-    // The clock's origin lies well before the beginning, as that of the system's clock does.
+    // The origin of the clock is well before the beginning, like that of the system's clock.
     let mono = Mono::since_origin(Duration::from_secs(100_000) + elapsed);
     Now { mono, wall: epoch().checked_add(elapsed).unwrap() }
 }
 
-/// So many seconds after the beginning.
+/// The time this many seconds after the beginning.
 pub fn at(seconds: u64) -> Now {
     at_ms(seconds * 1000)
 }
 
-/// The beginning, on the calendar.
+/// The wall-clock time at which tests begin.
 pub fn epoch() -> Timestamp {
     Timestamp::from_second(EPOCH).unwrap()
 }
 
-/// The uid that the sample of that name has, unless it was given another identity.
+/// The uid of the sample of that name, unless [`NodeSample::identity`] or [`PodSample::identity`] set another.
 pub fn uid(identity: &str) -> Uid {
     Uid::new(Uuid::new_v5(&Uuid::NAMESPACE_DNS, identity.as_bytes()))
 }
@@ -54,7 +54,7 @@ pub fn key(name: &str) -> Key {
     Key::namespaced("default".parse().unwrap(), name.parse().unwrap())
 }
 
-/// Amounts out of `cpu=1 memory=1Gi`.
+/// Parses amounts such as `cpu=1 memory=1Gi`.
 pub fn amounts(text: &str) -> Resources {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
     pairs.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).collect()
@@ -103,7 +103,7 @@ impl NodeSample {
         self.label(label::ZONE, zone)
     }
 
-    /// A condition computed at the beginning of the tests' world.
+    /// A condition whose times are the beginning.
     pub fn condition(self, kind: &str, status: ConditionStatus) -> Self {
         let condition = NodeCondition {
             kind: kind.to_owned(),
@@ -133,7 +133,7 @@ impl NodeSample {
         self.with(|node| node.spec.unschedulable = true)
     }
 
-    /// Cordoned and to be emptied, as that request asks.
+    /// Cordoned, with this drain requested.
     pub fn draining(self, drain: Drain) -> Self {
         self.cordoned().with(|node| node.spec.drain = Some(drain))
     }
@@ -151,7 +151,7 @@ impl NodeSample {
     }
 }
 
-/// A drain that eva asked for so many seconds after the beginning, without a deadline.
+/// A drain that eva requested this many seconds after the beginning, without a deadline.
 pub fn drain(requested_at: u64) -> Drain {
     Drain {
         requested_by: "eva".to_owned(),
@@ -165,7 +165,7 @@ pub fn drain(requested_at: u64) -> Drain {
     }
 }
 
-/// A wish about labels or the name, such as `zone In a,b`.
+/// A requirement on labels or the name, such as `zone In a,b`.
 pub fn wish(text: &str) -> pb::LabelSelectorRequirement {
     let mut parts = text.split(' ').map(str::to_owned);
     let mut next = || parts.next().unwrap_or_default();
@@ -174,9 +174,9 @@ pub fn wish(text: &str) -> pb::LabelSelectorRequirement {
     pb::LabelSelectorRequirement { key, operator, values }
 }
 
-fn term(wishes: &[pb::LabelSelectorRequirement]) -> pb::NodeSelectorTerm {
+fn term(requirements: &[pb::LabelSelectorRequirement]) -> pb::NodeSelectorTerm {
     let (match_fields, match_expressions) =
-        wishes.iter().cloned().partition(|wish| wish.key == "metadata.name");
+        requirements.iter().cloned().partition(|requirement| requirement.key == "metadata.name");
     pb::NodeSelectorTerm { match_expressions, match_fields }
 }
 
@@ -240,26 +240,26 @@ impl PodSample {
         self.with(|pod| pod.spec.containers[0].resources.requests = amounts(text))
     }
 
-    /// One of these terms must hold, each of them all of its wishes; a wish about `metadata.name` is one about the field.
+    /// Requires one of these terms, each with all of its requirements; one on `metadata.name` goes to `match_fields`.
     pub fn requires(self, terms: &[&[pb::LabelSelectorRequirement]]) -> Self {
-        let terms: Vec<_> = terms.iter().map(|wishes| term(wishes)).collect();
+        let terms: Vec<_> = terms.iter().map(|requirements| term(requirements)).collect();
         let required = (!terms.is_empty()).then_some(pb::NodeSelector { node_selector_terms: terms });
         self.with(|pod| {
             node_affinity(pod).required_during_scheduling_ignored_during_execution = required;
         })
     }
 
-    /// Would rather be where the wish holds.
-    pub fn prefers(self, weight: i32, wish: pb::LabelSelectorRequirement) -> Self {
-        let wish = pb::PreferredSchedulingTerm { weight, preference: Some(term(&[wish])) };
-        self.with(|pod| node_affinity(pod).preferred_during_scheduling_ignored_during_execution.push(wish))
+    /// Prefers nodes that meet the requirement.
+    pub fn prefers(self, weight: i32, requirement: pb::LabelSelectorRequirement) -> Self {
+        let term = pb::PreferredSchedulingTerm { weight, preference: Some(term(&[requirement])) };
+        self.with(|pod| node_affinity(pod).preferred_during_scheduling_ignored_during_execution.push(term))
     }
 
     pub fn selects(self, key: &str, value: &str) -> Self {
         self.with(|pod| drop(pod.spec.node_selector.insert(key.to_owned(), value.to_owned())))
     }
 
-    /// Its container wants that port of the node.
+    /// Its container uses this host port.
     pub fn port(self, host_port: i32) -> Self {
         let port = pb::ContainerPort { container_port: 80, host_port, ..Default::default() };
         self.with(|pod| pod.spec.containers[0].ports.push(port))
@@ -269,7 +269,7 @@ impl PodSample {
         self.with(|pod| pod.spec.priority = Some(priority))
     }
 
-    /// Managed by that.
+    /// Its controller is this owner.
     pub fn owned_by(self, kind: &str, name: &str) -> Self {
         let owner = OwnerReference {
             api_version: "apps/v1".to_owned(),
@@ -282,7 +282,7 @@ impl PodSample {
         self.with(|pod| pod.meta.owner_references.push(owner))
     }
 
-    /// The record of a pod that its node runs on its own account.
+    /// The mirror of a static pod, which the node runs by itself.
     pub fn mirror(self) -> Self {
         self.with(|pod| drop(pod.meta.annotations.insert(annotation::MIRROR.to_owned(), "hash".to_owned())))
     }
@@ -293,7 +293,7 @@ impl PodSample {
         self.with(|pod| pod.spec.volumes.push(volume))
     }
 
-    /// Being deleted since the beginning, with so many seconds to end in.
+    /// Being deleted since the beginning, with this grace period in seconds.
     pub fn deleting(self, grace: i64) -> Self {
         self.with(|pod| {
             pod.meta.deletion_timestamp = epoch().checked_add(jiff::SignedDuration::from_secs(grace)).ok();
@@ -302,7 +302,7 @@ impl PodSample {
     }
 }
 
-/// A toleration of nodes that are not heard, for so many seconds.
+/// A toleration of unreachable nodes for this many seconds.
 pub fn for_unreachable(seconds: i64) -> Toleration {
     Toleration::exists("node.kubernetes.io/unreachable", muster_proto::taint::TaintEffect::NoExecute)
         .for_seconds(seconds)

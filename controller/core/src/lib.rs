@@ -1,7 +1,7 @@
 //! Decides what to do about the fleet. Pure: no I/O, no clock, no waiting.
 //!
-//! [`reconciler`] folds in what was observed and decides. It keeps the [`world`], a fold of the store's changes, and the
-//! [`controllers`], one module per controller. Each keeps its own state, observes every [`world::Delta`] and plans
+//! [`reconciler`] folds in what was observed and decides. It keeps the [`world`], a fold of the store's changes, and
+//! the [`controllers`], one module per controller. Each keeps its own state, observes every [`world::Delta`] and plans
 //! [`plan::Action`]s. A controller has, as far as it needs them:
 //!
 //! - `observe(&mut self, &Delta, &World, Now)`: what changed;

@@ -212,8 +212,8 @@ impl NodeLifecycle {
         token.into_iter().chain(hold_ends).fold(self.next_regular_pass, Mono::min)
     }
 
-    /// Assesses the zones and taints nodes. Regular passes are once per monitor period; others come when there is a token
-    /// for a node that waits, and when the hold ends.
+    /// Assesses the zones and taints nodes. Regular passes are once per monitor period; others come when there is a
+    /// token for a node that waits, and when the hold ends.
     fn pass_if_due(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
         if now.mono < self.next_pass() {
             return;

@@ -1,7 +1,7 @@
 //! One write for everything that the controllers want to change in a node's metadata and spec.
 //!
-//! Each controller writes its part with `apply_to`; a node that differs afterwards becomes one update, at the version it was
-//! computed from. So controllers do not conflict with each other.
+//! Each controller writes its part with `apply_to`; a node that differs afterwards becomes one update, at the version
+//! it was computed from. So controllers do not conflict with each other.
 
 use muster_proto::name::Name;
 use muster_proto::node::Node;

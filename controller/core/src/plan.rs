@@ -1,8 +1,9 @@
-//! What a decision returns: actions for the shell to perform, events, and when to decide again; and the actions' outcomes.
+//! What a decision returns: actions for the shell to perform, events, and when to decide again; and the actions'
+//! outcomes.
 //!
-//! A controller plans an action once and remembers that it is in flight. The [`Outcome`] comes back to the same controller,
-//! which then drops the work, waits for the record's next version, or retries later. So no action is planned twice for one
-//! state, and none is lost.
+//! A controller plans an action once and remembers that it is in flight. The [`Outcome`] comes back to the same
+//! controller, which then drops the work, waits for the record's next version, or retries later. So no action is
+//! planned twice for one state, and none is lost.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The reconciler: a fold of what was observed, and a function from that and the time to a plan.
 //!
-//! The [`Controllers`] exist only while this process leads: they are built from the world once it leads and is synced, so
-//! that every start is the same. While a watch is disconnected nothing is decided, and afterwards every node has a new
-//! grace. The same holds after this process was paused.
+//! The [`Controllers`] exist only while this process leads: they are built from the world once it leads and is synced,
+//! so that every start is the same. While a watch is disconnected nothing is decided, and afterwards every node has a
+//! new grace. The same holds after this process was paused.
 
 use jiff::Timestamp;
 use muster_proto::lease::Lease;
@@ -205,8 +205,8 @@ impl Reconciler {
         controllers.decide(&self.world, &self.policy, now)
     }
 
-    /// Why a planned action that had to wait is obsolete: what it was decided from has changed, and no version of a record
-    /// would make the store refuse it.
+    /// Why a planned action that had to wait is obsolete: what it was decided from has changed, and no version of a
+    /// record would make the store refuse it.
     pub fn obsolete(&self, planned: &PlannedAction, now: Now) -> Option<&'static str> {
         match &self.controllers {
             Some(controllers) if self.phase() == Phase::Active => {

@@ -1,9 +1,9 @@
 //! Taint eviction: pods whose node has a NoExecute taint that they do not tolerate, or not any longer.
 //!
-//! A pod's toleration time runs from when this controller saw the taint. Its deadline is never postponed; a taint that is
-//! tolerated for a shorter time brings it forward. There are two deadlines per pod: one for the health taints, which this
-//! controller sets itself and which wait for the eviction hold and for full disruption to end, and one for all other
-//! taints, which wait for nothing.
+//! A pod's toleration time runs from when this controller saw the taint. Its deadline is never postponed; a taint that
+//! is tolerated for a shorter time brings it forward. There are two deadlines per pod: one for the health taints, which
+//! this controller sets itself and which wait for the eviction hold and for full disruption to end, and one for all
+//! other taints, which wait for nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -29,8 +29,8 @@ use toleration_time::{TolerationTime, toleration_time};
 #[derive(Clone, Debug, Default)]
 pub struct TaintEvictions {
     pending: HashMap<Key, PendingEviction>,
-    /// When to look at each pending eviction; one that is withheld is not here. By uid too: an eviction in flight must not
-    /// delay that of a new pod of the same name.
+    /// When to look at each pending eviction; one that is withheld is not here. By uid too: an eviction in flight must
+    /// not delay that of a new pod of the same name.
     deadlines: Deadlines<(Key, Uid)>,
     /// Evictions because of health taints that are due while none are allowed.
     withheld: BTreeSet<Key>,
@@ -64,8 +64,8 @@ impl TaintEvictions {
     pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => {
-                // Pods of a removed node keep their deadlines. A new node of the same name sets them by its own taints, or
-                // cancels them if it has none.
+                // Pods of a removed node keep their deadlines. A new node of the same name sets them by its own taints,
+                // or cancels them if it has none.
                 let Some(node) = &change.new else { return };
                 let taints = |node: &Node| no_execute(&node.spec.taints);
                 if change.old.as_deref().map(taints) == Some(taints(node)) {

@@ -31,8 +31,8 @@ impl TokenBucket {
         Duration::try_from_secs_f64(1.0 / self.rate).unwrap_or(Duration::MAX)
     }
 
-    /// Changes the rate. A bucket that holds a token keeps it; one that holds none waits a whole interval of the new rate.
-    /// Setting the same rate changes nothing.
+    /// Changes the rate. A bucket that holds a token keeps it; one that holds none waits a whole interval of the new
+    /// rate. Setting the same rate changes nothing.
     pub fn set_rate(&mut self, rate: f64, now: Mono) {
         if rate == self.rate {
             return;

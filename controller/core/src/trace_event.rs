@@ -7,7 +7,7 @@ use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::time::Mono;
 
-use crate::node_lifecycle::liveness::LifeSign;
+use crate::node_lifecycle::liveness::SignOfLife;
 use crate::node_lifecycle::zone_state::ZoneKey;
 
 /// One step in the failure or recovery of a node, or in the eviction of its pods.
@@ -18,7 +18,7 @@ pub enum TraceEvent {
         node: Name,
         seen_at: Mono,
         /// `None` when all graces were renewed after the node was last seen.
-        seen_by: Option<LifeSign>,
+        seen_by: Option<SignOfLife>,
     },
     /// The node waits for a token of its zone.
     TaintQueued { node: Name, zone: ZoneKey },

@@ -1,8 +1,8 @@
 //! All nodes and pods as last seen, and which pods are on which node.
 //!
 //! The world is a fold of the store's watch events and of the records that our own writes returned; a record never goes
-//! back to an older version. Each step returns the [`Delta`]s that the controllers observe. A record that was replaced by
-//! another one of the same name (with another uid) is a removal followed by an addition.
+//! back to an older version. Each step returns the [`Delta`]s that the controllers observe. A record that was replaced
+//! by another one of the same name (with another uid) is a removal followed by an addition.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -193,8 +193,8 @@ impl World {
         changes.into_iter().map(Delta::Pod).collect()
     }
 
-    /// Applies renewals of node leases, each with its `renewTime` (by the clock of the renewing agent). Returns for each
-    /// the index of the node, or `None` if that renewal was applied before.
+    /// Applies renewals of node leases, each with its `renewTime` (by the clock of the renewing agent). Returns for
+    /// each the index of the node, or `None` if that renewal was applied before.
     pub fn apply_renewals(&mut self, renewals: &[(Name, Timestamp)]) -> Vec<Option<NodeIndex>> {
         self.nodes.apply_renewals(renewals)
     }

@@ -81,7 +81,7 @@ fn name(text: &str) -> Name {
 }
 
 fn fall(node: &str) -> TraceEvent {
-    TraceEvent::DeadlinePassed { node: name(node), seen_at: at(10).mono, seen_by: Some(LifeSign::Lease) }
+    TraceEvent::DeadlinePassed { node: name(node), seen_at: at(10).mono, seen_by: Some(SignOfLife::Lease) }
 }
 
 fn end_pod(pod_name: &str) -> PlannedAction {

@@ -15,7 +15,7 @@ use super::fleet::{
 use crate::controllers::Controllers;
 use crate::drain::progress::ProgressState;
 use crate::explain::Explanation;
-use crate::node_lifecycle::liveness::{LifeSign, Silence};
+use crate::node_lifecycle::liveness::{SignOfLife, Silence};
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::node_lifecycle::zone_report::TaintStatus;
@@ -369,10 +369,10 @@ impl View<'_> {
 
 fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
     let by = match silence.seen_by {
-        Some(LifeSign::Lease) => "Lease",
-        Some(LifeSign::Status) => "Status",
-        Some(LifeSign::FirstSeen) => "FirstSeen",
-        Some(LifeSign::Created) => "Created",
+        Some(SignOfLife::Lease) => "Lease",
+        Some(SignOfLife::Status) => "Status",
+        Some(SignOfLife::FirstSeen) => "FirstSeen",
+        Some(SignOfLife::Created) => "Created",
         None => "Reset",
     };
     pb::NodeSilence {

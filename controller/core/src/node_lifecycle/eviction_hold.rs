@@ -1,5 +1,5 @@
-//! The eviction hold: after a start or an interruption no node is tainted NoExecute and no pod is evicted because of its
-//! node's health, until the fleet had a whole grace in which to send heartbeats.
+//! The eviction hold: after a start or an interruption no node is tainted NoExecute and no pod is evicted because of
+//! its node's health, until the fleet had a whole grace in which to send heartbeats.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ impl EvictionHold {
 
     pub fn after_interruption(policy: &Policy, now: Mono) -> EvictionHold {
         let catch_up_until = now + CATCH_UP;
-        // A missed renewal counts from when it is delivered, so a node that stopped after it falls silent that much later.
+        // A missed renewal counts from when it is delivered, so a node that stopped after it falls silent that much
+        // later.
         let until = if policy.hold.is_zero() { now } else { catch_up_until + policy.hold };
         EvictionHold { since: now, until, cause: HoldCause::Interruption, catch_up_until }
     }

@@ -1,8 +1,9 @@
 //! Liveness: when each node last gave a sign of life, and which nodes have been silent for longer than their grace.
 //!
-//! Silence is measured on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is treated
-//! like any other. Each node has one scheduled check, at its deadline or before. A renewal only stores the time; a check
-//! that comes too early is rescheduled to the deadline. So the cost follows the number of renewals, not the fleet's size.
+//! Silence is measured on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is
+//! treated like any other. Each node has one scheduled check, at its deadline or before. A renewal only stores the
+//! time; a check that comes too early is rescheduled to the deadline. So the cost follows the number of renewals, not
+//! the fleet's size.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub struct Liveness {
 
 /// What a node was last seen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LifeSign {
+pub enum SignOfLife {
     Lease,
     Status,
     /// It existed when this controller first looked.
@@ -56,7 +57,7 @@ pub enum LifeSign {
 pub struct Silence {
     pub seen_at: Mono,
     /// `None` when all graces were renewed after the node was last seen.
-    pub seen_by: Option<LifeSign>,
+    pub seen_by: Option<SignOfLife>,
     pub grace: Duration,
     pub deadline: Mono,
 }
@@ -93,15 +94,15 @@ impl Liveness {
         if before == after || (after.is_some() && before.is_none() && is_ours) {
             return false;
         }
-        self.record_sign(index, LifeSign::Status, policy, now.mono)
+        self.record_sign(index, SignOfLife::Status, policy, now.mono)
     }
 
     /// Adds a node. If it ever reported it gets a whole grace from now; if not, its grace runs from its creation.
     fn add(&mut self, node: &Node, index: NodeIndex, has_reported: bool, policy: &Policy, now: Now) {
         let (seen_at, seen_by) = if has_reported {
-            (now.mono, LifeSign::FirstSeen)
+            (now.mono, SignOfLife::FirstSeen)
         } else {
-            (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), LifeSign::Created)
+            (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), SignOfLife::Created)
         };
         let entry = Entry::new(seen_at, seen_by, node.condition(types::READY).is_some());
         let Silence { seen_at, grace, .. } = self.silence_of(&entry, policy);
@@ -133,7 +134,7 @@ impl Liveness {
             indices.into_iter().filter(|index| self.order.get(*index).is_some()).collect();
         let mut revived = Vec::new();
         for index in known {
-            if self.record_sign(index, LifeSign::Lease, policy, now) {
+            if self.record_sign(index, SignOfLife::Lease, policy, now) {
                 revived.extend(self.names[index.as_usize()].clone());
             }
         }
@@ -141,7 +142,7 @@ impl Liveness {
     }
 
     /// Returns whether this ends a silence.
-    fn record_sign(&mut self, index: NodeIndex, sign: LifeSign, policy: &Policy, now: Mono) -> bool {
+    fn record_sign(&mut self, index: NodeIndex, sign: SignOfLife, policy: &Policy, now: Mono) -> bool {
         let entry = self.order.get_mut(index).expect("the caller found the entry");
         if entry.seen_in.replace(self.epoch) != Some(self.epoch) {
             self.seen += 1;

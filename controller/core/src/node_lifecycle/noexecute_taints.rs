@@ -1,8 +1,8 @@
 //! NoExecute taints on nodes that are not ready, at the rate that the state of their zone allows.
 //!
-//! A node whose Ready condition is False or Unknown joins its zone's queue at the next pass. In each pass the first node of
-//! each queue is tainted, if the zone's bucket has a token. Zones are assessed before tokens are taken, so no node is
-//! tainted in the pass in which its zone turns out to be disrupted.
+//! A node whose Ready condition is False or Unknown joins its zone's queue at the next pass. In each pass the first
+//! node of each queue is tainted, if the zone's bucket has a token. Zones are assessed before tokens are taken, so no
+//! node is tainted in the pass in which its zone turns out to be disrupted.
 //!
 //! The taint starts the toleration times of the node's pods; [`crate::taint_eviction`] evicts them.
 
@@ -101,8 +101,8 @@ impl NoExecuteTaints {
             return;
         }
         let since = previous.as_ref().map_or(now.mono, |held| held.since);
-        // A node with the other health taint needs no token: the taints are swapped. One whose taint is stripped becomes a
-        // candidate afterwards.
+        // A node with the other health taint needs no token: the taints are swapped. One whose taint is stripped
+        // becomes a candidate afterwards.
         if !is_tainted && !self.granted.contains(name) {
             // A node that moved to another zone waits there from the next pass on.
             if was_waiting && previous.is_some_and(|held| held.zone == zone) {
@@ -197,8 +197,8 @@ impl NoExecuteTaints {
         std::mem::take(&mut self.changed)
     }
 
-    /// Writes the health taints that a node is to have. Swapping one for the other is a single write, so that pods are at no
-    /// time on a node without a health taint.
+    /// Writes the health taints that a node is to have. Swapping one for the other is a single write, so that pods are
+    /// at no time on a node without a health taint.
     pub fn apply_to(&self, node: &mut Node, now: Now) {
         let name = &node.meta.name;
         let ready = ready_of(node);

@@ -1,4 +1,5 @@
-//! What follows from a node's record alone: NoSchedule taints for its conditions and cordon, and the beta names of labels.
+//! What follows from a node's record alone: NoSchedule taints for its conditions and cordon, and the beta names of
+//! labels.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::Node;

@@ -20,8 +20,8 @@ pub struct PodReadiness {
 }
 
 impl PodReadiness {
-    /// The leader before us may not have marked all pods of nodes that are Unknown. Pods of a node whose own agent reports
-    /// NotReady are left to that agent.
+    /// The leader before us may not have marked all pods of nodes that are Unknown. Pods of a node whose own agent
+    /// reports NotReady are left to that agent.
     pub fn begin(world: &World) -> PodReadiness {
         let mut readiness = PodReadiness::default();
         for pod in world.pods().filter(|pod| node_of(pod, world).is_some_and(is_unknown)) {

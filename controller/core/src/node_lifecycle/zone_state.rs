@@ -59,8 +59,8 @@ impl fmt::Display for ZoneState {
 
 /// The state of a zone, given the number of its nodes that count and how many of those are unhealthy.
 ///
-/// Up to two unhealthy nodes never make a zone partially disrupted: in a zone of three or four nodes two failures do not
-/// point to a common cause.
+/// Up to two unhealthy nodes never make a zone partially disrupted: in a zone of three or four nodes two failures do
+/// not point to a common cause.
 pub fn assess(nodes: usize, unhealthy: usize, threshold: f32) -> ZoneState {
     if unhealthy > 0 && unhealthy == nodes {
         ZoneState::FullDisruption

@@ -125,8 +125,8 @@ impl Zones {
         self.nodes.insert(name, member);
     }
 
-    /// Computes the state of every zone from its counts. `threshold` is the share of unhealthy nodes from which on a zone
-    /// is partially disrupted.
+    /// Computes the state of every zone from its counts. `threshold` is the share of unhealthy nodes from which on a
+    /// zone is partially disrupted.
     pub fn assess(&mut self, threshold: f32) -> Assessment {
         self.zones.retain(|_, zone| zone.members > 0);
         let counting = || self.zones.values().filter(|zone| zone.nodes > 0);
@@ -134,8 +134,9 @@ impl Zones {
         let assessed = |zone: &Zone| assess(zone.nodes, zone.unhealthy, threshold);
         let all_now = counting().all(|zone| assessed(zone) == ZoneState::FullDisruption);
         let all_before = counting().all(|zone| zone.state == ZoneState::FullDisruption);
-        // Kubernetes compares only the states before: if the last healthy zone loses its nodes to a deletion, all zones that
-        // remain were fully disrupted before, and it goes on tainting their nodes. Here that enters full disruption.
+        // Kubernetes compares only the states before: if the last healthy zone loses its nodes to a deletion, all zones
+        // that remain were fully disrupted before, and it goes on tainting their nodes. Here that enters full
+        // disruption.
         let transition = match (any_counts && all_now, self.full_disruption) {
             (true, false) => Transition::Entered,
             (true, true) if !all_before => Transition::Entered,

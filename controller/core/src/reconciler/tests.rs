@@ -1,4 +1,4 @@
-//! Scenarios of the whole judgement on virtual time.
+//! Scenarios of the whole reconciler on virtual time.
 
 mod drains;
 mod evictions;

@@ -26,8 +26,8 @@ impl TolerationTime<'_> {
     }
 }
 
-/// The shortest toleration time over all taints. For each taint the first toleration in the list that tolerates it counts,
-/// even if a later one is longer.
+/// The shortest toleration time over all taints. For each taint the first toleration in the list that tolerates it
+/// counts, even if a later one is longer.
 pub fn toleration_time<'a>(taints: &[&'a Taint], tolerations: &'a [Toleration]) -> TolerationTime<'a> {
     let mut shortest = TolerationTime::Unlimited;
     for &taint in taints {

@@ -1,6 +1,7 @@
 //! Nodes and the renewals of their leases by name, under one look-up, with a dense index for each name.
 //!
-//! Other modules keep what they know of a node in vectors by that index, so that a look-up by name happens once per event.
+//! Other modules keep what they know of a node in vectors by that index, so that a look-up by name happens once per
+//! event.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! When each node last gave a sign of life, and when to check it next.
 //!
-//! Nodes go by their index, so that an entry takes 32 bytes and a scheduled check 16, with no names in either. A sign of
-//! life is one write into the node's own entry. The order of checks changes only when a check is due, which is once per
-//! grace and not once per renewal.
+//! Nodes go by their index, so that an entry takes 32 bytes and a scheduled check 16, with no names in either. A sign
+//! of life is one write into the node's own entry. The order of checks changes only when a check is due, which is once
+//! per grace and not once per renewal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_proto::time::Mono;
 
-use super::LifeSign;
+use super::SignOfLife;
 use crate::world::NodeIndex;
 
 /// What is known of one node.
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     check_at: u64,
     /// The epoch in which its last sign of life was seen; `None` if none was.
     pub(super) seen_in: Option<u32>,
-    pub(super) seen_by: LifeSign,
+    pub(super) seen_by: SignOfLife,
     /// Whether it has a Ready condition.
     pub(super) reported: bool,
     /// Whether its grace has passed. A silent node has no check.
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(seen_at: Mono, seen_by: LifeSign, reported: bool) -> Entry {
+    pub(super) fn new(seen_at: Mono, seen_by: SignOfLife, reported: bool) -> Entry {
         Entry {
             seen_at: nanos(seen_at),
             check_at: 0,
@@ -44,7 +44,7 @@ impl Entry {
         mono(self.seen_at)
     }
 
-    pub(super) fn record_sign(&mut self, now: Mono, sign: LifeSign) {
+    pub(super) fn record_sign(&mut self, now: Mono, sign: SignOfLife) {
         self.seen_at = nanos(now);
         self.seen_by = sign;
     }
@@ -133,7 +133,7 @@ mod tests {
     fn order_of(indices: &[u32]) -> DeadlineOrder {
         let mut order = DeadlineOrder::default();
         for index in indices {
-            order.insert(NodeIndex::new(*index), Entry::new(at(0).mono, LifeSign::FirstSeen, true));
+            order.insert(NodeIndex::new(*index), Entry::new(at(0).mono, SignOfLife::FirstSeen, true));
         }
         order
     }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((order.remove(NodeIndex::new(0)), order.remove(NodeIndex::new(7))), (None, None));
         order.check_by(NodeIndex::new(0), at(5).mono);
         assert_eq!(order.next_check(), Some(at(20).mono));
-        order.insert(NodeIndex::new(0), Entry::new(at(30).mono, LifeSign::Lease, false));
+        order.insert(NodeIndex::new(0), Entry::new(at(30).mono, SignOfLife::Lease, false));
         order.check_by(NodeIndex::new(0), at(40).mono);
         assert_eq!(due(&mut order, 99), [1, 0]);
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn times_are_exact_and_an_entry_is_half_a_cache_line() {
         let time = Mono::since_origin(Duration::new(3_200_000_000, 123_456_789));
-        assert_eq!(Entry::new(time, LifeSign::Lease, true).seen_at(), time);
+        assert_eq!(Entry::new(time, SignOfLife::Lease, true).seen_at(), time);
         assert_eq!(nanos(Mono::MAX), u64::MAX, "the last time stays the last");
         assert_eq!(size_of::<Option<Entry>>(), 32);
         assert_eq!(size_of::<(u64, NodeIndex)>(), 16);

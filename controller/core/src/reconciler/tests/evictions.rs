@@ -1,3 +1,5 @@
+//! Evictions by NoExecute taints: when the toleration time of a pod ends, and when the eviction waits.
+
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::True;
@@ -9,7 +11,7 @@ use crate::fixtures::{PodSample, node, pod};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// A pod as the store completes it.
+/// A pod with the tolerations that the store adds by default.
 fn default_pod(name: &str) -> PodSample {
     pod(name).on("a").running(True).with(|pod| default_tolerations(&mut pod.spec.tolerations, 300, 300))
 }
@@ -19,8 +21,8 @@ fn tolerating(name: &str, key: &str, seconds: Option<i64>) -> PodSample {
     pod(name).on("a").tolerates(seconds.map_or(toleration.clone(), |seconds| toleration.for_seconds(seconds)))
 }
 
-/// Two nodes that live, before a controller that judges them.
-fn two() -> Simulator {
+/// Two ready nodes and an active controller.
+fn two_ready_nodes() -> Simulator {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.add_ready_node("b", "");
@@ -36,8 +38,8 @@ fn untaint(sim: &mut Simulator, key: &str) {
 }
 
 #[test]
-fn s109_a_pod_leaves_a_lost_node_when_its_toleration_has_run_out() {
-    let mut sim = two();
+fn s109_a_pod_is_evicted_from_a_silent_node_when_its_toleration_time_is_over() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(default_pod("p").with(|pod| pod.spec.termination_grace_period_seconds = Some(45)));
     sim.stop_agent("a");
     sim.run_until(100.0);
@@ -48,28 +50,33 @@ fn s109_a_pod_leaves_a_lost_node_when_its_toleration_has_run_out() {
     assert!(sim.is_deleting("p"));
     let target = sim.pod("p").condition("DisruptionTarget").unwrap();
     assert_eq!((target.status, target.reason.as_str()), (True, "DeletionByTaintManager"));
-    assert_eq!(sim.pod("p").meta.deletion_grace_period_seconds, Some(45), "the grace is its own");
+    assert_eq!(
+        sim.pod("p").meta.deletion_grace_period_seconds,
+        Some(45),
+        "the termination grace period of the pod"
+    );
     assert_eq!(sim.times("event Marking for deletion p").len(), 1);
 }
 
 #[test]
-fn s110_a_pod_stays_as_long_as_it_tolerates() {
-    let mut sim = two();
-    for (name, seconds) in [("zero", Some(0)), ("negative", Some(-5)), ("some", Some(200)), ("ever", None)] {
+fn s110_each_pod_is_evicted_after_its_toleration_seconds() {
+    let mut sim = two_ready_nodes();
+    for (name, seconds) in [("zero", Some(0)), ("negative", Some(-5)), ("some", Some(200)), ("forever", None)]
+    {
         sim.put_pod(tolerating(name, UNREACHABLE, seconds));
     }
     sim.stop_agent("a");
     sim.run_until(1000.0);
     let (tainted, _) = sim.tainted_noexecute()[0];
-    let mut left = sim.when("evict");
-    left.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let mut evicted = sim.when("evict");
+    evicted.sort_by(|a, b| a.partial_cmp(b).unwrap());
     let expected = [(tainted, "negative"), (tainted, "zero"), (tainted + 200.0, "some")];
-    assert_eq!(left, expected.map(|(at, name)| (at, name.to_owned())));
+    assert_eq!(evicted, expected.map(|(at, name)| (at, name.to_owned())));
 }
 
 #[test]
-fn s111_a_taint_that_somebody_puts_on_works_at_once() {
-    let mut sim = two();
+fn s111_a_taint_of_another_client_evicts_at_once() {
+    let mut sim = two_ready_nodes();
     for name in ["p", "q"] {
         sim.put_pod(default_pod(name));
     }
@@ -80,8 +87,8 @@ fn s111_a_taint_that_somebody_puts_on_works_at_once() {
 }
 
 #[test]
-fn s112_one_taint_that_is_not_tolerated_is_enough() {
-    let mut sim = two();
+fn s112_one_taint_that_is_not_tolerated_evicts() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(100)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0);
@@ -91,8 +98,8 @@ fn s112_one_taint_that_is_not_tolerated_is_enough() {
 }
 
 #[test]
-fn s113_the_shortest_toleration_counts() {
-    let mut sim = two();
+fn s113_the_shortest_toleration_time_counts() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(
         tolerating("p", "one", Some(1)).tolerates(Toleration::exists("two", NoExecute).for_seconds(100)),
     );
@@ -106,8 +113,8 @@ fn s113_the_shortest_toleration_counts() {
 }
 
 #[test]
-fn s114_a_taint_that_goes_takes_its_clock_with_it() {
-    let mut sim = two();
+fn s114_removing_a_taint_cancels_its_eviction() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", None).tolerates(Toleration::exists("two", NoExecute).for_seconds(60)));
     taint(&mut sim, "one:NoExecute");
     taint(&mut sim, "two:NoExecute");
@@ -120,7 +127,7 @@ fn s114_a_taint_that_goes_takes_its_clock_with_it() {
 
 #[test]
 fn s115_a_node_that_recovers_in_time_keeps_its_pods() {
-    let mut sim = two();
+    let mut sim = two_ready_nodes();
     sim.put_pod(default_pod("p"));
     sim.stop_agent("a");
     sim.run_until(100.0);
@@ -131,8 +138,8 @@ fn s115_a_node_that_recovers_in_time_keeps_its_pods() {
 }
 
 #[test]
-fn s116_a_clock_that_runs_is_never_put_off() {
-    let mut sim = two();
+fn s116_a_deadline_is_never_postponed() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(1)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(0.5);
@@ -142,8 +149,8 @@ fn s116_a_clock_that_runs_is_never_put_off() {
 }
 
 #[test]
-fn s116_but_it_is_brought_forward() {
-    let mut sim = two();
+fn s116_a_shorter_toleration_time_brings_the_deadline_forward() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(
         tolerating("p", "one", Some(300)).tolerates(Toleration::exists("two", NoExecute).for_seconds(5)),
     );
@@ -155,8 +162,8 @@ fn s116_but_it_is_brought_forward() {
 }
 
 #[test]
-fn s117_a_taint_that_is_written_anew_starts_no_new_clock() {
-    let mut sim = two();
+fn s117_rewriting_a_taint_does_not_restart_the_toleration_time() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(100)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(60.0);
@@ -168,8 +175,8 @@ fn s117_a_taint_that_is_written_anew_starts_no_new_clock() {
 }
 
 #[test]
-fn s118_each_pod_has_its_own_time() {
-    let mut sim = two();
+fn s118_each_pod_has_a_toleration_time_of_its_own() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(pod("p1").on("a"));
     sim.put_pod(tolerating("p2", "one", Some(1)));
     sim.put_pod(tolerating("p3", "one", None));
@@ -179,8 +186,8 @@ fn s118_each_pod_has_its_own_time() {
 }
 
 #[test]
-fn s119_a_pod_that_comes_to_a_tainted_node_leaves_again() {
-    let mut sim = two();
+fn s119_a_pod_bound_to_a_tainted_node_is_evicted() {
+    let mut sim = two_ready_nodes();
     taint(&mut sim, "one:NoExecute");
     sim.put_pod(pod("p"));
     sim.run_until(10.0);
@@ -190,8 +197,8 @@ fn s119_a_pod_that_comes_to_a_tainted_node_leaves_again() {
 }
 
 #[test]
-fn s121_a_node_that_goes_leaves_the_clocks_running() {
-    let mut sim = two();
+fn s121_deadlines_stay_when_the_node_is_deleted() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(20)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).delete_node("a");
@@ -202,21 +209,21 @@ fn s121_a_node_that_goes_leaves_the_clocks_running() {
 }
 
 #[test]
-fn a_clean_namesake_of_a_node_that_went_stops_the_clocks() {
-    let mut sim = two();
+fn a_new_node_of_the_same_name_without_taints_cancels_evictions() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(20)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).delete_node("a");
     sim.run_until(15.0).put_node(node("a").identity("another").ready(True));
     sim.start_agent("a");
     sim.run_until(600.0);
-    assert!(!sim.is_deleting("p"), "nothing drives it off any more");
+    assert!(!sim.is_deleting("p"), "the new node has no taint");
     assert_eq!(sim.times("event Cancelling deletion of p"), [15.0]);
 }
 
 #[test]
-fn an_eviction_that_fails_is_tried_again_until_it_is_done() {
-    let mut sim = two();
+fn a_failed_eviction_is_retried_until_it_succeeds() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(pod("p").on("a"));
     sim.fail_actions("a NoExecute taint", 7);
     taint(&mut sim, "one:NoExecute");
@@ -225,19 +232,19 @@ fn an_eviction_that_fails_is_tried_again_until_it_is_done() {
 }
 
 #[test]
-fn a_namesake_is_not_evicted_in_place_of_another() {
-    let mut sim = two();
+fn a_new_pod_of_the_same_name_has_a_deadline_of_its_own() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(tolerating("p", "one", Some(20)));
     taint(&mut sim, "one:NoExecute");
     sim.run_until(10.0).put_pod(tolerating("p", "one", Some(20)).identity("another"));
     sim.run_until(25.0);
-    assert!(!sim.is_deleting("p"), "its own time has just begun");
+    assert!(!sim.is_deleting("p"), "its toleration time began at 10");
     sim.run_until(31.0);
     assert!(sim.is_deleting("p"));
 }
 
 #[test]
-fn a_clock_that_was_stopped_wakes_nobody() {
+fn a_cancelled_eviction_asks_for_no_decision() {
     let policy = crate::policy::Policy {
         hold: Duration::from_secs(330),
         ..crate::fixtures::simulator::scenario_policy()
@@ -258,27 +265,30 @@ fn a_clock_that_was_stopped_wakes_nobody() {
     sim.run_until(400.0);
     taint(&mut sim, "one:NoExecute");
     sim.run_until(700.0);
-    assert!(!sim.is_deleting("p"), "its new clock runs until 1000");
+    assert!(!sim.is_deleting("p"), "its new deadline is at 1000");
     let plan = sim.reconciler.decide(sim.now());
-    assert!(plan.wake_at.unwrap() > sim.now().mono, "what is not due yet is not looked at again and again");
+    assert!(
+        plan.wake_at.unwrap() > sim.now().mono,
+        "a deadline in the future must not ask for a decision now"
+    );
     sim.run_until(1001.0);
     assert_eq!(sim.times("evict p"), [1000.0]);
 }
 
 #[test]
-fn a_namesake_is_evicted_though_the_end_of_another_is_under_way() {
-    let mut sim = two();
+fn a_new_pod_of_the_same_name_is_evicted_though_an_eviction_is_in_flight() {
+    let mut sim = two_ready_nodes();
     sim.put_pod(pod("p").on("a"));
     sim.delay_actions("a NoExecute taint");
     taint(&mut sim, "one:NoExecute");
     sim.put_pod(pod("p").on("a").identity("another"));
     sim.perform_delayed();
     sim.run_until(5.0);
-    assert!(sim.is_deleting("p"), "each bearer of the name is judged for itself");
+    assert!(sim.is_deleting("p"), "pods are identified by uid");
 }
 
 #[test]
-fn while_nobody_may_be_evicted_only_what_somebody_asked_for_happens() {
+fn during_a_hold_only_taints_of_other_clients_evict() {
     let policy = crate::policy::Policy {
         hold: Duration::from_secs(50),
         ..crate::fixtures::simulator::scenario_policy()
@@ -296,14 +306,14 @@ fn while_nobody_may_be_evicted_only_what_somebody_asked_for_happens() {
 }
 
 #[test]
-fn s162_pods_of_a_node_that_is_out_of_service_end_at_once_and_are_removed() {
-    let mut sim = two();
+fn s162_pods_of_a_node_out_of_service_are_evicted_at_once_and_then_removed() {
+    let mut sim = two_ready_nodes();
     for name in ["p", "q"] {
         sim.put_pod(default_pod(name));
     }
     sim.stop_agent("a");
     sim.run_until(63.0);
-    assert!(!sim.is_deleting("p") && !sim.is_deleting("q"), "they tolerate for long that it is lost");
+    assert!(!sim.is_deleting("p") && !sim.is_deleting("q"), "they tolerate unreachable for 300 s");
     taint(&mut sim, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute");
     assert!(sim.is_deleting("p") && sim.is_deleting("q"));
     sim.run_until(63.0 + 21.0);

@@ -1,4 +1,4 @@
-//! What holds whatever happens: many fleets, many lives, one set of promises checked after every step.
+//! Invariants: random sequences of faults on a fleet, with the same conditions checked after every step.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::node_lifecycle::zone_state::assess;
 use crate::policy::Policy;
 use crate::trace_event::TraceEvent;
 
-/// Zones by their first letter and their size: y stops when much of it is lost, z is large enough to go on slowly.
+/// Zones and their sizes. In partial disruption no node of y is tainted; z is large enough for the secondary rate.
 const ZONES: [(&str, usize); 3] = [("x", 3), ("y", 5), ("z", 8)];
 const NODES: usize = 16;
 
@@ -28,38 +28,38 @@ fn name(node: usize) -> String {
     names.into_iter().nth(node).expect("a node of the fleet")
 }
 
-/// One thing that happens to a fleet.
+/// One fault, repair or change.
 #[derive(Clone, Debug)]
-enum Happening {
-    Kill(usize),
-    /// So many nodes of a zone die at once.
-    Outage(usize, usize),
-    Revive(usize),
-    SaysNotReady(usize),
+enum Fault {
+    StopAgent(usize),
+    /// The agents of that many nodes of a zone stop at once.
+    ZoneOutage(usize, usize),
+    StartAgent(usize),
+    ReportNotReady(usize),
     Wait(u64),
-    TaintTakenOff(usize),
-    Restart,
-    StoreLost,
-    StoreFound,
-    WritesFail,
+    RemoveTaints(usize),
+    RestartController,
+    Disconnect,
+    Reconnect,
+    FailWrites,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
-        4 => (0..NODES).prop_map(Happening::Kill),
-        2 => (0..ZONES.len(), 2..8usize).prop_map(|(zone, nodes)| Happening::Outage(zone, nodes)),
-        3 => (0..NODES).prop_map(Happening::Revive),
-        1 => (0..NODES).prop_map(Happening::SaysNotReady),
-        6 => (1..120_000u64).prop_map(Happening::Wait),
-        1 => (0..NODES).prop_map(Happening::TaintTakenOff),
-        1 => Just(Happening::Restart),
-        1 => Just(Happening::StoreLost),
-        2 => Just(Happening::StoreFound),
-        1 => Just(Happening::WritesFail),
+        4 => (0..NODES).prop_map(Fault::StopAgent),
+        2 => (0..ZONES.len(), 2..8usize).prop_map(|(zone, nodes)| Fault::ZoneOutage(zone, nodes)),
+        3 => (0..NODES).prop_map(Fault::StartAgent),
+        1 => (0..NODES).prop_map(Fault::ReportNotReady),
+        6 => (1..120_000u64).prop_map(Fault::Wait),
+        1 => (0..NODES).prop_map(Fault::RemoveTaints),
+        1 => Just(Fault::RestartController),
+        1 => Just(Fault::Disconnect),
+        2 => Just(Fault::Reconnect),
+        1 => Just(Fault::FailWrites),
     ]
 }
 
-fn life(hold: u64, happenings: &[Happening]) -> Simulator {
+fn simulate(hold: u64, faults: &[Fault]) -> Simulator {
     let mut sim = Simulator::with(policy(hold));
     sim.check_evictions = true;
     for node in 0..NODES {
@@ -68,45 +68,45 @@ fn life(hold: u64, happenings: &[Happening]) -> Simulator {
         sim.put_pod(pod(&format!("on-{}", name(node))).on(&name(node)).running(True).tolerates(toleration));
     }
     sim.start();
-    let mut lost = false;
-    for happening in happenings {
-        match happening {
-            Happening::Kill(node) => sim.stop_agent(&name(*node)),
-            Happening::Outage(zone, nodes) => {
+    let mut disconnected = false;
+    for fault in faults {
+        match fault {
+            Fault::StopAgent(node) => sim.stop_agent(&name(*node)),
+            Fault::ZoneOutage(zone, nodes) => {
                 let (zone, size) = ZONES[*zone];
                 for i in 0..size.min(*nodes) {
                     sim.stop_agent(&format!("{zone}{i}"));
                 }
             }
-            Happening::Revive(node) => sim.start_agent(&name(*node)),
-            Happening::SaysNotReady(node) => {
+            Fault::StartAgent(node) => sim.start_agent(&name(*node)),
+            Fault::ReportNotReady(node) => {
                 sim.edit_agent(&name(*node), |agent| agent.ready = False);
                 sim.post_status(&name(*node), False);
             }
-            Happening::Wait(millis) => {
+            Fault::Wait(millis) => {
                 let end = sim.seconds() + *millis as f64 / 1000.0;
                 sim.run_until(end);
             }
-            Happening::TaintTakenOff(node) => sim.edit_node(&name(*node), |node| node.spec.taints.clear()),
-            Happening::Restart if !lost => drop(sim.restart()),
-            Happening::StoreLost if !lost => {
+            Fault::RemoveTaints(node) => sim.edit_node(&name(*node), |node| node.spec.taints.clear()),
+            Fault::RestartController if !disconnected => drop(sim.restart()),
+            Fault::Disconnect if !disconnected => {
                 sim.disconnect();
-                lost = true;
+                disconnected = true;
             }
-            Happening::StoreFound if lost => {
+            Fault::Reconnect if disconnected => {
                 sim.reconnect();
-                lost = false;
+                disconnected = false;
             }
-            Happening::WritesFail => sim.fail_actions("its record", 2),
-            Happening::Restart | Happening::StoreLost | Happening::StoreFound => {}
+            Fault::FailWrites => sim.fail_actions("its record", 2),
+            Fault::RestartController | Fault::Disconnect | Fault::Reconnect => {}
         }
-        assert_zones_are_as_their_nodes(&sim);
+        assert_zone_counts(&sim);
     }
     sim
 }
 
-/// The counts that are kept as nodes change are those that counting gives.
-fn assert_zones_are_as_their_nodes(sim: &Simulator) {
+/// The counts that are updated as nodes change equal a count of all nodes.
+fn assert_zone_counts(sim: &Simulator) {
     let Some(controllers) = sim.reconciler.controllers() else { return };
     for zone in controllers.node_lifecycle.zone_reports() {
         let members =
@@ -121,7 +121,7 @@ fn assert_zones_are_as_their_nodes(sim: &Simulator) {
     }
 }
 
-/// A zone's bucket by the specification's own words: what it holds, and what a change of rate leaves of it.
+/// A second implementation of the token bucket, after the specification.
 struct Bucket {
     rate: f64,
     /// When it holds a token; `None` means never.
@@ -148,29 +148,29 @@ impl Bucket {
     }
 }
 
-/// Holds every token that a zone gave against its bucket; says at which rates there were any, in nodes per 1000 s.
+/// Checks every token of a zone against its bucket. Returns the rates at which tokens were taken, in nodes per 1000 s.
 fn check_tokens(sim: &Simulator, zone: &str) -> BTreeSet<u32> {
-    let taken = sim.trace_events.iter().filter_map(|(at, note)| match note {
+    let taken = sim.trace_events.iter().filter_map(|(at, event)| match event {
         TraceEvent::TokenTaken { node, zone: from } if from.zone == zone => Some((*at, node)),
         _ => None,
     });
     let mut taken = taken.peekable();
     let mut bucket = Bucket { rate: 0.1, token_at: Some(0) };
     let mut rates = BTreeSet::new();
-    for (now, census) in &sim.passes {
-        let counts: Vec<_> = census.iter().map(|(_, nodes, lost)| (nodes - lost, *lost, 0)).collect();
-        let place = census.iter().position(|(name, ..)| name == zone).expect("no zone is forgotten");
-        bucket.set_rate(oracle(&counts, sim.reconciler.policy().large_zone_size)[place].1, *now);
+    for (now, counts) in &sim.passes {
+        let by_status: Vec<_> = counts.iter().map(|(_, nodes, bad)| (nodes - bad, *bad, 0)).collect();
+        let i = counts.iter().position(|(name, ..)| name == zone).expect("no zone is removed");
+        bucket.set_rate(expected_zones(&by_status, sim.reconciler.policy().large_zone_size)[i].1, *now);
         while let Some((_, node)) = taken.next_if(|(at, _)| at == now) {
             rates.insert((bucket.rate * 1000.0) as u32);
-            assert!(bucket.take(*now), "{node} is given up at {now} ms, when {zone} has no token");
+            assert!(bucket.take(*now), "{node} took a token at {now} ms, when {zone} had none");
         }
     }
-    assert_eq!(taken.next(), None, "tokens are given in passes only");
+    assert_eq!(taken.next(), None, "tokens are taken in passes only");
     rates
 }
 
-/// Whoever was given up took a token for it; a swap of one illness for another needs none.
+/// Every node with a NoExecute health taint took a token for it, unless one health taint was swapped for the other.
 fn check_taints(sim: &Simulator) {
     let swaps: Vec<_> = [("-unreachable:NE", "+not-ready:NE"), ("-not-ready:NE", "+unreachable:NE")]
         .iter()
@@ -179,67 +179,64 @@ fn check_taints(sim: &Simulator) {
             sim.when(on).into_iter().filter(move |taint| off.contains(taint))
         })
         .collect();
-    let mut given_up: BTreeMap<String, usize> = BTreeMap::new();
+    let mut taints: BTreeMap<String, usize> = BTreeMap::new();
     for (at, name) in sim.tainted_noexecute().into_iter().filter(|taint| !swaps.contains(taint)) {
-        let is_its_token = |(taken, note): &&(u64, TraceEvent)| {
-            matches!(note, TraceEvent::TokenTaken { node, .. } if node.as_str() == name)
+        let is_its_token = |(taken, event): &&(u64, TraceEvent)| {
+            matches!(event, TraceEvent::TokenTaken { node, .. } if node.as_str() == name)
                 && *taken as f64 / 1000.0 <= at
         };
         let tokens = sim.trace_events.iter().filter(is_its_token).count();
-        let times = given_up.entry(name.clone()).or_default();
+        let times = taints.entry(name.clone()).or_default();
         *times += 1;
-        assert!(*times <= tokens, "{name} is given up at {at} without a token");
+        assert!(*times <= tokens, "{name} is tainted at {at} without a token");
     }
 }
 
-/// In no zone are more nodes given up than its rate allows, whatever happens in between.
 #[test]
-fn no_zone_is_given_up_faster_than_its_rate() {
+fn no_zone_is_tainted_faster_than_its_rate() {
     let config = ProptestConfig { source_file: Some(file!()), ..ProptestConfig::with_cases(192) };
     let (rates, states) = (RefCell::new(BTreeSet::new()), RefCell::new(BTreeSet::new()));
-    let check = |happenings: Vec<Happening>| {
-        // Each start has buckets of its own.
+    let check = |faults: Vec<Fault>| {
+        // A new controller starts with full buckets.
         let without_restarts: Vec<_> =
-            happenings.into_iter().filter(|one| !matches!(one, Happening::Restart)).collect();
-        let sim = life(0, &without_restarts);
+            faults.into_iter().filter(|one| !matches!(one, Fault::RestartController)).collect();
+        let sim = simulate(0, &without_restarts);
         check_taints(&sim);
         for (zone, _) in ZONES {
             rates.borrow_mut().extend(check_tokens(&sim, zone));
         }
-        for (_, census) in &sim.passes {
-            let lost = census.iter().map(|(zone, nodes, lost)| (zone.clone(), assess(*nodes, *lost, 0.55)));
-            states.borrow_mut().extend(lost);
+        for (_, counts) in &sim.passes {
+            let found = counts.iter().map(|(zone, nodes, bad)| (zone.clone(), assess(*nodes, *bad, 0.55)));
+            states.borrow_mut().extend(found);
         }
         Ok(())
     };
-    TestRunner::new(config).run(&prop::collection::vec(happening(), 1..40), check).unwrap();
-    assert_eq!(rates.into_inner(), [10, 100].into(), "both rates were put to the test");
+    TestRunner::new(config).run(&prop::collection::vec(fault(), 1..40), check).unwrap();
+    assert_eq!(rates.into_inner(), [10, 100].into(), "both rates were tested");
     let partial: Vec<String> = states
         .into_inner()
         .into_iter()
         .filter(|(_, state)| *state == PartialDisruption)
         .map(|(zone, _)| zone)
         .collect();
-    assert_eq!(partial, ["y", "z"], "and so were a small and a large zone of which much is lost");
+    assert_eq!(partial, ["y", "z"], "a small and a large zone in partial disruption were tested");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Nobody is driven off while every zone is lost, nor before the fleet was heard for a whole grace, nor while the
-    /// store is not heard; the sim looks at each eviction.
+    /// The simulator checks each eviction.
     #[test]
-    fn nobody_is_evicted_in_full_disruption_or_during_a_hold(
+    fn no_pod_is_evicted_in_full_disruption_or_during_a_hold(
         hold in 0..100u64,
-        happenings in prop::collection::vec(happening(), 1..40),
+        faults in prop::collection::vec(fault(), 1..40),
     ) {
-        life(hold, &happenings);
+        simulate(hold, &faults);
     }
 
-    /// After everything, when all is well again for long enough, nothing is left of it.
     #[test]
-    fn a_fleet_that_recovers_is_as_if_nothing_had_happened(happenings in prop::collection::vec(happening(), 1..40)) {
-        let mut sim = life(50, &happenings);
+    fn a_fleet_that_recovers_has_no_taints_and_no_pending_evictions(faults in prop::collection::vec(fault(), 1..40)) {
+        let mut sim = simulate(50, &faults);
         sim.reconnect();
         for node in 0..NODES {
             sim.start_agent(&name(node));
@@ -257,11 +254,11 @@ proptest! {
     }
 }
 
-/// Every fleet of up to three zones of up to six nodes, each node True, False or Unknown: the states of all zones and
-/// whether anybody may be given up, by the decision tables of the specification written out once more.
+/// Every fleet of up to three zones of up to six nodes, each node True, False or Unknown: the state of each zone, its
+/// rate, and whether a node is tainted, compared with a second implementation of the specification.
 #[test]
-fn every_small_fleet_is_assessed_as_the_tables_say() {
-    // What a zone is depends on how many of its nodes are in each state, not on which: 83 zones stand for all.
+fn every_small_fleet_is_assessed_as_specified() {
+    // A zone's state depends on how many nodes have each status, not on which: 83 zones stand for all.
     let mut zones = Vec::new();
     for size in 1..=6usize {
         for ready in 0..=size {
@@ -272,11 +269,11 @@ fn every_small_fleet_is_assessed_as_the_tables_say() {
     }
     let mut fleets = 0;
     for first in 0..zones.len() {
-        assert_as_told(&[zones[first]]);
+        assert_as_specified(&[zones[first]]);
         for second in first..zones.len() {
-            assert_as_told(&[zones[first], zones[second]]);
+            assert_as_specified(&[zones[first], zones[second]]);
             for third in second..zones.len() {
-                assert_as_told(&[zones[first], zones[second], zones[third]]);
+                assert_as_specified(&[zones[first], zones[second], zones[third]]);
                 fleets += 1;
             }
         }
@@ -285,9 +282,9 @@ fn every_small_fleet_is_assessed_as_the_tables_say() {
     assert_eq!(fleets, 98_770);
 }
 
-/// The specification's own words: states by the first test that holds, rates by state and size, nothing if all are
-/// Full.
-fn oracle(zones: &[(usize, usize, usize)], large: usize) -> Vec<(ZoneState, f64)> {
+/// The state and rate of each zone after the specification: the first condition that holds gives the state, state and
+/// size give the rate, and if all zones are in full disruption the rate is 0.
+fn expected_zones(zones: &[(usize, usize, usize)], large: usize) -> Vec<(ZoneState, f64)> {
     let state = |&(ready, not_ready, unknown): &(usize, usize, usize)| {
         let bad = not_ready + unknown;
         let tenths_of_a_percent = bad * 1000 / (bad + ready);
@@ -298,9 +295,9 @@ fn oracle(zones: &[(usize, usize, usize)], large: usize) -> Vec<(ZoneState, f64)
         }
     };
     let states: Vec<ZoneState> = zones.iter().map(state).collect();
-    let all_lost = states.iter().all(|state| *state == FullDisruption);
+    let all_full = states.iter().all(|state| *state == FullDisruption);
     let rate = |state: ZoneState, (ready, not_ready, unknown): (usize, usize, usize)| match state {
-        _ if all_lost => 0.0,
+        _ if all_full => 0.0,
         PartialDisruption if ready + not_ready + unknown > large => 0.01,
         PartialDisruption => 0.0,
         _ => 0.1,
@@ -308,7 +305,7 @@ fn oracle(zones: &[(usize, usize, usize)], large: usize) -> Vec<(ZoneState, f64)
     states.into_iter().zip(zones).map(|(state, zone)| (state, rate(state, *zone))).collect()
 }
 
-fn assert_as_told(fleet: &[(usize, usize, usize)]) {
+fn assert_as_specified(fleet: &[(usize, usize, usize)]) {
     use crate::fixtures::{at, node};
     use crate::node_lifecycle::noexecute_taints::NoExecuteTaints;
     use crate::node_lifecycle::zones::Zones;
@@ -329,13 +326,13 @@ fn assert_as_told(fleet: &[(usize, usize, usize)]) {
     taints.pass(&zones, &assessment, &policy, now.mono, false, &mut Vec::new());
     let rate = |key| taints.queue(key).unwrap().bucket.rate();
     let found: Vec<(ZoneState, f64)> = zones.iter().map(|(key, zone)| (zone.state, rate(key))).collect();
-    let expected = oracle(fleet, policy.large_zone_size);
+    let expected = expected_zones(fleet, policy.large_zone_size);
     assert_eq!(found, expected, "{fleet:?} as (ready, not ready, unknown)");
-    // Of each zone that has somebody to give up and may, one is given up in the first pass.
+    // In the first pass one node is tainted in each zone that has an unhealthy node and a rate above 0.
     let tainted = taints.take_changed().len();
-    let may = fleet
+    let expected = fleet
         .iter()
         .zip(&expected)
         .filter(|((_, not_ready, unknown), (_, rate))| not_ready + unknown > 0 && *rate > 0.0);
-    assert_eq!(tainted, may.count(), "{fleet:?}");
+    assert_eq!(tainted, expected.count(), "{fleet:?}");
 }

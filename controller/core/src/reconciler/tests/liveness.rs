@@ -1,3 +1,5 @@
+//! Liveness: when nodes become Unknown, and what that means for their pods.
+
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
@@ -9,7 +11,7 @@ use crate::fixtures::{node, pod};
 fn s084_a_node_that_never_reports_is_unknown_after_the_startup_grace() {
     let mut sim = Simulator::new();
     sim.put_node(node("a"));
-    // It was created 59 seconds before there is a controller: its grace runs from its creation, not from our first look.
+    // Created 59 seconds before the controller starts: the grace runs from the creation, not from the start.
     sim.run_until(59.0).start();
     sim.run_until(60.0);
     assert!(sim.node("a").status.conditions.is_empty(), "its whole grace must have passed");
@@ -18,7 +20,7 @@ fn s084_a_node_that_never_reports_is_unknown_after_the_startup_grace() {
     assert_eq!(conditions.len(), 4);
     assert!(conditions.iter().all(|held| held.status == Unknown && held.reason == "NodeStatusNeverUpdated"));
     assert_eq!(conditions[0].last_heartbeat_time, sim.node("a").meta.creation_timestamp);
-    // Our own word is no sign of life: it is not written again, and nothing else happens.
+    // The status that the controller wrote is no sign of life, and it is not written again.
     sim.run_until(600.0);
     assert_eq!(sim.times("Unknown a").len(), 1);
 }
@@ -30,7 +32,7 @@ fn s085_a_silent_node_is_unknown_exactly_when_its_grace_has_passed() {
     sim.add_ready_node("b", "");
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(70.0);
-    assert_eq!(sim.ready("a"), True, "it was last heard at 20");
+    assert_eq!(sim.ready("a"), True, "its last renewal was at 20");
     sim.run_until(70.1);
     assert_eq!(sim.ready("a"), Unknown);
     let ready = sim.node("a").condition("Ready").unwrap();
@@ -38,12 +40,15 @@ fn s085_a_silent_node_is_unknown_exactly_when_its_grace_has_passed() {
         (ready.reason.as_str(), ready.message.as_str()),
         ("NodeStatusUnknown", "Kubelet stopped posting node status.")
     );
-    assert!(ready.last_heartbeat_time < ready.last_transition_time, "the agent's own time stays");
+    assert!(
+        ready.last_heartbeat_time < ready.last_transition_time,
+        "the heartbeat time of the agent is kept"
+    );
     assert_eq!(sim.ready("b"), True);
 }
 
 #[test]
-fn s086_a_lease_alone_keeps_a_node() {
+fn s086_renewing_the_lease_alone_keeps_a_node_ready() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.run_until(600.0);
@@ -51,7 +56,7 @@ fn s086_a_lease_alone_keeps_a_node() {
 }
 
 #[test]
-fn s087_a_status_alone_keeps_a_node() {
+fn s087_posting_status_alone_keeps_a_node_ready() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.edit_agent("a", |agent| {
@@ -63,7 +68,7 @@ fn s087_a_status_alone_keeps_a_node() {
 }
 
 #[test]
-fn s088_a_node_that_falls_silent_takes_the_readiness_of_its_pods_with_it() {
+fn s088_the_pods_of_a_silent_node_are_marked_not_ready() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.add_ready_node("b", "");
@@ -73,14 +78,14 @@ fn s088_a_node_that_falls_silent_takes_the_readiness_of_its_pods_with_it() {
     sim.put_pod(pod("s").on("a"));
     sim.stop_agent("a");
     sim.run_until(100.0);
-    assert_eq!(sim.times("event NodeNotReady a").len(), 1, "told once");
+    assert_eq!(sim.times("event NodeNotReady a").len(), 1, "one event");
     assert_eq!(sim.when("not-ready").into_iter().map(|(_, pod)| pod).collect::<Vec<_>>(), ["p"]);
     assert!(!sim.pod("p").is_ready());
-    assert!(sim.pod("r").is_ready(), "its node is well");
+    assert!(sim.pod("r").is_ready(), "its node is ready");
 }
 
 #[test]
-fn s089_a_node_that_only_renews_is_never_marked_and_counts_as_unhealthy() {
+fn s089_a_node_that_renews_but_never_reports_is_not_marked_and_counts_as_unhealthy() {
     let mut sim = Simulator::new();
     sim.start().put_node(node("a"));
     sim.add_ready_node("b", "");
@@ -92,19 +97,19 @@ fn s089_a_node_that_only_renews_is_never_marked_and_counts_as_unhealthy() {
 }
 
 #[test]
-fn s090_a_node_with_a_wrong_clock_is_judged_like_any_other() {
+fn s090_a_node_with_a_wrong_clock_stays_ready() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.run_until(15.0).edit_agent("a", |agent| agent.clock_behind = Duration::from_secs(3600));
     sim.run_until(300.0);
-    assert_eq!(sim.ready("a"), True, "it stepped back by an hour and goes on from there");
+    assert_eq!(sim.ready("a"), True, "its clock went back by an hour and runs on from there");
     sim.edit_agent("a", |agent| agent.clock_behind = Duration::from_secs(60));
     sim.run_until(600.0);
     assert_eq!(sim.ready("a"), True);
 }
 
 #[test]
-fn s091_only_the_agent_can_say_that_it_is_ready_again() {
+fn s091_only_a_status_of_the_agent_makes_a_node_ready_again() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.add_ready_node("b", "");
@@ -116,21 +121,25 @@ fn s091_only_the_agent_can_say_that_it_is_ready_again() {
     assert_eq!(sim.ready("a"), Unknown);
     sim.post_status("a", True);
     sim.run_until(100.001);
-    assert_eq!(sim.taints("a"), "", "all taints go at once");
+    assert_eq!(sim.taints("a"), "", "all taints are removed in one write");
 }
 
 #[test]
-fn s103_nodes_that_come_and_go_are_told_of() {
+fn s103_nodes_that_are_added_or_removed_have_events() {
     let mut sim = Simulator::new();
     sim.put_node(node("old").ready(True));
     sim.start().put_node(node("a").ready(True));
     sim.delete_node("a");
-    assert_eq!(sim.when("event RegisteredNode"), [(0.0, "a".to_owned())], "not of those there before us");
+    assert_eq!(
+        sim.when("event RegisteredNode"),
+        [(0.0, "a".to_owned())],
+        "none for nodes that existed at the start"
+    );
     assert_eq!(sim.when("event RemovingNode"), [(0.0, "a".to_owned())]);
 }
 
 #[test]
-fn s104_pods_of_a_node_that_says_it_is_not_ready_are_left_as_they_are() {
+fn s104_pods_of_a_node_whose_agent_reports_not_ready_are_not_marked() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.put_pod(pod("p").on("a").running(True));
@@ -139,8 +148,8 @@ fn s104_pods_of_a_node_that_says_it_is_not_ready_are_left_as_they_are() {
     assert_eq!(sim.ready("a"), False);
     assert!(sim.pod("p").is_ready());
     sim.restart();
-    assert!(sim.pod("p").is_ready(), "nor does who comes to lead touch them");
-    // Nor does it matter that such a node falls silent.
+    assert!(sim.pod("p").is_ready(), "a new leader does not mark them either");
+    // The same if such a node falls silent.
     sim.stop_agent("a");
     sim.run_until(200.0);
     assert_eq!(sim.ready("a"), Unknown);
@@ -148,7 +157,7 @@ fn s104_pods_of_a_node_that_says_it_is_not_ready_are_left_as_they_are() {
 }
 
 #[test]
-fn s105_marking_is_repeated_until_it_is_done() {
+fn s105_marking_pods_is_retried_until_it_succeeds() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     for name in ["p", "q"] {
@@ -161,7 +170,7 @@ fn s105_marking_is_repeated_until_it_is_done() {
 }
 
 #[test]
-fn s105_the_pods_of_a_lost_node_are_marked_also_when_nobody_answered_the_write() {
+fn s105_pods_are_marked_even_if_the_response_to_marking_their_node_is_lost() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.put_pod(pod("p").on("a").running(True));
@@ -173,7 +182,7 @@ fn s105_the_pods_of_a_lost_node_are_marked_also_when_nobody_answered_the_write()
 }
 
 #[test]
-fn s105_who_comes_to_lead_marks_the_pods_that_were_not_marked_yet() {
+fn s105_a_new_leader_marks_the_pods_that_are_not_marked_yet() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.put_pod(pod("p").on("a").running(True));
@@ -187,7 +196,7 @@ fn s105_who_comes_to_lead_marks_the_pods_that_were_not_marked_yet() {
 }
 
 #[test]
-fn s106_a_pod_that_comes_to_a_lost_node_is_marked_at_once() {
+fn s106_a_pod_bound_to_an_unknown_node_is_marked_at_once() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.stop_agent("a");
@@ -197,7 +206,7 @@ fn s106_a_pod_that_comes_to_a_lost_node_is_marked_at_once() {
 }
 
 #[test]
-fn a_write_that_fails_is_tried_again() {
+fn a_failed_write_is_retried() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.fail_actions("its grace has passed", 4);
@@ -207,14 +216,14 @@ fn a_write_that_fails_is_tried_again() {
 }
 
 #[test]
-fn a_namesake_does_not_inherit_a_silence() {
+fn a_new_node_of_the_same_name_has_a_grace_of_its_own() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");
     sim.stop_agent("a");
     sim.run_until(49.0).delete_node("a");
     sim.put_node(node("a").identity("another").ready(True));
     sim.run_until(98.0);
-    assert_eq!(sim.ready("a"), True, "it has its own grace");
+    assert_eq!(sim.ready("a"), True, "its grace began at 49");
     sim.run_until(100.0);
     assert_eq!(sim.ready("a"), Unknown);
 }

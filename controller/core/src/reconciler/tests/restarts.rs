@@ -1,3 +1,5 @@
+//! Restarts, failovers and interruptions of the controller.
+
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
@@ -10,7 +12,7 @@ use crate::policy::Policy;
 use crate::reconciler::{Observation, Phase};
 use crate::world::Revisions;
 
-fn three(policy: Policy) -> Simulator {
+fn three_ready_nodes(policy: Policy) -> Simulator {
     let mut sim = Simulator::with(policy);
     sim.start();
     for name in ["a", "b", "c"] {
@@ -21,8 +23,8 @@ fn three(policy: Policy) -> Simulator {
 }
 
 #[test]
-fn s122_a_new_controller_takes_the_taint_off_and_earns_it_anew() {
-    let mut sim = three(scenario_policy());
+fn s122_a_new_controller_removes_the_taint_and_needs_a_token_to_add_it_again() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.stop_agent("a");
     sim.run_until(100.0);
     let (tainted, _) = sim.tainted_noexecute()[0];
@@ -34,14 +36,14 @@ fn s122_a_new_controller_takes_the_taint_off_and_earns_it_anew() {
     let again = sim.tainted_noexecute()[1].0;
     assert!(again <= restarted + 6.0);
     sim.run_until(again + 299.0);
-    assert!(!sim.is_deleting("p"), "its time began anew");
+    assert!(!sim.is_deleting("p"), "its toleration time began again");
     sim.run_until(again + 300.0);
     assert!(sim.is_deleting("p"));
 }
 
 #[test]
-fn s123_nodes_that_spoke_while_no_controller_listened_are_not_silent() {
-    let mut sim = three(scenario_policy());
+fn s123_nodes_that_renewed_while_there_was_no_controller_are_not_silent() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(10.0);
     sim.reconciler = crate::reconciler::Reconciler::new(scenario_policy());
     sim.run_until(310.0).start();
@@ -50,8 +52,8 @@ fn s123_nodes_that_spoke_while_no_controller_listened_are_not_silent() {
 }
 
 #[test]
-fn s124_a_new_controller_gives_a_whole_grace() {
-    let mut sim = three(scenario_policy());
+fn s124_a_new_controller_gives_every_node_a_whole_grace() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(60.0).restart();
     sim.run_until(110.0);
@@ -61,33 +63,33 @@ fn s124_a_new_controller_gives_a_whole_grace() {
 }
 
 #[test]
-fn a_store_that_is_not_heard_makes_nobody_silent() {
-    let mut sim = three(scenario_policy());
+fn no_node_is_silent_because_the_watches_are_disconnected() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(20.0).disconnect();
     sim.run_until(500.0);
-    assert_eq!(sim.times("Unknown").len(), 0, "while it is away");
+    assert_eq!(sim.times("Unknown").len(), 0, "while they are disconnected");
     sim.stop_agent("a");
     sim.reconnect();
     sim.run_until(549.0);
-    assert_eq!(sim.times("Unknown").len(), 0, "everybody has a new grace");
+    assert_eq!(sim.times("Unknown").len(), 0, "every node has a new grace");
     sim.run_until(551.0);
     assert_eq!(sim.when("Unknown"), [(550.001, "a".to_owned())]);
 }
 
 #[test]
-fn whoever_stood_still_takes_nobody_for_silent() {
-    let mut sim = three(scenario_policy());
+fn no_node_is_silent_because_the_controller_was_paused() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(20.0).stop_agent("a");
     sim.pause_controller_until(100.0);
     sim.run_until(149.0);
-    assert_eq!(sim.times("Unknown").len(), 0, "everybody has a new grace");
+    assert_eq!(sim.times("Unknown").len(), 0, "every node has a new grace");
     sim.run_until(300.0);
     assert_eq!(sim.when("Unknown"), [(150.001, "a".to_owned())]);
 }
 
 #[test]
-fn a_short_pause_of_our_own_changes_nothing() {
-    let mut sim = three(scenario_policy());
+fn a_short_pause_of_the_controller_changes_nothing() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(20.0).stop_agent("a");
     sim.pause_controller_until(35.0);
     sim.run_until(100.0);
@@ -95,22 +97,22 @@ fn a_short_pause_of_our_own_changes_nothing() {
 }
 
 #[test]
-fn whoever_comes_to_lead_waits_for_what_was_written_before() {
-    let mut sim = three(scenario_policy());
+fn a_new_leader_waits_until_the_writes_of_the_leader_before_are_applied() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.run_until(10.0);
-    let (now, told) = (sim.now(), sim.reconciler.world().applied());
-    let last = Revisions { nodes: told.nodes + 5, ..told };
-    for news in [
+    let (now, applied) = (sim.now(), sim.reconciler.world().applied());
+    let required = Revisions { nodes: applied.nodes + 5, ..applied };
+    for observation in [
         Observation::Leading(false),
         Observation::Leading(true),
         Observation::RequiredRevisions(Revisions::MAX),
     ] {
-        sim.reconciler.observe(news, now);
+        sim.reconciler.observe(observation, now);
     }
     sim.decide_and_perform();
-    assert_eq!(sim.reconciler.phase(), Phase::Syncing, "nobody knows yet how far that is");
-    sim.reconciler.observe(Observation::RequiredRevisions(last), now);
-    for (revision, expected) in [(told.nodes + 4, Phase::Syncing), (told.nodes + 5, Phase::Active)] {
+    assert_eq!(sim.reconciler.phase(), Phase::Syncing, "the required revisions are not known yet");
+    sim.reconciler.observe(Observation::RequiredRevisions(required), now);
+    for (revision, expected) in [(applied.nodes + 4, Phase::Syncing), (applied.nodes + 5, Phase::Active)] {
         sim.reconciler.observe(Observation::Node(WatchEvent::Synced { revision }), now);
         sim.decide_and_perform();
         assert_eq!(
@@ -121,38 +123,38 @@ fn whoever_comes_to_lead_waits_for_what_was_written_before() {
 }
 
 #[test]
-fn whoever_seemed_silent_because_the_store_was_has_a_new_grace() {
-    let mut sim = three(scenario_policy());
-    // The store is gone before we notice: no renewal arrives and no write succeeds.
+fn a_node_that_seemed_silent_because_the_store_failed_has_a_new_grace() {
+    let mut sim = three_ready_nodes(scenario_policy());
+    // The store fails before the watches report it: no renewal arrives and no write succeeds.
     sim.fail_actions("its grace has passed", usize::MAX);
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(75.0);
-    assert_eq!(sim.ready("a"), True, "its mark was not written");
+    assert_eq!(sim.ready("a"), True, "marking it Unknown failed");
     sim.disconnect();
     sim.run_until(100.0);
     sim.failures.clear();
     sim.reconnect();
     sim.run_until(149.0);
-    assert_eq!(sim.ready("a"), True, "it is not judged by what we could not hear");
+    assert_eq!(sim.ready("a"), True, "renewals missed by the controller do not count against it");
     sim.run_until(151.0);
     assert_eq!(sim.ready("a"), Unknown);
 }
 
 #[test]
-fn a_mark_that_had_to_wait_is_dropped_when_the_node_is_heard() {
-    let mut sim = three(scenario_policy());
+fn marking_a_node_unknown_is_obsolete_after_a_heartbeat() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.delay_actions("its grace has passed");
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(75.0);
     sim.renew_lease("a");
-    let proposal = sim.delayed[0].clone();
-    assert_eq!(sim.reconciler.obsolete(&proposal, sim.now()), Some("the node sent a heartbeat meanwhile"));
+    let planned = sim.delayed[0].clone();
+    assert_eq!(sim.reconciler.obsolete(&planned, sim.now()), Some("the node sent a heartbeat meanwhile"));
     sim.disconnect();
-    assert_eq!(sim.reconciler.obsolete(&proposal, sim.now()), Some("this controller is not active"));
+    assert_eq!(sim.reconciler.obsolete(&planned, sim.now()), Some("this controller is not active"));
 }
 
 #[test]
-fn a_removal_that_had_to_wait_is_dropped_when_the_node_is_in_service_again() {
+fn removing_a_pod_is_obsolete_if_its_node_is_back_in_service() {
     for is_back in [true, false] {
         let mut sim = Simulator::new();
         sim.start().add_ready_node("b", "");
@@ -161,53 +163,53 @@ fn a_removal_that_had_to_wait_is_dropped_when_the_node_is_in_service_again() {
         sim.put_pod(pod("p").on("a").deleting(30));
         sim.delay_actions("the node is out of service");
         sim.run_until(25.0);
-        let proposal = sim.delayed[0].clone();
-        assert_eq!(sim.reconciler.obsolete(&proposal, sim.now()), None);
+        let planned = sim.delayed[0].clone();
+        assert_eq!(sim.reconciler.obsolete(&planned, sim.now()), None);
         if is_back {
             sim.post_status("a", True);
         } else {
             sim.edit_node("a", |node| node.spec.taints.retain(|taint| taint.to_string() != off));
         }
         assert_eq!(
-            sim.reconciler.obsolete(&proposal, sim.now()),
+            sim.reconciler.obsolete(&planned, sim.now()),
             Some("the pod's node is back, so its agent can stop the pod")
         );
     }
 }
 
 #[test]
-fn nobody_is_evicted_until_the_fleet_was_heard_for_a_whole_grace() {
+fn no_node_is_tainted_before_the_hold_after_a_start_is_over() {
     let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
-    let mut sim = three(policy);
+    let mut sim = three_ready_nodes(policy);
     sim.stop_agent("a");
     sim.run_until(100.0);
     assert_eq!(sim.tainted_noexecute().len(), 1);
     sim.restart();
     sim.run_until(149.0);
-    assert_eq!(sim.tainted_noexecute().len(), 1, "held back");
+    assert_eq!(sim.tainted_noexecute().len(), 1, "the hold is active");
     assert_eq!(sim.controllers().node_lifecycle.hold.until - sim.now().mono, Duration::from_secs(1));
     sim.run_until(155.0);
     assert_eq!(sim.tainted_noexecute().len(), 2);
 }
 
 #[test]
-fn evictions_that_fall_due_after_an_interruption_wait_for_the_fleet_to_be_heard() {
+fn evictions_that_are_due_after_an_interruption_wait_for_the_hold_to_end() {
     let policy = Policy { hold: Duration::from_secs(50), ..scenario_policy() };
-    let mut sim = three(policy);
+    let mut sim = three_ready_nodes(policy);
     sim.run_until(60.0).stop_agent("a");
     sim.run_until(120.0);
     let (tainted, _) = sim.tainted_noexecute()[0];
     sim.run_until(200.0).disconnect();
     sim.run_until(tainted + 310.0).reconnect();
-    let heard = sim.seconds();
-    sim.run_until(heard + 49.0);
+    let reconnected = sim.seconds();
+    sim.run_until(reconnected + 49.0);
     assert!(!sim.is_deleting("p"));
-    sim.run_until(heard + 51.0);
+    sim.run_until(reconnected + 51.0);
     assert!(sim.is_deleting("p"));
 }
 
 #[test]
-fn a_hold_outlasts_those_who_fell_silent_while_nobody_was_heard() {
+fn a_hold_lasts_until_nodes_that_stopped_during_the_interruption_are_silent() {
     let mut sim = Simulator::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
     for name in ["a", "b"] {
         sim.add_unknown_node(name, "");
@@ -220,7 +222,7 @@ fn a_hold_outlasts_those_who_fell_silent_while_nobody_was_heard() {
         sim.stop_agent(name);
     }
     sim.run_until(90.0).reconnect();
-    // What was missed is told a little after the store is heard again.
+    // Missed renewals are delivered a little after the watches are connected again.
     sim.run_until(90.5);
     for name in ["c", "d", "e"] {
         sim.renew_lease(name);
@@ -229,12 +231,12 @@ fn a_hold_outlasts_those_who_fell_silent_while_nobody_was_heard() {
     assert_eq!(
         sim.tainted_noexecute(),
         [(50.0, "a".to_owned())],
-        "nobody else, since the whole fleet is silent"
+        "no other node, since the whole fleet is silent"
     );
 }
 
 #[test]
-fn who_may_leave_when_a_hold_ends_is_judged_by_the_zones_of_that_moment() {
+fn evictions_at_the_end_of_a_hold_go_by_the_zone_states_at_that_time() {
     let mut sim = Simulator::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
     sim.add_unknown_node("a", "");
     sim.add_ready_node("b", "");
@@ -252,8 +254,8 @@ fn who_may_leave_when_a_hold_ends_is_judged_by_the_zones_of_that_moment() {
 }
 
 #[test]
-fn a_standby_does_nothing() {
-    let mut sim = three(scenario_policy());
+fn a_standby_plans_no_actions() {
+    let mut sim = three_ready_nodes(scenario_policy());
     let now = sim.now();
     sim.reconciler.observe(Observation::Leading(false), now);
     sim.stop_agent("a");
@@ -262,8 +264,8 @@ fn a_standby_does_nothing() {
 }
 
 #[test]
-fn a_controller_that_starts_amid_a_full_outage_takes_every_taint_back() {
-    let mut sim = three(scenario_policy());
+fn a_controller_that_starts_in_full_disruption_removes_every_noexecute_taint() {
+    let mut sim = three_ready_nodes(scenario_policy());
     sim.stop_agent("a");
     sim.run_until(60.0);
     sim.stop_agent("b");

@@ -1,11 +1,13 @@
+//! Taints of nodes that are not ready, cordoned or tainted by other clients.
+
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 
 use crate::fixtures::node;
 use crate::fixtures::simulator::Simulator;
 use crate::trace_event::TraceEvent;
 
-/// Three nodes of one zone that live, before a controller that judges them.
-fn three() -> Simulator {
+/// Three ready nodes of one zone and an active controller.
+fn three_ready_nodes() -> Simulator {
     let mut sim = Simulator::new();
     sim.start();
     for name in ["a", "b", "c"] {
@@ -15,19 +17,19 @@ fn three() -> Simulator {
 }
 
 #[test]
-fn s092_a_node_that_says_it_is_not_ready_gets_both_taints() {
-    let mut sim = three();
+fn s092_a_node_that_reports_not_ready_gets_both_taints() {
+    let mut sim = three_ready_nodes();
     sim.run_until(12.0).edit_agent("a", |agent| agent.ready = False);
     sim.post_status("a", False);
     sim.run_until(12.001);
-    assert_eq!(sim.taints("a"), "not-ready:NS", "at once");
+    assert_eq!(sim.taints("a"), "not-ready:NS", "NoSchedule at once");
     sim.run_until(18.0);
     assert_eq!(sim.taints("a"), "not-ready:NS not-ready:NE");
 }
 
 #[test]
 fn s093_a_silent_node_gets_both_taints() {
-    let mut sim = three();
+    let mut sim = three_ready_nodes();
     sim.stop_agent("a");
     sim.run_until(60.0);
     assert_eq!(sim.taints("a"), "unreachable:NS unreachable:NE");
@@ -35,8 +37,8 @@ fn s093_a_silent_node_gets_both_taints() {
 }
 
 #[test]
-fn s094_one_illness_is_swapped_for_another_without_a_token() {
-    let mut sim = three();
+fn s094_one_health_taint_is_swapped_for_the_other_without_a_token() {
+    let mut sim = three_ready_nodes();
     sim.stop_agent("a");
     sim.stop_agent("b");
     sim.run_until(56.0);
@@ -48,12 +50,12 @@ fn s094_one_illness_is_swapped_for_another_without_a_token() {
 }
 
 #[test]
-fn of_two_illnesses_the_wrong_one_goes_without_a_token() {
-    let mut sim = three();
+fn of_two_health_taints_the_wrong_one_is_removed_without_a_token() {
+    let mut sim = three_ready_nodes();
     sim.run_until(1.0).edit_agent("a", |agent| agent.ready = False);
-    let ill = node("a").ready(False).build().status;
+    let not_ready = node("a").ready(False).build().status;
     sim.edit_node("a", |node| {
-        node.status = ill;
+        node.status = not_ready;
         for key in ["not-ready", "unreachable"] {
             node.spec.taints.push(format!("node.kubernetes.io/{key}:NoExecute").parse().unwrap());
         }
@@ -61,13 +63,13 @@ fn of_two_illnesses_the_wrong_one_goes_without_a_token() {
     sim.run_until(6.0);
     assert_eq!(sim.taints("a"), "not-ready:NE not-ready:NS");
     let tokens =
-        sim.trace_events.iter().filter(|(_, note)| matches!(note, TraceEvent::TokenTaken { .. })).count();
+        sim.trace_events.iter().filter(|(_, event)| matches!(event, TraceEvent::TokenTaken { .. })).count();
     assert_eq!((tokens, sim.tainted_noexecute().len(), sim.zone("").evictions), (0, 0, 0));
 }
 
 #[test]
-fn s095_whoever_recovers_in_the_queue_is_never_tainted() {
-    let mut sim = three();
+fn s095_a_node_that_recovers_in_the_queue_is_not_tainted() {
+    let mut sim = three_ready_nodes();
     sim.stop_agent("a");
     sim.stop_agent("b");
     sim.run_until(56.0).start_agent("b");
@@ -77,8 +79,8 @@ fn s095_whoever_recovers_in_the_queue_is_never_tainted() {
 }
 
 #[test]
-fn s096_a_taint_that_is_taken_off_a_sick_node_comes_back() {
-    let mut sim = three();
+fn s096_a_noexecute_taint_removed_from_an_unready_node_is_added_again() {
+    let mut sim = three_ready_nodes();
     sim.stop_agent("a");
     sim.run_until(61.0);
     sim.edit_node("a", |node| node.spec.taints.clear());
@@ -87,8 +89,8 @@ fn s096_a_taint_that_is_taken_off_a_sick_node_comes_back() {
 }
 
 #[test]
-fn s097_a_health_taint_on_a_node_that_is_well_is_taken_off() {
-    let mut sim = three();
+fn s097_a_health_taint_on_a_ready_node_is_removed() {
+    let mut sim = three_ready_nodes();
     sim.edit_node("a", |node| {
         node.spec.taints.push("node.kubernetes.io/not-ready:NoExecute".parse().unwrap());
     });
@@ -97,7 +99,7 @@ fn s097_a_health_taint_on_a_node_that_is_well_is_taken_off() {
 }
 
 #[test]
-fn s100_taints_of_others_are_left_alone_through_it_all() {
+fn s100_taints_of_other_clients_are_kept_while_a_node_fails() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("b", "");
     sim.put_node(
@@ -112,8 +114,8 @@ fn s100_taints_of_others_are_left_alone_through_it_all() {
 }
 
 #[test]
-fn a_failed_write_of_taints_is_tried_again() {
-    let mut sim = three();
+fn a_failed_write_of_taints_is_retried() {
+    let mut sim = three_ready_nodes();
     sim.fail_actions("its record", 3);
     sim.edit_node("a", |node| node.spec.unschedulable = true);
     sim.run_until(2.0);
@@ -121,8 +123,8 @@ fn a_failed_write_of_taints_is_tried_again() {
 }
 
 #[test]
-fn s173_a_taint_that_was_taken_off_by_hand_returns_at_once() {
-    let mut sim = three();
+fn s173_a_noschedule_taint_removed_by_a_client_is_added_again_at_once() {
+    let mut sim = three_ready_nodes();
     sim.run_until(12.0).edit_agent("a", |agent| agent.ready = False);
     sim.post_status("a", False);
     sim.run_until(14.0);

@@ -1,4 +1,4 @@
-//! What a node's fall leaves in the plans, and how it reads as a trace.
+//! The trace events of a node that fails and recovers.
 
 use muster_proto::condition::ConditionStatus::{False, True};
 use muster_proto::taint::TaintEffect::NoExecute;
@@ -6,7 +6,7 @@ use muster_proto::taint::Toleration;
 
 use crate::fixtures::simulator::Simulator;
 use crate::fixtures::{PodSample, at_ms, key, pod};
-use crate::node_lifecycle::liveness::LifeSign;
+use crate::node_lifecycle::liveness::SignOfLife;
 use crate::node_lifecycle::zone_state::ZoneKey;
 use crate::trace_event::TraceEvent;
 
@@ -17,17 +17,17 @@ fn tolerating(name: &str, node: &str, seconds: i64) -> PodSample {
     pod(name).on(node).running(True).tolerates(toleration)
 }
 
-/// Two nodes that live.
-fn two(name: &str) -> Simulator {
+/// Two ready nodes and an active controller.
+fn two_ready_nodes(name: &str) -> Simulator {
     let mut sim = Simulator::new();
     sim.start().add_ready_node(name, "z");
     sim.add_ready_node("other", "z");
     sim
 }
 
-/// The notes about a node, with the seconds at which they were written.
+/// The trace events of a node, with the seconds at which they were planned.
 fn trace_events(sim: &Simulator, name: &str) -> Vec<(f64, TraceEvent)> {
-    let about = |note: &TraceEvent| match note {
+    let is_of_node = |event: &TraceEvent| match event {
         TraceEvent::DeadlinePassed { node, .. }
         | TraceEvent::TaintQueued { node, .. }
         | TraceEvent::TokenTaken { node, .. }
@@ -36,13 +36,13 @@ fn trace_events(sim: &Simulator, name: &str) -> Vec<(f64, TraceEvent)> {
         | TraceEvent::Recovered { node }
         | TraceEvent::Gone { node } => node.as_str() == name,
     };
-    let found = sim.trace_events.iter().filter(|(_, note)| about(note));
-    found.map(|(at, note)| (*at as f64 / 1000.0, note.clone())).collect()
+    let found = sim.trace_events.iter().filter(|(_, event)| is_of_node(event));
+    found.map(|(at, event)| (*at as f64 / 1000.0, event.clone())).collect()
 }
 
 #[test]
-fn a_fall_is_noted_step_by_step() {
-    let mut sim = two("a");
+fn each_step_of_a_failure_has_a_trace_event() {
+    let mut sim = two_ready_nodes("a");
     sim.put_pod(tolerating("p", "a", 7));
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(100.0).trace_events.retain(|(at, _)| *at > 0);
@@ -57,7 +57,7 @@ fn a_fall_is_noted_step_by_step() {
         [
             (
                 silent_at,
-                TraceEvent::DeadlinePassed { node: node.clone(), seen_at, seen_by: Some(LifeSign::Lease) }
+                TraceEvent::DeadlinePassed { node: node.clone(), seen_at, seen_by: Some(SignOfLife::Lease) }
             ),
             (tainted_at, TraceEvent::TaintQueued { node: node.clone(), zone: zone.clone() }),
             (tainted_at, TraceEvent::TokenTaken { node: node.clone(), zone }),
@@ -84,8 +84,8 @@ fn a_fall_is_noted_step_by_step() {
 }
 
 #[test]
-fn a_node_that_is_heard_before_its_record_was_written_has_recovered_too() {
-    let mut sim = two("a");
+fn a_node_that_renews_before_it_was_marked_unknown_has_recovered() {
+    let mut sim = two_ready_nodes("a");
     sim.fail_actions("its grace has passed", 1000);
     sim.run_until(20.0).stop_agent("a");
     sim.run_until(75.0).trace_events.clear();
@@ -95,8 +95,8 @@ fn a_node_that_is_heard_before_its_record_was_written_has_recovered_too() {
 }
 
 #[test]
-fn an_eviction_that_failed_is_not_noted_again() {
-    let mut sim = two("a");
+fn the_retry_of_an_eviction_has_no_second_trace_event() {
+    let mut sim = two_ready_nodes("a");
     sim.put_pod(tolerating("p", "a", 1));
     sim.fail_actions("a NoExecute taint", 2);
     sim.run_until(20.0).stop_agent("a");
@@ -104,16 +104,18 @@ fn an_eviction_that_failed_is_not_noted_again() {
     assert!(sim.is_deleting("p"));
     let over = trace_events(&sim, "a")
         .into_iter()
-        .filter(|(_, note)| matches!(note, TraceEvent::TolerationOver { .. }));
+        .filter(|(_, event)| matches!(event, TraceEvent::TolerationOver { .. }));
     assert_eq!(over.count(), 1);
 }
 
 #[test]
-fn a_node_that_says_itself_that_it_is_ill_has_no_story_of_silence() {
-    let mut sim = two("ill");
-    sim.edit_agent("ill", |agent| agent.ready = False);
+fn a_node_that_reports_not_ready_has_no_passed_deadline() {
+    let mut sim = two_ready_nodes("failing");
+    sim.edit_agent("failing", |agent| agent.ready = False);
     sim.run_until(100.0);
     assert!(
-        trace_events(&sim, "ill").iter().all(|(_, note)| !matches!(note, TraceEvent::DeadlinePassed { .. }))
+        trace_events(&sim, "failing")
+            .iter()
+            .all(|(_, event)| !matches!(event, TraceEvent::DeadlinePassed { .. }))
     );
 }

@@ -1,3 +1,5 @@
+//! Zones: at which rate nodes are tainted NoExecute, and when none are.
+
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
@@ -9,17 +11,17 @@ use crate::fixtures::{node, pod};
 use crate::node_lifecycle::zone_state::ZoneState::{FullDisruption, Normal, PartialDisruption};
 use crate::policy::Policy;
 
-/// A controller that starts before a fleet of which so many are dead: `("z", 5, 3)` is a zone of five, three dead.
+/// A fleet and a controller that starts: `("z", 5, 3)` is a zone of five nodes, three of them Unknown.
 fn fleet(zones: &[(&str, usize, usize)]) -> Simulator {
     fleet_under(scenario_policy(), zones)
 }
 
 fn fleet_under(policy: Policy, zones: &[(&str, usize, usize)]) -> Simulator {
     let mut sim = Simulator::with(policy);
-    for &(zone, nodes, dead) in zones {
+    for &(zone, nodes, unknown) in zones {
         for i in 0..nodes {
             let name = format!("{zone}{i:03}");
-            if i < dead { sim.add_unknown_node(&name, zone) } else { sim.add_ready_node(&name, zone) }
+            if i < unknown { sim.add_unknown_node(&name, zone) } else { sim.add_ready_node(&name, zone) }
         }
     }
     sim.start();
@@ -35,7 +37,7 @@ fn names(sim: &Simulator) -> Vec<String> {
 }
 
 #[test]
-fn s125_a_few_losses_are_given_up_one_by_one() {
+fn s125_a_few_unhealthy_nodes_are_tainted_one_by_one() {
     let mut sim = fleet(&[("z", 3, 1)]);
     sim.run_until(100.0);
     assert_eq!((times(&sim), sim.zone("z").state), (vec![0.0], Normal));
@@ -45,15 +47,15 @@ fn s125_a_few_losses_are_given_up_one_by_one() {
 }
 
 #[test]
-fn s126_a_small_zone_of_which_much_is_lost_is_left_alone() {
+fn s126_in_a_small_zone_in_partial_disruption_no_node_is_tainted_noexecute() {
     let mut sim = fleet(&[("z", 5, 3)]);
     sim.run_until(600.0);
     assert_eq!((sim.tainted_noexecute().len(), sim.zone("z").state), (0, PartialDisruption));
-    assert_eq!(sim.taints("z000"), "unreachable:NS", "nothing new comes to it all the same");
+    assert_eq!(sim.taints("z000"), "unreachable:NS", "but it has the NoSchedule taint");
 }
 
 #[test]
-fn s127_when_it_recovers_it_goes_on_without_a_token() {
+fn s127_when_the_zone_recovers_its_bucket_starts_without_a_token() {
     let mut sim = fleet(&[("z", 5, 3)]);
     sim.run_until(99.0).start_agent("z000");
     sim.run_until(200.0);
@@ -61,7 +63,7 @@ fn s127_when_it_recovers_it_goes_on_without_a_token() {
 }
 
 #[test]
-fn s128_a_large_zone_of_which_much_is_lost_goes_slowly() {
+fn s128_a_large_zone_in_partial_disruption_is_tainted_at_the_secondary_rate() {
     let mut sim = fleet(&[("z", 51, 30)]);
     sim.run_until(350.0);
     assert_eq!((times(&sim), sim.zone("z").state), (vec![0.0, 100.0, 200.0, 300.0], PartialDisruption));
@@ -71,14 +73,14 @@ fn s128_a_large_zone_of_which_much_is_lost_goes_slowly() {
 }
 
 #[test]
-fn s130_a_zone_that_is_wholly_lost_is_given_up_while_another_lives() {
+fn s130_a_zone_in_full_disruption_is_tainted_while_another_zone_is_healthy() {
     let mut sim = fleet(&[("a", 3, 3), ("b", 3, 0)]);
     sim.run_until(100.0);
     assert_eq!((times(&sim), sim.zone("a").state), (vec![0.0, 10.0, 20.0], FullDisruption));
 }
 
 #[test]
-fn s131_when_every_zone_is_lost_nothing_moves() {
+fn s131_when_every_zone_is_in_full_disruption_taints_and_evictions_are_cancelled() {
     let mut sim = fleet(&[("a", 3, 1), ("b", 3, 0)]);
     sim.put_pod(pod("p").on("a000").tolerates(crate::fixtures::for_unreachable(300)));
     sim.run_until(20.0);
@@ -90,14 +92,14 @@ fn s131_when_every_zone_is_lost_nothing_moves() {
     for name in ["a000", "a001", "b002"] {
         assert_eq!(sim.taints(name), "unreachable:NS", "{name}");
     }
-    assert_eq!(sim.tainted_noexecute().len(), 1, "the one from before");
+    assert_eq!(sim.tainted_noexecute().len(), 1, "the one before the outage");
     assert!(!sim.is_deleting("p"));
     assert_eq!(sim.times("event Cancelling deletion of p").len(), 1);
     assert!(sim.is_full_disruption());
 }
 
 #[test]
-fn s132_one_node_that_returns_sets_everything_going_again() {
+fn s132_one_node_that_recovers_ends_full_disruption() {
     let mut sim = fleet(&[("a", 3, 3), ("b", 3, 3)]);
     sim.run_until(99.0);
     assert_eq!(sim.tainted_noexecute().len(), 0);
@@ -112,27 +114,23 @@ fn s132_one_node_that_returns_sets_everything_going_again() {
 }
 
 #[test]
-fn s132_whoever_was_not_given_up_yet_has_a_new_grace() {
+fn s132_nodes_that_are_not_unknown_get_a_new_grace_when_full_disruption_ends() {
     let mut sim = fleet(&[("a", 2, 2), ("b", 1, 1)]);
-    // It says at 40 that it is well, and then nothing more. The pass at 45 finds that not all is lost any more.
+    // It reports Ready at 40 and then stops. The pass at 45 ends full disruption.
     sim.run_until(40.0).post_status("a000", True);
     sim.run_until(100.0);
-    assert_eq!(
-        sim.times("Unknown a000"),
-        [95.001],
-        "its grace of 50 runs from when the zones left disruption"
-    );
+    assert_eq!(sim.times("Unknown a000"), [95.001], "its grace of 50 runs from the end of full disruption");
 }
 
 #[test]
-fn s133_a_fleet_of_one_is_never_given_up() {
+fn s133_the_only_node_of_a_fleet_is_never_tainted_noexecute() {
     let mut sim = fleet(&[("z", 1, 1)]);
     sim.run_until(600.0);
     assert_eq!(sim.tainted_noexecute().len(), 0);
 }
 
 #[test]
-fn s134_unless_it_does_not_count() {
+fn s134_unless_it_is_excluded_from_disruption() {
     let mut sim = Simulator::new();
     sim.put_node(node("a").ready(Unknown).label(label::EXCLUDE_DISRUPTION, ""));
     sim.start().run_until(6.0);
@@ -141,7 +139,7 @@ fn s134_unless_it_does_not_count() {
 }
 
 #[test]
-fn s134_a_zone_in_which_nobody_counts_any_more_has_the_usual_rate_again() {
+fn s134_a_zone_whose_nodes_are_all_excluded_has_the_usual_rate_again() {
     let mut sim = fleet(&[("z", 5, 3)]);
     sim.run_until(60.0);
     assert_eq!((sim.tainted_noexecute().len(), sim.zone("z").rate), (0, 0.0));
@@ -155,8 +153,8 @@ fn s134_a_zone_in_which_nobody_counts_any_more_has_the_usual_rate_again() {
 }
 
 #[test]
-fn what_is_left_is_all_lost_also_when_the_others_were_deleted() {
-    // Where Kubernetes would go on with a001 and a002: those that are left were lost before.
+fn deleting_the_last_healthy_zone_enters_full_disruption() {
+    // Kubernetes would go on to taint a001 and a002, because the zones that are left were in full disruption before.
     let mut sim = fleet(&[("a", 3, 3), ("b", 1, 0)]);
     sim.run_until(1.0).delete_node("b000");
     assert_eq!(sim.taints("a000"), "unreachable:NS unreachable:NE");
@@ -166,7 +164,7 @@ fn what_is_left_is_all_lost_also_when_the_others_were_deleted() {
 }
 
 #[test]
-fn s135_nodes_that_have_not_reported_yet_count_as_lost() {
+fn s135_nodes_that_have_not_reported_yet_count_as_unhealthy() {
     let mut sim = Simulator::new();
     for name in ["a", "b", "c", "d"] {
         sim.put_node(node(name));
@@ -180,7 +178,7 @@ fn s135_nodes_that_have_not_reported_yet_count_as_lost() {
 }
 
 #[test]
-fn s136_zones_are_told_apart_by_region_and_zone() {
+fn s136_zones_are_identified_by_region_and_zone() {
     let mut sim = Simulator::new();
     sim.put_node(node("a").ready(True));
     sim.put_node(node("b").ready(True).label(label::REGION, "r"));
@@ -194,7 +192,7 @@ fn s136_zones_are_told_apart_by_region_and_zone() {
 }
 
 #[test]
-fn s137_nodes_are_given_up_at_the_rate_and_counted() {
+fn s137_nodes_are_tainted_at_the_rate_and_counted() {
     let mut sim = fleet(&[("z", 30, 10)]);
     sim.run_until(45.0);
     assert_eq!(times(&sim), [0.0, 10.0, 20.0, 30.0, 40.0]);
@@ -203,7 +201,7 @@ fn s137_nodes_are_given_up_at_the_rate_and_counted() {
 }
 
 #[test]
-fn a_rate_that_does_not_fit_the_period_is_kept_all_the_same() {
+fn a_rate_that_is_no_multiple_of_the_monitor_period_is_exact() {
     for (rate, expected) in [
         (0.25, vec![0.0, 4.0, 8.0]),
         (0.4, vec![0.0, 2.5, 5.0, 7.5, 10.0]),
@@ -217,20 +215,20 @@ fn a_rate_that_does_not_fit_the_period_is_kept_all_the_same() {
 }
 
 #[test]
-fn each_zone_keeps_its_own_rate() {
+fn each_zone_has_a_rate_of_its_own() {
     let policy = Policy { eviction_rate: 0.4, secondary_eviction_rate: 0.16, ..scenario_policy() };
     let mut sim = fleet_under(policy, &[("fast", 30, 9), ("slow", 60, 40)]);
     sim.run_until(13.0);
     let of = |zone: &str| -> Vec<f64> {
-        let given_up = sim.tainted_noexecute().into_iter();
-        given_up.filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| at).collect()
+        let tainted = sim.tainted_noexecute().into_iter();
+        tainted.filter(|(_, name)| name.starts_with(zone)).map(|(at, _)| at).collect()
     };
     assert_eq!(of("fast"), [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]);
     assert_eq!(of("slow"), [0.0, 6.25, 12.5]);
 }
 
 #[test]
-fn whoever_waits_is_given_up_when_the_hold_ends() {
+fn nodes_that_wait_are_tainted_when_the_hold_ends() {
     let policy = Policy { hold: Duration::from_secs(7), ..scenario_policy() };
     let mut sim = fleet_under(policy, &[("z", 30, 2)]);
     sim.run_until(20.0);
@@ -238,7 +236,7 @@ fn whoever_waits_is_given_up_when_the_hold_ends() {
 }
 
 #[test]
-fn nobody_is_given_up_by_a_token_that_comes_when_the_zone_is_lost() {
+fn a_token_that_comes_after_the_zone_is_disrupted_is_not_used() {
     let policy = Policy { eviction_rate: 0.25, ..scenario_policy() };
     let mut sim = fleet_under(policy, &[("a", 10, 4), ("b", 3, 0)]);
     // Between the passes of 5 and 10 s, and before the token of 8 s.
@@ -253,7 +251,7 @@ fn nobody_is_given_up_by_a_token_that_comes_when_the_zone_is_lost() {
 }
 
 #[test]
-fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_token() {
+fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_bucket() {
     let mut sim = fleet(&[("a", 5, 1), ("b", 1, 0)]);
     sim.run_until(1.0);
     for name in ["a001", "a002", "a003", "a004"] {
@@ -276,9 +274,9 @@ fn s138_a_change_of_state_without_a_change_of_rate_keeps_the_token() {
 }
 
 #[test]
-fn s139_first_come_first_served() {
+fn s139_the_node_that_is_unready_for_longest_is_tainted_first() {
     let mut sim = fleet(&[("z", 9, 0)]);
-    // Later by name, earlier by illness.
+    // The opposite of their order by name.
     for (at, name) in [(1.0, "z003"), (2.0, "z002"), (3.0, "z001")] {
         sim.run_until(at).stop_agent(name);
         sim.post_status(name, Unknown);
@@ -289,18 +287,18 @@ fn s139_first_come_first_served() {
 }
 
 #[test]
-fn s140_whoever_is_given_up_is_not_given_up_again() {
+fn s140_a_tainted_node_takes_no_second_token() {
     let mut sim = fleet(&[("z", 3, 1)]);
     sim.run_until(600.0);
     assert_eq!(sim.tainted_noexecute().len(), 1);
     sim.start_agent("z000");
     sim.run_until(610.0).stop_agent("z000");
     sim.run_until(700.0);
-    assert_eq!(sim.tainted_noexecute().len(), 2, "but after it had recovered");
+    assert_eq!(sim.tainted_noexecute().len(), 2, "one more after it had recovered");
 }
 
 #[test]
-fn s141_what_somebody_asks_for_is_done_even_when_all_is_lost() {
+fn s141_taints_of_other_clients_evict_even_in_full_disruption() {
     let mut sim = fleet(&[("z", 2, 2)]);
     sim.put_pod(pod("p").on("z000"));
     sim.run_until(10.0);
@@ -310,7 +308,7 @@ fn s141_what_somebody_asks_for_is_done_even_when_all_is_lost() {
 }
 
 #[test]
-fn s142_a_new_zone_that_is_dead_from_the_start_is_given_up() {
+fn s142_a_new_zone_that_is_unhealthy_from_the_start_is_tainted() {
     let mut sim = fleet(&[("a", 3, 0)]);
     sim.run_until(7.0).add_unknown_node("new", "b");
     sim.run_until(13.0);
@@ -318,9 +316,9 @@ fn s142_a_new_zone_that_is_dead_from_the_start_is_given_up() {
 }
 
 #[test]
-fn s143_a_zone_without_nodes_is_forgotten() {
+fn s143_a_zone_without_nodes_is_removed() {
     let mut sim = fleet(&[("a", 1, 0), ("b", 1, 0)]);
-    // The metrics are read off the same account.
+    // The metrics are made from the same answer.
     let zones = |sim: &Simulator| -> Vec<(String, i64, f64)> {
         let fleet = explain::fleet::fleet(&sim.reconciler, sim.now());
         fleet.zones.into_iter().map(|zone| (zone.zone, zone.nodes, zone.health_percent)).collect()
@@ -335,8 +333,8 @@ fn s143_a_zone_without_nodes_is_forgotten() {
 }
 
 #[test]
-fn a_zone_that_loses_power_looks_like_a_zone_that_lost_power() {
-    // All of z dies at once, out of step with the passes: not one is given up before the zone is seen to be lost.
+fn no_node_is_tainted_when_most_of_a_zone_fails_at_once() {
+    // Most agents of z stop between two passes: no node is tainted before the zone is found to be disrupted.
     let mut sim = fleet(&[("z", 5, 0)]);
     sim.run_until(12.3);
     for i in 0..4 {
@@ -355,5 +353,5 @@ fn a_node_that_moves_waits_in_its_new_zone_only() {
     });
     assert_eq!(sim.zone("a").queue_length, 0);
     sim.run_until(6.0);
-    assert_eq!(times(&sim), [0.0, 5.0], "there is a token in b");
+    assert_eq!(times(&sim), [0.0, 5.0], "b has a token");
 }
