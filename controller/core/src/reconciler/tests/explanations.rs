@@ -1,4 +1,4 @@
-//! What the controller says of itself at each turn.
+//! Explanations of nodes, pods and the fleet, compared with what then happens.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn fleet(sim: &Simulator) -> pb::Fleet {
     explain::fleet::fleet(&sim.reconciler, sim.now())
 }
 
-/// An explanation in few words: its state and, in seconds since the beginning, its earliest time.
+/// The state of an explanation and its earliest time, in seconds since the beginning.
 fn told(account: &pb::ExplainNodeResponse, action: &str) -> (String, Option<f64>) {
     let told = account.explanations.iter().find(|told| told.action == action).unwrap();
     (told.state.clone(), told.earliest.as_ref().map(seconds))
@@ -32,19 +32,19 @@ fn reason<'a>(account: &'a pb::ExplainNodeResponse, action: &str) -> &'a str {
     &account.explanations.iter().find(|told| told.action == action).unwrap().reason
 }
 
-/// Five nodes of one zone; so many are dead from the start.
-fn five(dead: usize) -> Simulator {
+/// Five nodes of one zone; the first `unknown` of them are Unknown from the start.
+fn five(unknown: usize) -> Simulator {
     let mut sim = Simulator::new();
     for i in 0..5 {
         let name = format!("n{i}");
-        if i < dead { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
+        if i < unknown { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start();
     sim
 }
 
 #[test]
-fn a_standby_names_whom_it_waits_for() {
+fn a_standby_names_the_holder_of_the_lease() {
     for (leader, reason) in [
         ("", "Nobody holds the lease: this controller only listens until it has taken it."),
         ("c2", "This controller's own term is over: it only listens until it has taken the lease anew."),
@@ -55,7 +55,7 @@ fn a_standby_names_whom_it_waits_for() {
 }
 
 #[test]
-fn a_node_that_is_well_knows_until_when() {
+fn a_ready_node_is_explained_with_its_deadline() {
     let mut sim = five(0);
     sim.run_until(13.0);
     let account = explain(&sim, "n0");
@@ -67,34 +67,34 @@ fn a_node_that_is_well_knows_until_when() {
 }
 
 #[test]
-fn a_queue_is_told_place_by_place_and_holds() {
+fn a_queued_node_is_explained_with_its_position_and_time() {
     let mut sim = five(2);
     sim.run_until(1.0);
-    let given_up = explain(&sim, "n0");
-    assert_eq!(told(&given_up, "Taint"), ("Done".to_owned(), None));
+    let tainted = explain(&sim, "n0");
+    assert_eq!(told(&tainted, "Taint"), ("Done".to_owned(), None));
     let waits = explain(&sim, "n1");
     assert_eq!((told(&waits, "Taint"), waits.queue_position), (("Queued".to_owned(), Some(10.0)), 1));
     sim.run_until(30.0);
-    assert_eq!(sim.tainted_noexecute().last().unwrap(), &(10.0, "n1".to_owned()), "as was said");
+    assert_eq!(sim.tainted_noexecute().last().unwrap(), &(10.0, "n1".to_owned()), "as explained");
 }
 
 #[test]
-fn a_queue_is_told_to_the_moment_whatever_the_rate() {
+fn the_explained_times_of_a_queue_are_exact_at_any_rate() {
     let mut sim = Simulator::with(Policy { eviction_rate: 0.4, ..scenario_policy() });
     for i in 0..9 {
         let name = format!("n{i}");
         if i < 4 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start().run_until(1.0);
-    let said = ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), "Taint").1.unwrap());
-    assert_eq!(said, [2.5, 5.0, 7.5]);
+    let explained = ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), "Taint").1.unwrap());
+    assert_eq!(explained, [2.5, 5.0, 7.5]);
     sim.run_until(10.0);
-    let given_up: Vec<f64> = sim.tainted_noexecute()[1..].iter().map(|(at, _)| *at).collect();
-    assert_eq!(given_up, said, "as was said");
+    let tainted: Vec<f64> = sim.tainted_noexecute()[1..].iter().map(|(at, _)| *at).collect();
+    assert_eq!(tainted, explained, "as explained");
 }
 
 #[test]
-fn those_who_are_to_join_the_queue_know_their_place_in_it() {
+fn nodes_that_will_join_the_queue_are_explained_with_their_time() {
     let mut sim = five(0);
     sim.run_until(11.0);
     for name in ["n3", "n1"] {
@@ -102,14 +102,14 @@ fn those_who_are_to_join_the_queue_know_their_place_in_it() {
         sim.post_status(name, Unknown);
         sim.run_until(12.0);
     }
-    let said = ["n3", "n1"].map(|name| told(&explain(&sim, name), "Taint"));
-    assert_eq!(said, [("Waiting".to_owned(), Some(15.0)), ("Waiting".to_owned(), Some(25.0))]);
+    let explained = ["n3", "n1"].map(|name| told(&explain(&sim, name), "Taint"));
+    assert_eq!(explained, [("Waiting".to_owned(), Some(15.0)), ("Waiting".to_owned(), Some(25.0))]);
     sim.run_until(30.0);
-    assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as was said");
+    assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as explained");
 }
 
 #[test]
-fn a_zone_that_is_paused_says_why() {
+fn a_zone_in_which_no_node_is_tainted_is_explained() {
     let mut sim = five(3);
     sim.run_until(20.0);
     let account = explain(&sim, "n0");
@@ -124,7 +124,7 @@ fn a_zone_that_is_paused_says_why() {
 }
 
 #[test]
-fn a_large_zone_is_slowed_and_says_so() {
+fn a_large_zone_in_partial_disruption_is_explained_as_slowed() {
     let mut sim = Simulator::new();
     for i in 0..60 {
         let name = format!("n{i:02}");
@@ -136,7 +136,7 @@ fn a_large_zone_is_slowed_and_says_so() {
 }
 
 #[test]
-fn when_all_is_lost_everybody_is_told_that_nothing_moves() {
+fn full_disruption_is_explained_for_nodes_and_pods() {
     let mut sim = five(5);
     sim.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
     sim.run_until(10.0);
@@ -154,54 +154,54 @@ fn when_all_is_lost_everybody_is_told_that_nothing_moves() {
 }
 
 #[test]
-fn a_hold_counts_down_and_says_who_was_heard() {
+fn a_hold_is_explained_with_the_time_left_and_the_nodes_seen() {
     let mut sim = Simulator::with(Policy { hold: Duration::from_secs(50), ..scenario_policy() });
     sim.add_unknown_node("a", "");
     sim.add_ready_node("b", "");
     sim.add_ready_node("c", "");
     sim.put_pod(pod("p").on("a").tolerates(for_unreachable(30)));
     sim.start().run_until(12.0);
-    let told_fleet = fleet(&sim);
-    let hold = told_fleet.hold.unwrap();
+    let fleet_answer = fleet(&sim);
+    let hold = fleet_answer.hold.unwrap();
     assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
-    assert_eq!(told_fleet.state, "Holding");
-    assert_eq!(told_fleet.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
+    assert_eq!(fleet_answer.state, "Holding");
+    assert_eq!(fleet_answer.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
     assert!(hold.reason.contains("2 of 3 nodes were heard so far"), "{}", hold.reason);
     let account = explain(&sim, "a");
     assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), Some(50.0)));
     let p = &account.pods[0];
     assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref().map(seconds)), ("Leaves", Some(80.0)));
     sim.run_until(100.0);
-    assert_eq!((sim.tainted_noexecute()[0].0, sim.times("evict p")), (50.0, vec![80.0]), "as was said");
+    assert_eq!((sim.tainted_noexecute()[0].0, sim.times("evict p")), (50.0, vec![80.0]), "as explained");
     assert_eq!(fleet(&sim).hold, None);
 }
 
 #[test]
-fn each_pod_knows_what_decides_and_when() {
+fn each_pod_is_explained_by_its_taint_and_toleration() {
     let mut sim = five(1);
-    sim.put_pod(pod("bound").on("n0").tolerates(for_unreachable(300)));
-    sim.put_pod(pod("deaf").on("n0"));
+    sim.put_pod(pod("limited").on("n0").tolerates(for_unreachable(300)));
+    sim.put_pod(pod("intolerant").on("n0"));
     sim.put_pod(
-        pod("ever")
+        pod("forever")
             .on("n0")
             .tolerates(muster_proto::taint::Toleration { toleration_seconds: None, ..for_unreachable(1) }),
     );
     sim.run_until(1.0);
     let account = explain(&sim, "n0");
     let of = |name: &str| account.pods.iter().find(|pod| pod.name == name).unwrap();
-    let bound = of("bound");
+    let limited = of("limited");
     assert_eq!(
-        (bound.decision.as_str(), bound.earliest_eviction.as_ref().map(seconds)),
+        (limited.decision.as_str(), limited.earliest_eviction.as_ref().map(seconds)),
         ("Leaves", Some(300.0))
     );
-    assert_eq!(bound.taint.as_ref().unwrap().key, "node.kubernetes.io/unreachable");
-    assert_eq!(bound.toleration.as_ref().unwrap().toleration_seconds, Some(300));
-    assert_eq!(of("ever").decision, "Stays");
-    assert_eq!(of("deaf").decision, "Leaving", "it had no reason to wait");
+    assert_eq!(limited.taint.as_ref().unwrap().key, "node.kubernetes.io/unreachable");
+    assert_eq!(limited.toleration.as_ref().unwrap().toleration_seconds, Some(300));
+    assert_eq!(of("forever").decision, "Stays");
+    assert_eq!(of("intolerant").decision, "Leaving", "it does not tolerate the taint");
 }
 
 #[test]
-fn a_controller_that_does_not_act_says_so() {
+fn a_controller_that_is_not_active_says_so() {
     let mut sim = five(1);
     sim.run_until(1.0).disconnect();
     assert_eq!(fleet(&sim).state, "Blind");
@@ -213,7 +213,7 @@ fn a_controller_that_does_not_act_says_so() {
 }
 
 #[test]
-fn a_node_that_never_reported_is_told_from_its_creation() {
+fn a_node_that_never_reported_is_explained_from_its_creation() {
     let mut sim = five(0);
     sim.put_node(node("new"));
     sim.run_until(20.0);
@@ -224,7 +224,7 @@ fn a_node_that_never_reported_is_told_from_its_creation() {
 }
 
 #[test]
-fn the_fleet_is_counted() {
+fn the_fleet_has_counts_of_nodes_and_pods() {
     let mut sim = five(2);
     sim.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
     sim.run_until(1.0);
@@ -246,7 +246,7 @@ fn told_of(account: &pb::ExplainPodResponse, action: &str) -> (String, Option<f6
 }
 
 #[test]
-fn a_pod_says_what_keeps_it_from_every_node_and_when_it_is_tried_again() {
+fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     let mut sim = Simulator::new();
     sim.start();
     sim.put_node(node("a").allocatable("cpu=1 pods=9").ready(True));
@@ -276,7 +276,7 @@ fn a_pod_says_what_keeps_it_from_every_node_and_when_it_is_tried_again() {
 }
 
 #[test]
-fn pods_of_a_node_that_is_gone_say_when_they_are_removed() {
+fn pods_of_a_deleted_node_are_explained_with_their_removal() {
     let mut sim = five(0);
     sim.put_pod(pod("p").on("n0"));
     sim.run_until(5.0).delete_node("n0");
@@ -288,5 +288,9 @@ fn pods_of_a_node_that_is_gone_say_when_they_are_removed() {
     let told = told_of(&explain_pod(&sim, "p"), "CollectPods");
     assert_eq!((told.0.as_str(), told.1), ("Waiting", Some(45.0)));
     let nobody = "nobody".parse().unwrap();
-    assert_eq!(explain::node::explain(&sim.reconciler, &nobody, sim.now()), None, "no pod names that one");
+    assert_eq!(
+        explain::node::explain(&sim.reconciler, &nobody, sim.now()),
+        None,
+        "no pod is bound to that name"
+    );
 }
