@@ -1,7 +1,7 @@
 //! The real `muster-agent` as a child process, and the host that it runs on.
 //!
-//! Containers survive their agent by design. So the [`AgentHost`] cleans them up: when it is dropped, its agents and all
-//! processes that they started are killed.
+//! Containers survive their agent by design. So the [`AgentHost`] cleans them up: when it is dropped, its agents and
+//! all processes that they started are killed.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 

@@ -9,8 +9,8 @@ use rustix::fs::statvfs;
 
 use crate::store_process::{StoreLaunch, until};
 
-/// A small disk in a mount namespace that a child process keeps open: the disk survives every store on it and is removed
-/// when the value is dropped.
+/// A small disk in a mount namespace that a child process keeps open: the disk survives every store on it and is
+/// removed when the value is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     holder: Child,
