@@ -248,9 +248,9 @@ mod tests {
     async fn a_collector_that_does_not_answer_delays_nothing() {
         use opentelemetry::trace::Tracer;
 
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", nobody.local_addr().unwrap());
-        drop(nobody);
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", unused.local_addr().unwrap());
+        drop(unused);
         let provider = provider("muster-test", &endpoint, 1.0).unwrap();
         let tracer = provider.tracer("muster");
         // More than the queue holds: what does not fit is dropped, not waited for.

@@ -118,8 +118,7 @@ impl TlsFlags {
         if address.ip().to_canonical().is_loopback() {
             Ok(Security::plain())
         } else if self.insecure {
-            let warning =
-                format!("{address} is served without TLS: whoever can reach it is an administrator");
+            let warning = format!("{address} is served without TLS: every caller is an administrator");
             Ok(Security::Plain { warning: Some(warning) })
         } else {
             Err(TlsError::Unprotected { address })

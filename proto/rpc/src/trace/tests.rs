@@ -20,7 +20,7 @@ pub(crate) fn recorder() -> &'static Recorder {
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
             .with_simple_exporter(exporter.clone())
             .build();
-        assert!(install(provider.tracer("test")), "nobody else installs a tracer here");
+        assert!(install(provider.tracer("test")), "no other test installs a tracer here");
         Recorder { exporter, provider }
     })
 }

@@ -172,7 +172,7 @@ async fn the_trace_is_propagated_and_so_is_the_decision_not_to_record_it() {
 
     let parent = elsewhere(false);
     let (written, sent) = passed_on(parent).await;
-    assert_eq!(written, None, "nobody will ever look for it");
+    assert_eq!(written, None, "a span that is not recorded cannot be looked up");
     let sent = place(&sent);
     assert_eq!((sent.trace_id(), sent.is_sampled()), (parent.trace_id(), false));
 }
@@ -180,7 +180,7 @@ async fn the_trace_is_propagated_and_so_is_the_decision_not_to_record_it() {
 /// Calls out below `parent`; the server answers with `status`, or not at all.
 async fn call_out(parent: Traceparent, status: Option<&'static str>) {
     let server = service_fn(move |_: Request<()>| async move {
-        status.map(|status| Response::new(Frames::message_then_status(status))).ok_or("nobody listens")
+        status.map(|status| Response::new(Frames::message_then_status(status))).ok_or("no server listens")
     });
     let client = InjectLayer.layer(server).to(&"http://[::1]:7400".parse().unwrap());
     let request = Request::builder().uri("/muster.v1.PodService/DeletePod").body(()).unwrap();
