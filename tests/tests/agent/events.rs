@@ -1,5 +1,7 @@
 //! The events that a real agent records about its pods, as an operator reads them in the store.
 
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
 use muster_proto::pb;
 use muster_tests::fixtures::*;
 use muster_tests::single_node::SingleNodeCluster;
