@@ -120,20 +120,23 @@ fn request(node: &str, flags: &Flags) -> pb::DrainNodeRequest {
 /// The result of the command, from the last answer of the stream.
 fn result(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Failure> {
     let why = format!("node/{node}: {}", verdict(last));
-    let is_refused = last.pods.iter().any(|pod| pod.action == "Refuse");
-    match last.state.as_str() {
-        "Planned" if is_refused => Err(Failure::new(Exit::Refused, why).hint(OVERRIDES)),
-        "Planned" | "Complete" => Ok(()),
-        "Refused" => Err(Failure::new(Exit::Refused, why)
+    let is_refused = last.pods.iter().any(|pod| pod.action() == pb::DrainPodAction::Refuse);
+    use pb::DrainProgressState as State;
+    match last.state() {
+        State::Planned if is_refused => Err(Failure::new(Exit::Refused, why).hint(OVERRIDES)),
+        State::Planned | State::Complete => Ok(()),
+        State::Refused => Err(Failure::new(Exit::Refused, why)
             .hint(format!("{OVERRIDES}; the node stays cordoned until `muster uncordon {node}`"))),
-        "Failed" => Err(Failure::new(Exit::Failed, why)
+        State::Failed => Err(Failure::new(Exit::Failed, why)
             .hint(format!("`muster drain {node} --plan` lists the remaining pods; the node stays cordoned"))),
-        "Cancelled" => {
+        State::Cancelled => {
             Err(Failure::new(Exit::Conflict, why).hint("the node was uncordoned during the drain"))
         }
-        _ if plan => Err(Failure::new(Exit::Failed, format!("node/{node}: the controller sent no plan"))
-            .hint("try again, and see the log of the controller")),
-        _ => Err(Failure::new(
+        State::Draining | State::Unspecified if plan => {
+            Err(Failure::new(Exit::Failed, format!("node/{node}: the controller sent no plan"))
+                .hint("try again, and see the log of the controller"))
+        }
+        State::Draining | State::Unspecified => Err(Failure::new(
             Exit::Unreachable,
             format!("node/{node}: the controller ended the stream before the drain was complete"),
         )
@@ -157,20 +160,22 @@ mod tests {
 
     #[test]
     fn the_final_state_of_a_drain_decides_the_exit_code() {
+        use pb::DrainPodAction::{Evict, Refuse};
+        use pb::DrainProgressState::*;
         for (state, action, plan, expected) in [
-            ("Planned", "Evict", true, None),
-            ("Planned", "Refuse", true, Some(Exit::Refused)),
-            ("Refused", "Refuse", false, Some(Exit::Refused)),
-            ("Complete", "Evict", false, None),
-            ("Failed", "Evict", false, Some(Exit::Failed)),
-            ("Cancelled", "Evict", false, Some(Exit::Conflict)),
-            ("Draining", "Evict", false, Some(Exit::Unreachable)),
-            ("", "Evict", true, Some(Exit::Failed)),
+            (Planned, Evict, true, None),
+            (Planned, Refuse, true, Some(Exit::Refused)),
+            (Refused, Refuse, false, Some(Exit::Refused)),
+            (Complete, Evict, false, None),
+            (Failed, Evict, false, Some(Exit::Failed)),
+            (Cancelled, Evict, false, Some(Exit::Conflict)),
+            (Draining, Evict, false, Some(Exit::Unreachable)),
+            (Unspecified, Evict, true, Some(Exit::Failed)),
         ] {
-            let pods = vec![pb::DrainPod { action: action.to_owned(), ..Default::default() }];
-            let last = pb::DrainNodeResponse { state: state.to_owned(), message: "why".to_owned(), pods };
+            let pods = vec![pb::DrainPod { action: action.into(), ..Default::default() }];
+            let last = pb::DrainNodeResponse { state: state.into(), message: "why".to_owned(), pods };
             let exit = result("a", &last, plan).err().and_then(|failure| failure.exit());
-            assert_eq!(exit, expected, "{state} {action}");
+            assert_eq!(exit, expected, "{state:?} {action:?}");
         }
     }
 }

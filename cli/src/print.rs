@@ -10,8 +10,10 @@ pub(crate) mod explain;
 pub(crate) mod fleet;
 pub(crate) mod rows;
 pub(crate) mod table;
+pub(crate) mod word;
 
 pub(crate) use table::{Cell, Table};
+pub(crate) use word::Word;
 
 /// Whether the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use muster_proto::pb;
+
 use crate::event_loop::Shared;
 use muster_controller_core::explain::fleet::fleet;
 
@@ -28,9 +30,9 @@ impl std::fmt::Debug for FleetCollector {
 impl Collector for FleetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let fleet = fleet(&self.shared.reconciler(), self.shared.now());
-        let judges = i64::from(fleet.state != "Standby" && fleet.state != "Blind");
+        let judges = i64::from(!matches!(fleet.state(), pb::FleetState::Standby | pb::FleetState::Syncing));
         let held = i64::from(fleet.hold.is_some());
-        let disrupted = i64::from(fleet.state == "FullDisruption");
+        let disrupted = i64::from(fleet.state() == pb::FleetState::FullDisruption);
         for (name, help, value) in [
             ("judging", "1 while this controller leads and hears the store", judges),
             ("holding", "1 while nobody is evicted yet", held),
@@ -46,7 +48,7 @@ impl Collector for FleetCollector {
             let named = format!("muster_controller_{name}");
             gauge.encode(encoder.encode_descriptor(&named, help, None, gauge.metric_type())?)?;
         }
-        let mut each = |name: &str, help: &str, of: &dyn Fn(&muster_proto::pb::FleetZone) -> f64| {
+        let mut each = |name: &str, help: &str, of: &dyn Fn(&pb::FleetZone) -> f64| {
             let named = format!("muster_controller_zone_{name}");
             let kind = prometheus_client::metrics::MetricType::Gauge;
             let mut family = encoder.encode_descriptor(&named, help, None, kind)?;
@@ -61,15 +63,16 @@ impl Collector for FleetCollector {
         each("health_percent", "Share of healthy nodes", &|zone| zone.health_percent)?;
         each("rate", "Nodes that may be given up per second", &|zone| zone.rate)?;
         each("queue_length", "Nodes that wait to be given up", &|zone| zone.queue_length as f64)?;
-        each("state", "0 Initial, 1 Normal, 2 PartialDisruption, 3 FullDisruption", &|zone| match zone
-            .state
-            .as_str()
-        {
-            "Normal" => 1.0,
-            "PartialDisruption" => 2.0,
-            "FullDisruption" => 3.0,
-            _ => 0.0,
-        })?;
+        each(
+            "state",
+            "0 Initial, 1 Normal, 2 PartialDisruption, 3 FullDisruption",
+            &|zone| match zone.state() {
+                pb::ZoneState::Normal => 1.0,
+                pb::ZoneState::PartialDisruption => 2.0,
+                pb::ZoneState::FullDisruption => 3.0,
+                pb::ZoneState::Initial | pb::ZoneState::Unspecified => 0.0,
+            },
+        )?;
         let kind = prometheus_client::metrics::MetricType::Counter;
         let help = "Nodes given up since the controller began";
         let mut family = encoder.encode_descriptor("muster_controller_zone_evictions", help, None, kind)?;

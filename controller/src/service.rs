@@ -58,7 +58,7 @@ fn fleet(shared: &Shared, identity: &str, leadership: &watch::Receiver<Leadershi
     let mut fleet = explain::fleet::fleet(&shared.reconciler(), now);
     identity.clone_into(&mut fleet.controller);
     fleet.leader.clone_from(&leadership.borrow().holder);
-    if fleet.state == "Standby" {
+    if fleet.state() == pb::FleetState::Standby {
         fleet.reason = explain::fleet::standby(&fleet.controller, &fleet.leader);
     }
     fleet

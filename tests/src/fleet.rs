@@ -119,10 +119,10 @@ impl Fleet {
     }
 
     /// The state of an action for a node, as `ExplainNode` reports it.
-    pub async fn explanation_state(&self, name: &str, action: &str) -> String {
+    pub async fn explanation_state(&self, name: &str, action: pb::ExplanationAction) -> pb::ExplanationState {
         let explanation = self.explain(name).await;
-        let found = explanation.explanations.into_iter().find(|found| found.action == action);
-        found.map(|found| found.state).unwrap_or_default()
+        let found = explanation.explanations.into_iter().find(|found| found.action() == action);
+        found.map(|found| found.state()).unwrap_or_default()
     }
 
     pub async fn node_where(&self, name: &str, what: &str, holds: impl Fn(&pb::Node) -> bool) -> pb::Node {

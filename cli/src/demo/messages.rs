@@ -6,6 +6,7 @@ use muster_proto::event::Event;
 use muster_proto::pb;
 use muster_proto::record::Kind;
 
+use crate::print::Word;
 use crate::print::fleet::rate;
 
 /// The reasons of the events that the demo shows.
@@ -27,28 +28,34 @@ pub(super) fn event(event: &Event) -> Option<String> {
 /// The explanation of a node: its summary, its pending actions, and the pods that will be evicted.
 pub(super) fn explanation(answer: &pb::ExplainNodeResponse) -> Vec<String> {
     let mut lines = vec![format!("explain {}: {}", answer.name, answer.summary.trim())];
-    let pending = answer.explanations.iter().filter(|it| !["None", "Done"].contains(&it.state.as_str()));
+    let pending = answer.explanations.iter().filter(|it| !is_settled(it));
     // The summary consists of such reasons, so it may contain this one already.
     let pending = pending.filter(|it| !answer.summary.contains(it.reason.as_str()));
-    lines.extend(
-        pending.map(|it| format!("explain {}: {} {}: {}", answer.name, it.action, it.state, it.reason)),
-    );
-    let leaving = answer.pods.iter().filter(|pod| pod.decision != "Stays");
+    lines.extend(pending.map(|it| {
+        format!("explain {}: {} {}: {}", answer.name, it.action().word(), it.state().word(), it.reason)
+    }));
+    let leaving = answer.pods.iter().filter(|pod| pod.decision() != pb::EvictionDecision::Keep);
+    lines.extend(leaving.map(|pod| {
+        format!("explain {}: pod {} {}: {}", answer.name, pod.name, pod.decision().word(), pod.reason)
+    }));
     lines
-        .extend(leaving.map(|pod| {
-            format!("explain {}: pod {} {}: {}", answer.name, pod.name, pod.decision, pod.reason)
-        }));
-    lines
+}
+
+/// Whether nothing more is done for the action.
+fn is_settled(explanation: &pb::Explanation) -> bool {
+    matches!(explanation.state(), pb::ExplanationState::None | pb::ExplanationState::Done)
 }
 
 /// One line for the fleet, and one for each zone with nodes.
 pub(super) fn fleet(fleet: &pb::Fleet) -> Vec<String> {
-    let pb::Fleet { state, reason, nodes, ready_nodes, unknown_nodes, .. } = fleet;
+    let pb::Fleet { reason, nodes, ready_nodes, unknown_nodes, .. } = fleet;
     let mut lines = vec![format!(
-        "fleet {state}: {ready_nodes} of {nodes} nodes Ready, {unknown_nodes} Unknown. {reason}"
+        "fleet {}: {ready_nodes} of {nodes} nodes Ready, {unknown_nodes} Unknown. {reason}",
+        fleet.state().word()
     )];
     lines.extend(fleet.zones.iter().filter(|zone| zone.nodes > 0).map(|zone| {
-        let pb::FleetZone { name, state, unhealthy, nodes, reason, .. } = zone;
+        let state = zone.state().word();
+        let pb::FleetZone { name, unhealthy, nodes, reason, .. } = zone;
         format!(
             "zone {name} {state}: {unhealthy} of {nodes} nodes unhealthy, evictions {}. {reason}",
             rate(zone.rate)
@@ -86,14 +93,14 @@ mod tests {
     fn a_fleet_is_shown_with_the_zones_that_have_nodes() {
         let zone = |name: &str, nodes| pb::FleetZone {
             name: name.to_owned(),
-            state: "Normal".to_owned(),
+            state: pb::ZoneState::Normal.into(),
             nodes,
             rate: 1.0,
             reason: "All is well.".to_owned(),
             ..pb::FleetZone::default()
         };
         let response = pb::Fleet {
-            state: "Judging".to_owned(),
+            state: pb::FleetState::Normal.into(),
             reason: "All zones are healthy.".to_owned(),
             nodes: 3,
             ready_nodes: 2,
@@ -104,7 +111,7 @@ mod tests {
         assert_eq!(
             fleet(&response),
             [
-                "fleet Judging: 2 of 3 nodes Ready, 1 Unknown. All zones are healthy.",
+                "fleet Normal: 2 of 3 nodes Ready, 1 Unknown. All zones are healthy.",
                 "zone r/a Normal: 0 of 3 nodes unhealthy, evictions 1/s. All is well.",
             ]
         );

@@ -81,7 +81,7 @@ async fn show_fleet(session: &mut Session) -> Result<Duration, Failure> {
         "the grace period of a node is {}; a controller that has just started evicts no pods for that long",
         messages::seconds(grace)
     ))?;
-    let hold_is_over = |snapshot: &Snapshot| snapshot.fleet.state == "Judging";
+    let hold_is_over = |snapshot: &Snapshot| snapshot.fleet.state() == pb::FleetState::Normal;
     let timeout = grace * 4 + Duration::from_secs(30);
     let (snapshot, _) =
         session.wait_until("the eviction hold of the controller has ended", timeout, hold_is_over).await?;
@@ -180,7 +180,8 @@ async fn fail_zone(
     session.print(&format!("killed {zone}: {}", killed.join(" ")))?;
     session.explained_node = Some(node);
     let is_lost = |snapshot: &Snapshot| {
-        zones(&snapshot.fleet).any(|found| found.zone == zone && found.state == "FullDisruption")
+        zones(&snapshot.fleet)
+            .any(|found| found.zone == zone && found.state() == pb::ZoneState::FullDisruption)
     };
     let (snapshot, _) = session.wait_until("the zone is in FullDisruption", timeout, is_lost).await?;
     let detected = session.now() - killed_at;
@@ -220,7 +221,7 @@ async fn fail_all_zones(
     let killed = session.simulation.kill("all").await?;
     session.print(&format!("killed all remaining nodes: {}", killed.join(" ")))?;
     session.explained_node = killed.first().cloned();
-    let all_lost = |snapshot: &Snapshot| snapshot.fleet.state == "FullDisruption";
+    let all_lost = |snapshot: &Snapshot| snapshot.fleet.state() == pb::FleetState::FullDisruption;
     let (snapshot, _) = session.wait_until("the fleet is in FullDisruption", timeout, all_lost).await?;
     let detected = session.now() - killed_at;
     session.print_all(&messages::fleet(&snapshot.fleet))?;
@@ -260,7 +261,8 @@ async fn recover(session: &mut Session, timeout: Duration, results: &mut Results
     session.print(&format!("revived {}", revived.join(" ")))?;
     // The zone states follow a moment later than the nodes, at the controller's next pass.
     let is_well = |snapshot: &Snapshot| {
-        snapshot.fleet.state == "Judging" && zones(&snapshot.fleet).all(|zone| zone.unhealthy == 0)
+        snapshot.fleet.state() == pb::FleetState::Normal
+            && zones(&snapshot.fleet).all(|zone| zone.unhealthy == 0)
     };
     let (snapshot, _) = session
         .wait_until("all simulated nodes are Ready and all zones are healthy", timeout, is_well)

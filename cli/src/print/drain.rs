@@ -6,7 +6,7 @@ use muster_proto::pb;
 
 use super::rows::or_none;
 use super::table::Table;
-use super::{Cell, Paint};
+use super::{Cell, Paint, UNKNOWN, Word};
 
 /// The plan of a drain: each pod in order, with the action and the reason.
 pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> St
     }
     let mut table = Table::new(["POD", "ACTION", "STATE", "WHY"]);
     for pod in &told.pods {
-        table.push([Cell::new(name(pod)), action(&pod.action), state(&pod.state), Cell::new(&pod.reason)]);
+        table.push([Cell::new(name(pod)), action(pod.action()), state(pod.state()), Cell::new(&pod.reason)]);
     }
     text.push_str(&table.take(paint));
     text
@@ -26,12 +26,12 @@ pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> St
 
 /// The state of a drain and its message.
 pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
-    let pb::DrainNodeResponse { state, message, .. } = told;
-    match message.trim() {
-        "" => or_none(state),
+    let state = told.state().word();
+    match told.message.trim() {
+        "" => or_none(&state),
         // A message may start with the state, which is then not repeated.
         message => match message.split_once(": ") {
-            Some((first, rest)) if first.eq_ignore_ascii_case(state) => format!("{state}: {rest}"),
+            Some((first, rest)) if first.eq_ignore_ascii_case(&state) => format!("{state}: {rest}"),
             _ => format!("{state}: {message}"),
         },
     }
@@ -41,8 +41,8 @@ pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// By uid, because a later pod may have the same name.
-    seen: BTreeMap<String, (String, String)>,
-    state: String,
+    seen: BTreeMap<String, (pb::DrainPodState, String)>,
+    state: pb::DrainProgressState,
 }
 
 impl Progress {
@@ -50,19 +50,21 @@ impl Progress {
     pub(crate) fn lines(&mut self, node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
         let mut text = String::new();
         for pod in &told.pods {
-            let now = (pod.state.clone(), pod.reason.clone());
+            let now = (pod.state(), pod.reason.clone());
             let before = self.seen.insert(key(pod), now.clone());
             // The reason of a waiting pod may change with every message; only the reason of a blocked pod is printed.
             let is_change = match before {
                 None => true,
-                Some((state, reason)) => state != now.0 || (now.0 == "Blocked" && reason != now.1),
+                Some((state, reason)) => {
+                    state != now.0 || (now.0 == pb::DrainPodState::Blocked && reason != now.1)
+                }
             };
             if is_change {
                 text.push_str(&line(pod, paint));
             }
         }
-        if self.state != told.state {
-            self.state.clone_from(&told.state);
+        if self.state != told.state() {
+            self.state = told.state();
             text.push_str(&format!("node/{node}: {}\n", verdict(told)));
         }
         text
@@ -71,20 +73,21 @@ impl Progress {
 
 fn line(pod: &pb::DrainPod, paint: Paint) -> String {
     let reason = if pod.reason.is_empty() { String::new() } else { format!(" ({})", pod.reason) };
-    let doing = match (pod.state.as_str(), pod.action.as_str()) {
-        ("Waiting", "Delete") => "to be deleted",
-        ("Waiting", _) => "to be evicted",
-        ("Blocked", _) => "blocked",
-        ("Stopping", _) => "stopping",
-        ("Gone", _) => "gone",
-        ("Stays", "Refuse") => "blocks the drain",
-        ("Stays", _) => "stays",
-        (state, _) => state,
+    use pb::{DrainPodAction as Action, DrainPodState as State};
+    let doing = match (pod.state(), pod.action()) {
+        (State::Waiting, Action::Delete) => "to be deleted",
+        (State::Waiting, _) => "to be evicted",
+        (State::Blocked, _) => "blocked",
+        (State::Stopping, _) => "stopping",
+        (State::Gone, _) => "gone",
+        (State::Stays, Action::Refuse) => "blocks the drain",
+        (State::Stays, _) => "stays",
+        (State::Unspecified, _) => UNKNOWN,
     };
     let cell = Cell::new(format!("{doing}{reason}")).on_one_line();
-    let cell = match pod.state.as_str() {
-        "Gone" => cell.good(),
-        "Blocked" => cell.bad(),
+    let cell = match pod.state() {
+        State::Gone => cell.good(),
+        State::Blocked => cell.bad(),
         _ => cell,
     };
     format!("pod/{} {}\n", name(pod), cell.painted(paint))
@@ -98,18 +101,18 @@ fn key(pod: &pb::DrainPod) -> String {
     if pod.uid.is_empty() { name(pod) } else { pod.uid.clone() }
 }
 
-fn action(action: &str) -> Cell {
-    let cell = Cell::new(or_none(action));
+fn action(action: pb::DrainPodAction) -> Cell {
+    let cell = Cell::new(or_none(&action.word()));
     match action {
-        "Refuse" => cell.bad(),
-        "Delete" => cell.doubtful(),
+        pb::DrainPodAction::Refuse => cell.bad(),
+        pb::DrainPodAction::Delete => cell.doubtful(),
         _ => cell,
     }
 }
 
-fn state(state: &str) -> Cell {
-    let cell = Cell::new(or_none(state));
-    if state == "Blocked" { cell.bad() } else { cell }
+fn state(state: pb::DrainPodState) -> Cell {
+    let cell = Cell::new(or_none(&state.word()));
+    if state == pb::DrainPodState::Blocked { cell.bad() } else { cell }
 }
 
 #[cfg(test)]

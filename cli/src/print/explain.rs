@@ -7,7 +7,7 @@ use super::fleet::{duration, rate, zone_state};
 use super::rows::or_none;
 use super::rows::pod_status::moment;
 use super::table::Table;
-use super::{Cell, NONE, Paint, age};
+use super::{Cell, NONE, Paint, Word, age};
 
 /// The page of a node. Ages are relative to the controller's clock.
 pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint) -> String {
@@ -71,7 +71,10 @@ fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
 }
 
 fn last_seen(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
-    let by = if silence.heard_by.is_empty() { String::new() } else { format!(" ({})", silence.heard_by) };
+    let by = match silence.heard_by() {
+        pb::SignOfLife::Unspecified => String::new(),
+        sign => format!(" ({})", sign.word()),
+    };
     let ago = silence.silent_for.as_ref().map(|silent| format!("{} ago", age::short(duration(silent))));
     let grace = silence.grace.as_ref().map(|grace| format!(", grace period {}", age::short(duration(grace))));
     let deadline = moment(silence.deadline.as_ref()).zip(now).map(|(deadline, now)| {
@@ -90,7 +93,7 @@ fn of_zone(zone: &pb::FleetZone, excluded: bool) -> Vec<(&'static str, Cell)> {
     let counted = if excluded { "; this node is excluded from the count" } else { "" };
     let mut rows = vec![
         ("Zone", Cell::new(format!("{name}: {} of {} nodes unhealthy{counted}", zone.unhealthy, zone.nodes))),
-        ("Zone state", zone_state(&zone.state)),
+        ("Zone state", zone_state(zone.state())),
         ("Zone rate", Cell::new(format!("{}, {} in its queue", rate(zone.rate), zone.queue_length))),
     ];
     if !zone.reason.is_empty() {
@@ -106,12 +109,12 @@ fn explanations(explanations: &[pb::Explanation], now: Option<Timestamp>, paint:
     let mut table = Table::new(["ACTION", "STATE", "EARLIEST", "WHY", "FROM"]);
     for it in explanations {
         let inputs: Vec<String> = it.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let state = Cell::new(or_none(&it.state));
+        let state = Cell::new(or_none(&it.state().word()));
         table.push([
-            Cell::new(&it.action),
-            match it.state.as_str() {
-                "Done" | "None" => state,
-                "Refused" | "Paused" => state.bad(),
+            Cell::new(it.action().word()),
+            match it.state() {
+                pb::ExplanationState::Done | pb::ExplanationState::None => state,
+                pb::ExplanationState::Refused | pb::ExplanationState::Paused => state.bad(),
                 _ => state.doubtful(),
             },
             Cell::new(when(it.earliest.as_ref(), now)),
@@ -128,10 +131,10 @@ fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint) -> St
     }
     let mut table = Table::new(["POD", "DECISION", "EARLIEST", "TAINT", "TOLERATION", "WHY"]);
     for pod in pods {
-        let decision = Cell::new(or_none(&pod.decision));
+        let decision = Cell::new(or_none(&pod.decision().word()));
         table.push([
             Cell::new(format!("{}/{}", pod.namespace, pod.name)),
-            if pod.decision == "Stays" { decision.good() } else { decision.doubtful() },
+            if pod.decision() == pb::EvictionDecision::Keep { decision.good() } else { decision.doubtful() },
             Cell::new(when(pod.earliest_eviction.as_ref(), now)),
             Cell::new(pod.taint.as_ref().map_or_else(|| "-".to_owned(), taint)),
             Cell::new(pod.toleration.as_ref().map_or_else(|| "-".to_owned(), toleration)),

@@ -8,7 +8,7 @@ use muster_proto::pb;
 use super::rows::or_none;
 use super::rows::pod_status::moment;
 use super::table::Table;
-use super::{Cell, Paint, age};
+use super::{Cell, Paint, Word, age};
 
 /// The whole fleet. Ages are relative to the controller's clock.
 pub(crate) fn fleet(fleet: &pb::Fleet, paint: Paint) -> String {
@@ -29,8 +29,8 @@ fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
         leader => format!("{leader} (answer from {})", fleet.controller),
     };
     let reason = if fleet.reason.is_empty() { String::new() } else { format!(": {}", fleet.reason) };
-    let state = Cell::new(format!("{}{reason}", or_none(&fleet.state)));
-    table.push([Cell::new("State"), fleet_state(state, &fleet.state)]);
+    let state = Cell::new(format!("{}{reason}", or_none(&fleet.state().word())));
+    table.push([Cell::new("State"), fleet_state(state, fleet.state())]);
     table.push(["Leader".to_owned(), leader]);
     table.push([
         "Nodes".to_owned(),
@@ -58,10 +58,10 @@ fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
     table.take(paint)
 }
 
-fn fleet_state(cell: Cell, state: &str) -> Cell {
+fn fleet_state(cell: Cell, state: pb::FleetState) -> Cell {
     match state {
-        "Judging" => cell.good(),
-        "Blind" | "FullDisruption" => cell.bad(),
+        pb::FleetState::Normal => cell.good(),
+        pb::FleetState::Syncing | pb::FleetState::FullDisruption => cell.bad(),
         _ => cell.doubtful(),
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Pain
         };
         table.push([
             Cell::new(or_none(&zone.name)),
-            zone_state(&zone.state),
+            zone_state(zone.state()),
             Cell::new(zone.nodes.to_string()),
             Cell::new(zone.unhealthy.to_string()),
             Cell::new(format!("{:.0}%", zone.health_percent)),
@@ -114,11 +114,11 @@ pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Pain
     table.take(paint)
 }
 
-pub(crate) fn zone_state(state: &str) -> Cell {
-    let cell = Cell::new(or_none(state));
+pub(crate) fn zone_state(state: pb::ZoneState) -> Cell {
+    let cell = Cell::new(or_none(&state.word()));
     match state {
-        "Normal" => cell.good(),
-        "FullDisruption" => cell.bad(),
+        pb::ZoneState::Normal => cell.good(),
+        pb::ZoneState::FullDisruption => cell.bad(),
         _ => cell.doubtful(),
     }
 }

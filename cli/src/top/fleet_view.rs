@@ -7,9 +7,9 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::Node;
 use muster_proto::pb;
 
-use crate::print::age;
 use crate::print::fleet::rate;
 use crate::print::rows::{node_zone, or_none};
+use crate::print::{Word, age};
 
 /// Whether the watch of the store is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl ZoneRow {
         };
         let unknown = || "-".to_owned();
         ZoneRow {
-            state: reported.map_or_else(unknown, |zone| or_none(&zone.state)),
+            state: reported.map_or_else(unknown, |zone| or_none(&zone.state().word())),
             rate: reported.map_or_else(unknown, |zone| rate(zone.rate)),
             queue: reported.map_or_else(unknown, |zone| zone.queue_length.to_string()),
             name,
@@ -159,7 +159,7 @@ fn headline(nodes: &[NodeRow], store: StoreState, controller: &ControllerState) 
         ControllerState::Unreachable => format!("{counts}; controller unreachable"),
         ControllerState::Reachable(fleet) => {
             let reason = if fleet.reason.is_empty() { String::new() } else { format!(": {}", fleet.reason) };
-            format!("{counts}; {}{reason}", or_none(&fleet.state))
+            format!("{counts}; {}{reason}", or_none(&fleet.state().word()))
         }
     }
 }

@@ -93,7 +93,7 @@ impl FleetService for FakeFleetService {
     async fn watch_fleet(&self, request: Request<pb::WatchFleetRequest>) -> Answer<Self::WatchFleetStream> {
         self.record(Call::Watch(request.into_inner()))?;
         let mut later = self.responses.fleet.clone();
-        later.state = "Later".to_owned();
+        later.set_state(pb::FleetState::Standby);
         let responses = [self.responses.fleet.clone(), later];
         Ok(Response::new(answers(responses.map(|fleet| pb::WatchFleetResponse { fleet: Some(fleet) }))))
     }

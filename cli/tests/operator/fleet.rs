@@ -1,6 +1,6 @@
 //! Commands that call the controller: the requests they send, and the output for its responses.
 
-use muster_proto::pb;
+use muster_proto::pb::{self, DrainPodAction as Action, DrainPodState as Pod, DrainProgressState as State};
 use tonic::Status;
 
 use crate::fake_controller::{Call, FakeController, Responses};
@@ -18,13 +18,14 @@ fn healthy_fleet() -> Responses {
         name: "eu/eu-1".to_owned(),
         region: "eu".to_owned(),
         zone: "eu-1".to_owned(),
-        state: "Normal".to_owned(),
+        state: pb::ZoneState::Normal.into(),
         nodes: 3,
         health_percent: 100.0,
         rate: 0.1,
         ..Default::default()
     };
-    let fleet = pb::Fleet { state: "Judging".to_owned(), nodes: 3, zones: vec![zone], ..Default::default() };
+    let fleet =
+        pb::Fleet { state: pb::FleetState::Normal.into(), nodes: 3, zones: vec![zone], ..Default::default() };
     Responses { fleet, ..Responses::default() }
 }
 
@@ -32,7 +33,7 @@ fn healthy_fleet() -> Responses {
 async fn the_fleet_is_shown_once_or_watched() {
     let (harness, controller) = with_controller(healthy_fleet()).await;
     let shown = harness.muster("fleet").await.ok();
-    assert!(shown.starts_with("State    Judging\n") && shown.contains("eu/eu-1   Normal"), "{shown}");
+    assert!(shown.starts_with("State    Normal\n") && shown.contains("eu/eu-1   Normal"), "{shown}");
     assert_eq!(controller.calls(), [Call::Fleet]);
 
     let document: serde_json::Value =
@@ -42,7 +43,7 @@ async fn the_fleet_is_shown_once_or_watched() {
 
     let watched = harness.muster("fleet -w --interval 250ms").await;
     assert!(
-        watched.out.contains("State    Judging\n") && watched.out.contains("\n\nState    Later\n"),
+        watched.out.contains("State    Normal\n") && watched.out.contains("\n\nState    Standby\n"),
         "{}",
         watched.out
     );
@@ -121,32 +122,35 @@ async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
     assert!(stderr.contains("no nodes are given"), "{stderr}");
 }
 
-fn pod(name: &str, action: &str, state: &str, reason: &str) -> pb::DrainPod {
+fn pod(name: &str, action: pb::DrainPodAction, state: pb::DrainPodState, reason: &str) -> pb::DrainPod {
     pb::DrainPod {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         uid: name.to_owned(),
-        action: action.to_owned(),
-        state: state.to_owned(),
+        action: action.into(),
+        state: state.into(),
         reason: reason.to_owned(),
         retry_at: None,
     }
 }
 
-fn response(state: &str, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
-    pb::DrainNodeResponse { state: state.to_owned(), message: message.to_owned(), pods }
+fn response(state: pb::DrainProgressState, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
+    pb::DrainNodeResponse { state: state.into(), message: message.to_owned(), pods }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_shows_its_progress_and_its_final_state() {
     let drain = vec![
         response(
-            "Draining",
+            State::Draining,
             "",
-            vec![pod("web-1", "Evict", "Waiting", ""), pod("watcher", "Leave", "Stays", "a daemon set's")],
+            vec![
+                pod("web-1", Action::Evict, Pod::Waiting, ""),
+                pod("watcher", Action::Leave, Pod::Stays, "a daemon set's"),
+            ],
         ),
-        response("Draining", "", vec![pod("web-1", "Evict", "Stopping", "")]),
-        response("Complete", "1 pod stays", vec![pod("web-1", "Evict", "Gone", "")]),
+        response(State::Draining, "", vec![pod("web-1", Action::Evict, Pod::Stopping, "")]),
+        response(State::Complete, "1 pod stays", vec![pod("web-1", Action::Evict, Pod::Gone, "")]),
     ];
     let (harness, controller) = with_controller(Responses { drain, ..Responses::default() }).await;
     let flags = "--force --ignore-daemonsets --delete-emptydir-data --disable-eviction --grace-period 9 \
@@ -177,10 +181,12 @@ async fn a_drain_shows_its_progress_and_its_final_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_names_the_pods_that_block_the_drain_and_changes_nothing() {
-    let pods =
-        vec![pod("web-1", "Evict", "Waiting", ""), pod("loner", "Refuse", "Stays", "nothing manages it")];
+    let pods = vec![
+        pod("web-1", Action::Evict, Pod::Waiting, ""),
+        pod("loner", Action::Refuse, Pod::Stays, "nothing manages it"),
+    ];
     let (harness, controller) = with_controller(Responses {
-        drain: vec![response("Planned", "1 is in the way", pods)],
+        drain: vec![response(State::Planned, "1 is in the way", pods)],
         ..Responses::default()
     })
     .await;
@@ -197,14 +203,14 @@ async fn a_plan_names_the_pods_that_block_the_drain_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_ends_early_has_a_hint() {
-    let web = || vec![pod("web-1", "Evict", "Waiting", "")];
-    let refused = vec![response("Refused", "refused: shop/loner is managed by nothing", web())];
+    let web = || vec![pod("web-1", Action::Evict, Pod::Waiting, "")];
+    let refused = vec![response(State::Refused, "refused: shop/loner is managed by nothing", web())];
     let (harness, _controller) = with_controller(Responses { drain: refused, ..Responses::default() }).await;
     let stderr = harness.muster("drain worker-1").await.failed(4);
     assert!(stderr.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{stderr}");
     assert!(stderr.contains("the node stays cordoned until `muster uncordon worker-1`"), "{stderr}");
 
-    let drain = vec![response("Draining", "", web())];
+    let drain = vec![response(State::Draining, "", web())];
     for stream_error in [None, Some(Status::unavailable("the controller stops; the drain goes on"))] {
         let reason = stream_error.as_ref().map(|status| status.message().to_owned()).unwrap_or_default();
         let (harness, _controller) =
@@ -241,7 +247,7 @@ async fn top_prints_its_view_once_if_the_output_is_no_terminal() {
                 topology.kubernetes.io/zone: eu-1}}}";
     harness.muster_with_stdin("apply -f -", node).await.ok();
     let shown = harness.muster("top").await.ok();
-    assert!(shown.starts_with("1 node: 0 ready, 0 not ready, 1 unknown; Judging\n"), "{shown}");
+    assert!(shown.starts_with("1 node: 0 ready, 0 not ready, 1 unknown; Normal\n"), "{shown}");
     assert!(shown.contains("eu/eu-1              Normal             0.1/s"), "{shown}");
     let unreachable = harness.muster("top --controller http://127.0.0.1:1").await.ok();
     assert!(unreachable.contains("controller unreachable"), "{unreachable}");

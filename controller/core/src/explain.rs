@@ -1,4 +1,7 @@
-//! Why something is done, waits or is refused, as the room that decides it would say.
+//! The answers to "why": the state of each action that a controller decides, with its reason.
+//!
+//! Everything is computed on request from the state of the controllers that decide, so an explanation cannot differ
+//! from what will be done. [`convert`] turns the types into messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,40 +9,88 @@ use std::fmt;
 use muster_proto::time::Mono;
 
 pub mod cloud;
+pub mod convert;
 pub mod fleet;
 pub mod ipam;
 pub mod node;
 pub mod pod;
 pub mod scheduling;
 
-/// One thing that is done, waits or is refused for a node.
+/// What an explanation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExplanationAction {
+    /// Setting a node's Ready to Unknown because the node is silent.
+    MarkUnknown,
+    /// Adding a taint to a node.
+    Taint,
+    /// Removing a taint from a node.
+    Untaint,
+    /// Scheduling pods onto a node, or a pod onto a node.
+    Schedule,
+    /// Allocating an address block to a node.
+    AssignCidr,
+    Drain,
+    /// Deleting a node because its machine does not exist.
+    DeleteNode,
+    /// Removing pods whose node is gone or out of service.
+    CollectPods,
+}
+
+/// How far an action has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExplanationState {
+    /// Nothing is planned.
+    None,
+    /// The store has it.
+    Done,
+    /// It is being performed.
+    Due,
+    /// It is performed after a time or an event that the reason names.
+    Waiting,
+    Queued,
+    /// It is in a queue that moves at a reduced rate.
+    Slowed,
+    /// It is suspended until the condition that the reason names has changed.
+    Paused,
+    /// It is not allowed.
+    Refused,
+}
+
+/// Whether a pod may stay on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EvictionDecision {
+    Keep,
+    Evict,
+    /// The pod is already being deleted.
+    Terminating,
+}
+
+/// One action for a node or a pod, and the reason for its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What: `AssignCidr`, `DeleteNode` and so on, as the schema lists them.
-    pub action: &'static str,
-    /// Done, Due, Waiting, Queued, Slowed, Paused, Refused or None.
-    pub state: &'static str,
-    /// Why, in a sentence.
+    pub action: ExplanationAction,
+    pub state: ExplanationState,
+    /// The reason, in a sentence.
     pub reason: String,
-    /// What the decision was made from, by name.
+    /// The values that the decision was made from, by name.
     pub inputs: BTreeMap<String, String>,
-    /// The earliest time it can happen; `None` when it will not by itself.
+    /// The earliest time of the action; `None` when no time is known.
     pub earliest: Option<Mono>,
 }
 
 impl Explanation {
-    pub fn new(action: &'static str, state: &'static str, reason: impl Into<String>) -> Explanation {
+    pub fn new(action: ExplanationAction, state: ExplanationState, reason: impl Into<String>) -> Explanation {
         Explanation { action, state, reason: reason.into(), inputs: BTreeMap::new(), earliest: None }
     }
 
-    /// With something the decision was made from.
+    /// Adds a value that the decision was made from.
     #[must_use]
     pub fn input(mut self, name: &str, value: impl fmt::Display) -> Explanation {
         self.inputs.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// With the earliest time it can happen.
+    /// Sets the earliest time of the action.
     #[must_use]
     pub fn earliest(self, at: impl Into<Option<Mono>>) -> Explanation {
         Explanation { earliest: at.into(), ..self }

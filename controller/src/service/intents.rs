@@ -20,10 +20,8 @@ use crate::event_loop::Shared;
 use muster_controller_core::drain::filters::PodAction;
 use muster_controller_core::drain::intent;
 use muster_controller_core::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState, preview};
-use muster_controller_core::explain::fleet::stamp;
 use muster_controller_core::plan::event;
 use muster_controller_core::reconciler::Phase;
-use muster_proto::time::Now;
 
 /// TaintEvictions that are tried at once.
 const TRIALS: usize = 16;
@@ -80,7 +78,7 @@ impl Intents {
         let mut plan = plan.ok_or_else(|| not_found(name))?;
         let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
         stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
-        Ok(told(plan, now))
+        Ok(plan.into_pb(now))
     }
 
     /// Asks for an eviction that does not happen.
@@ -172,7 +170,7 @@ impl Intents {
                 Some(match progress {
                     Ok(progress) => {
                         let ended = progress.state.is_final();
-                        (Ok(told(progress.clone(), shared.now())), (decided, Some(progress), ended))
+                        (Ok(progress.clone().into_pb(shared.now())), (decided, Some(progress), ended))
                     }
                     Err(status) => (Err(status), (decided, None, true)),
                 })
@@ -226,23 +224,6 @@ fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
         };
         DrainProgress { state: ProgressState::Cancelled, message: message.to_owned(), pods: Vec::new() }
     }))
-}
-
-fn told(progress: DrainProgress, now: Now) -> pb::DrainNodeResponse {
-    let pods = progress.pods.into_iter().map(|pod| pb::DrainPod {
-        namespace: pod.key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
-        name: pod.key.name.to_string(),
-        uid: pod.uid.to_string(),
-        action: pod.action.to_string(),
-        state: pod.state.to_string(),
-        reason: pod.reason,
-        retry_at: pod.retry_at.and_then(|at| stamp(now, at)),
-    });
-    pb::DrainNodeResponse {
-        state: progress.state.to_string(),
-        message: progress.message,
-        pods: pods.collect(),
-    }
 }
 
 /// What the store answered, for who asked us.

@@ -1,4 +1,4 @@
-use muster_proto::pb;
+use muster_proto::pb::{self, DrainPodAction as Action, DrainProgressState as State};
 use muster_tests::agent_process::{events, is_running};
 use muster_tests::eventually;
 use muster_tests::fixtures::*;
@@ -20,9 +20,9 @@ fn daemon(name: &str, node: &str) -> pb::Pod {
 }
 
 /// The action and state of a pod in a drain plan or progress message.
-fn pod_action(turn: &pb::DrainNodeResponse, name: &str) -> (String, String) {
+fn pod_action(turn: &pb::DrainNodeResponse, name: &str) -> (pb::DrainPodAction, pb::DrainPodState) {
     let pod = turn.pods.iter().find(|pod| pod.name == name).unwrap();
-    (pod.action.clone(), pod.state.clone())
+    (pod.action(), pod.state())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,15 +94,15 @@ async fn s176_s177_a_drain_refuses_protected_pods_and_does_what_its_plan_says() 
         Some(fleet.drain(plan.clone()).await.unwrap()).filter(|plan| plan[0].pods.len() == 3)
     })
     .await;
-    assert_eq!((plan.len(), plan[0].state.as_str()), (1, "Refused"));
-    for (name, action) in [("web", "Evict"), ("logs", "Refuse"), ("alone", "Refuse")] {
+    assert_eq!((plan.len(), plan[0].state()), (1, State::Refused));
+    for (name, action) in [("web", Action::Evict), ("logs", Action::Refuse), ("alone", Action::Refuse)] {
         assert_eq!(pod_action(&plan[0], name).0, action, "{name}");
     }
     let untouched: pb::Node = fleet.api.get("a").await.unwrap();
     assert!(!untouched.spec.unwrap().unschedulable, "a plan changes nothing");
 
     let refused = fleet.drain(drain("a", pb::DrainOptions::default())).await.unwrap();
-    assert_eq!(refused.last().unwrap().state, "Refused");
+    assert_eq!(refused.last().unwrap().state(), State::Refused);
     let cordoned = fleet.node_where("a", "its drain has failed", |node| {
         node.spec.as_ref().unwrap().drain.as_ref().is_some_and(|drain| drain.state == "Failed")
     });
@@ -112,10 +112,10 @@ async fn s176_s177_a_drain_refuses_protected_pods_and_does_what_its_plan_says() 
     let options = pb::DrainOptions { force: true, ignore_daemonsets: true, ..Default::default() };
     let plan = pb::DrainNodeRequest { plan_only: true, ..drain("a", options) };
     let plan = fleet.drain(plan).await.unwrap();
-    assert_eq!(plan[0].state, "Planned");
+    assert_eq!(plan[0].state(), State::Planned);
     let done = fleet.drain(drain("a", options)).await.unwrap();
     let last = done.last().unwrap();
-    assert_eq!(last.state, "Complete", "{}", last.message);
+    assert_eq!(last.state(), State::Complete, "{}", last.message);
     assert!(
         !is_running(web) && !is_running(alone),
         "a drain is complete when the agent has confirmed the exit"
@@ -153,8 +153,9 @@ async fn s178_a_drain_blocked_by_a_budget_continues_when_the_budget_allows_it() 
     let mut progress = fleet.service().drain_node(drain("a", Default::default())).await.unwrap().into_inner();
     loop {
         let turn = progress.message().await.unwrap().unwrap();
-        if turn.pods.iter().any(|pod| (pod.name.as_str(), pod.state.as_str()) == ("web", "Blocked")) {
-            assert_eq!(turn.pods[0].action, "Evict");
+        if turn.pods.iter().any(|pod| (pod.name.as_str(), pod.state()) == ("web", pb::DrainPodState::Blocked))
+        {
+            assert_eq!(turn.pods[0].action(), Action::Evict);
             assert!(turn.pods[0].reason.contains("web"), "it names the budget: {}", turn.pods[0].reason);
             break;
         }
@@ -172,6 +173,6 @@ async fn s178_a_drain_blocked_by_a_budget_continues_when_the_budget_allows_it() 
     while let Some(turn) = progress.message().await.unwrap() {
         last = Some(turn);
     }
-    assert_eq!(last.unwrap().state, "Complete");
+    assert_eq!(last.unwrap().state(), State::Complete);
     assert!(!is_running(pid));
 }

@@ -37,7 +37,8 @@ async fn s085_s088_s091_s093_a_node_without_heartbeats_becomes_unknown_and_recov
     pod_where(&fleet.api, "default/p", "it is marked not ready", |pod| pod_ready(pod) == "False").await;
     assert_eq!(events(&fleet.api, "a", "NodeNotReady").await.len(), 1);
     eventually(TIMEOUT, "the controller has seen its own taint", || async {
-        (fleet.explanation_state("a", "Taint").await == "Done").then_some(())
+        (fleet.explanation_state("a", pb::ExplanationAction::Taint).await == pb::ExplanationState::Done)
+            .then_some(())
     })
     .await;
 
@@ -87,7 +88,7 @@ async fn s115_a_node_that_recovers_in_time_keeps_its_pods() {
         })
         .await;
     let explanation = fleet.explain("a").await;
-    assert_eq!(explanation.pods[0].decision, "Leaves");
+    assert_eq!(explanation.pods[0].decision(), pb::EvictionDecision::Evict);
     assert_eq!(explanation.pods[0].toleration.as_ref().unwrap().toleration_seconds, Some(600));
     resume(&agent);
     fleet.node_where("a", "it has no taint", |node| taints(node).is_empty()).await;

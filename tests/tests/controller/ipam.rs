@@ -25,7 +25,10 @@ async fn s145_s146_blocks_are_assigned_until_none_is_left_and_again_after_a_rele
         (!events(&fleet.api, "c", "CIDRNotAvailable").await.is_empty()).then_some(())
     })
     .await;
-    assert_eq!(fleet.explanation_state("c", "AssignCidr").await, "Waiting");
+    assert_eq!(
+        fleet.explanation_state("c", pb::ExplanationAction::AssignCidr).await,
+        pb::ExplanationState::Waiting
+    );
     let pool = &fleet.fleet().await.cidr_pools[0];
     assert_eq!((pool.blocks, pool.used, pool.waiting), (2, 2, 1));
 
@@ -104,5 +107,8 @@ async fn the_deletion_limit_of_the_cloud_controller_survives_a_failover() {
     let left = fleet.api.list::<pb::Node>(Default::default()).await.unwrap().records;
     assert_eq!(left.len(), 2, "deletions of the first controller count for the second");
     let name = left[0].metadata.as_ref().unwrap().name.clone();
-    assert_eq!(fleet.explanation_state(&name, "DeleteNode").await, "Paused");
+    assert_eq!(
+        fleet.explanation_state(&name, pb::ExplanationAction::DeleteNode).await,
+        pb::ExplanationState::Paused
+    );
 }

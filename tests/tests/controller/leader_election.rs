@@ -21,7 +21,7 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
         Some(fleet_of(&standby).await).filter(|state| state.leader == leader)
     })
     .await;
-    assert_eq!(waits.state, "Standby");
+    assert_eq!(waits.state(), pb::FleetState::Standby);
     assert!(waits.reason.starts_with(&format!("{leader} holds the lease")), "{}", waits.reason);
     let refused = FleetServiceClient::new(channel(&standby.url()))
         .drain_node(pb::DrainNodeRequest {
@@ -38,7 +38,7 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed() {
     drop(replaced);
     eventually(TIMEOUT, "it leads", || async {
         let state = fleet_of(controller).await;
-        (state.leader == state.controller && state.state == "Judging").then_some(())
+        (state.leader == state.controller && state.state() == pb::FleetState::Normal).then_some(())
     })
     .await;
     // The new leader acts.

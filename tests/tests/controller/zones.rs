@@ -23,7 +23,7 @@ async fn s126_a_zone_in_partial_disruption_taints_no_node_and_says_why() {
     let _agents = [fleet.agent("z4", "z").await, fleet.agent("z5", "z").await];
     fleet
         .fleet_where("the zone is assessed", |fleet| {
-            fleet.zones.iter().any(|zone| zone.nodes == 5 && zone.state == "PartialDisruption")
+            fleet.zones.iter().any(|zone| zone.nodes == 5 && zone.state() == pb::ZoneState::PartialDisruption)
         })
         .await;
     holds_for(OBSERVATION_TIME, "no node is tainted NoExecute", || async {
@@ -33,10 +33,12 @@ async fn s126_a_zone_in_partial_disruption_taints_no_node_and_says_why() {
     // A controller that was paused for a moment reports that first.
     let taint = eventually(TIMEOUT, "it says why", || async {
         let mut explanations = fleet.explain("z1").await.explanations.into_iter();
-        explanations.find(|it| it.action == "Taint" && it.reason.starts_with("3 of 5 nodes are not Ready"))
+        explanations.find(|it| {
+            it.action() == pb::ExplanationAction::Taint && it.reason.starts_with("3 of 5 nodes are not Ready")
+        })
     });
     let taint = taint.await;
-    assert_eq!((taint.state.as_str(), taint.earliest), ("Paused", None));
+    assert_eq!((taint.state(), taint.earliest), (pb::ExplanationState::Paused, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +58,10 @@ async fn s130_nodes_of_a_lost_zone_are_tainted_one_by_one_while_another_zone_is_
     let counted = fleet.fleet_where("all are counted", |fleet| {
         fleet.zones.iter().any(|zone| zone.zone == "a" && zone.evictions == 3)
     });
-    assert_eq!(counted.await.zones.iter().find(|zone| zone.zone == "a").unwrap().state, "FullDisruption");
+    assert_eq!(
+        counted.await.zones.iter().find(|zone| zone.zone == "a").unwrap().state(),
+        pb::ZoneState::FullDisruption
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,12 +70,15 @@ async fn s131_s132_no_node_is_tainted_in_full_disruption_until_one_node_returns(
     for name in ["a1", "a2", "b1"] {
         fleet.node_without_agent(name, &name[..1], "Unknown").await;
     }
-    fleet.fleet_where("all zones are lost", |fleet| fleet.state == "FullDisruption").await;
+    fleet.fleet_where("all zones are lost", |fleet| fleet.state() == pb::FleetState::FullDisruption).await;
     holds_for(OBSERVATION_TIME, "no node is tainted NoExecute", || async {
         tainted_no_execute(&nodes(&fleet).await) == 0
     })
     .await;
-    assert_eq!(fleet.explanation_state("a1", "Taint").await, "Paused");
+    assert_eq!(
+        fleet.explanation_state("a1", pb::ExplanationAction::Taint).await,
+        pb::ExplanationState::Paused
+    );
 
     let _returns = fleet.agent("b2", "b").await;
     for name in ["a1", "a2", "b1"] {
@@ -80,7 +88,7 @@ async fn s131_s132_no_node_is_tainted_in_full_disruption_until_one_node_returns(
             })
             .await;
     }
-    assert_eq!(fleet.fleet().await.state, "Judging");
+    assert_eq!(fleet.fleet().await.state(), pb::FleetState::Normal);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +112,7 @@ async fn s122_a_controller_that_restarts_during_an_outage_evicts_no_pod_and_says
     // The hold is longer than the test: no pod may be evicted from now on.
     fleet.replace_controller(&["--eviction-hold=10m"]);
     let held = fleet.fleet_where("it holds back", |fleet| fleet.hold.is_some()).await;
-    assert_eq!(held.state, "Holding");
+    assert_eq!(held.state(), pb::FleetState::Holding);
     fleet
         .node_where("a1", "its NoExecute taint is removed", |node| {
             taints(node).iter().all(|taint| !taint.ends_with(":NoExecute"))
@@ -117,8 +125,9 @@ async fn s122_a_controller_that_restarts_during_an_outage_evicts_no_pod_and_says
     })
     .await;
     let explanation = fleet.explain("a1").await;
-    let taint = explanation.explanations.iter().find(|it| it.action == "Taint").unwrap();
-    assert_eq!(taint.state, "Paused");
+    let taint =
+        explanation.explanations.iter().find(|it| it.action() == pb::ExplanationAction::Taint).unwrap();
+    assert_eq!(taint.state(), pb::ExplanationState::Paused);
     assert!(
         taint.reason.contains("nobody is evicted before the fleet was heard for 10 min"),
         "{}",

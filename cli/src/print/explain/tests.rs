@@ -16,7 +16,7 @@ fn a_node_that_waits_for_its_taint() {
     };
     let zone = pb::FleetZone {
         name: "eu/eu-2".to_owned(),
-        state: "PartialDisruption".to_owned(),
+        state: pb::ZoneState::PartialDisruption.into(),
         nodes: 334,
         unhealthy: 200,
         rate: 0.01,
@@ -31,7 +31,7 @@ fn a_node_that_waits_for_its_taint() {
         ready: "Unknown".to_owned(),
         silence: Some(pb::NodeSilence {
             heard_at: at("2026-05-04T11:58:25Z"),
-            heard_by: "Lease".to_owned(),
+            heard_by: pb::SignOfLife::Lease.into(),
             silent_for: seconds(95),
             grace: seconds(40),
             deadline: at("2026-05-04T11:59:05Z"),
@@ -41,14 +41,14 @@ fn a_node_that_waits_for_its_taint() {
         queue_position: 7,
         explanations: vec![
             pb::Explanation {
-                action: "MarkUnknown".to_owned(),
-                state: "Done".to_owned(),
+                action: pb::ExplanationAction::MarkUnknown.into(),
+                state: pb::ExplanationState::Done.into(),
                 reason: "its deadline passed".to_owned(),
                 ..Default::default()
             },
             pb::Explanation {
-                action: "Taint".to_owned(),
-                state: "Slowed".to_owned(),
+                action: pb::ExplanationAction::Taint.into(),
+                state: pb::ExplanationState::Slowed.into(),
                 reason: "the zone is partly disrupted".to_owned(),
                 inputs: [("position".to_owned(), "7".to_owned()), ("rate".to_owned(), "0.01".to_owned())]
                     .into(),
@@ -59,7 +59,7 @@ fn a_node_that_waits_for_its_taint() {
             pb::PodExplanation {
                 namespace: "shop".to_owned(),
                 name: "web-1".to_owned(),
-                decision: "Leaves".to_owned(),
+                decision: pb::EvictionDecision::Evict.into(),
                 reason: "its toleration runs out".to_owned(),
                 earliest_eviction: at("2026-05-04T12:16:40Z"),
                 taint: Some(taint.clone()),
@@ -69,7 +69,7 @@ fn a_node_that_waits_for_its_taint() {
             pb::PodExplanation {
                 namespace: "shop".to_owned(),
                 name: "watcher".to_owned(),
-                decision: "Stays".to_owned(),
+                decision: pb::EvictionDecision::Keep.into(),
                 reason: "it tolerates the taint without limit".to_owned(),
                 taint: Some(taint),
                 toleration: Some(pb::Toleration {

@@ -1,13 +1,13 @@
 use super::*;
 use crate::samples::{at, seconds};
 
-pub(crate) fn zone(name: &str, state: &str, rate: f64) -> pb::FleetZone {
+pub(crate) fn zone(name: &str, state: pb::ZoneState, rate: f64) -> pb::FleetZone {
     let (region, zone) = name.split_once('/').unwrap();
     pb::FleetZone {
         name: name.to_owned(),
         region: region.to_owned(),
         zone: zone.to_owned(),
-        state: state.to_owned(),
+        state: state.into(),
         nodes: 334,
         health_percent: 100.0,
         rate,
@@ -24,7 +24,7 @@ fn full_fleet() -> pb::Fleet {
         evictions: 1,
         next_taint_at: at("2026-05-04T12:01:40Z"),
         reason: "60% of its nodes are not ready: slowed to the secondary rate".to_owned(),
-        ..zone("eu/eu-2", "PartialDisruption", 0.01)
+        ..zone("eu/eu-2", pb::ZoneState::PartialDisruption, 0.01)
     };
     let drain = pb::NodeDrain {
         requested_by: "admin".to_owned(),
@@ -35,7 +35,7 @@ fn full_fleet() -> pb::Fleet {
     pb::Fleet {
         controller: "controller-1".to_owned(),
         leader: "controller-1".to_owned(),
-        state: "Judging".to_owned(),
+        state: pb::FleetState::Normal.into(),
         reason: "each zone is judged by itself".to_owned(),
         as_of: at("2026-05-04T12:00:00Z"),
         nodes: 1000,
@@ -45,7 +45,11 @@ fn full_fleet() -> pb::Fleet {
         pods: 30_000,
         pending_pods: 12,
         armed_evictions: 40,
-        zones: vec![zone("eu/eu-1", "Normal", 0.1), disrupted, zone("eu/eu-3", "FullDisruption", 0.0)],
+        zones: vec![
+            zone("eu/eu-1", pb::ZoneState::Normal, 0.1),
+            disrupted,
+            zone("eu/eu-3", pb::ZoneState::FullDisruption, 0.0),
+        ],
         cidr_pools: vec![pb::CidrPool {
             cidr: "10.0.0.0/8".to_owned(),
             node_mask: 24,
@@ -77,13 +81,14 @@ fn an_eviction_hold_is_shown_with_its_reason() {
     let held = pb::Fleet {
         controller: "controller-2".to_owned(),
         leader: "controller-1".to_owned(),
-        state: "Holding".to_owned(),
+        state: pb::FleetState::Holding.into(),
         hold: Some(pb::EvictionHold {
             until: at("2026-05-04T12:00:30Z"),
             remaining: seconds(30),
             heard: 3,
             nodes: 1000,
             reason: "the controller has just started".to_owned(),
+            cause: pb::HoldCause::Start.into(),
         }),
         cidr_failure: "worker-9 holds 172.16.0.0/24, which is in no pool".to_owned(),
         ..Default::default()

@@ -29,18 +29,21 @@ fn nodes() -> Vec<Node> {
 }
 
 fn fleet() -> ControllerState {
-    let zone = |zone: &str, state: &str, rate| pb::FleetZone {
+    let zone = |zone: &str, state: pb::ZoneState, rate| pb::FleetZone {
         region: "eu".to_owned(),
         zone: zone.to_owned(),
-        state: state.to_owned(),
+        state: state.into(),
         rate,
         queue_length: 2,
         ..Default::default()
     };
     ControllerState::Reachable(Box::new(pb::Fleet {
-        state: "Judging".to_owned(),
+        state: pb::FleetState::Normal.into(),
         reason: "each zone by itself".to_owned(),
-        zones: vec![zone("eu-1", "Normal", 0.1), zone("eu-2", "PartialDisruption", 0.0)],
+        zones: vec![
+            zone("eu-1", pb::ZoneState::Normal, 0.1),
+            zone("eu-2", pb::ZoneState::PartialDisruption, 0.0),
+        ],
         ..Default::default()
     }))
 }

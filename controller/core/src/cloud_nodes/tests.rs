@@ -6,6 +6,7 @@ use muster_proto::node::{AddressType, NodeAddress};
 use muster_proto::wellknown::label;
 
 use super::*;
+use crate::explain::{ExplanationAction, ExplanationState};
 use crate::fixtures::{NodeSample, at, node};
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, PlannedAction};
 use crate::world::Change;
@@ -223,7 +224,7 @@ impl Fleet {
         node.spec.taints.iter().map(Taint::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    fn explain(&self, name: &str) -> Vec<(&'static str, &'static str, String)> {
+    fn explain(&self, name: &str) -> Vec<(ExplanationAction, ExplanationState, String)> {
         let explanations = self.cloud.explain(self.world.node(name).unwrap(), self.hold_until, self.now);
         explanations.into_iter().map(|it| (it.action, it.state, it.reason)).collect()
     }
@@ -283,7 +284,7 @@ fn a_node_that_turns_ready_before_its_deletion_is_kept() {
     fleet.run_until(60);
     assert!(fleet.has("a"));
     let reason = "a node that is Ready is never deleted, whatever the cloud says".to_owned();
-    assert_eq!(fleet.explain("a"), [("DeleteNode", "None", reason)]);
+    assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::None, reason)]);
 }
 
 #[test]
@@ -318,7 +319,7 @@ fn a_record_that_outlives_its_deletion_is_deleted_once() {
     fleet.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
     fleet.run_until(60);
     assert!(fleet.done.is_empty(), "it has a finalizer, and its next version is late");
-    assert_eq!(fleet.explain("a")[0].1, "Done");
+    assert_eq!(fleet.explain("a")[0].1, ExplanationState::Done);
 }
 
 #[test]
@@ -333,7 +334,7 @@ fn newcomers_are_described_while_nobody_may_be_deleted() {
     fleet.run_until(1);
     assert_eq!((fleet.taints("new"), fleet.done.join(", ")), (String::new(), "metadata new".to_owned()));
     let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
-    assert_eq!(fleet.explain("lost"), [("DeleteNode", "Paused", reason)]);
+    assert_eq!(fleet.explain("lost"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
     fleet.run_until(39);
     assert!(fleet.has("lost"));
     fleet.run_until(40);

@@ -9,7 +9,7 @@ use muster_proto::time::Mono;
 use crate::cloud_nodes::newcomers::Stage;
 use crate::cloud_nodes::suspects::{Suspect, Verdict};
 use crate::cloud_nodes::{Cloud, is_marked_off, is_undescribed};
-use crate::explain::Explanation;
+use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::plan::uid;
 use muster_proto::time::Now;
 
@@ -51,18 +51,24 @@ impl Cloud {
         let suspect = node.meta.uid.and_then(|uid| self.suspects.nodes.get(&uid));
         let (state, reason, earliest) = match suspect {
             _ if node.meta.deletion_timestamp.is_some() => {
-                ("Done", "the node is being deleted".to_owned(), None)
+                (ExplanationState::Done, "the node is being deleted".to_owned(), None)
             }
             Some(suspect) if now.mono < hold_until && suspect.last != Verdict::Deleted => {
                 let left = self.suspects.settings.confirmations.get().saturating_sub(suspect.denials).max(1);
                 let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
-                ("Paused", reason, Some(hold_until + self.suspects.settings.period * (left - 1)))
+                (
+                    ExplanationState::Paused,
+                    reason,
+                    Some(hold_until + self.suspects.settings.period * (left - 1)),
+                )
             }
             Some(suspect) => self.prospects(node, suspect, now),
-            None if node.is_ready() => {
-                ("None", "a node that is Ready is never deleted, whatever the cloud says".to_owned(), None)
-            }
-            None => ("Waiting", "the node was not seen yet".to_owned(), None),
+            None if node.is_ready() => (
+                ExplanationState::None,
+                "a node that is Ready is never deleted, whatever the cloud says".to_owned(),
+                None,
+            ),
+            None => (ExplanationState::Waiting, "the node was not seen yet".to_owned(), None),
         };
         let brake = self.brake(now);
         let inputs = [
@@ -72,41 +78,59 @@ impl Cloud {
             ("limit", brake.limit.to_string()),
             ("heldBack", brake.held_back.to_string()),
         ];
-        explanation("DeleteNode", state, reason, earliest, inputs)
+        explanation(ExplanationAction::DeleteNode, state, reason, earliest, inputs)
     }
 
     /// What becomes of a node that is not Ready.
-    fn prospects(&self, node: &Node, suspect: &Suspect, now: Now) -> (&'static str, String, Option<Mono>) {
+    fn prospects(
+        &self,
+        node: &Node,
+        suspect: &Suspect,
+        now: Now,
+    ) -> (ExplanationState, String, Option<Mono>) {
         let (settings, brake) = (&self.suspects.settings, &self.suspects.brake);
         let (denials, wanted) = (suspect.denials, settings.confirmations.get());
         match &suspect.last {
-            Verdict::None => ("Waiting", "the cloud was not asked yet".to_owned(), None),
-            Verdict::Exists if suspect.is_off => {
-                ("None", "the cloud says that the machine exists and is switched off".to_owned(), None)
+            Verdict::None => (ExplanationState::Waiting, "the cloud was not asked yet".to_owned(), None),
+            Verdict::Exists if suspect.is_off => (
+                ExplanationState::None,
+                "the cloud says that the machine exists and is switched off".to_owned(),
+                None,
+            ),
+            Verdict::Exists => {
+                (ExplanationState::None, "the cloud says that the machine exists".to_owned(), None)
             }
-            Verdict::Exists => ("None", "the cloud says that the machine exists".to_owned(), None),
-            Verdict::Failed(reason) => ("None", format!("the cloud could not say: {reason}"), None),
-            Verdict::Deleted => ("Done", "the node was deleted: its machine does not exist".to_owned(), None),
+            Verdict::Failed(reason) => {
+                (ExplanationState::None, format!("the cloud could not say: {reason}"), None)
+            }
+            Verdict::Deleted => {
+                (ExplanationState::Done, "the node was deleted: its machine does not exist".to_owned(), None)
+            }
             Verdict::Denied if suspect.is_held_back => {
                 let why = self.suspects.why_held_back();
-                ("Paused", format!("the machine does not exist, but {why}"), brake.lets_go_at(now.mono))
+                (
+                    ExplanationState::Paused,
+                    format!("the machine does not exist, but {why}"),
+                    brake.lets_go_at(now.mono),
+                )
             }
             Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
                 let why = self.suspects.memory.why_unknown().unwrap_or("the store is being asked");
                 let reason = format!(
                     "the machine does not exist, but how many nodes were deleted before is not known yet: {why}"
                 );
-                ("Waiting", reason, None)
+                (ExplanationState::Waiting, reason, None)
             }
             Verdict::Denied if denials >= wanted => {
-                ("Due", "the machine does not exist".to_owned(), Some(now.mono))
+                (ExplanationState::Due, "the machine does not exist".to_owned(), Some(now.mono))
             }
             Verdict::Denied => {
                 let reason = format!(
                     "the cloud said {denials} of {wanted} times in a row that the machine does not exist"
                 );
                 let due_at = self.suspects.due_at(&node.meta.name, uid(&node.meta));
-                ("Waiting", reason, due_at.map(|at| at + settings.period * (wanted - denials - 1)))
+                let earliest = due_at.map(|at| at + settings.period * (wanted - denials - 1));
+                (ExplanationState::Waiting, reason, earliest)
             }
         }
     }
@@ -114,13 +138,21 @@ impl Cloud {
     fn explain_off(&self, node: &Node) -> Option<Explanation> {
         let is_off = node.meta.uid.is_some_and(|uid| self.suspects.is_off(uid));
         let (action, state, reason) = match (is_marked_off(node), node.is_ready()) {
-            (true, true) => ("Untaint", "Due", "the node is Ready, so its machine is not switched off"),
+            (true, true) => (
+                ExplanationAction::Untaint,
+                ExplanationState::Due,
+                "the node is Ready, so its machine is not switched off",
+            ),
             (true, false) => (
-                "Untaint",
-                "Waiting",
+                ExplanationAction::Untaint,
+                ExplanationState::Waiting,
                 "the mark of a machine that is switched off stays until the node is Ready",
             ),
-            (false, false) if is_off => ("Taint", "Due", "the cloud says that the machine is switched off"),
+            (false, false) if is_off => (
+                ExplanationAction::Taint,
+                ExplanationState::Due,
+                "the cloud says that the machine is switched off",
+            ),
             (false, _) => return None,
         };
         Some(explanation(action, state, reason.to_owned(), None, []))
@@ -132,22 +164,23 @@ impl Cloud {
         }
         let (state, reason) = match node.meta.uid.and_then(|uid| self.newcomers.stage(uid)) {
             Some(Stage::Described(_) | Stage::Reachable(_)) => {
-                ("Due", "what the cloud knows of the machine is being written".to_owned())
+                (ExplanationState::Due, "what the cloud knows of the machine is being written".to_owned())
             }
-            Some(Stage::Undescribed(Some(reason))) => {
-                ("Waiting", format!("the cloud did not describe the machine: {reason}; it is asked again"))
-            }
+            Some(Stage::Undescribed(Some(reason))) => (
+                ExplanationState::Waiting,
+                format!("the cloud did not describe the machine: {reason}; it is asked again"),
+            ),
             Some(Stage::Undescribed(None)) | None => {
-                ("Waiting", "the cloud was not asked to describe the machine yet".to_owned())
+                (ExplanationState::Waiting, "the cloud was not asked to describe the machine yet".to_owned())
             }
         };
-        Some(explanation("Untaint", state, reason, None, []))
+        Some(explanation(ExplanationAction::Untaint, state, reason, None, []))
     }
 }
 
 fn explanation<const N: usize>(
-    action: &'static str,
-    state: &'static str,
+    action: ExplanationAction,
+    state: ExplanationState,
     reason: String,
     earliest: Option<Mono>,
     inputs: [(&str, String); N],

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use muster_proto::name::Name;
 use muster_proto::pb;
-use muster_proto::time::Mono;
 
 use crate::cloud_nodes::Cloud;
 use crate::controllers::Controllers;
-use crate::explain::Explanation;
+use crate::explain::convert::{count, duration, timestamp};
+use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::ipam::Ipam;
 use crate::node_lifecycle::NodeLifecycle;
 use crate::node_lifecycle::eviction_hold::HoldCause;
@@ -20,6 +20,20 @@ use crate::pod_gc::Prospect;
 use crate::policy::Policy;
 use crate::reconciler::{Phase, Reconciler};
 use muster_proto::time::Now;
+
+/// What the controller does with the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FleetState {
+    /// Another controller leads.
+    Standby,
+    /// The watches are not synced with the store: nothing is decided.
+    Syncing,
+    /// No pod is evicted because of node health until the eviction hold ends.
+    Holding,
+    Normal,
+    /// All nodes of all zones have failed: no node is tainted NoExecute.
+    FullDisruption,
+}
 
 /// How much of a queue is shown.
 const QUEUE_SHOWN: usize = 100;
@@ -34,9 +48,9 @@ pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
         controllers.node_lifecycle.zone_reports().map(move |report| (controllers, report))
     });
     pb::Fleet {
-        state: state.to_owned(),
+        state: pb::FleetState::from(state).into(),
         reason,
-        as_of: stamp(now, now.mono),
+        as_of: timestamp(now, now.mono),
         hold: controllers.and_then(|controllers| hold(controllers, world.node_count(), now)),
         nodes: count(world.node_count()),
         ready_nodes: count(counts.ready),
@@ -95,31 +109,33 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
     pb::CloudBrake {
         confirmations: i32::try_from(brake.confirmations).unwrap_or(i32::MAX),
         limit: i32::try_from(brake.limit).unwrap_or(i32::MAX),
-        period: Some(span(brake.period)),
+        period: Some(duration(brake.period)),
         used: number(brake.used),
         held_back: count(brake.held_back),
     }
 }
 
 /// The state of the whole in a word and in a sentence.
-fn stance(reconciler: &Reconciler, now: Now) -> (&'static str, String) {
+fn stance(reconciler: &Reconciler, now: Now) -> (FleetState, String) {
     let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
         return match reconciler.phase() {
-            Phase::Standby => ("Standby", "This controller does not lead: it only listens.".to_owned()),
+            Phase::Standby => {
+                (FleetState::Standby, "This controller does not lead: it only listens.".to_owned())
+            }
             Phase::Syncing => {
                 let reason =
                     "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
-                ("Blind", reason.to_owned())
+                (FleetState::Syncing, reason.to_owned())
             }
-            Phase::Active => ("Holding", "The controller has only just begun.".to_owned()),
+            Phase::Active => (FleetState::Holding, "The controller has only just begun.".to_owned()),
         };
     };
     if controllers.node_lifecycle.zones.is_full_disruption() {
-        ("FullDisruption", full_disruption(&controllers.node_lifecycle))
+        (FleetState::FullDisruption, full_disruption(&controllers.node_lifecycle))
     } else if now.mono < controllers.node_lifecycle.hold.until {
-        ("Holding", hold_reason(controllers, reconciler.world().node_count(), now))
+        (FleetState::Holding, hold_reason(controllers, reconciler.world().node_count(), now))
     } else {
-        ("Judging", "Silent nodes are given up at the rate of their zone.".to_owned())
+        (FleetState::Normal, "Silent nodes are given up at the rate of their zone.".to_owned())
     }
 }
 
@@ -152,11 +168,12 @@ pub(crate) fn full_disruption(node_lifecycle: &NodeLifecycle) -> String {
 fn hold(controllers: &Controllers, nodes: usize, now: Now) -> Option<pb::EvictionHold> {
     let until = controllers.node_lifecycle.hold.until;
     (now.mono < until).then(|| pb::EvictionHold {
-        until: stamp(now, until),
-        remaining: Some(span(until - now.mono)),
+        until: timestamp(now, until),
+        remaining: Some(duration(until - now.mono)),
         heard: count(controllers.node_lifecycle.liveness.seen()),
         nodes: count(nodes),
         reason: hold_reason(controllers, nodes, now),
+        cause: pb::HoldCause::from(controllers.node_lifecycle.hold.cause).into(),
     })
 }
 
@@ -187,7 +204,7 @@ pub(super) fn zone(
         name: report.key.to_string(),
         region: report.key.region.clone(),
         zone: report.key.zone.clone(),
-        state: report.state.to_string(),
+        state: pb::ZoneState::from(report.state).into(),
         nodes: count(report.nodes),
         unhealthy: count(report.unhealthy),
         health_percent: if report.nodes == 0 { 100.0 } else { 100.0 * healthy as f64 / report.nodes as f64 },
@@ -197,7 +214,7 @@ pub(super) fn zone(
         evictions: i64::try_from(report.evictions).unwrap_or(i64::MAX),
         next_taint_at: report
             .next_token
-            .and_then(|at| stamp(now, at.max(controllers.node_lifecycle.hold.until).max(now.mono))),
+            .and_then(|at| timestamp(now, at.max(controllers.node_lifecycle.hold.until).max(now.mono))),
         reason: zone_reason(report, node_lifecycle.zones.is_full_disruption(), policy),
     }
 }
@@ -233,47 +250,23 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
 
 /// Whether the pods of a node are removed without its word.
 pub(crate) fn collection(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
-    let told = |state, reason| Explanation::new("CollectPods", state, reason);
+    let told = |state, reason| Explanation::new(ExplanationAction::CollectPods, state, reason);
     match controllers.pod_gc.explain_node(node.as_str()) {
         Prospect::Left => None,
         Prospect::OutOfService { at } => {
             let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \
                           word.";
-            Some(told("Due", reason).earliest(at))
+            Some(told(ExplanationState::Due, reason).earliest(at))
         }
         Prospect::Orphaned { until } => {
             let reason = "There is no such node, and its pods are removed unless it comes back.";
-            Some(told("Waiting", reason).earliest(until))
+            Some(told(ExplanationState::Waiting, reason).earliest(until))
         }
         Prospect::Condemned => {
             let reason = "There is no such node: its pods are removed once the store has confirmed that.";
-            Some(told("Due", reason).earliest(now.mono))
+            Some(told(ExplanationState::Due, reason).earliest(now.mono))
         }
     }
-}
-
-/// An explanation as the schema has it.
-pub(crate) fn explanation(told: Explanation, now: Now) -> pb::Explanation {
-    let Explanation { action, state, reason, inputs, earliest } = told;
-    pb::Explanation {
-        action: action.to_owned(),
-        state: state.to_owned(),
-        reason,
-        inputs,
-        earliest: earliest.and_then(|at| stamp(now, at)),
-    }
-}
-
-/// A moment of our clock on the calendar.
-pub fn stamp(now: Now, moment: Mono) -> Option<prost_types::Timestamp> {
-    let time = now.wall_of(moment);
-    let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
-    Some(prost_types::Timestamp { seconds, nanos: nanos.max(0) })
-}
-
-pub(crate) fn span(time: Duration) -> prost_types::Duration {
-    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    prost_types::Duration { seconds, nanos: time.subsec_nanos().cast_signed() }
 }
 
 /// A time in words, to a tenth of a second.
@@ -284,8 +277,4 @@ pub(crate) fn words(time: Duration) -> String {
         600..36_000 => format!("{} min {} s", tenths / 600, tenths % 600 / 10),
         _ => format!("{} h {} min", tenths / 36_000, tenths % 36_000 / 600),
     }
-}
-
-pub(crate) fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use muster_proto::cidr::Cidr;
 use muster_proto::node::Node;
 
-use crate::explain::Explanation;
+use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::ipam::{Ipam, Pool, State, Turn};
-
-const ACTION: &str = "AssignCidr";
 
 /// How full a pool is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,33 +47,41 @@ impl Ipam {
         let state = node.meta.uid.and_then(|uid| self.state(uid));
         let turn = node.meta.uid.and_then(|uid| self.nodes.get(&uid)).map(|entry| entry.turn);
         let (inputs, earliest) = (self.inputs(), None);
-        let say = |state, reason| Explanation { action: ACTION, state, reason, inputs, earliest };
+        let say = |state, reason| Explanation {
+            action: ExplanationAction::AssignCidr,
+            state,
+            reason,
+            inputs,
+            earliest,
+        };
         match state {
             Some(State::Recorded { misfit: Some(reason), .. }) => {
-                say("Refused", format!("the node {reason}"))
+                say(ExplanationState::Refused, format!("the node {reason}"))
             }
-            Some(State::Recorded { cidrs, misfit: None }) => say("Done", self.recorded(cidrs, node)),
+            Some(State::Recorded { cidrs, misfit: None }) => {
+                say(ExplanationState::Done, self.recorded(cidrs, node))
+            }
             Some(State::Reserved { cidrs, may_be_written: true, .. }) => say(
-                "Due",
+                ExplanationState::Due,
                 format!("{} was written, but nobody knows whether that reached the store", list(cidrs)),
             ),
             Some(State::Reserved { cidrs, failures: 0, .. }) => {
-                say("Due", format!("{} is being written to the record", list(cidrs)))
+                say(ExplanationState::Due, format!("{} is being written to the record", list(cidrs)))
             }
             Some(State::Reserved { cidrs, failures, .. }) => say(
-                "Due",
+                ExplanationState::Due,
                 format!("{} could not be written {failures} times and is tried again", list(cidrs)),
             ),
             Some(State::Resting) => {
                 let reason = "its blocks could not be written and were given back; it queues again soon";
                 let earliest = node.meta.uid.and_then(|uid| self.resting.due_at(&uid));
-                Explanation { earliest, ..say("Waiting", reason.to_owned()) }
+                Explanation { earliest, ..say(ExplanationState::Waiting, reason.to_owned()) }
             }
-            Some(State::Waiting) => say("Waiting", self.hindrance(turn.unwrap_or_default())),
+            Some(State::Waiting) => say(ExplanationState::Waiting, self.hindrance(turn.unwrap_or_default())),
             None if node.meta.deletion_timestamp.is_some() => {
-                say("None", "a node that is being deleted gets no block".to_owned())
+                say(ExplanationState::None, "a node that is being deleted gets no block".to_owned())
             }
-            None => say("Waiting", "the node was not seen yet".to_owned()),
+            None => say(ExplanationState::Waiting, "the node was not seen yet".to_owned()),
         }
     }
 

@@ -9,13 +9,12 @@ use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::time::Mono;
 
-use super::fleet::{
-    collection, count, explanation, full_disruption, hold_reason, span, stamp, words, zone, zone_reason,
-};
+use super::convert::{count, duration, timestamp};
+use super::fleet::{collection, full_disruption, hold_reason, words, zone, zone_reason};
+use super::{EvictionDecision, Explanation, ExplanationAction, ExplanationState};
 use crate::controllers::Controllers;
 use crate::drain::progress::ProgressState;
-use crate::explain::Explanation;
-use crate::node_lifecycle::liveness::{SignOfLife, Silence};
+use crate::node_lifecycle::liveness::Silence;
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::node_lifecycle::zone_report::TaintStatus;
@@ -33,7 +32,7 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
         name: name.to_string(),
         uid: uid(&node.meta).to_string(),
         ready: ready.map(|ready| ready.to_string()).unwrap_or_default(),
-        as_of: stamp(now, now.mono),
+        as_of: timestamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     };
     let Some((controllers, place)) = reconciler
@@ -55,8 +54,7 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
     account.queue_position = view.place.position.map_or(0, count);
     account.pods = reconciler.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
     let others = view.others();
-    account.explanations =
-        [marking, taint].into_iter().chain(others).map(|told| explanation(told, now)).collect();
+    account.explanations = [marking, taint].into_iter().chain(others).map(|told| told.into_pb(now)).collect();
     Some(account)
 }
 
@@ -69,18 +67,18 @@ fn missed(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainN
     Some(pb::ExplainNodeResponse {
         name: name.to_string(),
         summary: format!("There is no node {name}, but {} pods name it.", pods.len()),
-        explanations: vec![explanation(told, now)],
+        explanations: vec![told.into_pb(now)],
         pods,
-        as_of: stamp(now, now.mono),
+        as_of: timestamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     })
 }
 
 fn orphan(pod: &Pod, told: &Explanation, now: Now) -> pb::PodExplanation {
     pb::PodExplanation {
-        decision: "Leaves".to_owned(),
+        decision: pb::EvictionDecision::from(EvictionDecision::Evict).into(),
         reason: told.reason.clone(),
-        earliest_eviction: told.earliest.and_then(|at| stamp(now, at.max(now.mono))),
+        earliest_eviction: told.earliest.and_then(|at| timestamp(now, at.max(now.mono))),
         ..named(pod)
     }
 }
@@ -135,29 +133,38 @@ impl View<'_> {
     /// Why the node is or is not Unknown, and when it will be.
     fn marking(&self, silence: Option<Silence>) -> Explanation {
         let Some(silence) = silence else {
-            return Explanation::new("MarkUnknown", "None", "The node has not been looked at yet.");
+            return Explanation::new(
+                ExplanationAction::MarkUnknown,
+                ExplanationState::None,
+                "The node has not been looked at yet.",
+            );
         };
         let silent_for = words(self.now.mono - silence.seen_at);
         let told = |state, reason: String| {
-            Explanation::new("MarkUnknown", state, reason)
+            Explanation::new(ExplanationAction::MarkUnknown, state, reason)
                 .input("silentFor", silent_for.clone())
                 .input("grace", words(silence.grace))
         };
         let is_silent = self.controllers.node_lifecycle.is_silent(&self.node.meta.name);
         match (is_silent, self.ready) {
-            (true, Some(ConditionStatus::Unknown)) => {
-                told("Done", format!("It has been silent for {silent_for}, longer than its grace."))
-            }
-            (true, _) => told("Due", format!("It has been silent for {silent_for}: that is being written."))
-                .earliest(self.now.mono),
+            (true, Some(ConditionStatus::Unknown)) => told(
+                ExplanationState::Done,
+                format!("It has been silent for {silent_for}, longer than its grace."),
+            ),
+            (true, _) => told(
+                ExplanationState::Due,
+                format!("It has been silent for {silent_for}: that is being written."),
+            )
+            .earliest(self.now.mono),
             (false, Some(ConditionStatus::Unknown)) => told(
-                "Done",
+                ExplanationState::Done,
                 format!("It was heard {silent_for} ago, but only its agent can say that it is Ready again."),
             ),
-            (false, _) => {
-                told("Waiting", format!("It was heard {silent_for} ago and is given up if it stays silent."))
-                    .earliest(silence.deadline)
-            }
+            (false, _) => told(
+                ExplanationState::Waiting,
+                format!("It was heard {silent_for} ago and is given up if it stays silent."),
+            )
+            .earliest(silence.deadline),
         }
     }
 
@@ -165,7 +172,7 @@ impl View<'_> {
     fn taint(&self) -> Explanation {
         let zone = &self.place.zone;
         let told = |state, reason: String| {
-            Explanation::new("Taint", state, reason)
+            Explanation::new(ExplanationAction::Taint, state, reason)
                 .input("zone", &zone.key)
                 .input("zoneState", zone.state)
                 .input("unhealthy", format!("{} of {}", zone.unhealthy, zone.nodes))
@@ -176,36 +183,44 @@ impl View<'_> {
                 Some(_) => "It is Ready: nothing drives its pods off.",
                 None => "It never said whether it is Ready.",
             };
-            return told("None", reason.to_owned());
+            return told(ExplanationState::None, reason.to_owned());
         };
         if self.place.strip {
-            return told("Waiting", "Its taint from before is taken off first and earned anew.".to_owned());
+            return told(
+                ExplanationState::Waiting,
+                "Its taint from before is taken off first and earned anew.".to_owned(),
+            );
         }
         if self.node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoExecute)) {
             return told(
-                "Done",
+                ExplanationState::Done,
                 format!("It has the taint {key}:NoExecute; its pods leave as they tolerate it."),
             );
         }
         if self.controllers.node_lifecycle.zones.is_full_disruption() {
-            return told("Paused", full_disruption(&self.controllers.node_lifecycle));
+            return told(ExplanationState::Paused, full_disruption(&self.controllers.node_lifecycle));
         }
         if self.place.granted {
-            return told("Due", "It is given up; that is being written.".to_owned()).earliest(self.now.mono);
+            return told(ExplanationState::Due, "It is given up; that is being written.".to_owned())
+                .earliest(self.now.mono);
         }
         let zone_says = zone_reason(zone, false, self.policy());
         let Some(earliest) = self.earliest_taint() else {
-            return told("Paused", zone_says);
+            return told(ExplanationState::Paused, zone_says);
         };
         let told = |state, reason: String| told(state, reason).earliest(earliest);
         let hold = self.controllers.node_lifecycle.hold;
         if self.now.mono < hold.until {
             let reason = hold_reason(self.controllers, self.reconciler.world().node_count(), self.now);
-            return told("Paused", reason).input("holdUntil", self.now.wall_of(hold.until));
+            return told(ExplanationState::Paused, reason).input("holdUntil", self.now.wall_of(hold.until));
         }
         match self.place.position {
             Some(position) => {
-                let state = if zone.rate < self.policy().eviction_rate { "Slowed" } else { "Queued" };
+                let state = if zone.rate < self.policy().eviction_rate {
+                    ExplanationState::Slowed
+                } else {
+                    ExplanationState::Queued
+                };
                 told(
                     state,
                     format!(
@@ -215,7 +230,10 @@ impl View<'_> {
                 )
                 .input("position", position)
             }
-            None => told("Waiting", "It joins its zone's queue at the next assessment.".to_owned()),
+            None => told(
+                ExplanationState::Waiting,
+                "It joins its zone's queue at the next assessment.".to_owned(),
+            ),
         }
     }
 
@@ -242,15 +260,23 @@ impl View<'_> {
             self.node.spec.taints.iter().filter(keeps_away).map(ToString::to_string).collect();
         let told = match &self.node.spec.cordon {
             Some(cordon) if self.node.spec.unschedulable => Explanation::new(
-                "Schedule",
-                "Refused",
+                ExplanationAction::Schedule,
+                ExplanationState::Refused,
                 format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason),
             ),
-            _ if self.node.spec.unschedulable => {
-                Explanation::new("Schedule", "Refused", "The node is cordoned; nobody said why.")
+            _ if self.node.spec.unschedulable => Explanation::new(
+                ExplanationAction::Schedule,
+                ExplanationState::Refused,
+                "The node is cordoned; nobody said why.",
+            ),
+            _ if taints.is_empty() => {
+                Explanation::new(ExplanationAction::Schedule, ExplanationState::Done, "New pods may come.")
             }
-            _ if taints.is_empty() => Explanation::new("Schedule", "Done", "New pods may come."),
-            _ => Explanation::new("Schedule", "Refused", "Only pods that tolerate its taints may come."),
+            _ => Explanation::new(
+                ExplanationAction::Schedule,
+                ExplanationState::Refused,
+                "Only pods that tolerate its taints may come.",
+            ),
         };
         if taints.is_empty() { told } else { told.input("taints", taints.join(" ")) }
     }
@@ -261,13 +287,13 @@ impl View<'_> {
         let world = self.reconciler.world();
         let progress = self.controllers.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
         let state = match progress.state {
-            ProgressState::Complete => "Done",
-            ProgressState::Draining => "Waiting",
-            _ => "Refused",
+            ProgressState::Complete => ExplanationState::Done,
+            ProgressState::Draining => ExplanationState::Waiting,
+            _ => ExplanationState::Refused,
         };
         // Blocked pods are asked for again then.
         let retry_at = progress.pods.iter().filter_map(|pod| pod.retry_at).min();
-        let told = Explanation::new("Drain", state, progress.message)
+        let told = Explanation::new(ExplanationAction::Drain, state, progress.message)
             .earliest(retry_at)
             .input("requestedBy", &drain.requested_by)
             .input("reason", &drain.reason);
@@ -294,9 +320,12 @@ impl View<'_> {
     /// When a pod has to leave, and what decides that.
     fn pod(&self, pod: &Pod, taint: &Explanation) -> pb::PodExplanation {
         let key = Key::of(pod);
-        let mut told = pb::PodExplanation { decision: "Stays".to_owned(), ..named(pod) };
+        let mut told = pb::PodExplanation {
+            decision: pb::EvictionDecision::from(EvictionDecision::Keep).into(),
+            ..named(pod)
+        };
         if pod.meta.is_deleting() {
-            told.decision = "Leaving".to_owned();
+            told.decision = pb::EvictionDecision::from(EvictionDecision::Terminating).into();
             told.reason = "It is being deleted; its agent has to confirm that it has stopped.".to_owned();
             return told;
         }
@@ -323,7 +352,7 @@ impl View<'_> {
             }
         };
         told.taint = Some(decides.clone().into());
-        told.decision = "Leaves".to_owned();
+        told.decision = pb::EvictionDecision::from(EvictionDecision::Evict).into();
         let evictions = &self.controllers.taint_evictions;
         let at = if evictions.is_pending(&key) {
             evictions.due_at(&key, self.controllers.node_lifecycle.health_evictions_from())
@@ -331,9 +360,9 @@ impl View<'_> {
             tainted_at.map(|at| at + time)
         };
         match at {
-            Some(at) => told.earliest_eviction = stamp(self.now, at.max(self.now.mono)),
+            Some(at) => told.earliest_eviction = timestamp(self.now, at.max(self.now.mono)),
             None => {
-                told.decision = "Stays".to_owned();
+                told.decision = pb::EvictionDecision::from(EvictionDecision::Keep).into();
                 told.reason = format!("{} But {}", told.reason, lower_first(&taint.reason));
             }
         }
@@ -363,24 +392,17 @@ impl View<'_> {
             (Some(ConditionStatus::Unknown), None) => format!("{name} is not heard."),
             (None, _) => format!("{name} never said whether it is Ready."),
         };
-        if taint.state == "None" { health } else { format!("{health} {}", taint.reason) }
+        if taint.state == ExplanationState::None { health } else { format!("{health} {}", taint.reason) }
     }
 }
 
 fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
-    let by = match silence.seen_by {
-        Some(SignOfLife::Lease) => "Lease",
-        Some(SignOfLife::Status) => "Status",
-        Some(SignOfLife::FirstSeen) => "FirstSeen",
-        Some(SignOfLife::Created) => "Created",
-        None => "Reset",
-    };
     pb::NodeSilence {
-        heard_at: stamp(now, silence.seen_at),
-        heard_by: by.to_owned(),
-        silent_for: Some(span(now.mono - silence.seen_at)),
-        grace: Some(span(silence.grace)),
-        deadline: stamp(now, silence.deadline),
+        heard_at: timestamp(now, silence.seen_at),
+        heard_by: silence.seen_by.map_or(pb::SignOfLife::Reset, Into::into).into(),
+        silent_for: Some(duration(now.mono - silence.seen_at)),
+        grace: Some(duration(silence.grace)),
+        deadline: timestamp(now, silence.deadline),
     }
 }
 

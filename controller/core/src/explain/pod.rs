@@ -4,10 +4,10 @@ use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::{Pod, requests};
 
-use super::fleet::{collection, count, explanation, stamp};
-use super::node;
+use super::convert::{count, timestamp};
+use super::fleet::collection;
+use super::{Explanation, ExplanationAction, ExplanationState, node};
 use crate::controllers::Controllers;
-use crate::explain::Explanation;
 use crate::explain::scheduling::Standing;
 use crate::plan::uid;
 use crate::reconciler::{Phase, Reconciler};
@@ -22,7 +22,7 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         name: key.name.to_string(),
         uid: uid(&pod.meta).to_string(),
         node_name: pod.spec.node_name.as_ref().map(ToString::to_string).unwrap_or_default(),
-        as_of: stamp(now, now.mono),
+        as_of: timestamp(now, now.mono),
         ..pb::ExplainPodResponse::default()
     };
     let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
@@ -40,7 +40,7 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         drain(reconciler, controllers, pod, now),
         orphaned(reconciler, controllers, pod, now),
     ];
-    account.explanations = told.into_iter().flatten().map(|told| explanation(told, now)).collect();
+    account.explanations = told.into_iter().flatten().map(|told| told.into_pb(now)).collect();
     Some(account)
 }
 
@@ -59,18 +59,20 @@ fn schedule(
     now: Now,
 ) -> Explanation {
     let state = match standing {
-        Standing::Placed { .. } => "Done",
-        Standing::Over => "None",
-        Standing::Gated { .. } => "Paused",
-        Standing::Queued => "Queued",
-        Standing::Binding { .. } => "Due",
-        Standing::Unschedulable { .. } | Standing::Doubted { .. } | Standing::TurnedAway { .. } => "Waiting",
+        Standing::Placed { .. } => ExplanationState::Done,
+        Standing::Over => ExplanationState::None,
+        Standing::Gated { .. } => ExplanationState::Paused,
+        Standing::Queued => ExplanationState::Queued,
+        Standing::Binding { .. } => ExplanationState::Due,
+        Standing::Unschedulable { .. } | Standing::Doubted { .. } | Standing::TurnedAway { .. } => {
+            ExplanationState::Waiting
+        }
     };
     let earliest = match standing {
         Standing::Queued | Standing::Binding { .. } => Some(now.mono),
         other => other.again_at(),
     };
-    let told = Explanation::new("Schedule", state, tell(standing)).earliest(earliest);
+    let told = Explanation::new(ExplanationAction::Schedule, state, tell(standing)).earliest(earliest);
     if matches!(standing, Standing::Placed { .. } | Standing::Over) {
         return told;
     }
@@ -110,13 +112,17 @@ fn drain(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now
     }
     let told = progress.pods.into_iter().find(|told| told.uid == uid(&pod.meta))?;
     let state = match told.state {
-        PodState::Waiting => "Queued",
-        PodState::Blocked => "Waiting",
-        PodState::Stopping => "Due",
-        PodState::Gone => "Done",
-        PodState::Stays => "None",
+        PodState::Waiting => ExplanationState::Queued,
+        PodState::Blocked => ExplanationState::Waiting,
+        PodState::Stopping => ExplanationState::Due,
+        PodState::Gone => ExplanationState::Done,
+        PodState::Stays => ExplanationState::None,
     };
-    Some(Explanation::new("Drain", state, told.reason).input("action", told.action).earliest(told.retry_at))
+    Some(
+        Explanation::new(ExplanationAction::Drain, state, told.reason)
+            .input("action", told.action)
+            .earliest(told.retry_at),
+    )
 }
 
 /// Whether it is removed because its node is no more.

@@ -33,7 +33,7 @@ fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
     assert_eq!(
         (explanation.state, explanation.reason.as_str(), explanation.earliest),
         (
-            "Paused",
+            ExplanationState::Paused,
             "the machine does not exist, but no more than 10 may be deleted within 1h \
              (--cloud-delete-limit, --cloud-delete-period)",
             // When the first of the ten, deleted on its third answer, is an hour ago.
@@ -60,7 +60,7 @@ fn machines_that_come_back_are_no_longer_held_back() {
         ("DeletionHeldBack a", 1)
     );
     let reason = "the machine does not exist, but none may be deleted (--cloud-delete-limit is 0)".to_owned();
-    assert_eq!(fleet.explain("a"), [("DeleteNode", "Paused", reason)]);
+    assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
     fleet.machines.insert("a", machine());
     fleet.run_until(5);
     assert_eq!(fleet.cloud.brake(fleet.now).held_back, 0);
@@ -101,7 +101,7 @@ fn a_controller_that_takes_over_has_no_fresh_allowance() {
     let explanation =
         fleet.cloud.explain(fleet.world.node("e").unwrap(), fleet.hold_until, fleet.now).remove(0);
     let earliest = explanation.earliest.unwrap();
-    assert_eq!(explanation.state, "Paused");
+    assert_eq!(explanation.state, ExplanationState::Paused);
     assert!(at(HOUR).mono <= earliest && earliest <= at(HOUR + 14).mono, "{earliest:?}");
     fleet.run_until(HOUR + 60);
     assert_eq!(deletions(&fleet), 4);
@@ -119,7 +119,7 @@ fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgot
     assert_eq!(fleet.cloud.brake(fleet.now).used, 1, "it counts from now on");
     fleet.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
     assert_eq!((fleet.decide().actions.len(), deletions(&fleet)), (0, 0), "it may not be written down");
-    assert_eq!(fleet.explain("a")[0].1, "Waiting");
+    assert_eq!(fleet.explain("a")[0].1, ExplanationState::Waiting);
     // It is read again, written down, and then the deletion comes to nothing, again and again.
     fleet.run_until(60);
     assert!(deletions(&fleet) > 5, "what did not happen does not use up the allowance");

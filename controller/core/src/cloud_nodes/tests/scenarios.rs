@@ -40,7 +40,7 @@ fn s156_by_default_the_third_answer_in_a_row_is_believed() {
     fleet.run_until(9);
     assert_eq!((fleet.has("a"), fleet.done.len()), (true, 2));
     let reason = "the cloud said 2 of 3 times in a row that the machine does not exist".to_owned();
-    assert_eq!(fleet.explain("a"), [("DeleteNode", "Waiting", reason)]);
+    assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Waiting, reason)]);
     let explanation =
         fleet.cloud.explain(fleet.world.node("a").unwrap(), fleet.hold_until, fleet.now).remove(0);
     assert_eq!(explanation.earliest, Some(at(10).mono));
@@ -112,7 +112,13 @@ fn s157_the_mark_says_when_it_was_made_and_why_it_stays() {
     assert_eq!(fleet.version, version, "it is written once");
     let exists = "the cloud says that the machine exists and is switched off".to_owned();
     let stays = "the mark of a machine that is switched off stays until the node is Ready".to_owned();
-    assert_eq!(fleet.explain("a"), [("DeleteNode", "None", exists), ("Untaint", "Waiting", stays)]);
+    assert_eq!(
+        fleet.explain("a"),
+        [
+            (ExplanationAction::DeleteNode, ExplanationState::None, exists),
+            (ExplanationAction::Untaint, ExplanationState::Waiting, stays)
+        ]
+    );
 }
 
 #[test]

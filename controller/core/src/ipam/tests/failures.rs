@@ -32,7 +32,7 @@ fn the_third_failure_gives_the_block_back_and_the_node_queues_again_after_a_rest
     fail(&mut fleet, &[later(), Failure::Refused("no".to_owned())]);
     assert_eq!(fleet.counts(), [[1, 0, 0]], "twice is not too often");
     let reason = "10.10.0.0/24 could not be written 2 times and is tried again";
-    assert_eq!(fleet.explain("a"), ("Due", reason.to_owned()));
+    assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
     fail(&mut fleet, &[later()]);
     assert_eq!(fleet.counts(), [[0, 1, 0]]);
     assert_eq!(fleet.cidrs.take_changed(), ["a"]);
@@ -45,7 +45,7 @@ fn the_third_failure_gives_the_block_back_and_the_node_queues_again_after_a_rest
     );
     assert_eq!(plan.wake_at, Some(at_ms(5).mono));
     let explanation = fleet.cidrs.explain(fleet.world.node("a").unwrap());
-    assert_eq!((explanation.state, explanation.earliest), ("Waiting", Some(at_ms(5).mono)));
+    assert_eq!((explanation.state, explanation.earliest), (ExplanationState::Waiting, Some(at_ms(5).mono)));
     fleet.decide(at_ms(4));
     assert_eq!(fleet.counts(), [[0, 1, 0]]);
     fleet.decide(at_ms(5));
@@ -78,12 +78,12 @@ fn a_write_nobody_knows_the_end_of_keeps_its_block_until_the_record_tells() {
     fail(&mut fleet, &[later(), later(), unknown(), later(), later()]);
     assert_eq!(fleet.counts(), [[1, 0, 0]]);
     let reason = "10.10.0.0/24 was written, but nobody knows whether that reached the store";
-    assert_eq!(fleet.explain("a"), ("Due", reason.to_owned()));
+    assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
 
     let mut landed = Fleet { world: fleet.world.clone(), cidrs: fleet.cidrs.clone(), ..promised() };
     landed.version = fleet.version;
     landed.put(node("a").cidrs(&["10.10.0.0/24"]));
-    assert_eq!((landed.counts(), landed.explain("a").0), (vec![[1, 0, 0]], "Done"));
+    assert_eq!((landed.counts(), landed.explain("a").0), (vec![[1, 0, 0]], ExplanationState::Done));
 
     fleet.put(node("a").label("newer", "version"));
     assert_eq!(fleet.shaped("a").spec.pod_cidrs, ["10.10.0.0/24".parse().unwrap()], "it is tried again");

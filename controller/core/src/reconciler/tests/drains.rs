@@ -3,6 +3,7 @@
 use muster_proto::condition::ConditionStatus::True;
 use muster_proto::drain::{Drain, DrainState};
 use muster_proto::node::Node;
+use muster_proto::pb;
 
 use crate::drain::intent;
 use crate::explain;
@@ -107,11 +108,24 @@ fn a_pod_that_blocks_a_drain_is_explained_with_its_next_try() {
     sim.fail_actions("the node is being drained", 1);
     sim.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
     let of_node = explain::node::explain(&sim.reconciler, &"n".parse().unwrap(), sim.now()).unwrap();
-    let of_node = of_node.explanations.into_iter().find(|explanation| explanation.action == "Drain").unwrap();
+    let of_node = of_node
+        .explanations
+        .into_iter()
+        .find(|explanation| explanation.action() == pb::ExplanationAction::Drain)
+        .unwrap();
     let of_pod = explain::pod::explain(&sim.reconciler, &key("p"), sim.now()).unwrap();
-    let of_pod = of_pod.explanations.into_iter().find(|explanation| explanation.action == "Drain").unwrap();
+    let of_pod = of_pod
+        .explanations
+        .into_iter()
+        .find(|explanation| explanation.action() == pb::ExplanationAction::Drain)
+        .unwrap();
     for explanation in [of_node, of_pod] {
         let earliest = explanation.earliest.map(|at| at.seconds - EPOCH);
-        assert_eq!((explanation.state.as_str(), earliest), ("Waiting", Some(5)), "{}", explanation.reason);
+        assert_eq!(
+            (explanation.state(), earliest),
+            (pb::ExplanationState::Waiting, Some(5)),
+            "{}",
+            explanation.reason
+        );
     }
 }

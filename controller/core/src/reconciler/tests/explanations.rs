@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use muster_proto::condition::ConditionStatus::{True, Unknown};
-use muster_proto::pb;
+use muster_proto::pb::{
+    self, EvictionDecision, ExplanationAction, ExplanationState, FleetState, SignOfLife, ZoneState,
+};
 
 use crate::explain;
 use crate::fixtures::simulator::{Simulator, scenario_policy};
@@ -19,17 +21,17 @@ fn fleet(sim: &Simulator) -> pb::Fleet {
 }
 
 /// The state of an explanation and its earliest time, in seconds since the beginning.
-fn told(account: &pb::ExplainNodeResponse, action: &str) -> (String, Option<f64>) {
-    let told = account.explanations.iter().find(|told| told.action == action).unwrap();
-    (told.state.clone(), told.earliest.as_ref().map(seconds))
+fn told(account: &pb::ExplainNodeResponse, action: ExplanationAction) -> (ExplanationState, Option<f64>) {
+    let told = account.explanations.iter().find(|told| told.action() == action).unwrap();
+    (told.state(), told.earliest.as_ref().map(seconds))
 }
 
 fn seconds(stamp: &prost_types::Timestamp) -> f64 {
     (stamp.seconds - EPOCH) as f64 + f64::from(stamp.nanos) / 1e9
 }
 
-fn reason<'a>(account: &'a pb::ExplainNodeResponse, action: &str) -> &'a str {
-    &account.explanations.iter().find(|told| told.action == action).unwrap().reason
+fn reason<'a>(account: &'a pb::ExplainNodeResponse, action: ExplanationAction) -> &'a str {
+    &account.explanations.iter().find(|told| told.action() == action).unwrap().reason
 }
 
 /// Five nodes of one zone; the first `unknown` of them are Unknown from the start.
@@ -60,10 +62,14 @@ fn a_ready_node_is_explained_with_its_deadline() {
     sim.run_until(13.0);
     let account = explain(&sim, "n0");
     assert_eq!(account.summary, "n0 is Ready.");
-    assert_eq!(told(&account, "MarkUnknown"), ("Waiting".to_owned(), Some(60.0)), "heard at 10, grace 50");
-    assert_eq!(told(&account, "Taint"), ("None".to_owned(), None));
+    assert_eq!(
+        told(&account, ExplanationAction::MarkUnknown),
+        (ExplanationState::Waiting, Some(60.0)),
+        "heard at 10, grace 50"
+    );
+    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::None, None));
     let silence = account.silence.unwrap();
-    assert_eq!((silence.heard_by.as_str(), silence.silent_for.unwrap().seconds), ("Lease", 3));
+    assert_eq!((silence.heard_by(), silence.silent_for.unwrap().seconds), (SignOfLife::Lease, 3));
 }
 
 #[test]
@@ -71,9 +77,12 @@ fn a_queued_node_is_explained_with_its_position_and_time() {
     let mut sim = five(2);
     sim.run_until(1.0);
     let tainted = explain(&sim, "n0");
-    assert_eq!(told(&tainted, "Taint"), ("Done".to_owned(), None));
+    assert_eq!(told(&tainted, ExplanationAction::Taint), (ExplanationState::Done, None));
     let waits = explain(&sim, "n1");
-    assert_eq!((told(&waits, "Taint"), waits.queue_position), (("Queued".to_owned(), Some(10.0)), 1));
+    assert_eq!(
+        (told(&waits, ExplanationAction::Taint), waits.queue_position),
+        ((ExplanationState::Queued, Some(10.0)), 1)
+    );
     sim.run_until(30.0);
     assert_eq!(sim.tainted_noexecute().last().unwrap(), &(10.0, "n1".to_owned()), "as explained");
 }
@@ -86,7 +95,8 @@ fn the_explained_times_of_a_queue_are_exact_at_any_rate() {
         if i < 4 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start().run_until(1.0);
-    let explained = ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), "Taint").1.unwrap());
+    let explained =
+        ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), ExplanationAction::Taint).1.unwrap());
     assert_eq!(explained, [2.5, 5.0, 7.5]);
     sim.run_until(10.0);
     let tainted: Vec<f64> = sim.tainted_noexecute()[1..].iter().map(|(at, _)| *at).collect();
@@ -102,8 +112,8 @@ fn nodes_that_will_join_the_queue_are_explained_with_their_time() {
         sim.post_status(name, Unknown);
         sim.run_until(12.0);
     }
-    let explained = ["n3", "n1"].map(|name| told(&explain(&sim, name), "Taint"));
-    assert_eq!(explained, [("Waiting".to_owned(), Some(15.0)), ("Waiting".to_owned(), Some(25.0))]);
+    let explained = ["n3", "n1"].map(|name| told(&explain(&sim, name), ExplanationAction::Taint));
+    assert_eq!(explained, [(ExplanationState::Waiting, Some(15.0)), (ExplanationState::Waiting, Some(25.0))]);
     sim.run_until(30.0);
     assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as explained");
 }
@@ -113,13 +123,13 @@ fn a_zone_in_which_no_node_is_tainted_is_explained() {
     let mut sim = five(3);
     sim.run_until(20.0);
     let account = explain(&sim, "n0");
-    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), None));
+    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert_eq!(
-        reason(&account, "Taint"),
+        reason(&account, ExplanationAction::Taint),
         "3 of 5 nodes are not Ready, which is 55 % or more: in a zone of 50 nodes or fewer nobody is given up then."
     );
     let zone = account.zone.unwrap();
-    assert_eq!((zone.state.as_str(), zone.rate, zone.health_percent), ("PartialDisruption", 0.0, 40.0));
+    assert_eq!((zone.state(), zone.rate, zone.health_percent), (ZoneState::PartialDisruption, 0.0, 40.0));
     assert_eq!(zone.next_taint_at, None);
 }
 
@@ -132,7 +142,10 @@ fn a_large_zone_in_partial_disruption_is_explained_as_slowed() {
     }
     sim.start().run_until(1.0);
     let account = explain(&sim, "n02");
-    assert_eq!((told(&account, "Taint"), account.queue_position), (("Slowed".to_owned(), Some(200.0)), 2));
+    assert_eq!(
+        (told(&account, ExplanationAction::Taint), account.queue_position),
+        ((ExplanationState::Slowed, Some(200.0)), 2)
+    );
 }
 
 #[test]
@@ -140,12 +153,16 @@ fn full_disruption_is_explained_for_nodes_and_pods() {
     let mut sim = five(5);
     sim.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
     sim.run_until(10.0);
-    assert_eq!(fleet(&sim).state, "FullDisruption");
+    assert_eq!(fleet(&sim).state(), FleetState::FullDisruption);
     let account = explain(&sim, "n0");
-    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), None));
-    assert!(reason(&account, "Taint").contains("All zones"), "{}", reason(&account, "Taint"));
+    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
+    assert!(
+        reason(&account, ExplanationAction::Taint).contains("All zones"),
+        "{}",
+        reason(&account, ExplanationAction::Taint)
+    );
     let p = &account.pods[0];
-    assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref()), ("Stays", None));
+    assert_eq!((p.decision(), p.earliest_eviction.as_ref()), (EvictionDecision::Keep, None));
     assert!(
         p.reason.contains("tolerates node.kubernetes.io/unreachable:NoExecute for 5 min 0 s"),
         "{}",
@@ -162,15 +179,18 @@ fn a_hold_is_explained_with_the_time_left_and_the_nodes_seen() {
     sim.put_pod(pod("p").on("a").tolerates(for_unreachable(30)));
     sim.start().run_until(12.0);
     let fleet_answer = fleet(&sim);
-    let hold = fleet_answer.hold.unwrap();
+    let hold = fleet_answer.hold.clone().unwrap();
     assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
-    assert_eq!(fleet_answer.state, "Holding");
+    assert_eq!(fleet_answer.state(), FleetState::Holding);
     assert_eq!(fleet_answer.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
     assert!(hold.reason.contains("2 of 3 nodes were heard so far"), "{}", hold.reason);
     let account = explain(&sim, "a");
-    assert_eq!(told(&account, "Taint"), ("Paused".to_owned(), Some(50.0)));
+    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, Some(50.0)));
     let p = &account.pods[0];
-    assert_eq!((p.decision.as_str(), p.earliest_eviction.as_ref().map(seconds)), ("Leaves", Some(80.0)));
+    assert_eq!(
+        (p.decision(), p.earliest_eviction.as_ref().map(seconds)),
+        (EvictionDecision::Evict, Some(80.0))
+    );
     sim.run_until(100.0);
     assert_eq!((sim.tainted_noexecute()[0].0, sim.times("evict p")), (50.0, vec![80.0]), "as explained");
     assert_eq!(fleet(&sim).hold, None);
@@ -191,23 +211,23 @@ fn each_pod_is_explained_by_its_taint_and_toleration() {
     let of = |name: &str| account.pods.iter().find(|pod| pod.name == name).unwrap();
     let limited = of("limited");
     assert_eq!(
-        (limited.decision.as_str(), limited.earliest_eviction.as_ref().map(seconds)),
-        ("Leaves", Some(300.0))
+        (limited.decision(), limited.earliest_eviction.as_ref().map(seconds)),
+        (EvictionDecision::Evict, Some(300.0))
     );
     assert_eq!(limited.taint.as_ref().unwrap().key, "node.kubernetes.io/unreachable");
     assert_eq!(limited.toleration.as_ref().unwrap().toleration_seconds, Some(300));
-    assert_eq!(of("forever").decision, "Stays");
-    assert_eq!(of("intolerant").decision, "Leaving", "it does not tolerate the taint");
+    assert_eq!(of("forever").decision(), EvictionDecision::Keep);
+    assert_eq!(of("intolerant").decision(), EvictionDecision::Terminating, "it does not tolerate the taint");
 }
 
 #[test]
 fn a_controller_that_is_not_active_says_so() {
     let mut sim = five(1);
     sim.run_until(1.0).disconnect();
-    assert_eq!(fleet(&sim).state, "Blind");
+    assert_eq!(fleet(&sim).state(), FleetState::Syncing);
     let now = sim.now();
     sim.reconciler.observe(crate::reconciler::Observation::Leading(false), now);
-    assert_eq!(fleet(&sim).state, "Standby");
+    assert_eq!(fleet(&sim).state(), FleetState::Standby);
     assert!(explain(&sim, "n0").summary.contains("judges nobody"), "{}", explain(&sim, "n0").summary);
     assert_eq!(explain::node::explain(&sim.reconciler, &"nobody".parse().unwrap(), now), None);
 }
@@ -218,8 +238,8 @@ fn a_node_that_never_reported_is_explained_from_its_creation() {
     sim.put_node(node("new"));
     sim.run_until(20.0);
     let account = explain(&sim, "new");
-    assert_eq!(told(&account, "MarkUnknown"), ("Waiting".to_owned(), Some(60.0)));
-    assert_eq!(account.silence.unwrap().heard_by, "Created");
+    assert_eq!(told(&account, ExplanationAction::MarkUnknown), (ExplanationState::Waiting, Some(60.0)));
+    assert_eq!(account.silence.unwrap().heard_by(), SignOfLife::Created);
     assert_eq!(account.ready, "");
 }
 
@@ -240,9 +260,12 @@ fn explain_pod(sim: &Simulator, name: &str) -> pb::ExplainPodResponse {
 }
 
 /// The explanation of one action: its state, its earliest time and why.
-fn told_of(account: &pb::ExplainPodResponse, action: &str) -> (String, Option<f64>, String) {
-    let told = account.explanations.iter().find(|told| told.action == action).unwrap();
-    (told.state.clone(), told.earliest.as_ref().map(seconds), told.reason.clone())
+fn told_of(
+    account: &pb::ExplainPodResponse,
+    action: ExplanationAction,
+) -> (ExplanationState, Option<f64>, String) {
+    let told = account.explanations.iter().find(|told| told.action() == action).unwrap();
+    (told.state(), told.earliest.as_ref().map(seconds), told.reason.clone())
 }
 
 #[test]
@@ -256,7 +279,10 @@ fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     let account = explain_pod(&sim, "p");
     let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. It is tried again as soon as a \
                node has become one that will do.";
-    assert_eq!(told_of(&account, "Schedule"), ("Waiting".to_owned(), Some(303.0), why.to_owned()));
+    assert_eq!(
+        told_of(&account, ExplanationAction::Schedule),
+        (ExplanationState::Waiting, Some(303.0), why.to_owned())
+    );
     assert_eq!(account.summary, format!("p: {why}"));
     let obstacles: Vec<(&str, i64)> =
         account.obstacles.iter().map(|it| (it.reason.as_str(), it.nodes)).collect();
@@ -270,8 +296,11 @@ fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     sim.put_node(node("c").allocatable("cpu=9 pods=9").ready(True));
     sim.run_until(5.0);
     let account = explain_pod(&sim, "p");
-    assert_eq!(told_of(&account, "Schedule"), ("Done".to_owned(), None, "it is on node c.".to_owned()));
-    assert_eq!((account.node_name.as_str(), account.stay.unwrap().decision.as_str()), ("c", "Stays"));
+    assert_eq!(
+        told_of(&account, ExplanationAction::Schedule),
+        (ExplanationState::Done, None, "it is on node c.".to_owned())
+    );
+    assert_eq!((account.node_name.as_str(), account.stay.unwrap().decision()), ("c", EvictionDecision::Keep));
     assert_eq!(explain::pod::explain(&sim.reconciler, &key("nobody"), sim.now()), None);
 }
 
@@ -283,10 +312,10 @@ fn pods_of_a_deleted_node_are_explained_with_their_removal() {
     sim.run_until(9.0);
     let account = explain(&sim, "n0");
     assert_eq!(account.summary, "There is no node n0, but 1 pods name it.");
-    assert_eq!(told(&account, "CollectPods"), ("Waiting".to_owned(), Some(45.0)));
+    assert_eq!(told(&account, ExplanationAction::CollectPods), (ExplanationState::Waiting, Some(45.0)));
     assert_eq!(account.pods[0].earliest_eviction.as_ref().map(seconds), Some(45.0));
-    let told = told_of(&explain_pod(&sim, "p"), "CollectPods");
-    assert_eq!((told.0.as_str(), told.1), ("Waiting", Some(45.0)));
+    let told = told_of(&explain_pod(&sim, "p"), ExplanationAction::CollectPods);
+    assert_eq!((told.0, told.1), (ExplanationState::Waiting, Some(45.0)));
     let nobody = "nobody".parse().unwrap();
     assert_eq!(
         explain::node::explain(&sim.reconciler, &nobody, sim.now()),
