@@ -5,7 +5,7 @@
 //! time; a check that comes too early is rescheduled to the deadline. So the cost follows the number of renewals, not
 //! the fleet's size.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_proto::condition::types;
@@ -31,8 +31,8 @@ pub struct Liveness {
     order: DeadlineOrder,
     /// The node that last had each index.
     names: Vec<Option<Name>>,
-    /// Nodes whose grace has passed, until their next sign of life.
-    silent: BTreeSet<Name>,
+    /// Nodes whose grace has passed, until their next sign of life, with the silence that exceeded the grace.
+    silent: BTreeMap<Name, Silence>,
     /// Every node counts as seen at this time, if it was not seen later.
     graces_renewed_at: Mono,
     /// How often all graces were renewed.
@@ -167,7 +167,7 @@ impl Liveness {
             if silence.deadline >= now {
                 self.order.check_by(index, silence.deadline);
             } else if let Some(name) = &self.names[index.as_usize()] {
-                self.silent.insert(name.clone());
+                self.silent.insert(name.clone(), silence);
                 silent.push((name.clone(), silence));
             }
         }
@@ -191,7 +191,7 @@ impl Liveness {
         self.epoch += 1;
         self.seen = 0;
         let renewed: Vec<(Name, NodeIndex)> =
-            self.silent.iter().filter_map(|name| Some((name.clone(), unmarked(name)?))).collect();
+            self.silent.keys().filter_map(|name| Some((name.clone(), unmarked(name)?))).collect();
         for (name, index) in &renewed {
             self.silent.remove(name);
             let entry = self.order.get(*index).expect("a silent node has an entry");
@@ -208,12 +208,16 @@ impl Liveness {
 
     /// Whether a node's grace has passed.
     pub fn is_silent(&self, name: &Name) -> bool {
-        self.silent.contains(name)
+        self.silent.contains_key(name)
     }
 
-    /// How long a node has been silent and may be.
+    /// How long a node has been silent and may be. For a silent node this is the silence that exceeded its grace: the
+    /// grace differs once the controller has written a Ready condition for a node that never reported.
     pub fn silence(&self, index: NodeIndex, policy: &Policy) -> Option<Silence> {
-        self.order.get(index).map(|entry| self.silence_of(entry, policy))
+        let entry = self.order.get(index)?;
+        let name = self.names.get(index.as_usize())?.as_ref();
+        let exceeded = name.and_then(|name| self.silent.get(name)).copied();
+        Some(exceeded.unwrap_or_else(|| self.silence_of(entry, policy)))
     }
 
     fn silence_of(&self, entry: &Entry, policy: &Policy) -> Silence {
