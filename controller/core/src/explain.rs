@@ -10,11 +10,15 @@ use muster_proto::time::Mono;
 
 pub mod cloud;
 pub mod convert;
+pub mod eviction;
 pub mod fleet;
 pub mod ipam;
 pub mod node;
 pub mod pod;
 pub mod scheduling;
+
+/// The summary of an explanation while the controller decides nothing.
+const NOTHING_DECIDED: &str = "This controller decides nothing now; the state of the fleet says why.";
 
 /// What an explanation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +37,7 @@ pub enum ExplanationAction {
     /// Deleting a node because its machine does not exist.
     DeleteNode,
     /// Removing pods whose node is gone or out of service.
-    CollectPods,
+    PodGc,
 }
 
 /// How far an action has come.

@@ -129,7 +129,9 @@ async fn s122_a_controller_that_restarts_during_an_outage_evicts_no_pod_and_says
         explanation.explanations.iter().find(|it| it.action() == pb::ExplanationAction::Taint).unwrap();
     assert_eq!(taint.state(), pb::ExplanationState::Paused);
     assert!(
-        taint.reason.contains("nobody is evicted before the fleet was heard for 10 min"),
+        taint
+            .reason
+            .contains("no pod is evicted because of node health before the fleet was followed for 10 min"),
         "{}",
         taint.reason
     );
@@ -151,7 +153,7 @@ async fn by_default_no_node_is_tainted_for_a_whole_grace_after_a_start() {
     })
     .await;
     fleet.node_without_agent("a1", "a", "False").await;
-    assert!(hold.reason.contains("before the fleet was heard for 6.0 s"), "{}", hold.reason);
+    assert!(hold.reason.contains("before the fleet was followed for 6.0 s"), "{}", hold.reason);
     let remaining = std::time::Duration::try_from(hold.remaining.unwrap()).unwrap();
     let none_tainted = || async { tainted_no_execute(&nodes(&fleet).await) == 0 };
     holds_until(asked + remaining, "no node is tainted NoExecute", none_tainted).await;

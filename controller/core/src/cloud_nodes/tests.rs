@@ -283,7 +283,7 @@ fn a_node_that_turns_ready_before_its_deletion_is_kept() {
     fleet.ready("a", True);
     fleet.run_until(60);
     assert!(fleet.has("a"));
-    let reason = "a node that is Ready is never deleted, whatever the cloud says".to_owned();
+    let reason = "A node that is Ready is never deleted, whatever the cloud answers.".to_owned();
     assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::None, reason)]);
 }
 
@@ -333,7 +333,7 @@ fn newcomers_are_described_while_nobody_may_be_deleted() {
     fleet.put(node("lost").ready(Unknown));
     fleet.run_until(1);
     assert_eq!((fleet.taints("new"), fleet.done.join(", ")), (String::new(), "metadata new".to_owned()));
-    let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+    let reason = "The cloud is not asked before the eviction hold ends.".to_owned();
     assert_eq!(fleet.explain("lost"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
     fleet.run_until(39);
     assert!(fleet.has("lost"));

@@ -1,4 +1,4 @@
-//! What the room says of itself: how the brake stands, and what the cloud's word means for a node.
+//! Whether a node is deleted because its machine does not exist, and how many such deletions are still allowed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,17 @@ use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::plan::uid;
 use muster_proto::time::Now;
 
-/// What keeps a cloud that lies from emptying the fleet.
+/// The limits that keep a cloud with wrong answers from deleting the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrakeReport {
-    /// Answers in a row that a machine is gone before it is believed.
+    /// How many answers in a row must say that a machine does not exist before its node is deleted.
     pub confirmations: u32,
-    /// Nodes that may be deleted ...
+    /// Nodes that may be deleted within a period.
     pub limit: u32,
-    /// ... within any such time.
     pub period: Duration,
-    /// Nodes deleted within the last such time.
+    /// Nodes deleted within the last period.
     pub used: usize,
-    /// Nodes that would be deleted but for the limit.
+    /// Nodes that only the limit keeps from being deleted.
     pub held_back: usize,
 }
 
@@ -40,7 +39,7 @@ impl Cloud {
         }
     }
 
-    /// Whether the node will be deleted for want of a machine, and why it has the taints of the cloud.
+    /// Whether the node is deleted because its machine does not exist, and why it has the cloud's taints.
     pub fn explain(&self, node: &Node, hold_until: Mono, now: Now) -> Vec<Explanation> {
         let taints = [self.explain_off(node), self.explain_undescribed(node)];
         let deletion = self.explain_deletion(node, hold_until, now);
@@ -51,11 +50,11 @@ impl Cloud {
         let suspect = node.meta.uid.and_then(|uid| self.suspects.nodes.get(&uid));
         let (state, reason, earliest) = match suspect {
             _ if node.meta.deletion_timestamp.is_some() => {
-                (ExplanationState::Done, "the node is being deleted".to_owned(), None)
+                (ExplanationState::Done, "The node is being deleted.".to_owned(), None)
             }
             Some(suspect) if now.mono < hold_until && suspect.last != Verdict::Deleted => {
                 let left = self.suspects.settings.confirmations.get().saturating_sub(suspect.denials).max(1);
-                let reason = "the cloud is not asked before the fleet was heard for long enough".to_owned();
+                let reason = "The cloud is not asked before the eviction hold ends.".to_owned();
                 (
                     ExplanationState::Paused,
                     reason,
@@ -65,10 +64,10 @@ impl Cloud {
             Some(suspect) => self.prospects(node, suspect, now),
             None if node.is_ready() => (
                 ExplanationState::None,
-                "a node that is Ready is never deleted, whatever the cloud says".to_owned(),
+                "A node that is Ready is never deleted, whatever the cloud answers.".to_owned(),
                 None,
             ),
-            None => (ExplanationState::Waiting, "the node was not seen yet".to_owned(), None),
+            None => (ExplanationState::Waiting, "The controller has not seen the node yet.".to_owned(), None),
         };
         let brake = self.brake(now);
         let inputs = [
@@ -81,7 +80,7 @@ impl Cloud {
         explanation(ExplanationAction::DeleteNode, state, reason, earliest, inputs)
     }
 
-    /// What becomes of a node that is not Ready.
+    /// Whether a node that is not Ready is deleted.
     fn prospects(
         &self,
         node: &Node,
@@ -91,42 +90,46 @@ impl Cloud {
         let (settings, brake) = (&self.suspects.settings, &self.suspects.brake);
         let (denials, wanted) = (suspect.denials, settings.confirmations.get());
         match &suspect.last {
-            Verdict::None => (ExplanationState::Waiting, "the cloud was not asked yet".to_owned(), None),
+            Verdict::None => {
+                (ExplanationState::Waiting, "The cloud has not been asked yet.".to_owned(), None)
+            }
             Verdict::Exists if suspect.is_off => (
                 ExplanationState::None,
-                "the cloud says that the machine exists and is switched off".to_owned(),
+                "The cloud answers that the machine exists and is switched off.".to_owned(),
                 None,
             ),
             Verdict::Exists => {
-                (ExplanationState::None, "the cloud says that the machine exists".to_owned(), None)
+                (ExplanationState::None, "The cloud answers that the machine exists.".to_owned(), None)
             }
             Verdict::Failed(reason) => {
-                (ExplanationState::None, format!("the cloud could not say: {reason}"), None)
+                (ExplanationState::None, format!("The cloud did not answer: {reason}."), None)
             }
             Verdict::Deleted => {
-                (ExplanationState::Done, "the node was deleted: its machine does not exist".to_owned(), None)
+                (ExplanationState::Done, "The node was deleted: its machine does not exist.".to_owned(), None)
             }
             Verdict::Denied if suspect.is_held_back => {
                 let why = self.suspects.why_held_back();
                 (
                     ExplanationState::Paused,
-                    format!("the machine does not exist, but {why}"),
+                    format!("The machine does not exist, but {why}."),
                     brake.lets_go_at(now.mono),
                 )
             }
             Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
-                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being asked");
+                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being read");
                 let reason = format!(
-                    "the machine does not exist, but how many nodes were deleted before is not known yet: {why}"
+                    "The machine does not exist, but the number of earlier deletions is not known yet: {why}."
                 );
                 (ExplanationState::Waiting, reason, None)
             }
-            Verdict::Denied if denials >= wanted => {
-                (ExplanationState::Due, "the machine does not exist".to_owned(), Some(now.mono))
-            }
+            Verdict::Denied if denials >= wanted => (
+                ExplanationState::Due,
+                "The machine does not exist: the node is being deleted.".to_owned(),
+                Some(now.mono),
+            ),
             Verdict::Denied => {
                 let reason = format!(
-                    "the cloud said {denials} of {wanted} times in a row that the machine does not exist"
+                    "The cloud answered {denials} of {wanted} times in a row that the machine does not exist; the node is deleted after {wanted}."
                 );
                 let due_at = self.suspects.due_at(&node.meta.name, uid(&node.meta));
                 let earliest = due_at.map(|at| at + settings.period * (wanted - denials - 1));
@@ -141,17 +144,17 @@ impl Cloud {
             (true, true) => (
                 ExplanationAction::Untaint,
                 ExplanationState::Due,
-                "the node is Ready, so its machine is not switched off",
+                "The node is Ready, so its machine is not switched off.",
             ),
             (true, false) => (
                 ExplanationAction::Untaint,
                 ExplanationState::Waiting,
-                "the mark of a machine that is switched off stays until the node is Ready",
+                "The taint of a machine that is switched off stays until the node is Ready.",
             ),
             (false, false) if is_off => (
                 ExplanationAction::Taint,
                 ExplanationState::Due,
-                "the cloud says that the machine is switched off",
+                "The cloud answers that the machine is switched off.",
             ),
             (false, _) => return None,
         };
@@ -164,15 +167,16 @@ impl Cloud {
         }
         let (state, reason) = match node.meta.uid.and_then(|uid| self.newcomers.stage(uid)) {
             Some(Stage::Described(_) | Stage::Reachable(_)) => {
-                (ExplanationState::Due, "what the cloud knows of the machine is being written".to_owned())
+                (ExplanationState::Due, "The cloud's description of the machine is being written.".to_owned())
             }
             Some(Stage::Undescribed(Some(reason))) => (
                 ExplanationState::Waiting,
-                format!("the cloud did not describe the machine: {reason}; it is asked again"),
+                format!("The cloud did not describe the machine: {reason}. It is asked again."),
             ),
-            Some(Stage::Undescribed(None)) | None => {
-                (ExplanationState::Waiting, "the cloud was not asked to describe the machine yet".to_owned())
-            }
+            Some(Stage::Undescribed(None)) | None => (
+                ExplanationState::Waiting,
+                "The cloud has not been asked to describe the machine yet.".to_owned(),
+            ),
         };
         Some(explanation(ExplanationAction::Untaint, state, reason, None, []))
     }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use muster_proto::key::Key;
 use muster_proto::pb;
+use muster_proto::pod::Pod;
 use muster_proto::time::{Mono, Now};
 
+use super::eviction::PodEviction;
 use super::fleet::FleetState;
 use super::{EvictionDecision, Explanation, ExplanationAction, ExplanationState};
 use crate::drain::filters::PodAction;
@@ -12,6 +15,7 @@ use crate::drain::progress::{DrainProgress, PodProgress, PodState, ProgressState
 use crate::node_lifecycle::eviction_hold::HoldCause;
 use crate::node_lifecycle::liveness::SignOfLife;
 use crate::node_lifecycle::zone_state::ZoneState;
+use crate::plan::uid;
 
 impl Explanation {
     pub(crate) fn into_pb(self, now: Now) -> pb::Explanation {
@@ -22,6 +26,22 @@ impl Explanation {
             reason,
             inputs,
             earliest: earliest.and_then(|at| timestamp(now, at)),
+        }
+    }
+}
+
+impl PodEviction {
+    pub(crate) fn into_pb(self, pod: &Pod, now: Now) -> pb::PodExplanation {
+        let key = Key::of(pod);
+        pb::PodExplanation {
+            namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+            name: key.name.to_string(),
+            uid: uid(&pod.meta).to_string(),
+            decision: pb::EvictionDecision::from(self.decision).into(),
+            reason: self.reason,
+            earliest_eviction: self.earliest.and_then(|at| timestamp(now, at.max(now.mono))),
+            taint: self.taint.map(Into::into),
+            toleration: self.toleration.map(Into::into),
         }
     }
 }
@@ -101,7 +121,7 @@ impl From<ExplanationAction> for pb::ExplanationAction {
             ExplanationAction::AssignCidr => pb::ExplanationAction::AssignCidr,
             ExplanationAction::Drain => pb::ExplanationAction::Drain,
             ExplanationAction::DeleteNode => pb::ExplanationAction::DeleteNode,
-            ExplanationAction::CollectPods => pb::ExplanationAction::CollectPods,
+            ExplanationAction::PodGc => pb::ExplanationAction::PodGc,
         }
     }
 }

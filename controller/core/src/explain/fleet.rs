@@ -1,6 +1,4 @@
-//! The controller's account of itself: what it sees, why it does what it does, and what it waits for.
-//!
-//! Everything here is read off the controllers that decide; nothing is kept for it.
+//! The state of the whole fleet: its zones, the eviction hold, address pools, drains and the cloud's limits.
 
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use crate::node_lifecycle::zone_state::ZoneState;
 use crate::pod_gc::Prospect;
 use crate::policy::Policy;
 use crate::reconciler::{Phase, Reconciler};
+use crate::world::ReadyCounts;
 use muster_proto::time::Now;
 
 /// What the controller does with the fleet.
@@ -35,30 +34,59 @@ pub enum FleetState {
     FullDisruption,
 }
 
-/// How much of a queue is shown.
+/// The state of the fleet and its counts, without reasons.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetReport {
+    pub state: FleetState,
+    /// Whether evictions because of node health are on hold.
+    pub is_holding: bool,
+    pub nodes: ReadyCounts,
+    pub pods: usize,
+    /// Pods that wait to be scheduled.
+    pub pending_pods: usize,
+    /// Pods that a taint will evict at a known time.
+    pub armed_evictions: usize,
+    pub zones: Vec<ZoneReport>,
+}
+
+/// The state and counts of the fleet as the controller sees them now.
+pub fn report(reconciler: &Reconciler, now: Now) -> FleetReport {
+    let (world, controllers) = (reconciler.world(), reconciler.controllers());
+    FleetReport {
+        state: state(reconciler, now),
+        is_holding: controllers.is_some_and(|controllers| now.mono < controllers.node_lifecycle.hold.until),
+        nodes: world.ready_counts(),
+        pods: world.pod_count(),
+        pending_pods: controllers.map_or(0, |controllers| controllers.scheduler.pending()),
+        armed_evictions: controllers.map_or(0, |controllers| controllers.taint_evictions.count()),
+        zones: controllers
+            .map_or_else(Vec::new, |controllers| controllers.node_lifecycle.zone_reports().collect()),
+    }
+}
+
+/// How many nodes of a queue are listed.
 const QUEUE_SHOWN: usize = 100;
 
-/// The fleet as the controller sees it. Who leads is for the caller to fill in.
+/// The fleet as the controller sees it. The caller sets `controller` and `leader`.
 pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
-    let world = reconciler.world();
-    let counts = world.ready_counts();
-    let (state, reason) = stance(reconciler, now);
-    let controllers = reconciler.controllers();
-    let reports = controllers.into_iter().flat_map(|controllers| {
-        controllers.node_lifecycle.zone_reports().map(move |report| (controllers, report))
+    let (world, controllers) = (reconciler.world(), reconciler.controllers());
+    let report = report(reconciler, now);
+    let zones = controllers.into_iter().flat_map(|controllers| {
+        let zone = |of: &ZoneReport| zone(controllers, of, reconciler.policy(), now);
+        report.zones.iter().map(zone).collect::<Vec<_>>()
     });
     pb::Fleet {
-        state: pb::FleetState::from(state).into(),
-        reason,
+        state: pb::FleetState::from(report.state).into(),
+        reason: reason(reconciler, report.state, now),
         as_of: timestamp(now, now.mono),
         hold: controllers.and_then(|controllers| hold(controllers, world.node_count(), now)),
         nodes: count(world.node_count()),
-        ready_nodes: count(counts.ready),
-        not_ready_nodes: count(counts.not_ready),
-        unknown_nodes: count(counts.unknown),
-        pods: count(world.pod_count()),
-        pending_pods: controllers.map_or(0, |controllers| count(controllers.scheduler.pending())),
-        armed_evictions: controllers.map_or(0, |controllers| count(controllers.taint_evictions.count())),
+        ready_nodes: count(report.nodes.ready),
+        not_ready_nodes: count(report.nodes.not_ready),
+        unknown_nodes: count(report.nodes.unknown),
+        pods: count(report.pods),
+        pending_pods: count(report.pending_pods),
+        armed_evictions: count(report.armed_evictions),
         cidr_pools: controllers
             .and_then(|controllers| controllers.ipam.as_ref())
             .map_or_else(Vec::new, pools),
@@ -69,9 +97,7 @@ pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
         cloud: controllers
             .and_then(|controllers| controllers.cloud_nodes.as_ref())
             .map(|cloud| brake(cloud, now)),
-        zones: reports
-            .map(|(controllers, report)| zone(controllers, &report, reconciler.policy(), now))
-            .collect(),
+        zones: zones.collect(),
         ..pb::Fleet::default()
     }
 }
@@ -115,53 +141,60 @@ fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
     }
 }
 
-/// The state of the whole in a word and in a sentence.
-fn stance(reconciler: &Reconciler, now: Now) -> (FleetState, String) {
-    let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
-        return match reconciler.phase() {
-            Phase::Standby => {
-                (FleetState::Standby, "This controller does not lead: it only listens.".to_owned())
-            }
-            Phase::Syncing => {
-                let reason =
-                    "The store is not heard, so nobody is judged; afterwards every node has a new grace.";
-                (FleetState::Syncing, reason.to_owned())
-            }
-            Phase::Active => (FleetState::Holding, "The controller has only just begun.".to_owned()),
-        };
-    };
-    if controllers.node_lifecycle.zones.is_full_disruption() {
-        (FleetState::FullDisruption, full_disruption(&controllers.node_lifecycle))
-    } else if now.mono < controllers.node_lifecycle.hold.until {
-        (FleetState::Holding, hold_reason(controllers, reconciler.world().node_count(), now))
-    } else {
-        (FleetState::Normal, "Silent nodes are given up at the rate of their zone.".to_owned())
+fn state(reconciler: &Reconciler, now: Now) -> FleetState {
+    match (reconciler.phase(), reconciler.controllers()) {
+        (Phase::Standby, _) => FleetState::Standby,
+        (Phase::Syncing, _) => FleetState::Syncing,
+        (Phase::Active, Some(controllers)) if controllers.node_lifecycle.zones.is_full_disruption() => {
+            FleetState::FullDisruption
+        }
+        (Phase::Active, Some(controllers)) if now.mono >= controllers.node_lifecycle.hold.until => {
+            FleetState::Normal
+        }
+        // Without controllers nothing was decided yet.
+        (Phase::Active, _) => FleetState::Holding,
     }
 }
 
-/// Why a controller does not act, going by whom the lease names. Whether that one is still alive nobody can tell before
-/// the lease has run out.
+/// The reason for the fleet's state, in a sentence.
+fn reason(reconciler: &Reconciler, state: FleetState, now: Now) -> String {
+    match (state, reconciler.controllers()) {
+        (FleetState::Standby, _) => "This controller is on standby: it follows the store and writes nothing.".to_owned(),
+        (FleetState::Syncing, _) => {
+            "The watches of nodes, pods and leases are not synced with the store, so nothing is decided. Once they are \
+             synced, every node gets a new grace period."
+                .to_owned()
+        }
+        (FleetState::Holding, Some(controllers)) => hold_reason(controllers, reconciler.world().node_count(), now),
+        (FleetState::FullDisruption, Some(controllers)) => full_disruption(&controllers.node_lifecycle),
+        (FleetState::Normal, _) => "Failed nodes are tainted NoExecute at the rate of their zone.".to_owned(),
+        (_, None) => "The controller has just become the leader and has decided nothing yet.".to_owned(),
+    }
+}
+
+/// Why a controller is on standby, by the holder that the lease names. Whether that holder is alive is not known before
+/// the lease has expired.
 pub fn standby(controller: &str, leader: &str) -> String {
     match leader {
-        "" => "Nobody holds the lease: this controller only listens until it has taken it.".to_owned(),
+        "" => "No controller holds the lease: this controller is on standby until it has acquired the lease."
+            .to_owned(),
         own if own == controller => {
-            "This controller's own term is over: it only listens until it has taken the lease \
-                                     anew."
+            "This controller's own term is over: it is on standby until it has acquired the lease again."
                 .to_owned()
         }
         other => {
             format!(
-                "{other} holds the lease: this controller only listens, and takes the lease when it runs out."
+                "{other} holds the lease: this controller is on standby and acquires the lease when it expires."
             )
         }
     }
 }
 
 pub(crate) fn full_disruption(node_lifecycle: &NodeLifecycle) -> String {
-    let down = node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count();
+    let failed = node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count();
     format!(
-        "All zones that count ({down}) have lost all their nodes: more likely the controller is cut off than the whole \
-         fleet is dead, so nobody is evicted until a node anywhere is Ready."
+        "All nodes of all {failed} zones have failed. More likely the controller is cut off from the fleet, so no node is \
+         tainted NoExecute and no pod is evicted because of node health until a node is Ready."
     )
 }
 
@@ -178,13 +211,13 @@ fn hold(controllers: &Controllers, nodes: usize, now: Now) -> Option<pb::Evictio
 }
 
 pub(crate) fn hold_reason(controllers: &Controllers, nodes: usize, now: Now) -> String {
-    let why = match controllers.node_lifecycle.hold.cause {
-        HoldCause::Start => "The controller began to listen",
-        HoldCause::Interruption => "The store was not heard for a while and is heard again since",
+    let what = match controllers.node_lifecycle.hold.cause {
+        HoldCause::Start => "The controller began to follow the fleet",
+        HoldCause::Interruption => "The controller resumed after an interruption",
     };
     format!(
-        "{why} {} ago: nobody is evicted before the fleet was heard for {}, which is in {}. {} of {nodes} nodes were \
-         heard so far.",
+        "{what} {} ago: no pod is evicted because of node health before the fleet was followed for {}, which is in {}. \
+         {} of {nodes} nodes gave a sign of life so far.",
         words(now.mono - controllers.node_lifecycle.hold.since),
         words(controllers.node_lifecycle.hold.until - controllers.node_lifecycle.hold.since),
         words(controllers.node_lifecycle.hold.until - now.mono),
@@ -199,7 +232,6 @@ pub(super) fn zone(
     now: Now,
 ) -> pb::FleetZone {
     let node_lifecycle = &controllers.node_lifecycle;
-    let healthy = report.nodes - report.unhealthy;
     pb::FleetZone {
         name: report.key.to_string(),
         region: report.key.region.clone(),
@@ -207,7 +239,7 @@ pub(super) fn zone(
         state: pb::ZoneState::from(report.state).into(),
         nodes: count(report.nodes),
         unhealthy: count(report.unhealthy),
-        health_percent: if report.nodes == 0 { 100.0 } else { 100.0 * healthy as f64 / report.nodes as f64 },
+        health_percent: health_percent(report),
         rate: report.rate,
         queue: node_lifecycle.queued_nodes(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
         queue_length: count(report.queue_length),
@@ -219,57 +251,68 @@ pub(super) fn zone(
     }
 }
 
-/// State and rate of a zone in a sentence.
+/// The share of Ready nodes, in percent.
+pub fn health_percent(zone: &ZoneReport) -> f64 {
+    let ready = zone.nodes - zone.unhealthy;
+    if zone.nodes == 0 { 100.0 } else { 100.0 * ready as f64 / zone.nodes as f64 }
+}
+
+/// The reason for a zone's state and rate, in a sentence.
 pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy) -> String {
     let ZoneReport { nodes, unhealthy, rate, .. } = report;
     let share = format!("{unhealthy} of {nodes} nodes are not Ready");
     let threshold = f64::from(policy.unhealthy_zone_threshold) * 100.0;
+    let large = policy.large_zone_size;
+    let tainted = format!("up to {rate} nodes per second are tainted NoExecute");
     match report.state {
-        _ if disrupted => format!("{share}, and every other zone is lost too: nobody is given up."),
-        ZoneState::Initial if *nodes == 0 => {
-            format!("None of its nodes counts for the zone's health: {rate} nodes per second are given up.")
-        }
-        ZoneState::Initial => "It has not been assessed yet.".to_owned(),
-        ZoneState::Normal => format!("{share}: {rate} nodes per second are given up."),
-        ZoneState::FullDisruption => {
+        _ if disrupted => {
             format!(
-                "All {nodes} nodes are lost while another zone lives: {rate} nodes per second are given up."
+                "{share}, and all nodes of every other zone have failed too: no node is tainted NoExecute."
             )
         }
-        ZoneState::PartialDisruption if *rate > 0.0 => format!(
-            "{share}, which is {threshold:.0} % or more: in a zone of more than {} nodes only {rate} nodes per second \
-             are given up.",
-            policy.large_zone_size
-        ),
+        ZoneState::Initial if *nodes == 0 => format!("No node counts for the zone's health: {tainted}."),
+        ZoneState::Initial => "The state of the zone has not been computed yet.".to_owned(),
+        ZoneState::Normal => format!("{share}: {tainted}."),
+        ZoneState::FullDisruption => {
+            format!("All {nodes} nodes have failed, but not those of another zone: {tainted}.")
+        }
+        ZoneState::PartialDisruption if *rate > 0.0 => {
+            format!(
+                "{share}, which reaches the threshold of {threshold:.0} %: in a zone of more than {large} nodes {tainted}."
+            )
+        }
         ZoneState::PartialDisruption => format!(
-            "{share}, which is {threshold:.0} % or more: in a zone of {} nodes or fewer nobody is given up then.",
-            policy.large_zone_size
+            "{share}, which reaches the threshold of {threshold:.0} %: in a zone of {large} nodes or fewer no node is \
+             tainted NoExecute."
         ),
     }
 }
 
-/// Whether the pods of a node are removed without its word.
-pub(crate) fn collection(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
-    let told = |state, reason| Explanation::new(ExplanationAction::CollectPods, state, reason);
-    match controllers.pod_gc.explain_node(node.as_str()) {
-        Prospect::Left => None,
-        Prospect::OutOfService { at } => {
-            let reason = "Somebody vouches that the machine is off: pods that are being deleted are removed without its \
-                          word.";
-            Some(told(ExplanationState::Due, reason).earliest(at))
-        }
-        Prospect::Orphaned { until } => {
-            let reason = "There is no such node, and its pods are removed unless it comes back.";
-            Some(told(ExplanationState::Waiting, reason).earliest(until))
-        }
-        Prospect::Condemned => {
-            let reason = "There is no such node: its pods are removed once the store has confirmed that.";
-            Some(told(ExplanationState::Due, reason).earliest(now.mono))
-        }
-    }
+/// Whether pod GC removes the pods of a node, and when.
+pub(crate) fn pod_gc(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
+    let (state, reason, at) = match controllers.pod_gc.explain_node(node.as_str()) {
+        Prospect::Left => return None,
+        Prospect::OutOfService { at } => (
+            ExplanationState::Due,
+            "The taint out-of-service says that the machine is off: pods that are being deleted are removed without the \
+             agent's confirmation.",
+            at,
+        ),
+        Prospect::Orphaned { until } => (
+            ExplanationState::Waiting,
+            "The node does not exist: its pods are removed after the quarantine, unless the node is created again.",
+            until,
+        ),
+        Prospect::Condemned => (
+            ExplanationState::Due,
+            "The node does not exist: its pods are removed once the store has confirmed that.",
+            now.mono,
+        ),
+    };
+    Some(Explanation::new(ExplanationAction::PodGc, state, reason).earliest(at))
 }
 
-/// A time in words, to a tenth of a second.
+/// A duration as text, to a tenth of a second.
 pub(crate) fn words(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
     match tenths {

@@ -1,4 +1,4 @@
-//! What the room says of itself: how full the pools are, and why a node has its blocks or not.
+//! How full the address pools are, and why a node has its blocks or has none.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ pub struct PoolReport {
     /// The prefix length of a block.
     pub node_mask: u8,
     pub blocks: u64,
-    /// Blocks that nodes hold, or were promised.
+    /// Blocks that nodes have, or that are being written to their records.
     pub used: u64,
-    /// Blocks set aside for services.
+    /// Blocks reserved for services.
     pub reserved: u64,
     /// Nodes that wait for a block of each pool.
     pub waiting: u64,
-    /// Blocks that more than one node holds.
+    /// Blocks that more than one node has.
     pub conflicts: u64,
 }
 
 impl Ipam {
-    /// The pools, in the order nodes name them.
+    /// The pools, in the order of the networks in a node's record.
     pub fn pools(&self) -> Vec<PoolReport> {
         let waiting = (self.queue.len() + self.resting.len()) as u64;
         let report = |pool: &Pool| PoolReport {
@@ -56,36 +56,40 @@ impl Ipam {
         };
         match state {
             Some(State::Recorded { misfit: Some(reason), .. }) => {
-                say(ExplanationState::Refused, format!("the node {reason}"))
+                say(ExplanationState::Refused, format!("The node {reason}."))
             }
             Some(State::Recorded { cidrs, misfit: None }) => {
                 say(ExplanationState::Done, self.recorded(cidrs, node))
             }
             Some(State::Reserved { cidrs, may_be_written: true, .. }) => say(
                 ExplanationState::Due,
-                format!("{} was written, but nobody knows whether that reached the store", list(cidrs)),
+                format!(
+                    "{} was sent to the store, and it is not known whether the store has it.",
+                    list(cidrs)
+                ),
             ),
             Some(State::Reserved { cidrs, failures: 0, .. }) => {
-                say(ExplanationState::Due, format!("{} is being written to the record", list(cidrs)))
+                say(ExplanationState::Due, format!("{} is being written to the node's record.", list(cidrs)))
             }
             Some(State::Reserved { cidrs, failures, .. }) => say(
                 ExplanationState::Due,
-                format!("{} could not be written {failures} times and is tried again", list(cidrs)),
+                format!("{} could not be written {failures} times and is tried again.", list(cidrs)),
             ),
             Some(State::Resting) => {
-                let reason = "its blocks could not be written and were given back; it queues again soon";
+                let reason =
+                    "The node's blocks could not be written and were released; the node is queued again.";
                 let earliest = node.meta.uid.and_then(|uid| self.resting.due_at(&uid));
                 Explanation { earliest, ..say(ExplanationState::Waiting, reason.to_owned()) }
             }
-            Some(State::Waiting) => say(ExplanationState::Waiting, self.hindrance(turn.unwrap_or_default())),
+            Some(State::Waiting) => say(ExplanationState::Waiting, self.obstacle(turn.unwrap_or_default())),
             None if node.meta.deletion_timestamp.is_some() => {
-                say(ExplanationState::None, "a node that is being deleted gets no block".to_owned())
+                say(ExplanationState::None, "A node that is being deleted gets no block.".to_owned())
             }
-            None => say(ExplanationState::Waiting, "the node was not seen yet".to_owned()),
+            None => say(ExplanationState::Waiting, "The controller has not seen the node yet.".to_owned()),
         }
     }
 
-    /// How a node with these networks stands with its neighbours.
+    /// What the node's record has, and whether another node has the same.
     fn recorded(&self, cidrs: &[Cidr], node: &Node) -> String {
         let sharing = |(pool, cidr): (&Pool, &Cidr)| {
             let holders = pool.holders_of(cidr);
@@ -94,26 +98,26 @@ impl Ipam {
         };
         match self.pools.iter().zip(cidrs).find_map(sharing) {
             Some((cidr, other)) => {
-                format!("the record names {}, but node {other} holds {cidr} too", list(cidrs))
+                format!("The node's record has {}, but node {other} has {cidr} too.", list(cidrs))
             }
-            None => format!("the record names {}", list(cidrs)),
+            None => format!("The node's record has {}.", list(cidrs)),
         }
     }
 
-    /// Why a node that waits was given nothing yet.
-    fn hindrance(&self, turn: Turn) -> String {
+    /// Why a node has no block yet.
+    fn obstacle(&self, turn: Turn) -> String {
         if !self.is_started {
-            return "nothing is given out before all nodes are known".to_owned();
+            return "No block is allocated before all nodes are known.".to_owned();
         }
         if let Some(failure) = self.failure() {
-            return failure;
+            return sentence(&failure);
         }
         match self.pools.iter().find(|pool| pool.is_full()) {
             Some(full) => {
                 let ahead = self.queue.range(..turn).count();
-                format!("{}; {ahead} nodes wait before this one for another to go", full.shortage())
+                sentence(&format!("{}; {ahead} nodes wait before this one for a free block", full.shortage()))
             }
-            None => "it is this node's turn".to_owned(),
+            None => "The node gets its blocks with the next decision.".to_owned(),
         }
     }
 
@@ -126,6 +130,13 @@ impl Ipam {
         };
         self.pools.iter().map(full).collect()
     }
+}
+
+/// A fragment as a sentence.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).chain(['.']).collect()
 }
 
 fn list(cidrs: &[Cidr]) -> String {

@@ -1,128 +1,92 @@
-//! Why one node is as it is, and what will happen to it and its pods when.
+//! Why a node is in its state, and what happens to the node and its pods at which time.
 
 use muster_proto::condition::{ConditionStatus, types};
-use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
-use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::time::Mono;
 
 use super::convert::{count, duration, timestamp};
-use super::fleet::{collection, full_disruption, hold_reason, words, zone, zone_reason};
-use super::{EvictionDecision, Explanation, ExplanationAction, ExplanationState};
+use super::eviction::PodEviction;
+use super::fleet::{full_disruption, hold_reason, pod_gc, words, zone, zone_reason};
+use super::{Explanation, ExplanationAction, ExplanationState, NOTHING_DECIDED};
 use crate::controllers::Controllers;
 use crate::drain::progress::ProgressState;
-use crate::node_lifecycle::liveness::Silence;
-use crate::node_lifecycle::noexecute_taints::is_health_taint;
+use crate::node_lifecycle::liveness::{SignOfLife, Silence};
 use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::node_lifecycle::zone_report::TaintStatus;
 use crate::plan::uid;
 use crate::policy::Policy;
 use crate::reconciler::{Phase, Reconciler};
-use crate::taint_eviction::toleration_time::{TolerationTime, toleration_time};
 use muster_proto::time::Now;
 
-/// The account of a node; `None` if there is none of that name.
+/// Explains a node; `None` if there is no node of that name and no pod is bound to one.
 pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
-    let Some(node) = reconciler.world().node(name.as_str()) else { return missed(reconciler, name, now) };
+    let Some(node) = reconciler.world().node(name.as_str()) else {
+        return explain_deleted(reconciler, name, now);
+    };
     let ready = node.condition(types::READY).map(|ready| ready.status);
-    let mut account = pb::ExplainNodeResponse {
+    let mut response = pb::ExplainNodeResponse {
         name: name.to_string(),
         uid: uid(&node.meta).to_string(),
         ready: ready.map(|ready| ready.to_string()).unwrap_or_default(),
         as_of: timestamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     };
-    let Some((controllers, place)) = reconciler
+    let Some((controllers, status)) = reconciler
         .controllers()
         .filter(|_| reconciler.phase() == Phase::Active)
         .and_then(|controllers| Some((controllers, controllers.node_lifecycle.taint_status(name)?)))
     else {
-        account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
-        return Some(account);
+        response.summary = NOTHING_DECIDED.to_owned();
+        return Some(response);
     };
-    let view = View { reconciler, controllers, node, ready, place, now };
+    let view = View { reconciler, controllers, node, ready, status, now };
     let silence = controllers.node_lifecycle.silence(name, reconciler.world(), reconciler.policy());
-    let marking = view.marking(silence);
+    let mark_unknown = view.mark_unknown(silence);
     let taint = view.taint();
-    account.summary = view.summary(silence, &taint);
-    account.silence = silence.map(|silence| heard(silence, now));
-    account.zone = Some(zone(controllers, &view.place.zone, reconciler.policy(), now));
-    account.excluded = !view.place.counted;
-    account.queue_position = view.place.position.map_or(0, count);
-    account.pods = reconciler.world().pods_on(name.as_str()).map(|pod| view.pod(pod, &taint)).collect();
-    let others = view.others();
-    account.explanations = [marking, taint].into_iter().chain(others).map(|told| told.into_pb(now)).collect();
-    Some(account)
+    response.summary = view.summary(silence, &taint);
+    response.silence = silence.map(|silence| silence_pb(silence, now));
+    response.zone = Some(zone(controllers, &view.status.zone, reconciler.policy(), now));
+    response.excluded = !view.status.counted;
+    response.queue_position = view.status.position.map_or(0, count);
+    response.pods = reconciler
+        .world()
+        .pods_on(name.as_str())
+        .map(|pod| view.eviction(pod, &taint).into_pb(pod, now))
+        .collect();
+    let others = view.other_controllers();
+    response.explanations =
+        [mark_unknown, taint].into_iter().chain(others).map(|explanation| explanation.into_pb(now)).collect();
+    Some(response)
 }
 
-/// The account of a node that is not there, if pods name it all the same.
-fn missed(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
+/// Explains a node that does not exist, if pods are bound to it.
+fn explain_deleted(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::ExplainNodeResponse> {
     let controllers = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active)?;
-    let told = collection(controllers, name, now)?;
+    let explanation = pod_gc(controllers, name, now)?;
+    let pods = reconciler.world().pods_on(name.as_str());
     let pods: Vec<pb::PodExplanation> =
-        reconciler.world().pods_on(name.as_str()).map(|pod| orphan(pod, &told, now)).collect();
+        pods.map(|pod| PodEviction::of_orphan(&explanation).into_pb(pod, now)).collect();
     Some(pb::ExplainNodeResponse {
         name: name.to_string(),
-        summary: format!("There is no node {name}, but {} pods name it.", pods.len()),
-        explanations: vec![told.into_pb(now)],
+        summary: format!("Node {name} does not exist; pods bound to it: {}.", pods.len()),
+        explanations: vec![explanation.into_pb(now)],
         pods,
         as_of: timestamp(now, now.mono),
         ..pb::ExplainNodeResponse::default()
     })
 }
 
-fn orphan(pod: &Pod, told: &Explanation, now: Now) -> pb::PodExplanation {
-    pb::PodExplanation {
-        decision: pb::EvictionDecision::from(EvictionDecision::Evict).into(),
-        reason: told.reason.clone(),
-        earliest_eviction: told.earliest.and_then(|at| timestamp(now, at.max(now.mono))),
-        ..named(pod)
-    }
-}
-
-/// An explanation that does not say yet what becomes of the pod.
-fn named(pod: &Pod) -> pb::PodExplanation {
-    let key = Key::of(pod);
-    pb::PodExplanation {
-        namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
-        name: key.name.to_string(),
-        uid: uid(&pod.meta).to_string(),
-        ..pb::PodExplanation::default()
-    }
-}
-
-/// When a pod has to leave its node; `None` if it has none, or that is not there.
-pub(super) fn stay(
-    reconciler: &Reconciler,
-    controllers: &Controllers,
-    pod: &Pod,
-    now: Now,
-) -> Option<pb::PodExplanation> {
-    let name = pod.spec.node_name.as_ref()?;
-    let node = reconciler.world().node(name.as_str())?;
-    let ready = node.condition(types::READY).map(|ready| ready.status);
-    let view = View {
-        reconciler,
-        controllers,
-        node,
-        ready,
-        place: controllers.node_lifecycle.taint_status(name)?,
-        now,
-    };
-    Some(view.pod(pod, &view.taint()))
-}
-
-/// What an account of one node is made from.
-struct View<'a> {
-    reconciler: &'a Reconciler,
-    controllers: &'a Controllers,
-    node: &'a Node,
-    ready: Option<ConditionStatus>,
-    place: TaintStatus,
-    now: Now,
+/// What the explanations of one node are made from.
+pub(super) struct View<'a> {
+    pub(super) reconciler: &'a Reconciler,
+    pub(super) controllers: &'a Controllers,
+    pub(super) node: &'a Node,
+    pub(super) ready: Option<ConditionStatus>,
+    pub(super) status: TaintStatus,
+    pub(super) now: Now,
 }
 
 impl View<'_> {
@@ -131,47 +95,51 @@ impl View<'_> {
     }
 
     /// Why the node is or is not Unknown, and when it will be.
-    fn marking(&self, silence: Option<Silence>) -> Explanation {
+    fn mark_unknown(&self, silence: Option<Silence>) -> Explanation {
         let Some(silence) = silence else {
-            return Explanation::new(
-                ExplanationAction::MarkUnknown,
-                ExplanationState::None,
-                "The node has not been looked at yet.",
-            );
+            let reason = "The controller has not seen the node yet.";
+            return Explanation::new(ExplanationAction::MarkUnknown, ExplanationState::None, reason);
         };
-        let silent_for = words(self.now.mono - silence.seen_at);
-        let told = |state, reason: String| {
-            Explanation::new(ExplanationAction::MarkUnknown, state, reason)
-                .input("silentFor", silent_for.clone())
-                .input("grace", words(silence.grace))
+        let (silent_for, grace) = (words(self.now.mono - silence.seen_at), words(silence.grace));
+        let last_sign = match silence.seen_by {
+            Some(SignOfLife::Lease | SignOfLife::Status) => format!("Last heartbeat {silent_for} ago"),
+            Some(SignOfLife::FirstSeen) => {
+                format!("No heartbeat since the controller first saw the node {silent_for} ago")
+            }
+            Some(SignOfLife::Created) => format!("No heartbeat since the node was created {silent_for} ago"),
+            None => format!("No heartbeat since all nodes got a new grace period {silent_for} ago"),
         };
         let is_silent = self.controllers.node_lifecycle.is_silent(&self.node.meta.name);
-        match (is_silent, self.ready) {
-            (true, Some(ConditionStatus::Unknown)) => told(
+        let (state, next, earliest) = match (is_silent, self.ready) {
+            (true, Some(ConditionStatus::Unknown)) => {
+                (ExplanationState::Done, format!("the node is Unknown after {grace} of silence"), None)
+            }
+            (true, _) => {
+                let next = format!(
+                    "that is longer than the grace period of {grace}, so Ready is being set to Unknown"
+                );
+                (ExplanationState::Due, next, Some(self.now.mono))
+            }
+            (false, Some(ConditionStatus::Unknown)) => (
                 ExplanationState::Done,
-                format!("It has been silent for {silent_for}, longer than its grace."),
+                "Ready stays Unknown until the agent reports its status".to_owned(),
+                None,
             ),
-            (true, _) => told(
-                ExplanationState::Due,
-                format!("It has been silent for {silent_for}: that is being written."),
-            )
-            .earliest(self.now.mono),
-            (false, Some(ConditionStatus::Unknown)) => told(
-                ExplanationState::Done,
-                format!("It was heard {silent_for} ago, but only its agent can say that it is Ready again."),
-            ),
-            (false, _) => told(
-                ExplanationState::Waiting,
-                format!("It was heard {silent_for} ago and is given up if it stays silent."),
-            )
-            .earliest(silence.deadline),
-        }
+            (false, _) => {
+                let next = format!("the node becomes Unknown after {grace} of silence");
+                (ExplanationState::Waiting, next, Some(silence.deadline))
+            }
+        };
+        Explanation::new(ExplanationAction::MarkUnknown, state, format!("{last_sign}; {next}."))
+            .input("silentFor", silent_for)
+            .input("grace", grace)
+            .earliest(earliest)
     }
 
-    /// Why the node is or is not tainted so that its pods leave, and when it will be.
-    fn taint(&self) -> Explanation {
-        let zone = &self.place.zone;
-        let told = |state, reason: String| {
+    /// Why the node has a NoExecute taint for its health or has none, and when it gets one.
+    pub(super) fn taint(&self) -> Explanation {
+        let zone = &self.status.zone;
+        let taint = |state, reason: String| {
             Explanation::new(ExplanationAction::Taint, state, reason)
                 .input("zone", &zone.key)
                 .input("zoneState", zone.state)
@@ -180,108 +148,94 @@ impl View<'_> {
         };
         let Some(key) = ready_taint(self.ready) else {
             let reason = match self.ready {
-                Some(_) => "It is Ready: nothing drives its pods off.",
-                None => "It never said whether it is Ready.",
+                Some(_) => "The node is Ready, so it is not tainted NoExecute.",
+                None => "The node never reported whether it is Ready, so it is not tainted NoExecute.",
             };
-            return told(ExplanationState::None, reason.to_owned());
+            return taint(ExplanationState::None, reason.to_owned());
         };
-        if self.place.strip {
-            return told(
-                ExplanationState::Waiting,
-                "Its taint from before is taken off first and earned anew.".to_owned(),
-            );
+        if self.status.strip {
+            let reason =
+                "A NoExecute taint from before is removed first; then the node joins the zone's queue again.";
+            return taint(ExplanationState::Waiting, reason.to_owned());
         }
         if self.node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoExecute)) {
-            return told(
-                ExplanationState::Done,
-                format!("It has the taint {key}:NoExecute; its pods leave as they tolerate it."),
+            let reason = format!(
+                "The node has the taint {key}:NoExecute; each pod is evicted when its toleration time is over."
             );
+            return taint(ExplanationState::Done, reason);
         }
         if self.controllers.node_lifecycle.zones.is_full_disruption() {
-            return told(ExplanationState::Paused, full_disruption(&self.controllers.node_lifecycle));
+            return taint(ExplanationState::Paused, full_disruption(&self.controllers.node_lifecycle));
         }
-        if self.place.granted {
-            return told(ExplanationState::Due, "It is given up; that is being written.".to_owned())
-                .earliest(self.now.mono);
+        if self.status.granted {
+            let reason = format!("The taint {key}:NoExecute is being written.");
+            return taint(ExplanationState::Due, reason).earliest(self.now.mono);
         }
-        let zone_says = zone_reason(zone, false, self.policy());
+        let zone_reason = zone_reason(zone, false, self.policy());
         let Some(earliest) = self.earliest_taint() else {
-            return told(ExplanationState::Paused, zone_says);
+            return taint(ExplanationState::Paused, zone_reason);
         };
-        let told = |state, reason: String| told(state, reason).earliest(earliest);
+        let taint = |state, reason: String| taint(state, reason).earliest(earliest);
         let hold = self.controllers.node_lifecycle.hold;
         if self.now.mono < hold.until {
             let reason = hold_reason(self.controllers, self.reconciler.world().node_count(), self.now);
-            return told(ExplanationState::Paused, reason).input("holdUntil", self.now.wall_of(hold.until));
+            return taint(ExplanationState::Paused, reason).input("holdUntil", self.now.wall_of(hold.until));
         }
-        match self.place.position {
-            Some(position) => {
-                let state = if zone.rate < self.policy().eviction_rate {
-                    ExplanationState::Slowed
-                } else {
-                    ExplanationState::Queued
-                };
-                told(
-                    state,
-                    format!(
-                        "It is number {position} of {} in its zone's queue. {zone_says}",
-                        zone.queue_length
-                    ),
-                )
-                .input("position", position)
-            }
-            None => told(
-                ExplanationState::Waiting,
-                "It joins its zone's queue at the next assessment.".to_owned(),
-            ),
-        }
+        let Some(position) = self.status.position else {
+            let reason = "The node joins the zone's queue when the states of the zones are next computed.";
+            return taint(ExplanationState::Waiting, reason.to_owned());
+        };
+        let is_slowed = zone.rate < self.policy().eviction_rate;
+        let state = if is_slowed { ExplanationState::Slowed } else { ExplanationState::Queued };
+        let reason = format!(
+            "The node is number {position} of {} in the zone's queue. {zone_reason}",
+            zone.queue_length
+        );
+        taint(state, reason).input("position", position)
     }
 
-    /// What the other controllers say of the node.
-    fn others(&self) -> Vec<Explanation> {
-        let mut told = vec![self.schedule()];
-        told.extend(self.controllers.ipam.as_ref().map(|cidrs| cidrs.explain(self.node)));
+    /// The explanations of the other controllers.
+    fn other_controllers(&self) -> Vec<Explanation> {
+        let mut all = vec![self.schedule()];
+        all.extend(self.controllers.ipam.as_ref().map(|cidrs| cidrs.explain(self.node)));
         let hold_until = self.controllers.node_lifecycle.hold.until;
-        told.extend(
+        all.extend(
             self.controllers
                 .cloud_nodes
                 .iter()
                 .flat_map(|cloud| cloud.explain(self.node, hold_until, self.now)),
         );
-        told.extend(self.drain());
-        told.extend(collection(self.controllers, &self.node.meta.name, self.now));
-        told
+        all.extend(self.drain());
+        all.extend(pod_gc(self.controllers, &self.node.meta.name, self.now));
+        all
     }
 
-    /// Whether new pods come.
+    /// Whether new pods may be scheduled onto the node.
     fn schedule(&self) -> Explanation {
         let keeps_away = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule;
         let taints: Vec<String> =
             self.node.spec.taints.iter().filter(keeps_away).map(ToString::to_string).collect();
-        let told = match &self.node.spec.cordon {
-            Some(cordon) if self.node.spec.unschedulable => Explanation::new(
-                ExplanationAction::Schedule,
-                ExplanationState::Refused,
-                format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason),
-            ),
-            _ if self.node.spec.unschedulable => Explanation::new(
-                ExplanationAction::Schedule,
-                ExplanationState::Refused,
-                "The node is cordoned; nobody said why.",
-            ),
-            _ if taints.is_empty() => {
-                Explanation::new(ExplanationAction::Schedule, ExplanationState::Done, "New pods may come.")
+        let (state, reason) = match &self.node.spec.cordon {
+            Some(cordon) if self.node.spec.unschedulable => {
+                let reason = format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason);
+                (ExplanationState::Refused, reason)
             }
-            _ => Explanation::new(
-                ExplanationAction::Schedule,
-                ExplanationState::Refused,
-                "Only pods that tolerate its taints may come.",
-            ),
+            _ if self.node.spec.unschedulable => {
+                (ExplanationState::Refused, "The node is cordoned; no reason was recorded.".to_owned())
+            }
+            _ if taints.is_empty() => {
+                (ExplanationState::Done, "New pods may be scheduled onto the node.".to_owned())
+            }
+            _ => {
+                let reason = "Only pods that tolerate the node's taints may be scheduled onto it.";
+                (ExplanationState::Refused, reason.to_owned())
+            }
         };
-        if taints.is_empty() { told } else { told.input("taints", taints.join(" ")) }
+        let explanation = Explanation::new(ExplanationAction::Schedule, state, reason);
+        if taints.is_empty() { explanation } else { explanation.input("taints", taints.join(" ")) }
     }
 
-    /// How its drain stands, if it has one.
+    /// How far the node's drain has come, if it has one.
     fn drain(&self) -> Option<Explanation> {
         let drain = self.node.spec.drain.as_ref()?;
         let world = self.reconciler.world();
@@ -291,24 +245,24 @@ impl View<'_> {
             ProgressState::Draining => ExplanationState::Waiting,
             _ => ExplanationState::Refused,
         };
-        // Blocked pods are asked for again then.
+        // Then the evictions of blocked pods are retried.
         let retry_at = progress.pods.iter().filter_map(|pod| pod.retry_at).min();
-        let told = Explanation::new(ExplanationAction::Drain, state, progress.message)
+        let explanation = Explanation::new(ExplanationAction::Drain, state, progress.message)
             .earliest(retry_at)
             .input("requestedBy", &drain.requested_by)
             .input("reason", &drain.reason);
         Some(match drain.deadline {
-            Some(deadline) => told.input("deadline", deadline),
-            None => told,
+            Some(deadline) => explanation.input("deadline", deadline),
+            None => explanation,
         })
     }
 
     /// When the node can be tainted if nothing changes; `None` if never.
     fn earliest_taint(&self) -> Option<Mono> {
-        let zone = &self.place.zone;
+        let zone = &self.status.zone;
         let token = zone.next_token?;
-        let wait = zone.interval.saturating_mul(u32::try_from(self.place.ahead).unwrap_or(u32::MAX));
-        // Whoever is not in the queue joins it at the next pass.
+        let wait = zone.interval.saturating_mul(u32::try_from(self.status.ahead).unwrap_or(u32::MAX));
+        // A node that is not in the queue joins it at the next pass.
         Some(
             token
                 .max(self.controllers.node_lifecycle.hold.until)
@@ -317,86 +271,22 @@ impl View<'_> {
         )
     }
 
-    /// When a pod has to leave, and what decides that.
-    fn pod(&self, pod: &Pod, taint: &Explanation) -> pb::PodExplanation {
-        let key = Key::of(pod);
-        let mut told = pb::PodExplanation {
-            decision: pb::EvictionDecision::from(EvictionDecision::Keep).into(),
-            ..named(pod)
-        };
-        if pod.meta.is_deleting() {
-            told.decision = pb::EvictionDecision::from(EvictionDecision::Terminating).into();
-            told.reason = "It is being deleted; its agent has to confirm that it has stopped.".to_owned();
-            return told;
-        }
-        let (taints, tainted_at) = self.taints_to_come(taint);
-        let taints: Vec<&Taint> = taints.iter().collect();
-        let stay = toleration_time(&taints, &pod.spec.tolerations);
-        let (decides, time) = match &stay {
-            TolerationTime::Unlimited if taints.is_empty() => {
-                told.reason = "Nothing drives it off.".to_owned();
-                return told;
-            }
-            TolerationTime::Unlimited => {
-                told.reason = "It tolerates every taint of its node for good.".to_owned();
-                return told;
-            }
-            TolerationTime::Limited(time, taint, toleration) => {
-                told.toleration = Some((*toleration).clone().into());
-                told.reason = format!("It tolerates {taint} for {}.", words(*time));
-                (*taint, *time)
-            }
-            TolerationTime::NotTolerated(taint) => {
-                told.reason = format!("It does not tolerate {taint}.");
-                (*taint, std::time::Duration::ZERO)
-            }
-        };
-        told.taint = Some(decides.clone().into());
-        told.decision = pb::EvictionDecision::from(EvictionDecision::Evict).into();
-        let evictions = &self.controllers.taint_evictions;
-        let at = if evictions.is_pending(&key) {
-            evictions.due_at(&key, self.controllers.node_lifecycle.health_evictions_from())
-        } else {
-            tainted_at.map(|at| at + time)
-        };
-        match at {
-            Some(at) => told.earliest_eviction = timestamp(self.now, at.max(self.now.mono)),
-            None => {
-                told.decision = pb::EvictionDecision::from(EvictionDecision::Keep).into();
-                told.reason = format!("{} But {}", told.reason, lower_first(&taint.reason));
-            }
-        }
-        told
-    }
-
-    /// The taints that drive pods off, with the one that is still to come, and when they are all there.
-    fn taints_to_come(&self, taint: &Explanation) -> (Vec<Taint>, Option<Mono>) {
-        let held = self.node.spec.taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute);
-        let mut taints: Vec<Taint> = held.cloned().collect();
-        let Some(key) = ready_taint(self.ready) else { return (taints, Some(self.now.mono)) };
-        if taints.iter().any(is_health_taint) {
-            return (taints, Some(self.now.mono));
-        }
-        taints.push(Taint::new(key, "", TaintEffect::NoExecute));
-        (taints, taint.earliest)
-    }
-
     fn summary(&self, silence: Option<Silence>, taint: &Explanation) -> String {
         let name = &self.node.meta.name;
         let health = match (self.ready, silence) {
             (Some(ConditionStatus::True), _) => format!("{name} is Ready."),
-            (Some(ConditionStatus::False), _) => format!("{name} says that it is not Ready."),
+            (Some(ConditionStatus::False), _) => format!("{name} reports that it is not Ready."),
             (Some(ConditionStatus::Unknown), Some(silence)) => {
-                format!("{name} has not been heard for {}.", words(self.now.mono - silence.seen_at))
+                format!("{name} has sent no heartbeat for {}.", words(self.now.mono - silence.seen_at))
             }
-            (Some(ConditionStatus::Unknown), None) => format!("{name} is not heard."),
-            (None, _) => format!("{name} never said whether it is Ready."),
+            (Some(ConditionStatus::Unknown), None) => format!("{name} sends no heartbeats."),
+            (None, _) => format!("{name} never reported whether it is Ready."),
         };
         if taint.state == ExplanationState::None { health } else { format!("{health} {}", taint.reason) }
     }
 }
 
-fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
+fn silence_pb(silence: Silence, now: Now) -> pb::NodeSilence {
     pb::NodeSilence {
         heard_at: timestamp(now, silence.seen_at),
         heard_by: silence.seen_by.map_or(pb::SignOfLife::Reset, Into::into).into(),
@@ -404,9 +294,4 @@ fn heard(silence: Silence, now: Now) -> pb::NodeSilence {
         grace: Some(duration(silence.grace)),
         deadline: timestamp(now, silence.deadline),
     }
-}
-
-fn lower_first(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -1,23 +1,23 @@
-//! Why one pod has no node yet, or when it has to leave the one it has.
+//! Why a pod has no node yet, or when it is evicted from its node.
 
 use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::{Pod, requests};
 
 use super::convert::{count, timestamp};
-use super::fleet::collection;
-use super::{Explanation, ExplanationAction, ExplanationState, node};
+use super::fleet::pod_gc;
+use super::{Explanation, ExplanationAction, ExplanationState, NOTHING_DECIDED, eviction};
 use crate::controllers::Controllers;
-use crate::explain::scheduling::Standing;
+use crate::explain::scheduling::SchedulingStatus;
 use crate::plan::uid;
 use crate::reconciler::{Phase, Reconciler};
 use crate::scheduler::Verdict;
 use muster_proto::time::Now;
 
-/// The account of a pod; `None` if there is none of that name.
+/// Explains a pod; `None` if there is no pod of that name.
 pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::ExplainPodResponse> {
     let pod = reconciler.world().pod(key)?;
-    let mut account = pb::ExplainPodResponse {
+    let mut response = pb::ExplainPodResponse {
         namespace: key.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
         name: key.name.to_string(),
         uid: uid(&pod.meta).to_string(),
@@ -26,22 +26,23 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         ..pb::ExplainPodResponse::default()
     };
     let Some(controllers) = reconciler.controllers().filter(|_| reconciler.phase() == Phase::Active) else {
-        account.summary = "This controller judges nobody now; see the fleet's state for why.".to_owned();
-        return Some(account);
+        response.summary = NOTHING_DECIDED.to_owned();
+        return Some(response);
     };
-    let standing = controllers.scheduler.explain_pod(pod);
-    account.summary = format!("{}: {}", key.name, tell(&standing));
-    if let Standing::Unschedulable { verdict, .. } = &standing {
-        account.obstacles = obstacles(verdict);
+    let status = controllers.scheduler.explain_pod(pod);
+    response.summary = format!("{}: {}", key.name, reason(&status));
+    if let SchedulingStatus::Unschedulable { verdict, .. } = &status {
+        response.obstacles = obstacles(verdict);
     }
-    account.stay = node::stay(reconciler, controllers, pod, now);
-    let told = [
-        Some(schedule(reconciler, controllers, pod, &standing, now)),
+    response.stay =
+        eviction::explain(reconciler, controllers, pod, now).map(|eviction| eviction.into_pb(pod, now));
+    let explanations = [
+        Some(schedule(reconciler, controllers, pod, &status, now)),
         drain(reconciler, controllers, pod, now),
         orphaned(reconciler, controllers, pod, now),
     ];
-    account.explanations = told.into_iter().flatten().map(|told| told.into_pb(now)).collect();
-    Some(account)
+    response.explanations = explanations.into_iter().flatten().map(|it| it.into_pb(now)).collect();
+    Some(response)
 }
 
 fn obstacles(verdict: &Verdict) -> Vec<pb::PodObstacle> {
@@ -50,58 +51,61 @@ fn obstacles(verdict: &Verdict) -> Vec<pb::PodObstacle> {
         .collect()
 }
 
-/// Whether it gets a node, and when that is tried next.
+/// Whether the pod has a node, and when the scheduler tries next.
 fn schedule(
     reconciler: &Reconciler,
     controllers: &Controllers,
     pod: &Pod,
-    standing: &Standing,
+    status: &SchedulingStatus,
     now: Now,
 ) -> Explanation {
-    let state = match standing {
-        Standing::Placed { .. } => ExplanationState::Done,
-        Standing::Over => ExplanationState::None,
-        Standing::Gated { .. } => ExplanationState::Paused,
-        Standing::Queued => ExplanationState::Queued,
-        Standing::Binding { .. } => ExplanationState::Due,
-        Standing::Unschedulable { .. } | Standing::Doubted { .. } | Standing::TurnedAway { .. } => {
-            ExplanationState::Waiting
-        }
+    let state = match status {
+        SchedulingStatus::Bound { .. } => ExplanationState::Done,
+        SchedulingStatus::Finished => ExplanationState::None,
+        SchedulingStatus::Gated { .. } => ExplanationState::Paused,
+        SchedulingStatus::Queued => ExplanationState::Queued,
+        SchedulingStatus::Binding { .. } => ExplanationState::Due,
+        SchedulingStatus::Unschedulable { .. }
+        | SchedulingStatus::BindUnconfirmed { .. }
+        | SchedulingStatus::BindRefused { .. } => ExplanationState::Waiting,
     };
-    let earliest = match standing {
-        Standing::Queued | Standing::Binding { .. } => Some(now.mono),
+    let earliest = match status {
+        SchedulingStatus::Queued | SchedulingStatus::Binding { .. } => Some(now.mono),
         other => other.again_at(),
     };
-    let told = Explanation::new(ExplanationAction::Schedule, state, tell(standing)).earliest(earliest);
-    if matches!(standing, Standing::Placed { .. } | Standing::Over) {
-        return told;
+    let explanation = Explanation::new(ExplanationAction::Schedule, state, reason(status)).earliest(earliest);
+    if matches!(status, SchedulingStatus::Bound { .. } | SchedulingStatus::Finished) {
+        return explanation;
     }
-    let asks = requests::of(&pod.spec);
-    let asks: Vec<String> = asks.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
-    let told = told
-        .input("requests", if asks.is_empty() { "nothing".to_owned() } else { asks.join(" ") })
+    let requests = requests::of(&pod.spec);
+    let requests: Vec<String> =
+        requests.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+    let explanation = explanation
+        .input("requests", if requests.is_empty() { "nothing".to_owned() } else { requests.join(" ") })
         .input("priority", pod.spec.priority.unwrap_or(0))
         .input("nodes", reconciler.world().node_count())
         .input("pendingPods", controllers.scheduler.pending());
-    let told = match standing {
-        Standing::Unschedulable { tried_at, .. } => told.input("triedAt", now.wall_of(*tried_at)),
-        _ => told,
+    let explanation = match status {
+        SchedulingStatus::Unschedulable { tried_at, .. } => {
+            explanation.input("triedAt", now.wall_of(*tried_at))
+        }
+        _ => explanation,
     };
     let wanted: Vec<String> =
         pod.spec.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if wanted.is_empty() { told } else { told.input("nodeSelector", wanted.join(",")) }
+    if wanted.is_empty() { explanation } else { explanation.input("nodeSelector", wanted.join(",")) }
 }
 
-fn tell(standing: &Standing) -> String {
-    match standing {
-        Standing::Unschedulable { .. } => {
-            format!("{standing} It is tried again as soon as a node has become one that will do.")
+fn reason(status: &SchedulingStatus) -> String {
+    match status {
+        SchedulingStatus::Unschedulable { verdict, .. } => {
+            format!("{verdict} The pod is tried again when a node has changed so that it may fit.")
         }
-        other => format!("{other}."),
+        other => other.to_string(),
     }
 }
 
-/// How far a drain of its node has come with it.
+/// How far a drain of the pod's node has come with the pod.
 fn drain(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now) -> Option<Explanation> {
     use crate::drain::progress::{PodState, ProgressState};
 
@@ -110,8 +114,8 @@ fn drain(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now
     if progress.state != ProgressState::Draining {
         return None;
     }
-    let told = progress.pods.into_iter().find(|told| told.uid == uid(&pod.meta))?;
-    let state = match told.state {
+    let pod = progress.pods.into_iter().find(|it| it.uid == uid(&pod.meta))?;
+    let state = match pod.state {
         PodState::Waiting => ExplanationState::Queued,
         PodState::Blocked => ExplanationState::Waiting,
         PodState::Stopping => ExplanationState::Due,
@@ -119,17 +123,17 @@ fn drain(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now
         PodState::Stays => ExplanationState::None,
     };
     Some(
-        Explanation::new(ExplanationAction::Drain, state, told.reason)
-            .input("action", told.action)
-            .earliest(told.retry_at),
+        Explanation::new(ExplanationAction::Drain, state, pod.reason)
+            .input("action", pod.action)
+            .earliest(pod.retry_at),
     )
 }
 
-/// Whether it is removed because its node is no more.
+/// Whether pod GC removes the pod because its node does not exist.
 fn orphaned(reconciler: &Reconciler, controllers: &Controllers, pod: &Pod, now: Now) -> Option<Explanation> {
     let node = pod.spec.node_name.as_ref()?;
     if reconciler.world().node(node.as_str()).is_some() {
         return None;
     }
-    collection(controllers, node, now)
+    pod_gc(controllers, node, now)
 }

@@ -12,91 +12,115 @@ use crate::scheduler::stage::{Entry, Stage};
 use crate::scheduler::verdict::Verdict;
 use crate::scheduler::{Scheduler, seeks_node};
 
-/// Where a pod stands on its way to a node.
+/// How far the scheduler has come with a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It has a node.
-    Placed { node: Name },
-    /// It is ending or has ended: no node is looked for.
-    Over,
-    /// It is not to be placed before these gates are gone.
-    Gated { gates: Vec<String> },
-    /// It is tried at the next decision, in its turn.
+pub enum SchedulingStatus {
+    Bound {
+        node: Name,
+    },
+    /// The pod is terminating or finished: it is not scheduled.
+    Finished,
+    /// The pod is not scheduled before these gates are removed.
+    Gated {
+        gates: Vec<String>,
+    },
+    /// The pod is tried at the next decision, in the order of the queue.
     Queued,
-    /// No node will do.
+    /// No node fits.
     Unschedulable {
         verdict: Verdict,
-        /// When all nodes were last looked at.
+        /// When all nodes were last checked.
         tried_at: Mono,
         again_at: Mono,
     },
-    /// The store is being asked to bind it.
-    Binding { node: Name },
-    /// It is not known whether the store has bound it.
-    Doubted { node: Name, why: String, again_at: Mono },
-    /// The store would not bind it.
-    TurnedAway { why: String, again_at: Mono },
+    /// The request to bind the pod was sent to the store.
+    Binding {
+        node: Name,
+    },
+    /// It is not known whether the store has bound the pod.
+    BindUnconfirmed {
+        node: Name,
+        why: String,
+        again_at: Mono,
+    },
+    /// The store refused to bind the pod.
+    BindRefused {
+        why: String,
+        again_at: Mono,
+    },
 }
 
-impl Standing {
-    /// When it is looked at again even if nothing changes before.
+impl SchedulingStatus {
+    /// When the pod is tried again even if nothing changes before.
     pub fn again_at(&self) -> Option<Mono> {
         match self {
-            Standing::Unschedulable { again_at, .. }
-            | Standing::Doubted { again_at, .. }
-            | Standing::TurnedAway { again_at, .. } => Some(*again_at),
+            SchedulingStatus::Unschedulable { again_at, .. }
+            | SchedulingStatus::BindUnconfirmed { again_at, .. }
+            | SchedulingStatus::BindRefused { again_at, .. } => Some(*again_at),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Standing {
+/// The reason, in sentences.
+impl fmt::Display for SchedulingStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Standing::Placed { node } => write!(f, "it is on node {node}"),
-            Standing::Over => f.write_str("it is ending or has ended, so no node is looked for"),
-            Standing::Gated { gates } => write!(f, "it has scheduling gates: {}", gates.join(", ")),
-            Standing::Queued => f.write_str("it is about to be tried"),
-            Standing::Unschedulable { verdict, .. } => verdict.fmt(f),
-            Standing::Binding { node } => write!(f, "it is being bound to node {node}"),
-            Standing::Doubted { node, why, .. } => {
-                write!(f, "it is not known whether it is bound to node {node}: {why}")
+            SchedulingStatus::Bound { node } => write!(f, "The pod is bound to node {node}."),
+            SchedulingStatus::Finished => {
+                f.write_str("The pod is terminating or finished, so it is not scheduled.")
             }
-            Standing::TurnedAway { why, .. } => write!(f, "it could not be bound: {why}"),
+            SchedulingStatus::Gated { gates } => {
+                let gates = gates.join(", ");
+                write!(f, "The pod is not scheduled before its scheduling gates are removed: {gates}.")
+            }
+            SchedulingStatus::Queued => f.write_str("The pod is queued and tried at the next decision."),
+            SchedulingStatus::Unschedulable { verdict, .. } => verdict.fmt(f),
+            SchedulingStatus::Binding { node } => write!(f, "The pod is being bound to node {node}."),
+            SchedulingStatus::BindUnconfirmed { node, why, .. } => {
+                write!(f, "It is not known whether the pod was bound to node {node}: {why}.")
+            }
+            SchedulingStatus::BindRefused { why, .. } => write!(f, "The pod could not be bound: {why}."),
         }
     }
 }
 
 impl Scheduler {
-    /// Why the pod waits for a node, if it does.
-    pub fn explain_pod(&self, pod: &Pod) -> Standing {
+    /// How far the scheduler has come with the pod.
+    pub fn explain_pod(&self, pod: &Pod) -> SchedulingStatus {
         if let Some(node) = &pod.spec.node_name {
-            return Standing::Placed { node: node.clone() };
+            return SchedulingStatus::Bound { node: node.clone() };
         }
         if !pod.spec.scheduling_gates.is_empty() {
-            return Standing::Gated { gates: pod.spec.scheduling_gates.clone() };
+            return SchedulingStatus::Gated { gates: pod.spec.scheduling_gates.clone() };
         }
         if !seeks_node(pod) {
-            return Standing::Over;
+            return SchedulingStatus::Finished;
         }
-        self.waiting.get(&Key::of(pod), uid(&pod.meta)).map_or(Standing::Queued, |entry| self.standing(entry))
+        let entry = self.waiting.get(&Key::of(pod), uid(&pod.meta));
+        entry.map_or(SchedulingStatus::Queued, |entry| self.status(entry))
     }
 
-    fn standing(&self, entry: &Entry) -> Standing {
+    fn status(&self, entry: &Entry) -> SchedulingStatus {
         match &entry.stage {
             Stage::Lined { line, .. } | Stage::Telling { line } => {
-                self.queue.why(*line).map_or(Standing::Queued, |failed| Standing::Unschedulable {
-                    verdict: failed.verdict.clone(),
-                    tried_at: failed.at,
-                    again_at: self.queue.again_at(*line).unwrap_or(failed.at),
+                self.queue.why(*line).map_or(SchedulingStatus::Queued, |failed| {
+                    SchedulingStatus::Unschedulable {
+                        verdict: failed.verdict.clone(),
+                        tried_at: failed.at,
+                        again_at: self.queue.again_at(*line).unwrap_or(failed.at),
+                    }
                 })
             }
-            Stage::Binding { node, .. } => Standing::Binding { node: node.clone() },
+            Stage::Binding { node, .. } => SchedulingStatus::Binding { node: node.clone() },
             Stage::Doubted { node, again_at, why, .. } => {
-                Standing::Doubted { node: node.clone(), why: why.clone(), again_at: *again_at }
+                let (node, why, again_at) = (node.clone(), why.clone(), *again_at);
+                SchedulingStatus::BindUnconfirmed { node, why, again_at }
             }
-            Stage::Bound { node, .. } => Standing::Placed { node: node.clone() },
-            Stage::Resting { until, why } => Standing::TurnedAway { why: why.clone(), again_at: *until },
+            Stage::Bound { node, .. } => SchedulingStatus::Bound { node: node.clone() },
+            Stage::Resting { until, why } => {
+                SchedulingStatus::BindRefused { why: why.clone(), again_at: *until }
+            }
         }
     }
 }

@@ -131,13 +131,16 @@ fn nothing_is_given_out_before_all_nodes_are_known() {
     fleet.put(node("new"));
     fleet.settle();
     assert_eq!((fleet.of("new").as_str(), fleet.counts()), ("", vec![[0, 1, 0]]));
-    let waiting = (ExplanationState::Waiting, "nothing is given out before all nodes are known".to_owned());
+    let waiting = (ExplanationState::Waiting, "No block is allocated before all nodes are known.".to_owned());
     assert_eq!(fleet.explain("new"), waiting);
     fleet.put(node("old").cidrs(&["10.10.0.0/24"]));
     fleet.cidrs.start(&fleet.world);
     fleet.settle();
     assert_eq!((fleet.of("new").as_str(), fleet.counts()), ("10.10.1.0/24", vec![[2, 0, 0]]));
-    assert_eq!(fleet.explain("new"), (ExplanationState::Done, "the record names 10.10.1.0/24".to_owned()));
+    assert_eq!(
+        fleet.explain("new"),
+        (ExplanationState::Done, "The node's record has 10.10.1.0/24.".to_owned())
+    );
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn those_who_came_first_are_served_first() {
     }
     assert_eq!(fleet.told, ["CIDRNotAvailable z", "CIDRNotAvailable y", "CIDRNotAvailable x"]);
     let reason =
-        "all 2 blocks of /24 in 10.10.0.0/23 are taken; 2 nodes wait before this one for another to go";
+        "All 2 blocks of /24 in 10.10.0.0/23 are taken; 2 nodes wait before this one for a free block.";
     assert_eq!(fleet.explain("x"), (ExplanationState::Waiting, reason.to_owned()));
     fleet.remove("held");
     fleet.settle();
@@ -179,7 +182,7 @@ fn a_promise_gives_way_to_a_record() {
     assert_eq!(fleet.shaped("late").spec.pod_cidrs, ["10.10.0.0/24".parse().unwrap()]);
     assert_eq!(
         fleet.explain("late"),
-        (ExplanationState::Due, "10.10.0.0/24 is being written to the record".to_owned())
+        (ExplanationState::Due, "10.10.0.0/24 is being written to the node's record.".to_owned())
     );
     fleet.put(node("admin").cidrs(&["10.10.0.0/23"]));
     fleet.settle();
@@ -199,7 +202,7 @@ fn a_write_that_was_under_way_when_its_promise_was_taken_back_is_a_conflict_peop
     fleet.settle();
     assert_eq!(fleet.told, ["CIDRConflict late"]);
     assert_eq!(fleet.counts(), [[1, 0, 1]], "and what it was promised instead is free");
-    let reason = "the record names 10.10.0.0/24, but node admin holds 10.10.0.0/24 too";
+    let reason = "The node's record has 10.10.0.0/24, but node admin has 10.10.0.0/24 too.";
     assert_eq!(fleet.explain("late"), (ExplanationState::Done, reason.to_owned()));
 }
 
@@ -265,7 +268,7 @@ fn a_node_that_is_leaving_waits_for_nothing_but_keeps_what_may_be_written() {
     assert_eq!(fleet.counts(), [[1, 0, 0]]);
     assert_eq!(
         fleet.explain("a"),
-        (ExplanationState::None, "a node that is being deleted gets no block".to_owned())
+        (ExplanationState::None, "A node that is being deleted gets no block.".to_owned())
     );
     fleet.remove("old");
     fleet.settle();
@@ -303,8 +306,8 @@ fn a_node_given_a_foreign_network_later_stops_nobody_else() {
     fleet.settle();
     assert_eq!((fleet.cidrs.failure(), fleet.of("a").as_str()), (None, "10.10.1.0/24"));
     assert_eq!(fleet.told, ["CIDROutsidePool odd", "CIDROutsidePool dual"]);
-    let reason = "the node holds 172.16.0.0/24, which lies outside the cluster network 10.10.0.0/16";
+    let reason = "The node holds 172.16.0.0/24, which lies outside the cluster network 10.10.0.0/16.";
     assert_eq!(fleet.explain("odd"), (ExplanationState::Refused, reason.to_owned()));
-    let reason = "the node holds fd00::/64 too, but --cluster-cidr names no network for it";
+    let reason = "The node holds fd00::/64 too, but --cluster-cidr names no network for it.";
     assert_eq!(fleet.explain("dual"), (ExplanationState::Refused, reason.to_owned()));
 }

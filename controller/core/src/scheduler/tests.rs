@@ -180,10 +180,10 @@ fn who_is_gated_ending_finished_or_bound_seeks_no_node() {
     bench.pod(pod("bound").on("other"));
     assert_eq!((bench.run().len(), bench.placement.pending()), (0, 0));
     for (name, expected) in [
-        ("gated", "it has scheduling gates: quota"),
-        ("ending", "it is ending or has ended, so no node is looked for"),
-        ("failed", "it is ending or has ended, so no node is looked for"),
-        ("bound", "it is on node other"),
+        ("gated", "The pod is not scheduled before its scheduling gates are removed: quota."),
+        ("ending", "The pod is terminating or finished, so it is not scheduled."),
+        ("failed", "The pod is terminating or finished, so it is not scheduled."),
+        ("bound", "The pod is bound to node other."),
     ] {
         assert_eq!(bench.standing(name).to_string(), expected);
     }

@@ -34,8 +34,8 @@ fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
         (explanation.state, explanation.reason.as_str(), explanation.earliest),
         (
             ExplanationState::Paused,
-            "the machine does not exist, but no more than 10 may be deleted within 1h \
-             (--cloud-delete-limit, --cloud-delete-period)",
+            "The machine does not exist, but no more than 10 may be deleted within 1h \
+             (--cloud-delete-limit, --cloud-delete-period).",
             // When the first of the ten, deleted on its third answer, is an hour ago.
             Some(at(10 + HOUR).mono),
         )
@@ -59,7 +59,8 @@ fn machines_that_come_back_are_no_longer_held_back() {
         (fleet.told.join(",").as_str(), fleet.cloud.brake(fleet.now).held_back),
         ("DeletionHeldBack a", 1)
     );
-    let reason = "the machine does not exist, but none may be deleted (--cloud-delete-limit is 0)".to_owned();
+    let reason =
+        "The machine does not exist, but none may be deleted (--cloud-delete-limit is 0).".to_owned();
     assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
     fleet.machines.insert("a", machine());
     fleet.run_until(5);

@@ -72,7 +72,7 @@ fn the_mark_stays_until_the_cloud_has_an_answer() {
         assert_eq!((fleet.taints("a").as_str(), fleet.done.len()), (MARK, 1), "{failure:?}");
         let (action, state, reason) = fleet.explain("a").remove(1);
         assert_eq!((action, state), (ExplanationAction::Untaint, ExplanationState::Waiting));
-        assert!(reason.starts_with("the cloud did not describe the machine: "), "{reason}");
+        assert!(reason.starts_with("The cloud did not describe the machine: "), "{reason}");
         fleet.machines.insert("a", described());
         fleet.run_until(5);
         assert_eq!(fleet.taints("a"), "");

@@ -39,7 +39,8 @@ fn s156_by_default_the_third_answer_in_a_row_is_believed() {
     let mut fleet = one(Settings::default(), Some(Unknown), gone());
     fleet.run_until(9);
     assert_eq!((fleet.has("a"), fleet.done.len()), (true, 2));
-    let reason = "the cloud said 2 of 3 times in a row that the machine does not exist".to_owned();
+    let reason = "The cloud answered 2 of 3 times in a row that the machine does not exist; the node is deleted after 3."
+        .to_owned();
     assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Waiting, reason)]);
     let explanation =
         fleet.cloud.explain(fleet.world.node("a").unwrap(), fleet.hold_until, fleet.now).remove(0);
@@ -110,8 +111,8 @@ fn s157_the_mark_says_when_it_was_made_and_why_it_stays() {
     assert_eq!(taint.time_added, Some(at(0).wall));
     fleet.run_until(60);
     assert_eq!(fleet.version, version, "it is written once");
-    let exists = "the cloud says that the machine exists and is switched off".to_owned();
-    let stays = "the mark of a machine that is switched off stays until the node is Ready".to_owned();
+    let exists = "The cloud answers that the machine exists and is switched off.".to_owned();
+    let stays = "The taint of a machine that is switched off stays until the node is Ready.".to_owned();
     assert_eq!(
         fleet.explain("a"),
         [

@@ -31,7 +31,7 @@ fn the_third_failure_gives_the_block_back_and_the_node_queues_again_after_a_rest
     let mut fleet = promised();
     fail(&mut fleet, &[later(), Failure::Refused("no".to_owned())]);
     assert_eq!(fleet.counts(), [[1, 0, 0]], "twice is not too often");
-    let reason = "10.10.0.0/24 could not be written 2 times and is tried again";
+    let reason = "10.10.0.0/24 could not be written 2 times and is tried again.";
     assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
     fail(&mut fleet, &[later()]);
     assert_eq!(fleet.counts(), [[0, 1, 0]]);
@@ -77,7 +77,7 @@ fn a_write_nobody_knows_the_end_of_keeps_its_block_until_the_record_tells() {
     let mut fleet = promised();
     fail(&mut fleet, &[later(), later(), unknown(), later(), later()]);
     assert_eq!(fleet.counts(), [[1, 0, 0]]);
-    let reason = "10.10.0.0/24 was written, but nobody knows whether that reached the store";
+    let reason = "10.10.0.0/24 was sent to the store, and it is not known whether the store has it.";
     assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
 
     let mut landed = Fleet { world: fleet.world.clone(), cidrs: fleet.cidrs.clone(), ..promised() };

@@ -82,7 +82,7 @@ fn s150_a_node_outside_the_cluster_network_stops_the_giving_and_nothing_else() {
                    no blocks are given out until it is deleted or the flags fit";
     assert_eq!(fleet.cidrs.failure().as_deref(), Some(failure));
     assert_eq!((fleet.of("new").as_str(), fleet.counts()), ("", vec![[1, 1, 0]]));
-    assert_eq!(fleet.explain("new"), (ExplanationState::Waiting, failure.to_owned()));
+    assert_eq!(fleet.explain("new"), (ExplanationState::Waiting, format!("N{}.", &failure[1..])));
     fleet.put(node("newer"));
     fleet.settle();
     assert_eq!(fleet.of("newer"), "", "it stays so");
@@ -146,7 +146,7 @@ fn s154_a_node_that_lacks_one_family_holds_nothing_of_the_other() {
     assert_eq!((fleet.of("a").as_str(), fleet.of("b").as_str()), ("10.0.0.0/24 fd00::/64", ""));
     assert_eq!(fleet.told, ["CIDRNotAvailable b"]);
     assert_eq!(fleet.counts(), [[1, 1, 0], [1, 1, 0]]);
-    let reason = "the one block of /64 in fd00::/64 is taken; 0 nodes wait before this one for another to go";
+    let reason = "The one block of /64 in fd00::/64 is taken; 0 nodes wait before this one for a free block.";
     assert_eq!(fleet.explain("b"), (ExplanationState::Waiting, reason.to_owned()));
     fleet.remove("a");
     fleet.settle();

@@ -48,9 +48,9 @@ fn five(unknown: usize) -> Simulator {
 #[test]
 fn a_standby_names_the_holder_of_the_lease() {
     for (leader, reason) in [
-        ("", "Nobody holds the lease: this controller only listens until it has taken it."),
-        ("c2", "This controller's own term is over: it only listens until it has taken the lease anew."),
-        ("c1", "c1 holds the lease: this controller only listens, and takes the lease when it runs out."),
+        ("", "No controller holds the lease: this controller is on standby until it has acquired the lease."),
+        ("c2", "This controller's own term is over: it is on standby until it has acquired the lease again."),
+        ("c1", "c1 holds the lease: this controller is on standby and acquires the lease when it expires."),
     ] {
         assert_eq!(explain::fleet::standby("c2", leader), reason);
     }
@@ -126,7 +126,8 @@ fn a_zone_in_which_no_node_is_tainted_is_explained() {
     assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert_eq!(
         reason(&account, ExplanationAction::Taint),
-        "3 of 5 nodes are not Ready, which is 55 % or more: in a zone of 50 nodes or fewer nobody is given up then."
+        "3 of 5 nodes are not Ready, which reaches the threshold of 55 %: in a zone of 50 nodes or fewer no node is tainted \
+         NoExecute."
     );
     let zone = account.zone.unwrap();
     assert_eq!((zone.state(), zone.rate, zone.health_percent), (ZoneState::PartialDisruption, 0.0, 40.0));
@@ -157,7 +158,7 @@ fn full_disruption_is_explained_for_nodes_and_pods() {
     let account = explain(&sim, "n0");
     assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert!(
-        reason(&account, ExplanationAction::Taint).contains("All zones"),
+        reason(&account, ExplanationAction::Taint).contains("All nodes of all 1 zones have failed"),
         "{}",
         reason(&account, ExplanationAction::Taint)
     );
@@ -183,7 +184,7 @@ fn a_hold_is_explained_with_the_time_left_and_the_nodes_seen() {
     assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
     assert_eq!(fleet_answer.state(), FleetState::Holding);
     assert_eq!(fleet_answer.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
-    assert!(hold.reason.contains("2 of 3 nodes were heard so far"), "{}", hold.reason);
+    assert!(hold.reason.contains("2 of 3 nodes gave a sign of life so far"), "{}", hold.reason);
     let account = explain(&sim, "a");
     assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, Some(50.0)));
     let p = &account.pods[0];
@@ -228,7 +229,7 @@ fn a_controller_that_is_not_active_says_so() {
     let now = sim.now();
     sim.reconciler.observe(crate::reconciler::Observation::Leading(false), now);
     assert_eq!(fleet(&sim).state(), FleetState::Standby);
-    assert!(explain(&sim, "n0").summary.contains("judges nobody"), "{}", explain(&sim, "n0").summary);
+    assert!(explain(&sim, "n0").summary.contains("decides nothing"), "{}", explain(&sim, "n0").summary);
     assert_eq!(explain::node::explain(&sim.reconciler, &"nobody".parse().unwrap(), now), None);
 }
 
@@ -239,8 +240,22 @@ fn a_node_that_never_reported_is_explained_from_its_creation() {
     sim.run_until(20.0);
     let account = explain(&sim, "new");
     assert_eq!(told(&account, ExplanationAction::MarkUnknown), (ExplanationState::Waiting, Some(60.0)));
-    assert_eq!(account.silence.unwrap().heard_by(), SignOfLife::Created);
+    assert_eq!(account.silence.as_ref().unwrap().heard_by(), SignOfLife::Created);
     assert_eq!(account.ready, "");
+    let reason = "No heartbeat since the node was created 20.0 s ago; the node becomes Unknown after 1 min 0 s of silence.";
+    assert_eq!(self::reason(&account, ExplanationAction::MarkUnknown), reason);
+
+    // Now the record has a Ready that the controller wrote. The start-up grace is still the one that the node exceeded.
+    sim.run_until(70.0);
+    let account = explain(&sim, "new");
+    let silence = account.silence.unwrap();
+    assert_eq!((account.ready.as_str(), silence.grace.unwrap().seconds), ("Unknown", 60));
+    assert_eq!(
+        (silence.heard_by(), silence.deadline.as_ref().map(seconds)),
+        (SignOfLife::Created, Some(60.0))
+    );
+    let reason = "No heartbeat since the node was created 1 min 10 s ago; the node is Unknown after 1 min 0 s of silence.";
+    assert_eq!(self::reason(&account, ExplanationAction::MarkUnknown), reason);
 }
 
 #[test]
@@ -277,8 +292,8 @@ fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     sim.run_until(3.0);
     sim.put_pod(pod("p").requests("cpu=2").priority(7));
     let account = explain_pod(&sim, "p");
-    let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. It is tried again as soon as a \
-               node has become one that will do.";
+    let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. The pod is tried again when \
+               a node has changed so that it may fit.";
     assert_eq!(
         told_of(&account, ExplanationAction::Schedule),
         (ExplanationState::Waiting, Some(303.0), why.to_owned())
@@ -298,7 +313,7 @@ fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     let account = explain_pod(&sim, "p");
     assert_eq!(
         told_of(&account, ExplanationAction::Schedule),
-        (ExplanationState::Done, None, "it is on node c.".to_owned())
+        (ExplanationState::Done, None, "The pod is bound to node c.".to_owned())
     );
     assert_eq!((account.node_name.as_str(), account.stay.unwrap().decision()), ("c", EvictionDecision::Keep));
     assert_eq!(explain::pod::explain(&sim.reconciler, &key("nobody"), sim.now()), None);
@@ -311,10 +326,10 @@ fn pods_of_a_deleted_node_are_explained_with_their_removal() {
     sim.run_until(5.0).delete_node("n0");
     sim.run_until(9.0);
     let account = explain(&sim, "n0");
-    assert_eq!(account.summary, "There is no node n0, but 1 pods name it.");
-    assert_eq!(told(&account, ExplanationAction::CollectPods), (ExplanationState::Waiting, Some(45.0)));
+    assert_eq!(account.summary, "Node n0 does not exist; pods bound to it: 1.");
+    assert_eq!(told(&account, ExplanationAction::PodGc), (ExplanationState::Waiting, Some(45.0)));
     assert_eq!(account.pods[0].earliest_eviction.as_ref().map(seconds), Some(45.0));
-    let told = told_of(&explain_pod(&sim, "p"), ExplanationAction::CollectPods);
+    let told = told_of(&explain_pod(&sim, "p"), ExplanationAction::PodGc);
     assert_eq!((told.0, told.1), (ExplanationState::Waiting, Some(45.0)));
     let nobody = "nobody".parse().unwrap();
     assert_eq!(

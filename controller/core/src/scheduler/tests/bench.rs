@@ -6,7 +6,7 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use super::super::*;
-use crate::explain::scheduling::Standing;
+use crate::explain::scheduling::SchedulingStatus;
 use crate::fixtures::{NodeSample, PodSample, at_ms, key};
 use crate::plan::{Action, Answer, Failure, Outcome, Plan, PlannedAction, Subject};
 
@@ -155,7 +155,7 @@ impl Bench {
     }
 
     /// Why a pod waits.
-    pub(super) fn standing(&self, name: &str) -> Standing {
+    pub(super) fn standing(&self, name: &str) -> SchedulingStatus {
         self.placement.explain_pod(&self.record(name))
     }
 

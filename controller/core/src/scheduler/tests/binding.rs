@@ -32,7 +32,7 @@ fn a_place_is_taken_from_the_moment_it_is_given() {
     let (mut bench, proposal) = given();
     bench.pod(pod("q"));
     assert_eq!(said(&bench.decide()), ["q ? 0/1 nodes are available: 1 Too many pods."]);
-    assert_eq!(bench.standing("p").to_string(), "it is being bound to node n");
+    assert_eq!(bench.standing("p").to_string(), "The pod is being bound to node n.");
     assert_eq!(bench.placement.pending(), 1, "the other one");
     let outcome = bench.outcome(&proposal);
     bench.settle(&proposal, outcome);
@@ -61,7 +61,7 @@ fn after_a_conflict_the_pod_lines_up_again() {
     let (mut bench, proposal) = given();
     bench.settle(&proposal, Err(Failure::Conflict));
     assert!(has_room(&mut bench));
-    assert_eq!(bench.standing("p").to_string(), "it could not be bound: its record has changed");
+    assert_eq!(bench.standing("p").to_string(), "The pod could not be bound: its record has changed.");
     assert_eq!(bench.run_until(1), ["1: p -> n"]);
 
     let (mut bench, proposal) = given();
@@ -102,7 +102,7 @@ fn a_place_stays_taken_while_nobody_knows() {
     bench.settle(&proposal, unknown());
     assert!(!has_room(&mut bench));
     let standing = bench.standing("p");
-    assert_eq!(standing.to_string(), "it is not known whether it is bound to node n: no answer came");
+    assert_eq!(standing.to_string(), "It is not known whether the pod was bound to node n: no answer came.");
     assert_eq!(standing.again_at(), Some(at(1).mono));
     bench.node(roomy("better"));
     assert_eq!(bench.run_until(1), ["1: p -> n"], "the same node is asked for again");
@@ -166,7 +166,7 @@ fn a_doubt_about_a_node_that_went_is_waited_out() {
 fn what_is_refused_for_good_is_told_and_left_for_long() {
     let (mut bench, proposal) = given();
     bench.settle(&proposal, Err(Failure::Refused("not permitted".to_owned())));
-    assert_eq!(bench.standing("p").to_string(), "it could not be bound: not permitted");
+    assert_eq!(bench.standing("p").to_string(), "The pod could not be bound: not permitted.");
     assert_eq!(bench.run_until(299), Vec::<String>::new());
     assert_eq!(bench.events, ["FailedScheduling: not permitted"]);
     assert_eq!(bench.run_until(300), ["300: p -> n"]);

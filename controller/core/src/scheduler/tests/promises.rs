@@ -11,7 +11,7 @@ use proptest::sample::Index;
 
 use super::bench::subject;
 use super::*;
-use crate::explain::scheduling::Standing;
+use crate::explain::scheduling::SchedulingStatus;
 use crate::fixtures::{PodSample, at_ms};
 use crate::plan::{Action, Answer, Outcome, PlannedAction};
 
@@ -314,7 +314,7 @@ impl Run {
     fn check_sleepers(&self) {
         let controller = &self.controllers[0];
         for pod in self.world.pods().filter(|pod| seeks_node(pod)) {
-            if let Standing::Unschedulable { tried_at, again_at, .. } = controller.explain_pod(pod)
+            if let SchedulingStatus::Unschedulable { tried_at, again_at, .. } = controller.explain_pod(pod)
                 && again_at - tried_at > Duration::from_secs(10)
             {
                 let demand = Demand::of(&pod.spec);
