@@ -8,7 +8,6 @@ pub mod config;
 pub mod event_loop;
 pub mod executor;
 pub mod leader_election;
-pub mod leadership;
 pub mod metrics;
 pub mod node_trace;
 pub mod readiness;

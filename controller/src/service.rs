@@ -22,9 +22,9 @@ use crate::event_loop::Shared;
 use crate::leader_election::Leadership;
 use muster_controller_core::explain;
 
-mod intents;
+mod operations;
 
-pub use intents::Intents;
+pub use operations::Intents;
 
 /// The names of the services, for health.
 pub const NAMES: [&str; 1] = ["muster.v1.FleetService"];
