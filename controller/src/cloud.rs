@@ -1,4 +1,4 @@
-//! Clouds: [`client`] asks a cloud plug-in, [`inventory`] is the reference plug-in.
+//! Clouds: [`client`] calls a cloud plug-in, [`inventory`] is the reference plug-in.
 
 pub mod client;
 pub mod inventory;

@@ -1,4 +1,4 @@
-//! The controller's flags, under the names that Kubernetes gives them, and the checked settings they become.
+//! The controller's flags, with the names of Kubernetes' flags, and the checked settings made from them.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -15,19 +15,19 @@ use crate::leader_election::{ElectionSettings, SettingsError};
 use muster_controller_core::policy::{self, Policy};
 use muster_controller_core::{cloud_nodes, ipam, pod_gc, scheduler};
 
-/// Judges the fleet: address blocks, health, zones, evictions, placement, drains.
+/// Runs the controllers of the fleet: node lifecycle, taint eviction, scheduler, pod GC, ipam, drain, cloud nodes
 #[derive(Clone, Debug, Parser)]
 #[command(name = "muster-controller", version, after_help = muster_rpc::health_command::HELP)]
 pub struct Flags {
-    /// Stores, in order of preference; calls go to the first that can be reached
+    /// URLs of stores, in order of preference; calls go to the first reachable one
     #[arg(long, env = "MUSTER_STORE", value_name = "URL", value_delimiter = ',', required = true)]
     pub store: Vec<String>,
 
-    /// Where gRPC is served; port 0 picks a free one
+    /// Address on which gRPC is served; port 0 picks a free port
     #[arg(long, env = "MUSTER_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7500")]
     pub listen: SocketAddr,
 
-    /// Where metrics and health are served; port 0 picks a free one
+    /// Address on which metrics and health are served; port 0 picks a free port
     #[arg(long, env = "MUSTER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7501")]
     pub http_listen: SocketAddr,
 
@@ -38,7 +38,7 @@ pub struct Flags {
     pub leader: LeaderFlags,
 
     #[command(flatten)]
-    pub collection: CollectionFlags,
+    pub pod_gc: PodGcFlags,
 
     #[command(flatten)]
     pub addresses: AddressFlags,
@@ -56,81 +56,81 @@ pub struct Flags {
     pub telemetry: TelemetryFlags,
 }
 
-/// When a node is given up, and how fast.
+/// When a node becomes Unknown, and how fast failed nodes are tainted.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Health and evictions")]
 pub struct HealthFlags {
-    /// Between two assessments of the zones, at most
+    /// Longest time between two computations of the zone states
     #[arg(long, env = "MUSTER_NODE_MONITOR_PERIOD", value_parser = parse_duration,
           default_value = seconds(policy::DEFAULT_MONITOR_PERIOD))]
     pub node_monitor_period: Duration,
 
-    /// How long a node may be silent
+    /// How long a node may send no heartbeat before its Ready becomes Unknown
     #[arg(long, env = "MUSTER_NODE_MONITOR_GRACE_PERIOD", value_parser = parse_duration,
           default_value = seconds(policy::DEFAULT_GRACE))]
     pub node_monitor_grace_period: Duration,
 
-    /// How long a node that never reported may be silent, from its creation
+    /// The same for a node that never reported, from its creation
     #[arg(long, env = "MUSTER_NODE_STARTUP_GRACE_PERIOD", value_parser = parse_duration,
           default_value = seconds(policy::DEFAULT_STARTUP_GRACE))]
     pub node_startup_grace_period: Duration,
 
-    /// Nodes per second and zone whose pods may be driven off
+    /// Nodes per second and zone that may be tainted NoExecute
     #[arg(long, env = "MUSTER_NODE_EVICTION_RATE", default_value_t = policy::DEFAULT_EVICTION_RATE)]
     pub node_eviction_rate: f64,
 
-    /// The same in a large zone of which much is lost
+    /// The same in a large zone that is partially disrupted
     #[arg(long, env = "MUSTER_SECONDARY_NODE_EVICTION_RATE", default_value_t = policy::DEFAULT_SECONDARY_EVICTION_RATE)]
     pub secondary_node_eviction_rate: f64,
 
-    /// The share of nodes that are not Ready from which on a zone counts as disrupted
+    /// Share of nodes that are not Ready from which on a zone is partially disrupted
     #[arg(long, env = "MUSTER_UNHEALTHY_ZONE_THRESHOLD", default_value_t = policy::DEFAULT_UNHEALTHY_ZONE_THRESHOLD)]
     pub unhealthy_zone_threshold: f32,
 
-    /// Zones of more nodes than this are large; in a smaller one that is disrupted nobody is given up
+    /// Zones with more nodes than this are large; in a smaller zone that is partially disrupted no node is tainted
     #[arg(long, env = "MUSTER_LARGE_CLUSTER_SIZE_THRESHOLD", default_value_t = policy::DEFAULT_LARGE_ZONE_SIZE)]
     pub large_cluster_size_threshold: usize,
 
-    /// How long the fleet must have been heard after a start before anybody is evicted [default: the grace period]
+    /// How long the fleet is followed after a start before pods are evicted for node health [default: the grace period]
     #[arg(long, env = "MUSTER_EVICTION_HOLD", value_parser = parse_duration)]
     pub eviction_hold: Option<Duration>,
 }
 
-/// How several controllers agree on the one that acts.
+/// How several controllers agree on one leader.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
 pub struct LeaderFlags {
-    /// Act only while holding the lease kube-system/muster-controller; without it there must be no other controller
+    /// Act only while holding the lease kube-system/muster-controller; if false there must be only one controller
     #[arg(long, env = "MUSTER_LEADER_ELECT", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           default_value = "true", default_missing_value = "true", require_equals = true)]
     pub leader_elect: bool,
 
-    /// How long a leader that is silent is not replaced
+    /// How long the others wait after the leader's last renewal before they take over
     #[arg(long, env = "MUSTER_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = parse_duration)]
     pub leader_elect_lease_duration: Duration,
 
-    /// How long a leader acts without a renewal
+    /// How long a leader acts without a successful renewal
     #[arg(long, env = "MUSTER_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = parse_duration)]
     pub leader_elect_renew_deadline: Duration,
 
-    /// How often a leader renews and the others look
+    /// How often the leader renews, and the pause after a failed attempt
     #[arg(long, env = "MUSTER_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
     pub leader_elect_retry_period: Duration,
 }
 
-/// When pods are removed that nobody else will ever remove.
+/// When pods are removed that no agent will remove.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Pod collection")]
-pub struct CollectionFlags {
-    /// Between two looks
+#[command(next_help_heading = "Pod GC")]
+pub struct PodGcFlags {
+    /// Time between two passes of pod GC
     #[arg(long, env = "MUSTER_POD_GC_PERIOD", default_value = "20s", value_parser = parse_duration)]
     pub pod_gc_period: Duration,
 
-    /// How long a node must have been missing before its pods are removed
+    /// How long a node must be missing before its pods are removed
     #[arg(long, env = "MUSTER_POD_GC_QUARANTINE", default_value = "40s", value_parser = parse_duration)]
     pub pod_gc_quarantine: Duration,
 
-    /// How many pods that have ended are kept; 0 or less keeps all
+    /// How many terminated pods are kept; 0 or less keeps all
     #[arg(
         long,
         env = "MUSTER_TERMINATED_POD_GC_THRESHOLD",
@@ -140,16 +140,16 @@ pub struct CollectionFlags {
     pub terminated_pod_gc_threshold: i64,
 }
 
-/// What address blocks nodes are given.
+/// Which address blocks are allocated to nodes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Address blocks")]
 pub struct AddressFlags {
-    /// Give each node address blocks for its pods
+    /// Allocate address blocks for pods to each node
     #[arg(long, env = "MUSTER_ALLOCATE_NODE_CIDRS", value_parser = BoolishValueParser::new(), num_args = 0..=1,
           default_value = "false", default_missing_value = "true", require_equals = true)]
     pub allocate_node_cidrs: bool,
 
-    /// Networks that blocks are cut from, at most one for each IP family
+    /// Networks that blocks are allocated from, at most one for each IP family
     #[arg(long, env = "MUSTER_CLUSTER_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub cluster_cidr: Vec<String>,
 
@@ -165,40 +165,40 @@ pub struct AddressFlags {
     #[arg(long, env = "MUSTER_NODE_CIDR_MASK_SIZE_IPV6", value_name = "BITS")]
     pub node_cidr_mask_size_ipv6: Option<u8>,
 
-    /// Networks of services, whose blocks are not given to nodes
+    /// Networks of services, whose blocks are not allocated to nodes
     #[arg(long, env = "MUSTER_SERVICE_CLUSTER_IP_RANGE", value_name = "CIDR", value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<String>,
 }
 
-/// Which cloud is asked about machines, and how far it is believed.
+/// Which cloud plug-in is asked about machines, and the limits on deleting nodes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cloud")]
 pub struct CloudFlags {
-    /// A plug-in that answers CloudProviderService; without one no cloud is asked
+    /// URL of a plug-in that serves CloudProviderService; without one no cloud is asked
     #[arg(long, env = "MUSTER_CLOUD_PROVIDER", value_name = "URL")]
     pub cloud_provider: Option<String>,
 
-    /// Answers in a row that a machine does not exist before its node is deleted
+    /// How many answers in a row must say that a machine does not exist before its node is deleted
     #[arg(long, env = "MUSTER_CLOUD_DELETE_CONFIRMATIONS", default_value = "3")]
     pub cloud_delete_confirmations: NonZeroU32,
 
-    /// Nodes that may be deleted on the cloud's word within --cloud-delete-period
+    /// Nodes that may be deleted within --cloud-delete-period because their machine does not exist
     #[arg(long, env = "MUSTER_CLOUD_DELETE_LIMIT", default_value_t = 10)]
     pub cloud_delete_limit: u32,
 
-    /// The time that --cloud-delete-limit is for
+    /// The period of --cloud-delete-limit
     #[arg(long, env = "MUSTER_CLOUD_DELETE_PERIOD", default_value = "1h", value_parser = parse_duration)]
     pub cloud_delete_period: Duration,
 }
 
-/// Settings that were checked.
+/// The checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub stores: Vec<String>,
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
     pub policy: Policy,
-    /// `None` where no other controller is to be expected.
+    /// `None` when this is the only controller.
     pub election: Option<ElectionSettings>,
     /// The cloud plug-in's address.
     pub cloud_provider: Option<String>,
@@ -207,7 +207,7 @@ pub struct Config {
     pub server: ServerConfig,
 }
 
-/// A flag that cannot be.
+/// A flag with an invalid value.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
@@ -253,7 +253,7 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         ("node-monitor-period", health.node_monitor_period),
         ("node-monitor-grace-period", health.node_monitor_grace_period),
         ("node-startup-grace-period", health.node_startup_grace_period),
-        ("pod-gc-period", flags.collection.pod_gc_period),
+        ("pod-gc-period", flags.pod_gc.pod_gc_period),
     ] {
         if time.is_zero() {
             return Err(ConfigError::Zero { flag });
@@ -289,9 +289,9 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         }),
         scheduler: scheduler::Settings::default(),
         pod_gc: pod_gc::Settings {
-            period: flags.collection.pod_gc_period,
-            quarantine: flags.collection.pod_gc_quarantine,
-            kept: usize::try_from(flags.collection.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
+            period: flags.pod_gc.pod_gc_period,
+            quarantine: flags.pod_gc.pod_gc_quarantine,
+            kept: usize::try_from(flags.pod_gc.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
             ..pod_gc::Settings::default()
         },
     })
@@ -310,7 +310,7 @@ fn election(flags: &LeaderFlags) -> Result<Option<ElectionSettings>, SettingsErr
     Ok(settings)
 }
 
-/// A name that no other process has, in which an operator recognises the machine.
+/// A unique name that begins with the machine's host name.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(char::is_ascii_graphic).take(63).collect();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_evicted_for_a_whole_grace_unless_told_otherwise() {
+    fn the_eviction_hold_is_a_whole_grace_unless_it_is_set() {
         let second = Duration::from_secs(1);
         assert_eq!(policy(&["--node-monitor-grace-period=9s"]).unwrap().hold, 9 * second);
         assert_eq!(
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_ended_are_all_kept_if_no_number_of_them_is_given() {
+    fn all_terminated_pods_are_kept_if_the_threshold_is_not_positive() {
         let kept = |args: &[&str]| policy(args).unwrap().pod_gc.kept;
         assert_eq!(kept(&["--terminated-pod-gc-threshold=7"]), Some(7));
         assert_eq!(kept(&["--terminated-pod-gc-threshold=0"]), None);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_cannot_be_is_named() {
+    fn an_invalid_flag_is_named() {
         for (arg, message) in [
             ("--node-monitor-period=0", "--node-monitor-period must be more than 0"),
             ("--node-eviction-rate=-1", "--node-eviction-rate must be a number that is not negative, not -1"),

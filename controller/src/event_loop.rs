@@ -1,7 +1,5 @@
-//! The loop: hear, decide, perform, sleep. It holds all the waiting and none of the thinking.
+//! The event loop: fold in what arrived, decide, perform, sleep. It waits for everything and decides nothing itself.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,34 +16,38 @@ use muster_store_client::{StoreClient, WatchOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::cloud::client::CloudClient;
-use crate::executor::Hands;
+use crate::executor::Executor;
 use crate::leader_election::{Leadership, Refusals};
 use crate::node_trace::{self, NodeTraces};
-use muster_controller_core::plan::{ControllerName, Failure, Outcome, Plan, PlannedAction, Subject};
+use muster_controller_core::plan::{Failure, Outcome, Plan, PlannedAction};
 use muster_controller_core::reconciler::{Observation, Reconciler};
 use muster_controller_core::world::Revisions;
 use muster_proto::time::Now;
 
-/// Deeds under way at once: enough to use the store's group commit, few enough that a fleet's worth of them does not
-/// crowd out its heartbeats.
-const UNDER_WAY: usize = 128;
-/// Observation folded in at once.
-const BATCH: usize = 512;
-/// How often that is done before the next decision, at most: news that never stops must not keep us from acting.
-const BATCHES: usize = 128;
-/// The longest sleep: whoever forgot to ask to be woken is looked at all the same.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// The pause before the store is asked again how far it has come.
-const HORIZON_AGAIN: Duration = Duration::from_millis(200);
-/// Events that wait to be recorded; more than that are dropped, since nothing may depend on them.
-const EVENTS: usize = 4096;
+mod action_queue;
 
-/// The core as the loop and those who ask share it.
+use action_queue::ActionQueue;
+
+/// Actions performed at once: enough to use the store's group commit, few enough that the actions of a whole fleet do
+/// not delay its heartbeats.
+const MAX_IN_FLIGHT: usize = 128;
+/// Observations folded in under one lock.
+const BATCH: usize = 512;
+/// Batches folded in before the next decision, at most: a stream that never pauses must not keep us from acting.
+const MAX_BATCHES: usize = 128;
+/// The longest sleep. It bounds the harm of a controller that forgot to ask for a wake-up.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// The pause before the store's newest revisions are requested again.
+const REVISIONS_RETRY: Duration = Duration::from_millis(200);
+/// Events that wait to be recorded. More are dropped: nothing depends on them.
+const EVENT_BUFFER: usize = 4096;
+
+/// The reconciler, shared by the event loop, the service and the metrics.
 #[derive(Clone)]
 pub struct Shared {
     reconciler: Arc<Mutex<Reconciler>>,
     clock: SharedClock,
-    /// Counts decisions, so that whoever follows knows when to look.
+    /// Counts decisions, so that a stream knows when to read the reconciler again.
     decided: watch::Sender<u64>,
 }
 
@@ -62,53 +64,53 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Changes whenever a decision was made.
+    /// Changes with each decision.
     pub fn decided(&self) -> watch::Receiver<u64> {
         self.decided.subscribe()
     }
 }
 
-/// The loop and what it works with.
-pub struct Drive {
+/// The event loop and what it works with.
+pub struct EventLoop {
     pub shared: Shared,
     pub client: StoreClient,
     pub cloud: Option<CloudClient>,
     pub leadership: watch::Receiver<Leadership>,
-    /// Whom to tell that the store refused us; `None` without an election.
+    /// Takes reports of writes that the store refused because of their fence; `None` without an election.
     pub refusals: Option<Refusals>,
-    pub stories: NodeTraces,
+    pub traces: NodeTraces,
     pub shutdown: Shutdown,
 }
 
-impl Drive {
-    /// Runs until the shutdown is asked for. What is under way then is let go: it will be decided anew.
+impl EventLoop {
+    /// Runs until shutdown is requested. Actions in flight are abandoned then: the next leader plans them again.
     pub async fn run(mut self) {
-        let mut news = Box::pin(follow(&self.client).ready_chunks(BATCH));
-        let mut under_way: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
-        let mut waiting = Waiting::default();
-        let events = recorder(self.client.clone());
-        let (mut hands, mut horizon) = self.take_office();
+        let mut observations = Box::pin(watch_all(&self.client).ready_chunks(BATCH));
+        let mut in_flight: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
+        let mut queue = ActionQueue::default();
+        let events = event_recorder(self.client.clone());
+        let (mut executor, mut required_revisions) = self.begin_term();
         loop {
-            // Nobody is judged by what lies unread.
-            let outcomes: Vec<Outcome> = arrived(&mut under_way, UNDER_WAY).collect();
+            // Everything that has arrived is folded in before the next decision.
+            let outcomes: Vec<Outcome> = take_ready(&mut in_flight, MAX_IN_FLIGHT).collect();
             self.observe(outcomes.into_iter().map(Observation::Outcome));
-            for chunk in arrived(&mut news, BATCHES) {
+            for chunk in take_ready(&mut observations, MAX_BATCHES) {
                 self.observe(chunk);
             }
-            let Plan { actions, events: told, trace_events, wake_at } = self.decide();
-            self.stories.tell(trace_events, self.shared.now());
-            for event in told {
-                // A store that is slow to record loses some: they are for people, and the log has the deeds.
+            let Plan { actions, events: happened, trace_events, wake_at } = self.decide();
+            self.traces.record(trace_events, self.shared.now());
+            for event in happened {
+                // A full buffer drops events: they are for operators, and the log has every action.
                 let _ = events.try_send(event);
             }
-            waiting.extend(actions);
-            while under_way.len() < UNDER_WAY
-                && let Some(proposal) = waiting.next()
+            queue.extend(actions);
+            while in_flight.len() < MAX_IN_FLIGHT
+                && let Some(action) = queue.next()
             {
-                match self.obsolete(&proposal) {
-                    None => under_way.push(Box::pin(self.deed(&hands, proposal))),
+                match self.obsolete(&action) {
+                    None => in_flight.push(Box::pin(self.perform(&executor, action))),
                     Some(why) => {
-                        let PlannedAction { controller, subject, .. } = proposal;
+                        let PlannedAction { controller, subject, .. } = action;
                         let result = Err(Failure::Later(why.to_owned()));
                         self.observe([Observation::Outcome(Outcome { controller, subject, result })]);
                     }
@@ -118,63 +120,66 @@ impl Drive {
             let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
             tokio::select! {
                 () = self.shutdown.requested() => return,
-                Some(outcome) = under_way.next() => self.observe([Observation::Outcome(outcome)]),
-                Some(chunk) = news.next() => self.observe(chunk),
+                Some(outcome) = in_flight.next() => self.observe([Observation::Outcome(outcome)]),
+                Some(chunk) = observations.next() => self.observe(chunk),
                 changed = self.leadership.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    // What we meant to do is decided anew, by us or by another; what is under way is let go.
-                    waiting = Waiting::default();
-                    under_way.clear();
-                    (hands, horizon) = self.take_office();
+                    // Queued actions are planned again, by this controller or another; those in flight are abandoned.
+                    queue = ActionQueue::default();
+                    in_flight.clear();
+                    (executor, required_revisions) = self.begin_term();
                 }
-                reach = &mut horizon => self.observe([Observation::RequiredRevisions(reach)]),
+                required = &mut required_revisions => self.observe([Observation::RequiredRevisions(required)]),
                 () = tokio::time::sleep(sleep) => {}
             }
         }
     }
 
-    /// Acts from now on as the leadership stands: each term of office begins anew. One that follows another begins when it
-    /// is known how far the world must have come for it.
-    fn take_office(&mut self) -> (Arc<Hands>, Fuse<BoxFuture<'static, Revisions>>) {
+    /// Starts a term as leader or as standby, from nothing. A leader that follows another one decides nothing before its
+    /// world has the newest revisions that the store had when the term began.
+    fn begin_term(&mut self) -> (Arc<Executor>, Fuse<BoxFuture<'static, Revisions>>) {
         let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
         self.observe([Observation::Leading(false), Observation::Leading(leading)]);
         let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
-        let horizon = if leading && !is_first {
+        let required_revisions = if leading && !is_first {
             self.observe([Observation::RequiredRevisions(Revisions::MAX)]);
-            horizon(self.client.clone(), self.shared.clone()).boxed().fuse()
+            newest_revisions(self.client.clone(), self.shared.clone()).boxed().fuse()
         } else {
             Fuse::terminated()
         };
         let client = self.client.with_fence(fence.as_ref());
         let fence = fence.zip(self.refusals.clone());
         let (cloud, clock) = (self.cloud.clone(), self.shared.clock.clone());
-        (Arc::new(Hands { client, fence, cloud, clock }), horizon)
+        (Arc::new(Executor { client, fence, cloud, clock }), required_revisions)
     }
 
-    /// Why a proposal that had to wait is not to be performed any more.
-    fn obsolete(&self, proposal: &PlannedAction) -> Option<&'static str> {
-        self.shared.reconciler().obsolete(proposal, self.shared.now())
+    /// Why a queued action is not to be performed any more.
+    fn obsolete(&self, action: &PlannedAction) -> Option<&'static str> {
+        self.shared.reconciler().obsolete(action, self.shared.now())
     }
 
-    /// A deed within its span.
-    fn deed(&mut self, hands: &Arc<Hands>, proposal: PlannedAction) -> impl Future<Output = Outcome> + use<> {
-        let span = self.stories.begin(&proposal, self.shared.reconciler().world(), self.shared.now());
-        let doing = span.around(Arc::clone(hands).perform(proposal));
+    /// Performs an action within its span.
+    fn perform(
+        &mut self,
+        executor: &Arc<Executor>,
+        action: PlannedAction,
+    ) -> impl Future<Output = Outcome> + use<> {
+        let span = self.traces.begin(&action, self.shared.reconciler().world(), self.shared.now());
+        let performing = span.around(Arc::clone(executor).perform(action));
         async move {
-            let outcome = doing.await;
+            let outcome = performing.await;
             node_trace::end(&span, &outcome);
             outcome
         }
     }
 
-    fn observe(&mut self, news: impl IntoIterator<Item = Observation>) {
+    fn observe(&mut self, observations: impl IntoIterator<Item = Observation>) {
         let now = self.shared.now();
-        let stories = &mut self.stories;
-        self.shared
-            .reconciler()
-            .observe_all(news.into_iter().inspect(|news| stories.observe(news, now)), now);
+        let traces = &mut self.traces;
+        let observations = observations.into_iter().inspect(|observation| traces.observe(observation, now));
+        self.shared.reconciler().observe_all(observations, now);
     }
 
     fn decide(&self) -> Plan {
@@ -184,45 +189,8 @@ impl Drive {
     }
 }
 
-/// What is to be done when there is room for it. Lanes take turns, so that a fleet's worth of one matter does not hold up
-/// another, and within a lane it is first come first served.
-#[derive(Default)]
-struct Waiting {
-    /// None of them is empty.
-    lanes: BTreeMap<Lane, VecDeque<PlannedAction>>,
-    /// Whose turn it was last.
-    last: Option<Lane>,
-}
-
-/// Each room has a lane, and so have the marks of pods: a node that falls silent brings many of them, and they are not
-/// to stand before the nodes that fall silent next.
-type Lane = (ControllerName, bool);
-
-impl Waiting {
-    fn extend(&mut self, actions: Vec<PlannedAction>) {
-        for proposal in actions {
-            let is_pod_mark = proposal.controller == ControllerName::NodeLifecycle
-                && matches!(proposal.subject, Subject::Pod(..));
-            self.lanes.entry((proposal.controller, is_pod_mark)).or_default().push_back(proposal);
-        }
-    }
-
-    fn next(&mut self) -> Option<PlannedAction> {
-        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let lane = self.lanes.range((after, Bound::Unbounded)).next().or_else(|| self.lanes.iter().next());
-        let lane = *lane?.0;
-        self.last = Some(lane);
-        let actions = self.lanes.get_mut(&lane)?;
-        let next = actions.pop_front();
-        if actions.is_empty() {
-            self.lanes.remove(&lane);
-        }
-        next
-    }
-}
-
-/// Everything the store tells.
-fn follow(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
+/// The watches of nodes, pods and node leases, as one stream.
+fn watch_all(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
     let leases = WatchOptions {
         namespace: Some(NODE_LEASE_NAMESPACE.parse().expect("the namespace of leases is a namespace")),
         ..WatchOptions::default()
@@ -237,44 +205,45 @@ fn follow(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
     )
 }
 
-/// What a stream holds ready, so many items at most.
-fn arrived<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item = S::Item> {
+/// The items that a stream has ready, `most` at most.
+fn take_ready<S: Stream + Unpin>(stream: &mut S, most: usize) -> impl Iterator<Item = S::Item> {
     std::iter::from_fn(move || stream.next().now_or_never().flatten()).take(most)
 }
 
-/// How far the store has come by now, in changes that the streams will tell of.
+/// The newest revisions of nodes and pods in the store.
 ///
-/// Asked after the lease was taken: whoever led before us writes nothing any more, so what they wrote lies before the
-/// horizon. Without it a block that they gave away last, and of which we were not told yet, could be given away again.
-async fn horizon(client: StoreClient, shared: Shared) -> Revisions {
+/// They are requested after the lease was acquired. The previous leader writes nothing any more, so all its writes are
+/// at or before these revisions. If we decided before that, an address block that the previous leader allocated last, and that our watch has
+/// not delivered yet, could be allocated again.
+async fn newest_revisions(client: StoreClient, shared: Shared) -> Revisions {
     let mut decided = shared.decided();
     loop {
-        let told = {
+        let applied = {
             Some(shared.reconciler())
                 .filter(|reconciler| reconciler.is_synced())
                 .map(|reconciler| reconciler.world().applied())
         };
-        let Some(told) = told else {
-            // The streams are in step only after news, and each piece of news is followed by a decision.
+        let Some(applied) = applied else {
+            // The watches become synced with an observation, and each observation is followed by a decision.
             let _ = decided.changed().await;
             continue;
         };
         match tokio::try_join!(
-            client.latest_version::<Node>(told.nodes),
-            client.latest_version::<Pod>(told.pods)
+            client.latest_version::<Node>(applied.nodes),
+            client.latest_version::<Pod>(applied.pods)
         ) {
             Ok((nodes, pods)) => return Revisions { nodes, pods },
             Err(error) => {
-                tracing::warn!(%error, "cannot tell how far the store has come; nothing is judged until it can");
-                tokio::time::sleep(HORIZON_AGAIN).await;
+                tracing::warn!(%error, "cannot read the store's newest revisions; nothing is decided before that");
+                tokio::time::sleep(REVISIONS_RETRY).await;
             }
         }
     }
 }
 
 /// Records events beside the loop, a few at a time.
-fn recorder(client: StoreClient) -> mpsc::Sender<Event> {
-    let (sender, receiver) = mpsc::channel::<Event>(EVENTS);
+fn event_recorder(client: StoreClient) -> mpsc::Sender<Event> {
+    let (sender, receiver) = mpsc::channel::<Event>(EVENT_BUFFER);
     tokio::spawn(async move {
         tokio_stream::wrappers::ReceiverStream::new(receiver)
             .for_each_concurrent(8, |event| {
@@ -295,56 +264,15 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
-    use muster_controller_core::fixtures::{node, pod};
-    use muster_controller_core::plan::Action;
-
-    fn about_node(controller: ControllerName, name: &str) -> PlannedAction {
-        let subject = Subject::of_node(&node(name).build());
-        PlannedAction { controller, subject, action: Action::ReadNode, why: "".into() }
-    }
-
-    fn about_pod(controller: ControllerName, name: &str) -> PlannedAction {
-        let subject = Subject::of_pod(&pod(name).build());
-        let action = Action::EvictPod { grace_period_seconds: None };
-        PlannedAction { controller, subject, action, why: "".into() }
-    }
-
-    /// The next so many, by name.
-    fn next(waiting: &mut Waiting, count: usize) -> Vec<String> {
-        let next = std::iter::from_fn(|| waiting.next()).take(count);
-        next.map(|proposal| match proposal.subject {
-            Subject::Node(name, _) => name.to_string(),
-            Subject::Pod(key, _) | Subject::Lease(key) => key.name.to_string(),
-        })
-        .collect()
-    }
 
     #[test]
-    fn a_fleets_worth_of_one_matter_does_not_hold_up_another() {
-        let mut waiting = Waiting::default();
-        waiting.extend(
-            (0..200).map(|i| about_pod(ControllerName::NodeLifecycle, &format!("mark{i}"))).collect(),
-        );
-        waiting.extend(["e1", "e2"].map(|name| about_pod(ControllerName::TaintEviction, name)).to_vec());
-        waiting.extend(["r1", "r2"].map(|name| about_node(ControllerName::NodeRecords, name)).to_vec());
-        // A node's own mark does not queue behind those of pods either.
-        waiting.extend(["n1", "n2"].map(|name| about_node(ControllerName::NodeLifecycle, name)).to_vec());
-        assert_eq!(next(&mut waiting, 8), ["n1", "mark0", "r1", "e1", "n2", "mark1", "r2", "e2"]);
-        assert_eq!(next(&mut waiting, 2), ["mark2", "mark3"], "who is alone waits for nobody");
-        waiting.extend(vec![about_pod(ControllerName::Drain, "d1")]);
-        assert_eq!(next(&mut waiting, 3), ["d1", "mark4", "mark5"], "nor does who comes later wait for all");
-        assert_eq!(next(&mut waiting, 1000).len(), 194, "nothing is lost");
-        assert!(waiting.next().is_none());
-    }
-
-    #[test]
-    fn all_that_has_arrived_is_taken_but_no_more_than_may_be() {
-        let arrives = |count: usize| stream::iter(0..count).chain(stream::pending());
-        for (arrived_by_now, most, taken) in [(0, 3, 0), (2, 3, 2), (3, 3, 3), (1000, 3, 3)] {
-            let mut stream = arrives(arrived_by_now);
-            assert_eq!(arrived(&mut stream, most).count(), taken, "{arrived_by_now} with {most} at most");
+    fn all_ready_items_are_taken_up_to_the_limit() {
+        let with_ready = |count: usize| stream::iter(0..count).chain(stream::pending());
+        for (ready, most, taken) in [(0, 3, 0), (2, 3, 2), (3, 3, 3), (1000, 3, 3)] {
+            let mut stream = with_ready(ready);
+            assert_eq!(take_ready(&mut stream, most).count(), taken, "{ready} ready, {most} at most");
         }
         let mut ended = FuturesUnordered::<BoxFuture<'static, ()>>::new();
-        assert_eq!(arrived(&mut ended, 3).count(), 0, "nothing is under way");
+        assert_eq!(take_ready(&mut ended, 3).count(), 0, "nothing is in flight");
     }
 }

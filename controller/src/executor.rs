@@ -1,4 +1,4 @@
-//! One proposal, one deed, one outcome. The only part that touches the world.
+//! Performs one planned action with one or more calls, and returns its outcome.
 
 use std::sync::Arc;
 
@@ -15,53 +15,53 @@ use crate::cloud::client::CloudClient;
 use crate::leader_election::Refusals;
 use muster_controller_core::plan::{Action, Answer, EndMark, Failure, Outcome, PlannedAction, Subject};
 
-/// What deeds are done with.
+/// The clients that actions are performed with, for one term.
 #[derive(Clone)]
-pub struct Hands {
-    /// Its writes carry the fence, if there is one.
+pub struct Executor {
+    /// Its writes carry the fence of the term, if there is one.
     pub client: StoreClient,
-    /// What our leadership rests on, and whom to tell when the store says that it is over.
+    /// The fence of the term, and where to report that the store refused it.
     pub fence: Option<(Fence, Refusals)>,
-    /// `None` where no cloud is asked.
+    /// `None` without a cloud plug-in.
     pub cloud: Option<CloudClient>,
     pub clock: SharedClock,
 }
 
-impl Hands {
-    /// Does what was proposed and says what came of it.
-    pub async fn perform(self: Arc<Self>, proposal: PlannedAction) -> Outcome {
-        let PlannedAction { controller, subject, action, why } = proposal;
-        let deed = name(&action);
-        let result = self.act(&subject, action).await;
+impl Executor {
+    /// Performs the action, logs it and returns its outcome.
+    pub async fn perform(self: Arc<Self>, planned: PlannedAction) -> Outcome {
+        let PlannedAction { controller, subject, action, why } = planned;
+        let name = name(&action);
+        let result = self.call(&subject, action).await;
         match &result {
-            Ok(_) => tracing::info!(%subject, deed, %why, "done"),
+            Ok(_) => tracing::info!(%subject, action = name, %why, "done"),
             Err(Failure::Conflict | Failure::Gone) => {
-                tracing::debug!(%subject, deed, %why, "the record has moved on");
+                tracing::debug!(%subject, action = name, %why, "obsolete: the record has changed or is gone");
             }
-            Err(failure) => tracing::warn!(%subject, deed, %why, %failure, "not done"),
+            Err(failure) => tracing::warn!(%subject, action = name, %why, %failure, "failed"),
         }
         Outcome { controller, subject, result }
     }
 
-    async fn act(&self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
+    async fn call(&self, subject: &Subject, action: Action) -> Result<Answer, Failure> {
         let client = &self.client;
         match (action, subject) {
             (Action::AskCloud { question, provider_id }, Subject::Node(name, _)) => match &self.cloud {
                 Some(cloud) => return cloud.ask(question, name, &provider_id).await,
-                None => return Err(Failure::Refused("there is no cloud to ask".to_owned())),
+                None => return Err(Failure::Refused("no cloud plug-in is configured".to_owned())),
             },
             (Action::EndPod { mark, grace_period_seconds }, Subject::Pod(key, _)) => {
                 if let Some(mark) = mark {
-                    self.mark(key, subject, &mark).await?;
+                    self.write_end_mark(key, subject, &mark).await?;
                 }
-                let options = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
+                let options = DeleteOptions { preconditions: same_uid(subject), grace_period_seconds };
                 client.delete::<Pod>(key, options).await.map(answer_pod)
             }
             (Action::UpdateNode(node), _) => client.update(*node).await.map(answer_node),
             (Action::UpdateNodeStatus(node), _) => client.update_status(*node).await.map(answer_node),
             (Action::UpdatePodStatus(pod), _) => client.update_status(*pod).await.map(answer_pod),
             (Action::DeleteNode { version }, Subject::Node(name, _)) => {
-                let preconditions = Preconditions { resource_version: Some(version), ..meant(subject) };
+                let preconditions = Preconditions { resource_version: Some(version), ..same_uid(subject) };
                 let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
                 client.delete::<Node>(&Key::node(name.clone()), options).await.map(answer_node)
             }
@@ -74,35 +74,35 @@ impl Hands {
                 _ => client.update(*lease).await.map(answer_lease),
             },
             (Action::EvictPod { grace_period_seconds }, Subject::Pod(key, _)) => {
-                let delete = DeleteOptions { preconditions: meant(subject), grace_period_seconds };
+                let delete = DeleteOptions { preconditions: same_uid(subject), grace_period_seconds };
                 client.evict(key, EvictOptions { delete, dry_run: false }).await.map(answer_pod)
             }
             (Action::BindPod { node }, Subject::Pod(key, _)) => {
-                client.bind(key, &node, meant(subject)).await.map(answer_pod)
+                client.bind(key, &node, same_uid(subject)).await.map(answer_pod)
             }
             (action, subject) => {
-                return Err(Failure::Refused(format!("{} cannot be done to {subject}", name(&action))));
+                return Err(Failure::Refused(format!("{} is no action for {subject}", name(&action))));
             }
         }
         .map_err(|error| self.failure(error))
     }
 
-    /// Notes in a pod's status why it ends, unless that is there already.
-    async fn mark(&self, key: &Key, subject: &Subject, mark: &EndMark) -> Result<(), Failure> {
+    /// Writes to a pod's status why it is deleted, unless the status says so already.
+    async fn write_end_mark(&self, key: &Key, subject: &Subject, mark: &EndMark) -> Result<(), Failure> {
         let pod: Pod = self.client.get(key).await.map_err(|error| self.failure(error))?;
         if &Subject::of_pod(&pod) != subject {
             return Err(Failure::Gone);
         }
-        if let Some(marked) = marked(&pod, mark, self.clock.wall()) {
-            self.client.update_status(marked).await.map_err(|error| self.failure(error))?;
+        if let Some(pod) = with_end_mark(&pod, mark, self.clock.wall()) {
+            self.client.update_status(pod).await.map_err(|error| self.failure(error))?;
         }
         Ok(())
     }
 
-    /// What an error means for who proposed the deed.
+    /// What an error means for the controller that planned the action.
     fn failure(&self, error: ClientError) -> Failure {
         if let (ClientError::Fenced(_), Some((fence, refusals))) = (&error, &self.fence) {
-            refusals.tell(fence);
+            refusals.report(fence);
         }
         match error {
             ClientError::Conflict(_) | ClientError::AlreadyExists(_) => Failure::Conflict,
@@ -119,12 +119,12 @@ impl Hands {
     }
 }
 
-/// The pod with the reason of its end in its status; `None` if it says so already.
-fn marked(pod: &Pod, mark: &EndMark, now: jiff::Timestamp) -> Option<Pod> {
+/// The pod with the reason of its deletion in its status; `None` if the status says so already.
+fn with_end_mark(pod: &Pod, mark: &EndMark, now: jiff::Timestamp) -> Option<Pod> {
     let mut next = pod.clone();
-    let told =
+    let is_marked =
         next.condition(types::DISRUPTION_TARGET).is_some_and(|held| held.status == ConditionStatus::True);
-    if !told {
+    if !is_marked {
         next.status.conditions.retain(|held| held.kind != types::DISRUPTION_TARGET);
         next.status.conditions.push(PodCondition {
             kind: types::DISRUPTION_TARGET.to_owned(),
@@ -141,8 +141,8 @@ fn marked(pod: &Pod, mark: &EndMark, now: jiff::Timestamp) -> Option<Pod> {
     (next != *pod).then_some(next)
 }
 
-/// This bearer of the name and no other.
-fn meant(subject: &Subject) -> Preconditions {
+/// The write applies to the record with this uid, not to a later one of the same name.
+fn same_uid(subject: &Subject) -> Preconditions {
     let uid = match subject {
         Subject::Node(_, uid) | Subject::Pod(_, uid) => Some(*uid),
         Subject::Lease(_) => None,
@@ -174,7 +174,7 @@ fn name(action: &Action) -> &'static str {
         Action::ReadNode => "read the node",
         Action::ReadLease => "read the lease",
         Action::WriteLease(_) => "write the lease",
-        Action::AskCloud { .. } => "ask the cloud",
+        Action::AskCloud { .. } => "ask the cloud plug-in",
     }
 }
 
@@ -186,24 +186,24 @@ mod tests {
     use muster_controller_core::fixtures::{at, pod};
 
     #[test]
-    fn why_a_pod_ends_is_noted_once() {
+    fn the_reason_of_a_deletion_is_written_once() {
         let mark = EndMark { reason: "Why".to_owned(), message: "So".to_owned(), fail: false };
-        let first = marked(&pod("p").running(True).build(), &mark, at(1).wall).unwrap();
+        let first = with_end_mark(&pod("p").running(True).build(), &mark, at(1).wall).unwrap();
         let condition = first.condition(types::DISRUPTION_TARGET).unwrap();
         assert_eq!((condition.status, condition.reason.as_str()), (True, "Why"));
         assert_eq!(first.status.phase, PodPhase::Running);
-        assert_eq!(marked(&first, &mark, at(2).wall), None, "it says so already");
+        assert_eq!(with_end_mark(&first, &mark, at(2).wall), None, "the status says so already");
     }
 
     #[test]
-    fn a_pod_that_nobody_can_report_on_has_failed_unless_it_is_finished() {
+    fn a_pod_without_an_agent_to_report_fails_unless_it_is_finished() {
         let mark = EndMark { reason: "Why".to_owned(), message: String::new(), fail: true };
         for (phase, expected) in [
             (PodPhase::Pending, PodPhase::Failed),
             (PodPhase::Running, PodPhase::Failed),
             (PodPhase::Succeeded, PodPhase::Succeeded),
         ] {
-            let ended = marked(&pod("p").phase(phase).build(), &mark, at(1).wall).unwrap();
+            let ended = with_end_mark(&pod("p").phase(phase).build(), &mark, at(1).wall).unwrap();
             assert_eq!(ended.status.phase, expected);
         }
     }

@@ -1,4 +1,7 @@
-//! What gives a controller the right to act: an election, or the word of the operator that there is no other.
+//! The right to act: elected by a lease, or assumed where the operator turned the election off.
+//!
+//! [`muster_controller_core::leader_election`] decides, [`Elector`] is the task that watches and writes the lease, and
+//! [`LeaderElection`] is what the rest of the controller sees in both cases.
 
 use muster_rpc::clock::SharedClock;
 use muster_rpc::shutdown::Shutdown;
@@ -7,68 +10,77 @@ use tokio::sync::watch;
 
 mod elector;
 
-pub use elector::{ElectionSettings, Leader, Leadership, Refusals, SettingsError};
+pub use elector::{ElectionSettings, Elector, Leadership, Refusals, SettingsError};
 
-/// The right to act, as it stands.
-pub struct Office {
-    /// Who we are to the other controllers.
+/// Whether this controller leads, now and later.
+pub struct LeaderElection {
+    /// This controller's identity in the lease.
     pub identity: String,
     pub leadership: watch::Receiver<Leadership>,
     /// Whether any controller leads, this one or another.
     pub has_leader: watch::Receiver<bool>,
-    /// Whom to tell that the store refused us; `None` without an election.
+    /// Takes reports of writes that the store refused because of their fence; `None` without an election.
     pub refusals: Option<Refusals>,
-    race: Race,
+    mode: Mode,
 }
 
-enum Race {
-    Run {
-        leader: Leader,
-        end: Shutdown,
+enum Mode {
+    Elected {
+        elector: Elector,
+        stop: Shutdown,
     },
-    /// Kept, so that who listens does not take its end for a change.
-    Unopposed {
-        _leads: watch::Sender<Leadership>,
+    /// The senders are kept: a receiver would take their end for a change.
+    Sole {
+        _leadership: watch::Sender<Leadership>,
         _has_leader: watch::Sender<bool>,
     },
 }
 
-impl Office {
-    /// Begins to compete, or to act at once where nobody else is to be expected.
+impl LeaderElection {
+    /// Starts to compete for the lease. Without settings this controller leads at once: there is no other.
     ///
     /// # Errors
-    /// When the settings do not fit together.
-    pub fn seek(
-        election: Option<ElectionSettings>,
+    /// When the settings contradict each other.
+    pub fn start(
+        settings: Option<ElectionSettings>,
         client: &StoreClient,
         clock: &SharedClock,
-    ) -> Result<Office, SettingsError> {
-        let Some(settings) = election else {
-            let identity = "the only controller".to_owned();
-            let unopposed = Leadership { leading: true, holder: identity.clone(), fence: None };
-            let (leads, leadership) = watch::channel(unopposed);
-            let (keeps, has_leader) = watch::channel(true);
-            let race = Race::Unopposed { _leads: leads, _has_leader: keeps };
-            return Ok(Office { identity, leadership, has_leader, refusals: None, race });
-        };
-        let (identity, end) = (settings.identity.clone(), Shutdown::new());
-        let leader = Leader::start(client, settings, clock.clone(), end.clone())?;
-        let (leadership, refusals) = (leader.leadership(), Some(leader.refusals()));
-        let has_leader = leader.has_leader();
-        Ok(Office { identity, leadership, has_leader, refusals, race: Race::Run { leader, end } })
+    ) -> Result<LeaderElection, SettingsError> {
+        let Some(settings) = settings else { return Ok(LeaderElection::sole()) };
+        let (identity, stop) = (settings.identity.clone(), Shutdown::new());
+        let elector = Elector::start(client, settings, clock.clone(), stop.clone())?;
+        let (leadership, refusals) = (elector.leadership(), Some(elector.refusals()));
+        let has_leader = elector.has_leader();
+        Ok(LeaderElection {
+            identity,
+            leadership,
+            has_leader,
+            refusals,
+            mode: Mode::Elected { elector, stop },
+        })
     }
 
-    /// Gives the right back, so that another need not wait for it to run out. Nothing may act on it any more.
+    fn sole() -> LeaderElection {
+        let identity = "the only controller".to_owned();
+        let leading = Leadership { leading: true, holder: identity.clone(), fence: None };
+        let (leadership_sender, leadership) = watch::channel(leading);
+        let (has_leader_sender, has_leader) = watch::channel(true);
+        let mode = Mode::Sole { _leadership: leadership_sender, _has_leader: has_leader_sender };
+        LeaderElection { identity, leadership, has_leader, refusals: None, mode }
+    }
+
+    /// Releases the lease, so that another controller need not wait until it expires. Call this when nothing acts on
+    /// the leadership any more.
     ///
     /// # Errors
-    /// When the race ended in another way.
-    pub async fn leave(self) -> Result<(), tokio::task::JoinError> {
-        match self.race {
-            Race::Run { leader, end } => {
-                end.trigger();
-                leader.stopped().await
+    /// When the elector's task panicked.
+    pub async fn stop(self) -> Result<(), tokio::task::JoinError> {
+        match self.mode {
+            Mode::Elected { elector, stop } => {
+                stop.trigger();
+                elector.stopped().await
             }
-            Race::Unopposed { .. } => Ok(()),
+            Mode::Sole { .. } => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The controller: follows the store, asks [`muster_controller_core`] what to do, and does it.
 //!
-//! [`event_loop`] waits and folds in what arrives, [`executor`] performs one action, [`leader_election`] decides which
-//! controller acts, [`node_trace`] turns decisions into spans, [`service`] answers the calls of operators.
+//! [`event_loop`] waits and folds in what arrives, [`executor`] performs one action, [`leader_election`] competes
+//! for the lease, [`node_trace`] turns decisions into spans, [`service`] answers the calls of operators.
 
 pub mod cloud;
 pub mod config;

@@ -1,4 +1,4 @@
-//! `muster-controller`: flags, then run. Called as `muster-controller health` it asks the one that runs.
+//! `muster-controller`: parses the flags and runs. `muster-controller health` probes the running process.
 
 use std::process::ExitCode;
 

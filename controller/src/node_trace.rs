@@ -1,10 +1,10 @@
-//! The story of each node that falls, told as one trace: from the last renewal that was seen to the end of its pods.
+//! One trace per failed node: from its last renewal that was seen to the deletion of its pods.
 //!
-//! The controllers write [`TraceEvent`]s and actions; here they become spans. What was waited for is told when it happens, with
-//! the time it took, so a story can be read while it goes on. A story begins when a deadline passes and ends when the
-//! node is Ready again or gone; whether it is recorded is drawn at its beginning like that of any other trace, and one
-//! that is not is forgotten at once. Every deed is a span, in a story or not, and links to the write that made its
-//! record what it is.
+//! The controllers emit [`TraceEvent`]s and planned actions; here they become spans. A wait becomes a span when it is
+//! over, with its duration, so a trace can be read before the node has recovered. A node trace begins when the node's
+//! deadline passes and ends when the node is Ready again or gone. Sampling is decided at its beginning, and a trace that
+//! is not sampled is dropped at once. Every action is a span, in a node trace or in a trace of its own, and links to the
+//! write that produced the record it acts on.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,30 +23,30 @@ use muster_controller_core::trace_event::TraceEvent;
 use muster_controller_core::world::World;
 use muster_proto::time::Now;
 
-/// NodeTraces told at once. Where a whole fleet falls, the first of it tell enough.
-const OPEN: usize = 1024;
-/// Steps begin at least this far apart, so that whoever sorts them by time, as viewers do, keeps their order.
-const APART: Duration = Duration::from_micros(1);
+/// Node traces open at once. When a whole fleet fails, the first ones show enough.
+const MAX_OPEN: usize = 1024;
+/// Spans of a node begin at least this far apart: viewers sort by time, and the order must stay.
+const MIN_GAP: Duration = Duration::from_micros(1);
 
-/// The stories under way.
+/// The open node traces.
 #[derive(Debug, Default)]
 pub struct NodeTraces {
     leading: bool,
-    open: HashMap<Name, Story>,
+    open: HashMap<Name, NodeTrace>,
 }
 
 #[derive(Debug)]
-struct Story {
-    /// The last renewal; everything else lies below it.
+struct NodeTrace {
+    /// The span of the last renewal, the parent of all others.
     root: Traceparent,
-    /// When the latest step of the node itself began.
+    /// When the latest span of the node itself began.
     last: Timestamp,
     queued_at: Option<Timestamp>,
-    /// The next write of the node's record gives it up.
-    gives_up: bool,
-    /// When that write began; before that, the beginning.
+    /// Whether the next write of the node's record adds the NoExecute taint.
+    writes_taint: bool,
+    /// When that write began; before it, when the trace began.
     tainted_at: Timestamp,
-    /// Since when each pod whose time is over was tolerated.
+    /// When the toleration time of each evicted pod began.
     tolerated: HashMap<Key, Timestamp>,
 }
 
@@ -55,17 +55,17 @@ impl NodeTraces {
         NodeTraces::default()
     }
 
-    /// Takes in what is heard, before it is folded in.
-    pub fn observe(&mut self, news: &Observation, now: Now) {
+    /// Observes what the reconciler is about to fold in.
+    pub fn observe(&mut self, observation: &Observation, now: Now) {
         if !trace::is_on() {
             return;
         }
-        match news {
+        match observation {
             Observation::Pod(WatchEvent::Gone { key, traceparent, .. }) if self.leading => {
                 record_gone(key, traceparent.as_deref(), now);
             }
             Observation::Leading(leading) => {
-                // Whoever leads next tells stories of their own.
+                // The next leader opens its own traces.
                 self.leading = *leading;
                 self.open.clear();
             }
@@ -77,72 +77,74 @@ impl NodeTraces {
         }
     }
 
-    /// Tells what a decision was made of.
-    pub fn tell(&mut self, trace_events: Vec<TraceEvent>, now: Now) {
+    /// Records the trace events of a decision as spans.
+    pub fn record(&mut self, trace_events: Vec<TraceEvent>, now: Now) {
         if !trace::is_on() {
             return;
         }
-        for note in trace_events {
-            self.tell_one(note, now);
+        for event in trace_events {
+            self.record_one(event, now);
         }
     }
 
-    fn tell_one(&mut self, note: TraceEvent, now: Now) {
-        match note {
+    fn record_one(&mut self, event: TraceEvent, now: Now) {
+        match event {
             TraceEvent::DeadlinePassed { node, seen_at, seen_by } => {
-                if self.open.len() < OPEN
-                    && let Some(story) = Story::begin(&node, now.wall_of(seen_at), seen_by, now)
+                if self.open.len() < MAX_OPEN
+                    && let Some(node_trace) = NodeTrace::begin(&node, now.wall_of(seen_at), seen_by, now)
                 {
-                    self.open.insert(node, story);
+                    self.open.insert(node, node_trace);
                 }
             }
-            TraceEvent::TaintQueued { node, zone } => self.with(&node, |story| {
-                let span = story.step("taint.queued", &node, now.wall);
+            TraceEvent::TaintQueued { node, zone } => self.with(&node, |node_trace| {
+                let span = node_trace.step("taint.queued", &node, now.wall);
                 span.set("muster.zone", zone.to_string());
-                span.end_at(story.last);
-                story.queued_at = Some(story.last);
+                span.end_at(node_trace.last);
+                node_trace.queued_at = Some(node_trace.last);
             }),
-            TraceEvent::TokenTaken { node, zone } => self.with(&node, |story| {
-                let since = story.queued_at.take().unwrap_or(now.wall);
-                let span = story.step("taint.token", &node, since);
+            TraceEvent::TokenTaken { node, zone } => self.with(&node, |node_trace| {
+                let since = node_trace.queued_at.take().unwrap_or(now.wall);
+                let span = node_trace.step("taint.token", &node, since);
                 span.set("muster.zone", zone.to_string());
-                span.end_at(now.wall.max(story.last));
+                span.end_at(now.wall.max(node_trace.last));
             }),
-            TraceEvent::NoExecuteTainted { node, .. } => self.with(&node, |story| story.gives_up = true),
-            TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |story| {
-                // Pods have their own times: they do not wait for each other, only for the taint.
-                let since = now.wall_of(since).max(after(story.tainted_at));
-                let span = trace::span("toleration.over").below(story.root).since(since).begin();
+            TraceEvent::NoExecuteTainted { node, .. } => {
+                self.with(&node, |node_trace| node_trace.writes_taint = true)
+            }
+            TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |node_trace| {
+                // Toleration times run side by side: each begins with the taint, not after another pod's.
+                let since = now.wall_of(since).max(after(node_trace.tainted_at));
+                let span = trace::span("toleration.over").below(node_trace.root).since(since).begin();
                 span.set("muster.node", node.to_string());
                 span.set("muster.pod", pod.to_string());
                 span.set("muster.taint", taint);
                 span.end_at(now.wall_of(over).max(since));
-                story.tolerated.insert(pod, since);
+                node_trace.tolerated.insert(pod, since);
             }),
             TraceEvent::Recovered { node } => self.end("node.ready", &node, now),
             TraceEvent::Gone { node } => self.end("node.gone", &node, now),
         }
     }
 
-    fn with(&mut self, node: &Name, tell: impl FnOnce(&mut Story)) {
-        if let Some(story) = self.open.get_mut(node) {
-            tell(story);
+    fn with(&mut self, node: &Name, record: impl FnOnce(&mut NodeTrace)) {
+        if let Some(node_trace) = self.open.get_mut(node) {
+            record(node_trace);
         }
     }
 
     fn end(&mut self, how: &'static str, node: &Name, now: Now) {
-        if let Some(mut story) = self.open.remove(node) {
-            let span = story.step(how, node, now.wall);
-            span.end_at(story.last);
+        if let Some(mut node_trace) = self.open.remove(node) {
+            let span = node_trace.step(how, node, now.wall);
+            span.end_at(node_trace.last);
         }
     }
 
-    /// Begins the span of a deed.
-    pub fn begin(&mut self, proposal: &PlannedAction, world: &World, now: Now) -> Span {
+    /// Begins the span of an action.
+    pub fn begin(&mut self, planned: &PlannedAction, world: &World, now: Now) -> Span {
         if !trace::is_on() {
             return Span::NONE;
         }
-        let PlannedAction { controller, subject, action, why } = proposal;
+        let PlannedAction { controller, subject, action, why } = planned;
         let (node, meta) = match subject {
             Subject::Node(name, _) => (Some(name), world.node(name.as_str()).map(|node| &node.meta)),
             Subject::Pod(key, _) => {
@@ -151,13 +153,13 @@ impl NodeTraces {
             }
             Subject::Lease(_) => (None, None),
         };
-        let story = node.and_then(|node| self.open.get_mut(node));
-        let origin = meta.and_then(|meta| recorded(meta.traceparent.as_deref()));
+        let node_trace = node.and_then(|node| self.open.get_mut(node));
+        let origin = meta.and_then(|meta| sampled(meta.traceparent.as_deref()));
         let draft = trace::span(name(action)).linked_to(origin);
-        let span = match (story, subject) {
+        let span = match (node_trace, subject) {
             (None, _) | (_, Subject::Lease(_)) => draft.begin(),
-            (Some(story), Subject::Node(..)) => story.node_deed(draft, action, now).begin(),
-            (Some(story), Subject::Pod(key, _)) => story.pod_deed(draft, key, now).begin(),
+            (Some(node_trace), Subject::Node(..)) => node_trace.node_action(draft, action, now).begin(),
+            (Some(node_trace), Subject::Pod(key, _)) => node_trace.pod_action(draft, key, now).begin(),
         };
         if span.is_recorded() {
             if let Some(node) = node {
@@ -173,57 +175,57 @@ impl NodeTraces {
     }
 }
 
-/// Ends the span of a deed as it went.
+/// Ends the span of an action with its outcome.
 pub fn end(span: &Span, outcome: &Outcome) {
     match &outcome.result {
         Ok(_) => {}
-        // Somebody else was faster: that is no failure, and nothing was done.
+        // Another writer was faster: the action was not performed, which is no failure.
         Err(Failure::Conflict | Failure::Gone) => span.set("muster.obsolete", true),
         Err(failure) => span.fail(failure.to_string()),
     }
     span.end();
 }
 
-impl Story {
-    fn begin(node: &Name, heard_at: Timestamp, heard_by: Option<SignOfLife>, now: Now) -> Option<Story> {
-        let root = trace::span("renewal.last").since(heard_at).begin();
+impl NodeTrace {
+    fn begin(node: &Name, seen_at: Timestamp, seen_by: Option<SignOfLife>, now: Now) -> Option<NodeTrace> {
+        let root = trace::span("renewal.last").since(seen_at).begin();
         let place = root.place().filter(|_| root.is_recorded())?;
         root.set("muster.node", node.to_string());
         root.set(
             "muster.heard_by",
-            heard_by.map_or("grace".to_owned(), |sign| format!("{sign:?}").to_lowercase()),
+            seen_by.map_or("grace".to_owned(), |sign| format!("{sign:?}").to_lowercase()),
         );
-        root.end_at(heard_at);
-        let mut story = Story {
+        root.end_at(seen_at);
+        let mut node_trace = NodeTrace {
             root: place,
-            last: heard_at,
+            last: seen_at,
             queued_at: None,
-            gives_up: false,
-            tainted_at: heard_at,
+            writes_taint: false,
+            tainted_at: seen_at,
             tolerated: HashMap::new(),
         };
-        story.step("deadline.passed", node, heard_at).end_at(now.wall.max(story.last));
-        Some(story)
+        node_trace.step("deadline.passed", node, seen_at).end_at(now.wall.max(node_trace.last));
+        Some(node_trace)
     }
 
-    /// A deed to the node itself.
-    fn node_deed(&mut self, draft: Draft, action: &Action, now: Now) -> Draft {
+    /// The span of an action on the node.
+    fn node_action(&mut self, draft: Draft, action: &Action, now: Now) -> Draft {
         self.last = now.wall.max(after(self.last));
         let draft = draft.below(self.root).since(self.last);
-        if matches!(action, Action::UpdateNode(_)) && std::mem::take(&mut self.gives_up) {
+        if matches!(action, Action::UpdateNode(_)) && std::mem::take(&mut self.writes_taint) {
             self.tainted_at = self.last;
             return draft.named("taint.written");
         }
         draft
     }
 
-    /// A deed to one of its pods.
-    fn pod_deed(&mut self, draft: Draft, pod: &Key, now: Now) -> Draft {
+    /// The span of an action on one of the node's pods.
+    fn pod_action(&mut self, draft: Draft, pod: &Key, now: Now) -> Draft {
         let earliest = self.tolerated.get(pod).copied().map_or(Timestamp::MIN, after);
         draft.below(self.root).since(now.wall.max(earliest))
     }
 
-    /// The next step of the node itself, from then on if that is not before the one before it.
+    /// The next span of the node itself, from `since` on or from just after the one before, if that is later.
     fn step(&mut self, name: &'static str, node: &Name, since: Timestamp) -> Span {
         self.last = since.max(after(self.last));
         let span = trace::span(name).below(self.root).since(self.last).begin();
@@ -232,25 +234,25 @@ impl Story {
     }
 }
 
-/// The controller has seen a pod go, whoever removed it.
+/// Records that the controller saw the deletion of a pod, in the trace of that deletion.
 fn record_gone(key: &Key, traceparent: Option<&str>, now: Now) {
-    if let Some(removal) = recorded(traceparent) {
+    if let Some(removal) = sampled(traceparent) {
         let span = trace::span("record.gone").below(removal).since(now.wall).begin();
         span.set("muster.pod", key.to_string());
         span.end_at(now.wall);
     }
 }
 
-/// The place of a write, if anybody can see it there.
-fn recorded(traceparent: Option<&str>) -> Option<Traceparent> {
+/// The span context of a write, if it is sampled.
+fn sampled(traceparent: Option<&str>) -> Option<Traceparent> {
     traceparent.and_then(Traceparent::parse).filter(|place| place.is_sampled())
 }
 
 fn after(moment: Timestamp) -> Timestamp {
-    moment.checked_add(APART).unwrap_or(Timestamp::MAX)
+    moment.checked_add(MIN_GAP).unwrap_or(Timestamp::MAX)
 }
 
-/// What a deed is called.
+/// The name of an action's span.
 fn name(action: &Action) -> &'static str {
     match action {
         Action::UpdateNodeStatus(node) => match node.condition(types::READY).map(|ready| ready.status) {

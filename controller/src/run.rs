@@ -17,15 +17,15 @@ use tonic::service::Routes;
 
 use crate::cloud::client::{CloudClient, CloudEndpoint};
 use crate::config::{Config, ConfigError, Flags};
-use crate::event_loop::{Drive, Shared};
-use crate::leader_election::{Office, SettingsError};
+use crate::event_loop::{EventLoop, Shared};
+use crate::leader_election::{LeaderElection, SettingsError};
 use crate::node_trace::NodeTraces;
 use crate::readiness::Conditions;
-use crate::service::{Intents, NAMES, Service};
+use crate::service::{NAMES, Operations, Service};
 use crate::{cloud, metrics};
 use muster_controller_core::reconciler::Reconciler;
 
-/// Why the controller could not start or had to end.
+/// Why the controller could not start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -46,25 +46,25 @@ pub enum RunError {
     Process(#[from] std::io::Error),
 }
 
-/// How often the connection to the store is probed, and how long a probe may go unanswered: a connection that is dead
-/// must be known to be before the nodes seem to be.
+/// How often the connection to the store is probed, and how long a probe may stay unanswered. A dead connection must be
+/// detected before the grace period of the nodes ends, since no heartbeat arrives over it.
 fn keepalive(grace: Duration) -> (Duration, Duration) {
     ((grace / 4).min(Duration::from_secs(10)), (grace / 8).min(Duration::from_secs(5)))
 }
 
-/// How long a cloud may take to answer, at least: it has to ask others.
+/// The shortest deadline of a call to the cloud plug-in, which calls other services itself.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A controller that serves.
+/// A running controller.
 pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     serving: JoinHandle<Result<Stopped, ServeError>>,
-    driving: JoinHandle<()>,
-    office: Office,
+    event_loop: JoinHandle<()>,
+    election: LeaderElection,
 }
 
-/// Starts everything.
+/// Starts all parts of the controller.
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
     let listener = bind("--listen", config.listen).await?;
     let http = bind("--http-listen", config.http_listen).await?;
@@ -90,45 +90,45 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     });
     let cloud = cloud.transpose()?;
     let shared = Shared::new(Reconciler::new(config.policy), clock.clone());
-    let office = Office::seek(config.election, &client, &clock)?;
+    let election = LeaderElection::start(config.election, &client, &clock)?;
 
     let mut registry = Registry::default();
     metrics::register(&mut registry, shared.clone());
-    let intents = Intents { client: client.clone(), shared: shared.clone() };
+    let operations = Operations { client: client.clone(), shared: shared.clone() };
     let service = Service {
         shared: shared.clone(),
-        intents,
-        identity: office.identity.clone(),
-        leadership: office.leadership.clone(),
+        operations,
+        identity: election.identity.clone(),
+        leadership: election.leadership.clone(),
         shutdown: shutdown.clone(),
     };
     let routes = Routes::new(muster_grpc::fleet_service_server::FleetServiceServer::new(service)).prepare();
     let readiness = Readiness::new(NAMES);
     let conditions = Conditions::declare(&readiness);
-    tokio::spawn(conditions.follow(shared.clone(), office.has_leader.clone(), shutdown.clone()));
+    tokio::spawn(conditions.follow(shared.clone(), election.has_leader.clone(), shutdown.clone()));
     let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
-    let drive = Drive {
+    let event_loop = EventLoop {
         shared,
         client,
         cloud,
-        leadership: office.leadership.clone(),
-        refusals: office.refusals.clone(),
-        stories: NodeTraces::new(),
+        leadership: election.leadership.clone(),
+        refusals: election.refusals.clone(),
+        traces: NodeTraces::new(),
         shutdown: shutdown.clone(),
     };
-    // A process that does not judge must not go on leading: however the loop ends, all ends.
-    let end = StopAll(shutdown.clone());
-    let driving = tokio::spawn(async move {
-        let _end = end;
-        drive.run().await;
+    // A process without an event loop must not go on leading: when the loop ends, also by a panic, the process stops.
+    let stop = StopAll(shutdown.clone());
+    let event_loop = tokio::spawn(async move {
+        let _stop = stop;
+        event_loop.run().await;
     });
     tracing::info!("muster-controller is ready");
-    Ok(Running { address, http_address, serving, driving, office })
+    Ok(Running { address, http_address, serving, event_loop, election })
 }
 
-/// Asks for the end of everything when it is dropped.
+/// Requests the shutdown of the process when it is dropped.
 struct StopAll(Shutdown);
 
 impl Drop for StopAll {
@@ -141,19 +141,19 @@ impl Running {
     /// Returns when the controller has stopped.
     pub async fn stopped(self) -> Result<(), RunError> {
         self.serving.await.map_err(std::io::Error::other)??;
-        self.driving.await.map_err(std::io::Error::other)?;
-        self.office.leave().await.map_err(std::io::Error::other)?;
+        self.event_loop.await.map_err(std::io::Error::other)?;
+        self.election.stop().await.map_err(std::io::Error::other)?;
         tracing::info!("muster-controller has stopped");
         Ok(())
     }
 }
 
-/// Runs a controller until the shutdown is asked for.
+/// Runs a controller until shutdown is requested.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     start(config, shutdown).await?.stopped().await
 }
 
-/// The whole life of the `muster-controller` process.
+/// Runs the `muster-controller` process from its flags.
 pub fn main(flags: &Flags) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! FleetService: each handler decodes, asks the core or writes intent to the store, and encodes.
+//! FleetService: each handler decodes, reads the reconciler or calls [`Operations`], and encodes.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -24,21 +24,21 @@ use muster_controller_core::explain;
 
 mod operations;
 
-pub use operations::Intents;
+pub use operations::Operations;
 
-/// The names of the services, for health.
+/// The names of the services, for gRPC health.
 pub const NAMES: [&str; 1] = ["muster.v1.FleetService"];
 
-/// How often a follower of the fleet is told if it does not say.
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Whoever wants to be told more often than this costs more than they learn.
+/// The shortest time between two responses of WatchFleet if the caller names none.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest interval that a caller gets: a shorter one costs more than it shows.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// A follower is told this often even if nothing was decided: countdowns go on.
+/// The longest time without a response after the interval, also if nothing was decided: countdowns run on.
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct Service {
     pub shared: Shared,
-    pub intents: Intents,
+    pub operations: Operations,
     pub identity: String,
     pub leadership: watch::Receiver<Leadership>,
     pub shutdown: Shutdown,
@@ -83,21 +83,20 @@ impl FleetService for Service {
         may_read(&request, "watch the fleet")?;
         let interval = request.into_inner().min_interval;
         let interval = match interval.map(Duration::try_from) {
-            None => MIN_INTERVAL,
+            None => DEFAULT_INTERVAL,
             Some(Ok(interval)) => interval.max(SHORTEST_INTERVAL),
             Some(Err(_)) => return Err(invalid("minInterval", "must not be negative")),
         };
         let (shared, identity, leader) =
             (self.shared.clone(), self.identity.clone(), self.leadership.clone());
         let (decided, shutdown) = (self.shared.decided(), self.shutdown.clone());
-        let told = stream::unfold((None, decided), move |(last, mut decided)| {
+        let responses = stream::unfold((None, decided), move |(last, mut decided)| {
             let (shared, identity, leader) = (shared.clone(), identity.clone(), leader.clone());
             let stop = shutdown.requested();
             async move {
                 let next = async {
                     if last.is_some() {
                         tokio::time::sleep(interval).await;
-                        // Nothing decided is no reason to say nothing for long: countdowns go on.
                         let _ = tokio::time::timeout(MAX_INTERVAL, decided.changed()).await;
                     }
                     decided.borrow_and_update();
@@ -110,7 +109,7 @@ impl FleetService for Service {
                 Some((Ok(pb::WatchFleetResponse { fleet: Some(fleet) }), (Some(()), decided)))
             }
         });
-        Ok(Response::new(Box::pin(told)))
+        Ok(Response::new(Box::pin(responses)))
     }
 
     async fn explain_node(
@@ -123,8 +122,8 @@ impl FleetService for Service {
             _ => may_read(&request, "explain a node")?,
         }
         let now = self.shared.now();
-        let account = explain::node::explain(&self.shared.reconciler(), &name, now);
-        account.map(Response::new).ok_or_else(|| not_found(&name))
+        let explanation = explain::node::explain(&self.shared.reconciler(), &name, now);
+        explanation.map(Response::new).ok_or_else(|| not_found(&name))
     }
 
     async fn explain_pod(
@@ -134,17 +133,17 @@ impl FleetService for Service {
         may_read(&request, "explain a pod")?;
         let key = pod_key(&request.get_ref().namespace, &request.get_ref().name)?;
         let now = self.shared.now();
-        let account = explain::pod::explain(&self.shared.reconciler(), &key, now);
-        account.map(Response::new).ok_or_else(|| missing("Pod", &key.to_string()))
+        let explanation = explain::pod::explain(&self.shared.reconciler(), &key, now);
+        explanation.map(Response::new).ok_or_else(|| missing("Pod", &key.to_string()))
     }
 
     async fn cordon_node(
         &self,
         request: Request<pb::CordonNodeRequest>,
     ) -> Result<Response<pb::CordonNodeResponse>, Status> {
-        let who = may_write(&request, "cordon a node")?;
+        let caller = may_write(&request, "cordon a node")?;
         let pb::CordonNodeRequest { name, reason } = request.into_inner();
-        let node = self.intents.cordon(&node_name(&name)?, &who, &required_reason(reason)?).await?;
+        let node = self.operations.cordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
         Ok(Response::new(pb::CordonNodeResponse { node: Some(node.into()) }))
     }
 
@@ -152,9 +151,9 @@ impl FleetService for Service {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
-        let who = may_write(&request, "uncordon a node")?;
+        let caller = may_write(&request, "uncordon a node")?;
         let pb::UncordonNodeRequest { name, reason } = request.into_inner();
-        let node = self.intents.uncordon(&node_name(&name)?, &who, &required_reason(reason)?).await?;
+        let node = self.operations.uncordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
         Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
     }
 
@@ -164,7 +163,7 @@ impl FleetService for Service {
         &self,
         request: Request<pb::DrainNodeRequest>,
     ) -> Result<Response<DrainStream>, Status> {
-        let who = may_write(&request, "drain a node")?;
+        let caller = may_write(&request, "drain a node")?;
         let pb::DrainNodeRequest { name, reason, options, timeout, plan_only } = request.into_inner();
         let name = node_name(&name)?;
         let options = DrainOptions::try_from(options.unwrap_or_default())
@@ -172,13 +171,13 @@ impl FleetService for Service {
         let timeout = timeout.map(Duration::try_from).transpose();
         let timeout = timeout.map_err(|_| invalid("timeout", "must not be negative"))?;
         if plan_only {
-            let plan = self.intents.preview(&name, &options).await?;
+            let plan = self.operations.preview(&name, &options).await?;
             return Ok(Response::new(Box::pin(stream::iter([Ok(plan)]))));
         }
-        self.intents.check_leads(&self.leadership.borrow().holder)?;
+        self.operations.check_leads(&self.leadership.borrow().holder)?;
         let reason = required_reason(reason)?;
-        self.intents.request_drain(&name, who, reason, options, timeout).await?;
-        let progress = self.intents.follow_drain(name, self.shutdown.clone());
+        self.operations.request_drain(&name, caller, reason, options, timeout).await?;
+        let progress = self.operations.follow_drain(name, self.shutdown.clone());
         Ok(Response::new(Box::pin(progress)))
     }
 }
@@ -192,7 +191,10 @@ fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
 
 fn required_reason(reason: String) -> Result<String, Status> {
     if reason.trim().is_empty() {
-        return Err(invalid("reason", "is required: it is recorded, for whoever wonders later"));
+        return Err(invalid(
+            "reason",
+            "is required: it is stored with the change, so that others can see why",
+        ));
     }
     Ok(reason)
 }
@@ -234,6 +236,6 @@ fn not_found(name: &Name) -> Status {
 fn missing(kind: &str, name: &str) -> Status {
     let mut details =
         ErrorDetails::with_error_info("NOT_FOUND", ERROR_DOMAIN, std::collections::HashMap::new());
-    details.set_resource_info(kind, name, "", "the controller knows none of that name");
+    details.set_resource_info(kind, name, "", "the controller knows no such record");
     Status::with_error_details(Code::NotFound, format!("{kind} {name} does not exist"), details)
 }

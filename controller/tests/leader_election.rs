@@ -1,11 +1,11 @@
-//! Competitors for the controller's lease, against a real store.
+//! Candidates for the controller's lease, against a real store.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_controller::leader_election::{ElectionSettings, Leader, Leadership};
+use muster_controller::leader_election::{ElectionSettings, Elector, Leadership};
 use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
@@ -16,25 +16,25 @@ use muster_rpc::shutdown::Shutdown;
 use muster_store::run::Running;
 use muster_store_client::{ClientError, DeleteOptions, StoreClient, StoreEndpoints};
 
-/// No condition here takes this long on a machine that works.
+/// Longer than any condition here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Nothing runs out while a test runs.
+/// Nothing expires while a test runs.
 const NEVER: [Duration; 3] =
     [Duration::from_secs(3600), Duration::from_secs(1800), Duration::from_millis(50)];
-/// What is not renewed runs out soon.
+/// A lease that is not renewed expires soon.
 const SOON: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(1), Duration::from_millis(50)];
 
 /// A store in this process.
-struct Stage {
+struct Harness {
     client: StoreClient,
     store: Running,
     shutdown: Shutdown,
     _files: tempfile::TempDir,
 }
 
-impl Stage {
-    async fn set() -> Stage {
+impl Harness {
+    async fn start() -> Harness {
         let files = tempfile::tempdir().unwrap();
         let data = format!("--data-dir={}", files.path().join("store").display());
         let args = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
@@ -43,10 +43,10 @@ impl Stage {
         let store = muster_store::run::start((&parsed).try_into().unwrap(), shutdown.clone()).await.unwrap();
         let client =
             StoreClient::connect(StoreEndpoints::new([format!("http://{}", store.address)])).unwrap();
-        Stage { client, store, shutdown, _files: files }
+        Harness { client, store, shutdown, _files: files }
     }
 
-    /// A connection of the runtime that asks for it.
+    /// A connection that belongs to the runtime of the caller.
     fn connect(&self) -> StoreClient {
         StoreClient::connect(StoreEndpoints::new([format!("http://{}", self.store.address)])).unwrap()
     }
@@ -55,7 +55,7 @@ impl Stage {
         &self,
         identity: &str,
         [lease_duration, renew_deadline, retry_period]: [Duration; 3],
-    ) -> Competitor {
+    ) -> Candidate {
         let settings = ElectionSettings {
             lease_duration,
             renew_deadline,
@@ -63,17 +63,17 @@ impl Stage {
             ..ElectionSettings::new(identity)
         };
         let shutdown = Shutdown::new();
-        let leader =
-            Leader::start(&self.connect(), settings, SystemClock::shared(), shutdown.clone()).unwrap();
-        Competitor { leader, shutdown }
+        let elector =
+            Elector::start(&self.connect(), settings, SystemClock::shared(), shutdown.clone()).unwrap();
+        Candidate { elector, shutdown }
     }
 
     async fn lease(&self) -> Lease {
         self.client.get(&ElectionSettings::new("x").key()).await.unwrap()
     }
 
-    /// Whether the store takes a write with that fence.
-    async fn takes(&self, fence: &Fence) -> bool {
+    /// Whether the store accepts a write with this fence.
+    async fn accepts(&self, fence: &Fence) -> bool {
         let node = pb::Node {
             metadata: Some(pb::Metadata { name: "n".to_owned(), ..Default::default() }),
             ..Default::default()
@@ -88,49 +88,49 @@ impl Stage {
     }
 }
 
-struct Competitor {
-    leader: Leader,
+struct Candidate {
+    elector: Elector,
     shutdown: Shutdown,
 }
 
-impl Competitor {
-    /// What it believes, once that is so.
-    async fn once(&self, what: &str, is_so: impl Fn(&Leadership) -> bool) -> Leadership {
-        let mut leadership = self.leader.leadership();
-        let waiting = tokio::time::timeout(PATIENCE, leadership.wait_for(is_so));
+impl Candidate {
+    /// The leadership as this candidate sees it, once it is as expected.
+    async fn once(&self, what: &str, is_expected: impl Fn(&Leadership) -> bool) -> Leadership {
+        let mut leadership = self.elector.leadership();
+        let waiting = tokio::time::timeout(PATIENCE, leadership.wait_for(is_expected));
         match waiting.await {
-            Ok(believed) => believed.unwrap().clone(),
-            Err(_) => panic!("it never came to {what}: {:?}", self.leader.leadership().borrow()),
+            Ok(seen) => seen.unwrap().clone(),
+            Err(_) => panic!("the candidate did not {what}: {:?}", self.elector.leadership().borrow()),
         }
     }
 
     async fn leads(&self) -> Fence {
-        self.once("lead", |believed| believed.leading).await.fence.unwrap()
+        self.once("lead", |seen| seen.leading).await.fence.unwrap()
     }
 
     async fn follows(&self, holder: &str) {
-        let believed = self.once("follow", |believed| believed.holder == holder).await;
-        assert_eq!((believed.leading, believed.fence), (false, None));
+        let seen = self.once("follow", |seen| seen.holder == holder).await;
+        assert_eq!((seen.leading, seen.fence), (false, None));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_exactly_one_leads_and_hands_over_when_it_stops() {
-    let stage = Stage::set().await;
-    let (a, b) = (stage.compete("a", NEVER), stage.compete("b", NEVER));
+async fn one_of_two_candidates_leads_and_hands_over_when_it_stops() {
+    let harness = Harness::start().await;
+    let (a, b) = (harness.compete("a", NEVER), harness.compete("b", NEVER));
     let first = tokio::select! {
         fence = a.leads() => fence,
         fence = b.leads() => fence,
     };
     let (leader, standby) = if first.holder() == "a" { (a, b) } else { (b, a) };
     standby.follows(first.holder()).await;
-    assert_eq!((first.transitions(), stage.takes(&first).await), (0, true));
-    let lease = stage.lease().await;
+    assert_eq!((first.transitions(), harness.accepts(&first).await), (0, true));
+    let lease = harness.lease().await;
     assert_eq!(lease.spec.lease_duration_seconds, Some(3600));
     assert!(lease.spec.acquire_time.is_some());
-    // It is renewed, and that is no change of hands.
+    // A renewal does not start a new term.
     tokio::time::timeout(PATIENCE, async {
-        while stage.lease().await.meta.resource_version == lease.meta.resource_version {
+        while harness.lease().await.meta.resource_version == lease.meta.resource_version {
             tokio::task::yield_now().await;
         }
     })
@@ -140,63 +140,61 @@ async fn of_two_exactly_one_leads_and_hands_over_when_it_stops() {
 
     leader.shutdown.trigger();
     let second = standby.leads().await;
-    assert_eq!(second.transitions(), 1, "it did not wait for an hour");
-    assert!(stage.takes(&second).await && !stage.takes(&first).await);
-    let before = leader.leader.leadership();
-    leader.leader.stopped().await.unwrap();
+    assert_eq!(second.transitions(), 1, "it did not wait until the lease expired");
+    assert!(harness.accepts(&second).await && !harness.accepts(&first).await);
+    let before = leader.elector.leadership();
+    leader.elector.stopped().await.unwrap();
     assert!(!before.borrow().leading);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_killed_is_followed_when_its_lease_has_run_out() {
-    let stage = Stage::set().await;
+async fn a_standby_takes_over_from_a_killed_leader_when_the_lease_has_expired() {
+    let harness = Harness::start().await;
     let clock = SystemClock::shared();
-    // In a runtime of its own, which goes like a process that is killed.
+    // In its own runtime, which is dropped like a killed process.
     let doomed = tokio::runtime::Runtime::new().unwrap();
-    let stage = Arc::new(stage);
+    let harness = Arc::new(harness);
     let leading = doomed.spawn({
-        let stage = Arc::clone(&stage);
-        async move { stage.compete("a", SOON).leads().await }
+        let harness = Arc::clone(&harness);
+        async move { harness.compete("a", SOON).leads().await }
     });
     let first = leading.await.unwrap();
     doomed.shutdown_background();
     let began = clock.mono();
-    let b = stage.compete("b", SOON);
+    let b = harness.compete("b", SOON);
     b.follows("a").await;
     let next = b.leads().await;
     let [lease_duration, ..] = SOON;
-    assert!(clock.mono() - began >= lease_duration, "nobody gave it back");
+    assert!(clock.mono() - began >= lease_duration, "the lease was not released");
     assert_eq!(next.holder(), "b");
     assert!(next.transitions() > first.transitions());
-    assert!(!stage.takes(&first).await, "the one that was killed writes nothing any more");
+    assert!(!harness.accepts(&first).await, "the store refuses the killed leader's writes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_cannot_renew_stops_leading() {
-    let stage = Stage::set().await;
-    let a = stage.compete("a", SOON);
+async fn a_leader_that_cannot_renew_stops_leading() {
+    let harness = Harness::start().await;
+    let a = harness.compete("a", SOON);
     a.leads().await;
-    stage.shutdown.trigger();
-    stage.store.stopped().await.unwrap();
-    let believed = a.once("stop", |believed| !believed.leading).await;
-    assert_eq!(believed.fence, None);
+    harness.shutdown.trigger();
+    harness.store.stopped().await.unwrap();
+    let seen = a.once("stop", |seen| !seen.leading).await;
+    assert_eq!(seen.fence, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_whose_write_was_refused_steps_down_and_competes_anew() {
-    let stage = Stage::set().await;
-    let a = stage.compete("a", NEVER);
+async fn a_leader_whose_write_was_refused_steps_down_and_competes_again() {
+    let harness = Harness::start().await;
+    let a = harness.compete("a", NEVER);
     let first = a.leads().await;
-    a.leader.refusals().tell(&first);
-    let again =
-        a.once("lead again", |believed| believed.fence.as_ref().is_some_and(|fence| *fence != first)).await;
+    a.elector.refusals().report(&first);
+    let again = a.once("lead again", |seen| seen.fence.as_ref().is_some_and(|fence| *fence != first)).await;
     assert_eq!(again.fence.as_ref().unwrap().transitions(), 1);
-    assert!(!stage.takes(&first).await, "what it meant to write before that is refused");
+    assert!(!harness.accepts(&first).await, "writes of the first term are refused");
 
-    // Somebody takes the lease away: it is made again, in a later term.
+    // The lease is deleted: it is created again, in a later term.
     let key = ElectionSettings::new("x").key();
-    stage.client.delete::<Lease>(&key, DeleteOptions::default()).await.unwrap();
-    let later =
-        a.once("lead again", |believed| believed.fence.as_ref().is_some_and(|fence| fence.transitions() > 1));
+    harness.client.delete::<Lease>(&key, DeleteOptions::default()).await.unwrap();
+    let later = a.once("lead again", |seen| seen.fence.as_ref().is_some_and(|fence| fence.transitions() > 1));
     assert_eq!(later.await.fence.unwrap().transitions(), 2);
 }

@@ -45,8 +45,8 @@ pub(super) fn controller(flags: &Flags, store: &str) -> Result<muster_controller
         &mut health.node_monitor_period,
         &mut health.node_monitor_grace_period,
         &mut health.node_startup_grace_period,
-        &mut controller.collection.pod_gc_period,
-        &mut controller.collection.pod_gc_quarantine,
+        &mut controller.pod_gc.pod_gc_period,
+        &mut controller.pod_gc.pod_gc_quarantine,
     ] {
         *duration = speed.shorten(*duration);
     }

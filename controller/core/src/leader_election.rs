@@ -1,9 +1,9 @@
-//! Who leads: judged from one lease, by our own clock alone.
+//! Leader election: which controller leads, decided from one lease and our own clock.
 //!
-//! A holder that we have not seen renew for the lease's duration has lost it, whatever time its records say: the
-//! duration runs from when we saw the record change. A leader that could not renew for its renew deadline stops by
-//! itself, and that comes first. Should clocks run so badly that it does not, the store still refuses what the old
-//! leader writes: each term has its own number of transitions, and the [`Fence`] carries it.
+//! A holder that we have not seen renew for the lease's duration has lost the lease, whatever times the record has: the
+//! duration runs from when we saw the record change. A leader that could not renew for its renew deadline stops leading,
+//! which is earlier. If clocks run so differently that it is not, the store still refuses the old leader's writes: each
+//! term has its own number of transitions, which the [`Fence`] carries.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use muster_proto::wellknown::{CONTROLLER_LEASE, SYSTEM_NAMESPACE};
 
 use muster_proto::time::Now;
 
-/// Which lease to compete for, as whom, and how.
+/// Which lease to compete for, under which identity, and the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// Who we are; no two processes may say the same.
+    /// This process in the lease; no two processes may have the same.
     pub identity: String,
     pub namespace: Namespace,
     pub name: Name,
-    /// How long a renewal lasts in the eyes of the others.
+    /// How long other candidates wait after a renewal.
     pub lease_duration: Duration,
-    /// How long a leader goes on without a renewal.
+    /// How long a leader leads without a renewal.
     pub renew_deadline: Duration,
-    /// How often a leader renews, and how long to wait after an attempt that failed.
+    /// How often a leader renews, and the pause after a failed attempt.
     pub retry_period: Duration,
 }
 
-/// Settings that do not fit together.
+/// Settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error("the identity {0:?} {1}")]
@@ -52,7 +52,7 @@ pub enum Step {
     /// Write this lease: create it if it has no version, else replace that version.
     TryAcquire(Box<Lease>),
     Renew,
-    /// Nothing before that moment, or before there is news.
+    /// Nothing before that moment, or before the lease changes.
     Wait {
         until: Option<Mono>,
     },
@@ -62,33 +62,33 @@ pub enum Step {
     },
 }
 
-/// Why a write to the lease did not do what it should.
+/// Why an attempt to acquire or renew the lease failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Setback {
-    /// The lease is another's, has changed or is gone.
+pub enum AttemptFailure {
+    /// The lease has another holder, has changed or is gone.
     Lost(String),
     /// It may work later.
     Later,
 }
 
-/// Who leads, as far as we know.
+/// Which controller leads, as far as this one knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// Whether it is us.
+    /// Whether this controller leads.
     pub leading: bool,
-    /// Who holds the lease; empty if nobody does, or that is not known yet.
+    /// The holder of the lease; empty if it has none or is not read yet.
     pub holder: String,
-    /// What our writes are to carry while we lead.
+    /// The fence of our writes while we lead.
     pub fence: Option<Fence>,
 }
 
-/// One competitor's view of the lease.
+/// One candidate's view of the lease.
 #[derive(Clone, Debug)]
 pub struct Election {
     settings: ElectionSettings,
     role: Role,
     seen: Option<Seen>,
-    /// The number of the next term, if the lease has to be made anew.
+    /// The number of the next term, also if the lease has to be created again.
     next_term: i32,
 }
 
@@ -98,12 +98,12 @@ enum Role {
     Leading(Box<Term>),
 }
 
-/// Our own time as the leader.
+/// Our own term as the leader.
 #[derive(Clone, Debug)]
 struct Term {
     fence: Fence,
     lease: Lease,
-    /// When the renewal that counts was asked for: the others saw it later than that.
+    /// When the last successful renewal was requested: other candidates saw it later than that.
     renewed_at: Mono,
     renew_at: Mono,
     lost: Option<String>,
@@ -117,7 +117,7 @@ struct Seen {
 }
 
 impl ElectionSettings {
-    /// Kubernetes' own times: 15 s, 10 s and 2 s.
+    /// The times of Kubernetes: 15 s, 10 s and 2 s.
     pub fn new(identity: impl Into<String>) -> ElectionSettings {
         ElectionSettings {
             identity: identity.into(),
@@ -130,7 +130,7 @@ impl ElectionSettings {
     }
 
     /// # Errors
-    /// When nobody could lead with them, or two could at once.
+    /// When no candidate could lead with these times, or two could at once.
     pub fn check(&self) -> Result<(), SettingsError> {
         check_holder(&self.identity).map_err(|e| SettingsError::Identity(self.identity.clone(), e))?;
         if self.retry_period.is_zero() {
@@ -148,7 +148,7 @@ impl ElectionSettings {
         Key::namespaced(self.namespace.clone(), self.name.clone())
     }
 
-    /// As the record has it: in whole seconds, and not less.
+    /// The duration in the record: whole seconds, rounded up.
     fn duration_seconds(&self) -> i32 {
         let seconds = self.lease_duration.as_secs() + u64::from(self.lease_duration.subsec_nanos() > 0);
         i32::try_from(seconds).unwrap_or(i32::MAX)
@@ -156,10 +156,10 @@ impl ElectionSettings {
 }
 
 impl Election {
-    /// A competitor that has not looked yet.
+    /// A candidate that has not read the lease yet.
     ///
     /// # Errors
-    /// When the settings do not fit together.
+    /// When the settings contradict each other.
     pub fn new(settings: ElectionSettings) -> Result<Election, SettingsError> {
         settings.check()?;
         Ok(Election { settings, role: Role::Standby { not_before: Mono::ZERO }, seen: None, next_term: 0 })
@@ -169,7 +169,7 @@ impl Election {
         &self.settings
     }
 
-    /// The lease as the store has it now.
+    /// Observes the lease as the store has it now; `None` if there is none.
     pub fn observe(&mut self, lease: Option<&Lease>, now: Mono) {
         if self.seen.as_ref().is_none_or(|seen| version(seen.lease.as_ref()) != version(lease)) {
             self.seen = Some(Seen { lease: lease.cloned(), changed_at: now });
@@ -195,37 +195,37 @@ impl Election {
         }
     }
 
-    /// The lease that was to be acquired is ours; it was asked for at that moment.
-    pub fn acquired(&mut self, lease: &Lease, asked_at: Mono) {
+    /// The lease was acquired, by a write that was requested at that moment.
+    pub fn acquired(&mut self, lease: &Lease, requested_at: Mono) {
         let ElectionSettings { namespace, name, identity, retry_period, .. } = &self.settings;
         let transitions = lease.spec.lease_transitions;
         let fence = Fence::new(namespace.clone(), name.clone(), identity, transitions)
             .expect("the identity was checked, and the store takes no negative number");
-        let renew_at = asked_at + *retry_period;
-        let term = Term { fence, lease: lease.clone(), renewed_at: asked_at, renew_at, lost: None };
+        let renew_at = requested_at + *retry_period;
+        let term = Term { fence, lease: lease.clone(), renewed_at: requested_at, renew_at, lost: None };
         self.role = Role::Leading(Box::new(term));
-        self.observe(Some(lease), asked_at);
+        self.observe(Some(lease), requested_at);
     }
 
-    /// The lease was renewed; that was asked for at that moment, and made this version of it.
-    pub fn renewed(&mut self, version: u64, asked_at: Mono) {
+    /// The lease was renewed, by a request of that moment, and has this version now.
+    pub fn renewed(&mut self, version: u64, requested_at: Mono) {
         let Role::Leading(term) = &mut self.role else { return };
         term.lease.meta.resource_version = version;
-        term.renewed_at = asked_at;
-        term.renew_at = asked_at + self.settings.retry_period;
+        term.renewed_at = requested_at;
+        term.renew_at = requested_at + self.settings.retry_period;
     }
 
     /// An attempt to acquire or renew the lease failed.
-    pub fn set_back(&mut self, setback: Setback, now: Mono) {
+    pub fn attempt_failed(&mut self, failure: AttemptFailure, now: Mono) {
         let again = now + self.settings.retry_period;
-        match (&mut self.role, setback) {
-            (Role::Leading(term), Setback::Lost(why)) => drop(term.lost.get_or_insert(why)),
-            (Role::Leading(term), Setback::Later) => term.renew_at = again,
+        match (&mut self.role, failure) {
+            (Role::Leading(term), AttemptFailure::Lost(why)) => drop(term.lost.get_or_insert(why)),
+            (Role::Leading(term), AttemptFailure::Later) => term.renew_at = again,
             (Role::Standby { not_before }, _) => *not_before = again,
         }
     }
 
-    /// A write with that fence was refused because of it. One of an earlier term says nothing about this one.
+    /// The store refused a write because of this fence. A fence of an earlier term says nothing about this term.
     pub fn refused(&mut self, fence: &Fence) {
         if let Role::Leading(term) = &mut self.role
             && term.fence == *fence
@@ -234,7 +234,7 @@ impl Election {
         }
     }
 
-    /// We do not act as the leader any more. Somebody else may try first.
+    /// This candidate has stopped leading. Other candidates may try first.
     pub fn stepped_down(&mut self, now: Mono) {
         self.role = Role::Standby { not_before: now + self.settings.retry_period };
     }
@@ -252,8 +252,8 @@ impl Election {
             return Step::StepDown { why: why.clone() };
         }
         if now >= deadline {
-            let patience = self.settings.renew_deadline;
-            return Step::StepDown { why: format!("the lease could not be renewed for {patience:?}") };
+            let limit = self.settings.renew_deadline;
+            return Step::StepDown { why: format!("the lease could not be renewed for {limit:?}") };
         }
         if now >= term.renew_at {
             return Step::Renew;
@@ -264,7 +264,7 @@ impl Election {
     fn stand_by(&self, not_before: Mono, now: Now) -> Step {
         let Some(seen) = &self.seen else { return Step::Wait { until: None } };
         let free_at = match &seen.lease {
-            Some(lease) if self.is_anothers(lease) => seen.changed_at + self.lasts(lease),
+            Some(lease) if self.has_other_holder(lease) => seen.changed_at + self.duration(lease),
             _ => Mono::ZERO,
         };
         let at = free_at.max(not_before);
@@ -274,26 +274,26 @@ impl Election {
         Step::TryAcquire(Box::new(self.claim(seen.lease.as_ref(), now.wall)))
     }
 
-    fn is_anothers(&self, lease: &Lease) -> bool {
+    fn has_other_holder(&self, lease: &Lease) -> bool {
         let holder = &lease.spec.holder_identity;
         !holder.is_empty() && *holder != self.settings.identity
     }
 
-    /// How long the holder may rely on a renewal: by what it wrote or by what we were told, whichever is longer.
-    fn lasts(&self, lease: &Lease) -> Duration {
+    /// How long the holder may rely on a renewal: the duration in the record or in our settings, the longer of the two.
+    fn duration(&self, lease: &Lease) -> Duration {
         let written = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         self.settings.lease_duration.max(Duration::from_secs(written.unwrap_or_default()))
     }
 
-    /// The lease with us as its holder, in a term of its own: also after our own last one, whose writes may still be on
-    /// their way.
+    /// The lease with us as its holder, in a new term. It is new also after our own last term, whose writes may still be
+    /// in flight.
     fn claim(&self, held: Option<&Lease>, now: Timestamp) -> Lease {
         let ElectionSettings { identity, namespace, name, .. } = &self.settings;
         let meta = match held {
             Some(lease) => lease.meta.clone(),
             None => Metadata::new(Some(namespace.clone()), name.clone()),
         };
-        // A lease's times are to the microsecond.
+        // The times of a lease have microseconds.
         let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
         let spec = LeaseSpec {
             holder_identity: identity.clone(),
@@ -306,7 +306,7 @@ impl Election {
         Lease { meta, spec }
     }
 
-    /// The lease given back, so that another need not wait; `None` unless it is ours.
+    /// The lease without a holder, so that other candidates need not wait; `None` unless we hold it.
     pub fn release(&self) -> Option<Lease> {
         let Role::Leading(term) = &self.role else { return None };
         if term.lost.is_some() {
@@ -317,7 +317,7 @@ impl Election {
         Some(lease)
     }
 
-    /// How much longer we lead if nothing is renewed.
+    /// How much longer we lead without a renewal.
     pub fn time_left(&self, now: Mono) -> Duration {
         match &self.role {
             Role::Leading(term) => (term.renewed_at + self.settings.renew_deadline) - now,
@@ -331,7 +331,7 @@ impl Election {
             return term.lost.is_none();
         }
         let Some(Seen { lease: Some(lease), changed_at }) = &self.seen else { return false };
-        self.is_anothers(lease) && now < *changed_at + self.lasts(lease)
+        self.has_other_holder(lease) && now < *changed_at + self.duration(lease)
     }
 
     pub fn leadership(&self) -> Leadership {
@@ -345,7 +345,7 @@ impl Election {
     }
 }
 
-/// What tells one state of the lease from another.
+/// What differs between two states of the lease.
 fn version(lease: Option<&Lease>) -> Option<(Option<Uid>, u64)> {
     lease.map(|lease| (lease.meta.uid, lease.meta.resource_version))
 }

@@ -132,6 +132,23 @@ pub struct PlannedAction {
     pub why: Cow<'static, str>,
 }
 
+/// A queue of planned actions. The shell performs the actions of a lane in order, and lanes take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane {
+    controller: ControllerName,
+    of_pods: bool,
+}
+
+impl PlannedAction {
+    /// Each controller has a lane, and the readiness of pods has its own: a node that becomes Unknown brings many such
+    /// writes, which must not delay the nodes that become Unknown next.
+    pub fn lane(&self) -> Lane {
+        let is_readiness =
+            self.controller == ControllerName::NodeLifecycle && matches!(self.subject, Subject::Pod(..));
+        Lane { controller: self.controller, of_pods: is_readiness }
+    }
+}
+
 /// The result of a planned action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {

@@ -1,4 +1,4 @@
-//! `muster-cloud-inventory`: flags, then run.
+//! `muster-cloud-inventory`: parses the flags and runs.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! Asks a cloud plug-in, and turns what it says into what the room understands.
+//! The client of a cloud plug-in.
 //!
-//! Nothing but a plain answer counts: a plug-in that is away, slow or broken says nothing about machines.
+//! Only an answer counts: a plug-in that is unreachable, slow or broken says nothing about machines.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tower::Layer;
 
 use muster_controller_core::plan::{Answer, CloudMachine, CloudQuestion, Failure};
 
-/// Where the plug-in is and how to speak to it.
+/// The address of the plug-in, and how to call it.
 #[derive(Clone, Debug)]
 pub struct CloudEndpoint {
     /// Such as `http://127.0.0.1:7700`. Without a scheme, `tls` decides on it.
@@ -32,9 +32,9 @@ pub struct CloudEndpoint {
 pub enum EndpointError {
     #[error("{url} is not the address of a cloud plug-in: {reason}")]
     Unusable { url: String, reason: String },
-    #[error("{url} would be spoken to in clear though certificates are given: write https://")]
+    #[error("{url} would be called without TLS although certificates are given: write https://")]
     InClear { url: String },
-    #[error("{url} needs a certificate, key and authority to be spoken to")]
+    #[error("{url} can only be called with a certificate, a key and an authority")]
     NoCertificate { url: String },
 }
 
@@ -46,7 +46,7 @@ pub struct CloudClient {
 }
 
 impl CloudClient {
-    /// A client of the plug-in there. Must be called within a tokio runtime.
+    /// A client of the plug-in at that address. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the address cannot be used.
@@ -60,8 +60,8 @@ impl CloudClient {
     /// Asks about the machine of that node.
     ///
     /// # Errors
-    /// [`Failure::Gone`] when the plug-in knows no such machine; [`Failure::Refused`] when it will not answer however
-    /// often it is asked, or has answered nonsense; else [`Failure::Later`].
+    /// [`Failure::Gone`] when the plug-in knows no such machine; [`Failure::Refused`] when no retry will help or the
+    /// answer is invalid; else [`Failure::Later`].
     pub async fn ask(
         &self,
         question: CloudQuestion,
@@ -118,7 +118,7 @@ fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
         (false, None) => format!("http://{url}"),
     };
     let channel = Endpoint::from_shared(full).map_err(unusable)?;
-    // tonic speaks in clear to an http URL whatever its TLS settings.
+    // tonic calls an http URL without TLS, whatever its TLS settings.
     let channel = match (channel.uri().scheme_str(), tls) {
         (Some("http"), None) => channel,
         (Some("https"), Some(tls)) => channel.tls_config(tls.config()).map_err(unusable)?,
@@ -132,7 +132,7 @@ fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
     Ok(channel.connect_timeout(*deadline).tcp_nodelay(true))
 }
 
-/// What an error means. Only NOT_FOUND speaks of the machine; all others speak of the plug-in.
+/// What an error means. Only NOT_FOUND says something about the machine; all others are about the plug-in.
 fn failure(status: &Status) -> Failure {
     let text = format!("{:?}: {}", status.code(), status.message());
     match status.code() {
@@ -147,7 +147,7 @@ fn failure(status: &Status) -> Failure {
     }
 }
 
-/// What goes into records must be fit for them: one bad label would have the whole record refused.
+/// Checks an answer before it is written to a record: the store would refuse the whole record for one invalid label.
 fn machine(answer: pb::MetadataResponse) -> Result<CloudMachine, String> {
     let pb::MetadataResponse { provider_id, instance_type, zone, region, addresses } = answer;
     for (field, value) in [("instance_type", &instance_type), ("zone", &zone), ("region", &region)] {
@@ -156,7 +156,7 @@ fn machine(answer: pb::MetadataResponse) -> Result<CloudMachine, String> {
     }
     let status = pb::NodeStatus { addresses, ..pb::NodeStatus::default() };
     let status = NodeStatus::try_from(status)
-        .map_err(|invalid| format!("the cloud plug-in gave addresses that cannot be: {invalid}"))?;
+        .map_err(|invalid| format!("the cloud plug-in gave invalid addresses: {invalid}"))?;
     Ok(CloudMachine { provider_id, instance_type, zone, region, addresses: status.addresses })
 }
 

@@ -1,6 +1,6 @@
-//! A cloud that is a list in a file: the reference plug-in, for machines that somebody keeps an inventory of.
+//! The reference cloud plug-in: it answers from an inventory file, a list of machines that an operator maintains.
 //!
-//! A machine that is not on the list does not exist. A list that cannot be read says nothing about any machine.
+//! A machine that is not in the file does not exist. A file that cannot be read says nothing about any machine.
 //!
 //! ```toml
 //! [[machine]]
@@ -26,7 +26,7 @@ mod service;
 pub use file::FileError;
 pub use run::{Flags, RunError, Running, main, start};
 
-/// Machines, found by what nodes and clouds call them.
+/// Machines, by node name and by provider id.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     machines: Vec<Machine>,
@@ -34,11 +34,11 @@ pub struct Inventory {
     by_provider_id: HashMap<String, usize>,
 }
 
-/// One machine of the list.
+/// One machine of the inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     pub name: String,
-    /// Empty if the machine has no other name.
+    /// Empty if the machine has none.
     pub provider_id: String,
     pub instance_type: String,
     pub zone: String,
@@ -47,12 +47,12 @@ pub struct Machine {
     pub is_off: bool,
 }
 
-/// Why a text is not an inventory.
+/// Why a text is not a valid inventory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InventoryError {
     #[error("{0}")]
     Toml(String),
-    // More likely a file that was cut off, or the wrong one, than a fleet that has ended.
+    // More likely a truncated or wrong file than a fleet without machines.
     #[error("it names no machine")]
     Empty,
     #[error("machine number {number}: name must not be empty")]
@@ -65,7 +65,7 @@ pub enum InventoryError {
     ProviderIdTwice { first: String, second: String, provider_id: String },
 }
 
-/// The file as it is written.
+/// The file's format.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listing {
@@ -108,7 +108,7 @@ enum ListedState {
 
 impl Inventory {
     /// # Errors
-    /// When the text is no TOML, or lists something that cannot be.
+    /// When the text is not TOML, or a machine is invalid.
     pub fn parse(text: &str) -> Result<Inventory, InventoryError> {
         let listing: Listing = toml::from_str(text)
             .map_err(|error| InventoryError::Toml(error.to_string().trim().to_owned()))?;
@@ -124,12 +124,12 @@ impl Inventory {
         self.machines.len()
     }
 
-    /// The machine that the cloud calls that; by the node's name if it calls it nothing.
+    /// The machine with that provider id; by the node's name if the id is empty or unknown to the inventory.
     pub fn find(&self, node_name: &str, provider_id: &str) -> Option<&Machine> {
         let named = || self.by_name.get(node_name).map(|&i| &self.machines[i]);
         match provider_id {
             "" => named(),
-            // The list may leave out what the node's own agent knows.
+            // The inventory may leave out an id that the node's own agent reports.
             id => match self.by_provider_id.get(id) {
                 Some(&i) => Some(&self.machines[i]),
                 None => named().filter(|machine| machine.provider_id.is_empty()),

@@ -1,7 +1,7 @@
-//! One controller acts at a time: whoever holds the lease.
+//! The task that competes for the lease: it watches the lease, and writes what [`Election`] decides.
 //!
-//! The core decides; here is the waiting, the calling and the telling. Whoever acts listens to
-//! [`Leader::leadership`], gives its writes the fence, and tells [`Refusals`] when the store refuses one because of it.
+//! The event loop follows [`Elector::leadership`], sends the fence with its writes, and reports to [`Refusals`] each write
+//! that the store refused because of the fence.
 
 use std::time::Duration;
 
@@ -16,108 +16,114 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use muster_controller_core::leader_election::{Election, Setback, Step};
+use muster_controller_core::leader_election::{AttemptFailure, Election, Step};
 pub use muster_controller_core::leader_election::{ElectionSettings, Leadership, SettingsError};
 use muster_proto::time::Now;
 
-/// The first pause after the lease is lost from sight.
+/// The first pause after the watch of the lease broke.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// When nothing is to be done before there is news.
-const LONG: Duration = Duration::from_secs(3600);
+/// The wait when only an event can change the next step.
+const LONG_WAIT: Duration = Duration::from_secs(3600);
 
-/// A competitor that runs.
+/// A running candidate for the lease.
 #[derive(Debug)]
-pub struct Leader {
+pub struct Elector {
     leadership: watch::Receiver<Leadership>,
     has_leader: watch::Receiver<bool>,
     refusals: Refusals,
     task: JoinHandle<()>,
 }
 
-impl Leader {
-    /// Starts to compete, until the shutdown is asked for; then the lease is given back, so that another need not wait
-    /// for it to run out. Ask for it only when nothing acts on our leadership any more.
+impl Elector {
+    /// Starts to compete for the lease. On `shutdown` the lease is released, so that another controller need not wait
+    /// until it expires. Trigger it only when nothing acts on the leadership any more.
     ///
     /// # Errors
-    /// When the settings do not fit together.
+    /// When the settings contradict each other.
     pub fn start(
         client: &StoreClient,
         settings: ElectionSettings,
         clock: SharedClock,
         shutdown: Shutdown,
-    ) -> Result<Leader, SettingsError> {
+    ) -> Result<Elector, SettingsError> {
         let election = Election::new(settings)?;
-        let (told, leadership) = watch::channel(election.leadership());
-        let (tell_has_leader, has_leader) = watch::channel(false);
-        let (tell_refused, refused) = watch::channel(None);
-        // The lease itself is written by its version, whoever holds it.
+        let (leadership_sender, leadership) = watch::channel(election.leadership());
+        let (has_leader_sender, has_leader) = watch::channel(false);
+        let (refused_sender, refused) = watch::channel(None);
+        // Writes of the lease are guarded by its version, not by the fence.
         let client = client.with_fence(None);
-        let race =
-            Race { client, clock, election, cache: Cache::new(), told, has_leader: tell_has_leader, refused };
-        let task = tokio::spawn(race.run(shutdown));
-        Ok(Leader { leadership, has_leader, refusals: Refusals(tell_refused), task })
+        let task = ElectionTask {
+            client,
+            clock,
+            election,
+            cache: Cache::new(),
+            leadership: leadership_sender,
+            has_leader: has_leader_sender,
+            refused,
+        };
+        let task = tokio::spawn(task.run(shutdown));
+        Ok(Elector { leadership, has_leader, refusals: Refusals(refused_sender), task })
     }
 
-    /// Who leads, now and whenever that changes.
+    /// Which controller leads, now and after each change.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
 
-    /// Whether any controller holds a live lease, now and whenever that changes.
+    /// Whether any controller holds a live lease, now and after each change.
     pub fn has_leader(&self) -> watch::Receiver<bool> {
         self.has_leader.clone()
     }
 
-    /// Where to tell of refused writes.
+    /// Takes reports of refused writes.
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
     }
 
-    /// Returns when the lease has been given back.
+    /// Returns when the lease has been released.
     ///
     /// # Errors
-    /// When the task ended in another way.
+    /// When the task panicked.
     pub async fn stopped(self) -> Result<(), tokio::task::JoinError> {
         self.task.await
     }
 }
 
-/// Where to tell of writes that the store refused because of their fence.
+/// Takes reports of writes that the store refused because of their fence.
 #[derive(Clone, Debug)]
 pub struct Refusals(watch::Sender<Option<Fence>>);
 
 impl Refusals {
-    /// A write with that fence was refused: we do not lead, whatever we believe.
-    pub fn tell(&self, fence: &Fence) {
+    /// Reports that a write with this fence was refused: this controller does not lead any more.
+    pub fn report(&self, fence: &Fence) {
         self.0.send_replace(Some(fence.clone()));
     }
 }
 
-/// A competitor at work.
-struct Race {
+struct ElectionTask {
     client: StoreClient,
     clock: SharedClock,
     election: Election,
-    /// The lease, as the watch and our own writes have shown it.
+    /// The lease as of the watch and our own writes.
     cache: Cache<Lease>,
-    told: watch::Sender<Leadership>,
+    leadership: watch::Sender<Leadership>,
     has_leader: watch::Sender<bool>,
     refused: watch::Receiver<Option<Fence>>,
 }
 
-impl Race {
+impl ElectionTask {
     async fn run(mut self, shutdown: Shutdown) {
-        let mut leases = self.follow();
+        let mut leases = self.watch_lease();
         while !shutdown.is_requested() {
             match self.election.next(self.now()) {
                 Step::TryAcquire(lease) => self.acquire(*lease).await,
                 Step::Renew => self.renew().await,
                 Step::StepDown { why } => {
-                    tracing::warn!(%why, "this controller does not lead any more");
+                    tracing::warn!(%why, "this controller has stopped leading");
                     self.election.stepped_down(self.clock.mono());
                 }
                 Step::Wait { until } => {
-                    let wait = until.map_or(LONG, |at| at - self.clock.mono());
+                    let wait = until.map_or(LONG_WAIT, |at| at - self.clock.mono());
                     tokio::select! {
                         () = shutdown.requested() => {}
                         () = sleep(wait) => {}
@@ -128,17 +134,17 @@ impl Race {
                         }
                         Some(event) = leases.next() => {
                             self.cache.observe(event);
-                            self.look();
+                            self.observe_lease();
                         }
                     }
                 }
             }
-            self.tell();
+            self.publish();
         }
         self.release().await;
     }
 
-    fn follow(&self) -> Watch<Lease> {
+    fn watch_lease(&self) -> Watch<Lease> {
         let settings = self.election.settings();
         self.client.watch(WatchOptions {
             namespace: Some(settings.namespace.clone()),
@@ -152,31 +158,32 @@ impl Race {
         self.clock.now()
     }
 
-    /// Shows the election what is known of the lease. Out of sight it says nothing.
-    fn look(&mut self) {
+    /// Passes the lease to the election. While the watch is not synced the cache is out of date and is not passed.
+    fn observe_lease(&mut self) {
         if self.cache.is_synced() {
             let lease = self.cache.get(&self.election.settings().key());
             self.election.observe(lease, self.clock.mono());
         }
     }
 
-    fn tell(&self) {
+    /// Publishes the leadership if it has changed.
+    fn publish(&self) {
         let has_leader = self.election.has_leader(self.clock.mono());
         self.has_leader.send_if_modified(|known| std::mem::replace(known, has_leader) != has_leader);
         let leadership = self.election.leadership();
-        self.told.send_if_modified(|told| {
-            let changed = *told != leadership;
+        self.leadership.send_if_modified(|published| {
+            let changed = *published != leadership;
             if changed {
-                tracing::info!(leading = leadership.leading, leader = %leadership.holder, "leadership");
-                *told = leadership;
+                tracing::info!(leading = leadership.leading, leader = %leadership.holder, "the leadership has changed");
+                *published = leadership;
             }
             changed
         });
     }
 
     async fn acquire(&mut self, wanted: Lease) {
-        let asked_at = self.clock.mono();
-        // So that an attempt that hangs leaves time for another one.
+        let requested_at = self.clock.mono();
+        // Half of the deadline: a request that hangs leaves time for another one.
         let client = self.client.with_deadline(self.election.settings().renew_deadline / 2);
         let written = match wanted.meta.resource_version {
             0 => client.create(wanted).await,
@@ -184,48 +191,48 @@ impl Race {
         };
         match written {
             Ok(lease) => {
-                self.election.acquired(&lease, asked_at);
+                self.election.acquired(&lease, requested_at);
                 self.cache.apply(lease);
             }
-            Err(error) => self.set_back("take", error),
+            Err(error) => self.failed("acquire", error),
         }
     }
 
     async fn renew(&mut self) {
-        let asked_at = self.clock.mono();
+        let requested_at = self.clock.mono();
         let settings = self.election.settings();
-        let deadline = (settings.renew_deadline / 2).min(self.election.time_left(asked_at));
+        let deadline = (settings.renew_deadline / 2).min(self.election.time_left(requested_at));
         let renewed = self.client.with_deadline(deadline).renew(&settings.key(), &settings.identity).await;
         match renewed {
-            Ok(renewal) => self.election.renewed(renewal.resource_version, asked_at),
-            Err(error) => self.set_back("renew", error),
+            Ok(renewal) => self.election.renewed(renewal.resource_version, requested_at),
+            Err(error) => self.failed("renew", error),
         }
     }
 
-    fn set_back(&mut self, what: &str, error: ClientError) {
-        let setback = match error {
+    fn failed(&mut self, attempt: &str, error: ClientError) {
+        let failure = match error {
             ClientError::Conflict(why) | ClientError::NotFound(why) | ClientError::AlreadyExists(why) => {
-                tracing::debug!(what, %why, "the lease is another's");
-                Setback::Lost(why)
+                tracing::debug!(attempt, %why, "another controller has the lease");
+                AttemptFailure::Lost(why)
             }
             error => {
-                tracing::warn!(what, %error, "the lease could not be written");
-                Setback::Later
+                tracing::warn!(attempt, %error, "the lease could not be written");
+                AttemptFailure::Later
             }
         };
-        self.election.set_back(setback, self.clock.mono());
+        self.election.attempt_failed(failure, self.clock.mono());
     }
 
-    /// Gives the lease back, if it is ours; nobody acts on it any more.
+    /// Releases the lease if this controller holds it. Nothing acts on the leadership any more.
     async fn release(mut self) {
         let lease = self.election.release();
         self.election.stepped_down(self.clock.mono());
-        self.tell();
+        self.publish();
         let Some(lease) = lease else { return };
         let client = self.client.with_deadline(self.election.settings().retry_period);
         match client.update(lease).await {
-            Ok(_) => tracing::info!("the lease is given back"),
-            Err(error) => tracing::warn!(%error, "the lease could not be given back and has to run out"),
+            Ok(_) => tracing::info!("the lease is released"),
+            Err(error) => tracing::warn!(%error, "the lease could not be released and has to expire"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! NodeTraces as they are exported.
+//! Node traces as they are exported.
 
 mod simulated_fleet;
 
@@ -21,7 +21,7 @@ thread_local! {
     static RECORDS: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Follows the caller, and where a trace begins the test.
+/// Samples as the parent span does, and a root span as the test wants.
 #[derive(Clone, Debug)]
 struct ByTest;
 
@@ -47,7 +47,7 @@ fn recorded() -> Vec<SpanData> {
         let exporter = InMemorySpanExporter::default();
         let provider =
             SdkTracerProvider::builder().with_sampler(ByTest).with_simple_exporter(exporter.clone()).build();
-        assert!(trace::install(provider.tracer("test")), "nobody else installs a tracer here");
+        assert!(trace::install(provider.tracer("test")), "no other code installs a tracer here");
         exporter
     });
     exporter.get_finished_spans().unwrap()
@@ -57,21 +57,21 @@ pub(crate) fn attribute(span: &SpanData, key: &str) -> Option<String> {
     span.attributes.iter().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string())
 }
 
-/// The spans of the latest story of a node, by when they begin. Each test has nodes of its own.
+/// The spans of the latest trace of a node, by start time. Each test has its own nodes.
 pub(crate) fn trace_of(node: &str) -> Vec<SpanData> {
     let mut spans = recorded();
     let is_root = |span: &&SpanData| {
         span.name == "renewal.last" && attribute(span, "muster.node").as_deref() == Some(node)
     };
-    let root = spans.iter().filter(is_root).max_by_key(|span| span.start_time).expect("the node has a story");
+    let root = spans.iter().filter(is_root).max_by_key(|span| span.start_time).expect("the node has a trace");
     let trace = root.span_context.trace_id();
     spans.retain(|span| span.span_context.trace_id() == trace);
     spans.sort_by_key(|span| span.start_time);
     spans
 }
 
-/// Whoever tells stories while spans are recorded.
-pub(crate) fn stories() -> NodeTraces {
+/// Node traces whose spans are recorded.
+pub(crate) fn node_traces() -> NodeTraces {
     recorded();
     NodeTraces::new()
 }
@@ -80,7 +80,7 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn fall(node: &str) -> TraceEvent {
+fn deadline_passed(node: &str) -> TraceEvent {
     TraceEvent::DeadlinePassed { node: name(node), seen_at: at(10).mono, seen_by: Some(SignOfLife::Lease) }
 }
 
@@ -97,21 +97,21 @@ fn end_pod(pod_name: &str) -> PlannedAction {
 const WRITE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
-fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
-    let (mut stories, mut world) = (stories(), World::new());
+fn an_action_links_to_the_write_that_produced_its_record() {
+    let (mut traces, mut world) = (node_traces(), World::new());
     let mut record = pod("linked").on("linking").build();
     record.meta.traceparent = Some(WRITE.to_owned());
-    stories.tell(vec![fall("linking")], at(60));
+    traces.record(vec![deadline_passed("linking")], at(60));
     world.apply_pod(record);
-    let span = stories.begin(&end_pod("linked"), &world, at(61));
+    let span = traces.begin(&end_pod("linked"), &world, at(61));
     let result = Err(Failure::Later("the store is busy".to_owned()));
     end(
         &span,
         &Outcome { controller: ControllerName::TaintEviction, subject: end_pod("linked").subject, result },
     );
     let spans = trace_of("linking");
-    let deed = spans.iter().find(|span| span.name == "pod.deleted").unwrap();
-    let links: Vec<_> = deed.links.iter().map(|link| link.span_context.span_id()).collect();
+    let action = spans.iter().find(|span| span.name == "pod.deleted").unwrap();
+    let links: Vec<_> = action.links.iter().map(|link| link.span_context.span_id()).collect();
     assert_eq!(links, [Traceparent::parse(WRITE).unwrap().span_id()]);
     for (key, expected) in [
         ("muster.node", "linking"),
@@ -119,23 +119,23 @@ fn a_deed_links_to_the_write_that_made_its_record_what_it_is() {
         ("muster.controller", "taint-eviction"),
         ("muster.why", "a NoExecute taint"),
     ] {
-        assert_eq!(attribute(deed, key).as_deref(), Some(expected), "{key}");
+        assert_eq!(attribute(action, key).as_deref(), Some(expected), "{key}");
     }
-    assert_eq!(deed.status, opentelemetry::trace::Status::error("the store is busy"));
+    assert_eq!(action.status, opentelemetry::trace::Status::error("the store is busy"));
 }
 
 #[test]
-fn a_deed_outside_of_stories_begins_a_trace_of_its_own() {
-    let mut stories = stories();
+fn an_action_outside_of_node_traces_has_its_own_trace() {
+    let mut traces = node_traces();
     let subject = Subject::Pod(key("alone"), uid("alone"));
     let action = Action::BindPod { node: name("somewhere") };
-    let proposal =
+    let planned =
         PlannedAction { controller: ControllerName::Scheduler, subject, action, why: "it fits".into() };
-    let span = stories.begin(&proposal, &World::new(), at(1));
+    let span = traces.begin(&planned, &World::new(), at(1));
     let answer = Answer::Pod(Box::new(pod("alone").build()));
     end(
         &span,
-        &Outcome { controller: ControllerName::Scheduler, subject: proposal.subject, result: Ok(answer) },
+        &Outcome { controller: ControllerName::Scheduler, subject: planned.subject, result: Ok(answer) },
     );
     let spans = recorded();
     let bound = spans.iter().find(|span| attribute(span, "muster.pod").as_deref() == Some("default/alone"));
@@ -145,35 +145,36 @@ fn a_deed_outside_of_stories_begins_a_trace_of_its_own() {
 }
 
 #[test]
-fn a_story_that_is_not_recorded_is_not_kept() {
-    let mut stories = stories();
+fn a_node_trace_that_is_not_sampled_is_dropped() {
+    let mut traces = node_traces();
     RECORDS.set(false);
-    stories.tell(vec![fall("untold")], at(60));
+    traces.record(vec![deadline_passed("unsampled")], at(60));
     RECORDS.set(true);
-    assert!(stories.open.is_empty());
-    stories.tell(vec![TraceEvent::TaintQueued { node: name("untold"), zone: Default::default() }], at(61));
-    let of_node = |span: &SpanData| attribute(span, "muster.node").as_deref() == Some("untold");
-    assert!(!recorded().iter().any(of_node), "what follows is not told either");
+    assert!(traces.open.is_empty());
+    traces
+        .record(vec![TraceEvent::TaintQueued { node: name("unsampled"), zone: Default::default() }], at(61));
+    let of_node = |span: &SpanData| attribute(span, "muster.node").as_deref() == Some("unsampled");
+    assert!(!recorded().iter().any(of_node), "later events are not recorded either");
 }
 
 #[test]
-fn no_more_stories_are_told_than_anybody_reads() {
-    let mut stories = stories();
-    let falls = (0..OPEN + 10).map(|number| fall(&format!("many-{number}")));
-    stories.tell(falls.collect(), at(60));
-    assert_eq!(stories.open.len(), OPEN);
-    stories.tell(vec![TraceEvent::Gone { node: name("many-0") }], at(61));
-    stories.tell(vec![fall("one-more")], at(61));
+fn the_number_of_open_traces_is_limited() {
+    let mut traces = node_traces();
+    let events = (0..MAX_OPEN + 10).map(|number| deadline_passed(&format!("many-{number}")));
+    traces.record(events.collect(), at(60));
+    assert_eq!(traces.open.len(), MAX_OPEN);
+    traces.record(vec![TraceEvent::Gone { node: name("many-0") }], at(61));
+    traces.record(vec![deadline_passed("one-more")], at(61));
     assert_eq!(trace_of("many-0").last().unwrap().name, "node.gone");
     assert_eq!(trace_of("one-more").len(), 2, "there is room again");
-    stories.observe(&Observation::Leading(false), at(62));
-    assert!(stories.open.is_empty(), "another leads, and tells");
+    traces.observe(&Observation::Leading(false), at(62));
+    assert!(traces.open.is_empty(), "the next leader opens its own traces");
 }
 
 #[test]
-fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
+fn the_leader_records_a_deletion_in_the_trace_of_that_deletion() {
     const REMOVAL: &str = "00-00000000000000000000000000000abc-00000000000000de-01";
-    let mut stories = stories();
+    let mut traces = node_traces();
     let gone = || {
         let (traceparent, last) = (Some(REMOVAL.to_owned()), None);
         Observation::Pod(WatchEvent::Gone {
@@ -184,10 +185,10 @@ fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
             traceparent,
         })
     };
-    stories.observe(&Observation::Leading(false), at(1));
-    stories.observe(&gone(), at(2));
-    stories.observe(&Observation::Leading(true), at(3));
-    stories.observe(&gone(), at(4));
+    traces.observe(&Observation::Leading(false), at(1));
+    traces.observe(&gone(), at(2));
+    traces.observe(&Observation::Leading(true), at(3));
+    traces.observe(&gone(), at(4));
     let removal = Traceparent::parse(REMOVAL).unwrap();
     let mut spans = recorded();
     spans.retain(|span| span.span_context.trace_id() == removal.trace_id());
@@ -197,7 +198,7 @@ fn who_leads_sees_a_record_go_in_the_trace_of_its_removal() {
 }
 
 #[test]
-fn a_deed_is_called_by_what_it_does() {
+fn a_span_is_named_by_its_action() {
     let unknown = node("a").ready(ConditionStatus::Unknown).build();
     let ready = node("a").ready(ConditionStatus::True).build();
     for (action, expected) in [

@@ -1,4 +1,4 @@
-//! What people ask of nodes, written to the store as intent: from there the controller acts on it like on any change.
+//! Cordon, uncordon and drain: they are written to the node's record, and the controller acts on the record.
 
 use std::time::Duration;
 
@@ -23,51 +23,52 @@ use muster_controller_core::drain::progress::{DrainProgress, PodProgress, PodSta
 use muster_controller_core::plan::event;
 use muster_controller_core::reconciler::Phase;
 
-/// TaintEvictions that are tried at once.
-const TRIALS: usize = 16;
-/// How often a record that others write at the same time is read again.
-const TRIES: usize = 10;
+/// Evictions of a plan that are tried at once.
+const DRY_RUNS: usize = 16;
+/// How often an update is tried while other clients write the same record.
+const MAX_ATTEMPTS: usize = 10;
 
-/// What a node's record was, and what it has become if it changed.
-struct Changed {
+/// A node's record before an update, and after it if it changed.
+struct Updated {
     before: Node,
     after: Option<Node>,
 }
 
-pub struct Intents {
+pub struct Operations {
     pub client: StoreClient,
     pub shared: Shared,
 }
 
-impl Intents {
-    pub async fn cordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
+impl Operations {
+    pub async fn cordon(&self, name: &Name, caller: &str, reason: &str) -> Result<Node, Status> {
         let now = self.shared.now().wall;
-        let Changed { before, after } =
-            self.change(name, |node| intent::cordon(node, who, reason, now)).await?;
+        let Updated { before, after } =
+            self.update(name, |node| intent::cordon(node, caller, reason, now)).await?;
         let Some(node) = after else { return Ok(before) };
-        self.record(&node, "NodeCordoned", format!("{who} cordoned the node: {reason}")).await;
+        self.record(&node, "NodeCordoned", format!("{caller} cordoned the node: {reason}")).await;
         Ok(node)
     }
 
-    pub async fn uncordon(&self, name: &Name, who: &str, reason: &str) -> Result<Node, Status> {
-        let Changed { before, after } = self.change(name, intent::uncordon).await?;
+    pub async fn uncordon(&self, name: &Name, caller: &str, reason: &str) -> Result<Node, Status> {
+        let Updated { before, after } = self.update(name, intent::uncordon).await?;
         let Some(node) = after else { return Ok(before) };
         let drained = before.spec.drain.is_some_and(|drain| drain.is_under_way());
-        let ends = if drained { ", which calls its drain off" } else { "" };
-        self.record(&node, "NodeUncordoned", format!("{who} uncordoned the node{ends}: {reason}")).await;
+        let cancels = if drained { ", which cancels its drain" } else { "" };
+        self.record(&node, "NodeUncordoned", format!("{caller} uncordoned the node{cancels}: {reason}"))
+            .await;
         Ok(node)
     }
 
-    /// Tells of what somebody asked for. The record of the node does not keep it for ever.
+    /// Logs an operation and records it as an event: the node's record does not keep it for ever.
     async fn record(&self, node: &Node, reason: &str, message: String) {
         tracing::info!(node = %node.meta.name, "{message}");
-        let told = self.client.record_event(event(node, EventType::Normal, reason, message)).await;
-        if let Err(error) = told {
-            tracing::warn!(node = %node.meta.name, %error, "who asked for it, and why, stands in this log only");
+        let recorded = self.client.record_event(event(node, EventType::Normal, reason, message)).await;
+        if let Err(error) = recorded {
+            tracing::warn!(node = %node.meta.name, %error, "the event was not recorded: only this log has it");
         }
     }
 
-    /// What a drain would do, without asking for one. The store says which budgets would be in the way now.
+    /// What a drain would do, without starting one. Dry runs of evictions show which budgets would block them now.
     pub async fn preview(
         &self,
         name: &Name,
@@ -77,12 +78,12 @@ impl Intents {
         let plan = preview(self.shared.reconciler().world(), name.as_str(), options, now);
         let mut plan = plan.ok_or_else(|| not_found(name))?;
         let evicted = plan.pods.iter_mut().filter(|pod| pod.action == PodAction::Evict);
-        stream::iter(evicted).for_each_concurrent(TRIALS, |pod| self.try_eviction(pod)).await;
+        stream::iter(evicted).for_each_concurrent(DRY_RUNS, |pod| self.dry_run_eviction(pod)).await;
         Ok(plan.into_pb(now))
     }
 
-    /// Asks for an eviction that does not happen.
-    async fn try_eviction(&self, pod: &mut PodProgress) {
+    /// Marks a pod as blocked if a dry run of its eviction fails because of a budget.
+    async fn dry_run_eviction(&self, pod: &mut PodProgress) {
         let preconditions = Preconditions { uid: Some(pod.uid), resource_version: None };
         let delete = DeleteOptions { preconditions, grace_period_seconds: None };
         if let Err(ClientError::BudgetExhausted { message, .. }) =
@@ -93,7 +94,7 @@ impl Intents {
         }
     }
 
-    /// Asks for a drain; the same that is under way already goes on as it is.
+    /// Writes a drain to the node's record. An equal drain that is under way continues unchanged.
     pub async fn request_drain(
         &self,
         name: &Name,
@@ -114,12 +115,12 @@ impl Intents {
             message: String::new(),
             finished_at: None,
         };
-        let Changed { before, after } =
-            self.change(name, |node| intent::request_drain(node, drain.clone())).await?;
+        let Updated { before, after } =
+            self.update(name, |node| intent::request_drain(node, drain.clone())).await?;
         Ok(after.unwrap_or(before))
     }
 
-    /// Only who drives a drain can tell how far it has come.
+    /// Only the leader performs drains and knows their progress.
     pub fn check_leads(&self, leader: &str) -> Result<(), Status> {
         match self.shared.reconciler().phase() {
             Phase::Active => Ok(()),
@@ -129,16 +130,16 @@ impl Intents {
                     muster_proto::ERROR_DOMAIN,
                     [("leader".to_owned(), leader.to_owned())],
                 );
-                let message = format!("this controller is a standby: ask {leader}, which leads");
+                let message = format!("this controller is on standby: call {leader}, which leads");
                 Err(Status::with_error_details(Code::FailedPrecondition, message, details))
             }
-            Phase::Syncing => {
-                Err(Status::unavailable("this controller does not hear the store now; try again later"))
-            }
+            Phase::Syncing => Err(Status::unavailable(
+                "the watches of this controller are not synced with the store; try again later",
+            )),
         }
     }
 
-    /// Tells how far a drain has come whenever that changed, to its end.
+    /// Streams the progress of a drain, after each change, until the drain ends.
     pub fn follow_drain(
         &self,
         name: Name,
@@ -155,7 +156,7 @@ impl Intents {
                 let next = async {
                     loop {
                         if last.is_some() {
-                            next_look(&mut decided).await;
+                            next_decision(&mut decided).await;
                         }
                         let progress = progress(&shared, &name)?;
                         if last.as_ref() != Some(&progress) {
@@ -178,35 +179,35 @@ impl Intents {
         })
     }
 
-    /// Reads, changes and writes a node until nobody has written it in between; `None` leaves it as it is.
-    async fn change(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Changed, Status> {
+    /// Reads, changes and writes a node, again after each conflict. A change of `None` writes nothing.
+    async fn update(&self, name: &Name, change: impl Fn(&Node) -> Option<Node>) -> Result<Updated, Status> {
         let key = Key::node(name.clone());
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let node: Node = self.client.get(&key).await.map_err(|error| status(name, error))?;
             let Some(wanted) = change(&node) else {
-                // Told at once, so that who asks next is answered from what is there now.
+                // The reconciler learns it at once, so that the next call sees the current record.
                 self.shared.reconciler().observe_written_node(node.clone(), self.shared.now());
-                return Ok(Changed { before: node, after: None });
+                return Ok(Updated { before: node, after: None });
             };
             match self.client.update(wanted).await {
                 Err(ClientError::Conflict(_)) => {}
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
-                    // Told at once, so that who asks next is answered from what was just written.
+                    // The reconciler learns it at once, so that the next call sees this write.
                     self.shared.reconciler().observe_written_node(written.clone(), self.shared.now());
-                    return Ok(Changed { before: node, after: Some(written) });
+                    return Ok(Updated { before: node, after: Some(written) });
                 }
             }
         }
-        Err(Status::aborted(format!("Node {name} is written by others all the time; try again")))
+        Err(Status::aborted(format!("other clients keep writing node {name}; try again")))
     }
 }
 
-/// Returns when there may be something new to see. A busy controller decides thousands of times a second, and each look
-/// takes in all pods of a node.
-async fn next_look(decided: &mut watch::Receiver<u64>) {
+/// Returns when the progress may have changed. A busy controller decides thousands of times a second, and computing the
+/// progress reads all pods of a node, so this waits between two decisions.
+async fn next_decision(decided: &mut watch::Receiver<u64>) {
     tokio::time::sleep(SHORTEST_INTERVAL).await;
-    // It ends with the loop that decides, which ends us too.
+    // An error means that the event loop has ended; then the process stops too.
     let _ = decided.changed().await;
 }
 
@@ -214,19 +215,19 @@ fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
     let reconciler = shared.reconciler();
     let Some(controllers) = reconciler.controllers() else {
         return Err(Status::unavailable(
-            "this controller does not lead any more; the drain goes on under another",
+            "this controller does not lead any more; the next leader continues the drain",
         ));
     };
     Ok(controllers.drains.progress(reconciler.world(), name.as_str(), shared.now()).unwrap_or_else(|| {
         let message = match reconciler.world().node(name.as_str()) {
-            Some(_) => "the drain was called off",
+            Some(_) => "the drain was cancelled",
             None => "the node is gone",
         };
         DrainProgress { state: ProgressState::Cancelled, message: message.to_owned(), pods: Vec::new() }
     }))
 }
 
-/// What the store answered, for who asked us.
+/// The store's error as the status of our call.
 fn status(name: &Name, error: ClientError) -> Status {
     match error {
         ClientError::NotFound(_) => not_found(name),
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_follows_a_busy_controller_looks_ten_times_a_second() {
+    async fn progress_of_a_busy_controller_is_computed_ten_times_a_second() {
         let decided = watch::Sender::new(0);
         let mut follower = decided.subscribe();
         let busy = async {
@@ -253,17 +254,17 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let mut looks = 0;
+        let mut reads = 0;
         let follows = async {
             loop {
-                next_look(&mut follower).await;
-                looks += 1;
+                next_decision(&mut follower).await;
+                reads += 1;
             }
         };
         tokio::select! {
             () = busy => {}
             () = follows => {}
         }
-        assert!((8..=10).contains(&looks), "{looks}");
+        assert!((8..=10).contains(&reads), "{reads}");
     }
 }

@@ -98,7 +98,7 @@ fn anothers_lease_lasts_from_when_it_was_seen_to_change() {
 }
 
 #[test]
-fn there_is_a_leader_while_a_lease_is_live_whoever_holds_it() {
+fn there_is_a_leader_while_the_lease_is_live_with_any_holder() {
     let mut standby = election("b");
     assert!(!standby.has_leader(at(0).mono), "nothing was read");
     standby.observe(None, at(0).mono);
@@ -136,8 +136,8 @@ fn the_longer_of_two_durations_counts() {
 fn who_came_too_late_tries_again_after_a_while() {
     let mut election = election("b");
     election.observe(None, at(0).mono);
-    for (setback, now) in [(Setback::Later, 0), (Setback::Lost("taken".to_owned()), 2)] {
-        election.set_back(setback, at(now).mono);
+    for (setback, now) in [(AttemptFailure::Later, 0), (AttemptFailure::Lost("taken".to_owned()), 2)] {
+        election.attempt_failed(setback, at(now).mono);
         assert_eq!(next(&election, at(now)), format!("wait {}", (now + 2) * 1000));
         assert_eq!(next(&election, at(now + 2)), "create 0");
     }
@@ -151,7 +151,7 @@ fn a_leader_renews_every_retry_period() {
     assert_eq!(fence.unwrap().to_string(), "kube-system/muster-controller;transitions=3;holder=a");
     assert_eq!(next(&election, at(101)), "wait 102000");
     assert_eq!(next(&election, at(102)), "renew");
-    // What counts is when it was asked for, not when it was heard.
+    // The time of the request counts, not the time of the answer.
     election.renewed(6, at(102).mono);
     assert_eq!(next(&election, at_ms(103_500)), "wait 104000");
     assert_eq!(election.time_left(at(103).mono), Duration::from_secs(9));
@@ -164,7 +164,7 @@ fn a_leader_that_cannot_renew_stops_before_another_may_begin() {
     standby.observe(Some(&lease("a", 3, 5)), at(100).mono);
     for second in [102, 104, 106, 108] {
         assert_eq!(next(&leader, at(second)), "renew");
-        leader.set_back(Setback::Later, at(second).mono);
+        leader.attempt_failed(AttemptFailure::Later, at(second).mono);
         assert!(leader.leadership().leading);
     }
     assert_eq!(next(&leader, at(108)), "wait 110000", "not later than its deadline");
@@ -173,21 +173,23 @@ fn a_leader_that_cannot_renew_stops_before_another_may_begin() {
     assert_eq!(next(&standby, at(110)), "wait 115000");
     leader.stepped_down(at(110).mono);
     assert_eq!(leader.leadership().fence, None);
-    assert_eq!(leader.release(), None, "there is nothing to give back");
-    // Nobody took it: it may go on, in another term.
+    assert_eq!(leader.release(), None, "there is nothing to release");
+    // No other candidate acquired it: this one may lead again, in another term.
     assert_eq!(next(&leader, at(111)), "wait 112000");
     assert_eq!(next(&leader, at(112)), "acquire 4");
 }
 
 #[test]
-fn a_leader_stops_as_soon_as_it_hears_of_another() {
+fn a_leader_stops_as_soon_as_it_has_lost_the_lease() {
     type Lose<'a> = &'a dyn Fn(&mut Election);
     let lost: [(&str, Lose<'_>); 6] = [
         ("held by another", &|election| election.observe(Some(&lease("b", 4, 9)), at(101).mono)),
         ("a later term of our own", &|election| election.observe(Some(&lease("a", 4, 9)), at(101).mono)),
-        ("nobody's", &|election| election.observe(Some(&lease("", 3, 9)), at(101).mono)),
+        ("released", &|election| election.observe(Some(&lease("", 3, 9)), at(101).mono)),
         ("gone", &|election| election.observe(None, at(101).mono)),
-        ("conflict", &|election| election.set_back(Setback::Lost("why".to_owned()), at(101).mono)),
+        ("conflict", &|election| {
+            election.attempt_failed(AttemptFailure::Lost("why".to_owned()), at(101).mono)
+        }),
         ("fenced", &|election| election.refused(&election.leadership().fence.unwrap())),
     ];
     for (what, lose) in lost {
@@ -205,7 +207,7 @@ fn a_leader_stops_as_soon_as_it_hears_of_another() {
 }
 
 #[test]
-fn a_lease_that_vanished_is_made_again_in_a_later_term() {
+fn a_deleted_lease_is_created_again_in_a_later_term() {
     let mut election = leading(100, 3);
     election.observe(None, at(101).mono);
     election.stepped_down(at(101).mono);
@@ -213,17 +215,17 @@ fn a_lease_that_vanished_is_made_again_in_a_later_term() {
 }
 
 #[test]
-fn a_lease_is_given_back_at_its_newest_version() {
+fn a_lease_is_released_at_its_newest_version() {
     let mut election = leading(100, 3);
     election.renewed(9, at(102).mono);
-    let given = election.release().unwrap();
-    assert_eq!((given.spec.holder_identity.as_str(), given.spec.lease_transitions), ("", 3));
-    assert_eq!(given.meta.resource_version, 9);
+    let released = election.release().unwrap();
+    assert_eq!((released.spec.holder_identity.as_str(), released.spec.lease_transitions), ("", 3));
+    assert_eq!(released.meta.resource_version, 9);
     election.observe(Some(&lease("a", 3, 11)), at(103).mono);
-    assert_eq!(election.release().unwrap().meta.resource_version, 11, "somebody else wrote it meanwhile");
+    assert_eq!(election.release().unwrap().meta.resource_version, 11, "another client wrote it meanwhile");
 
     let mut successor = Election::new(settings("b")).unwrap();
-    successor.observe(Some(&Lease { meta: lease("", 3, 12).meta, ..given }), at(103).mono);
+    successor.observe(Some(&Lease { meta: lease("", 3, 12).meta, ..released }), at(103).mono);
     assert_eq!(next(&successor, at(103)), "acquire 4", "it need not wait");
 }
 
@@ -252,7 +254,7 @@ fn settings_that_cannot_work_are_refused() {
     assert_eq!(odd.duration_seconds(), 2, "rounded up");
 }
 
-/// Several competitors for one lease on one clock, with losses: each look and each write may fail.
+/// Several candidates for one lease on one clock, with losses: each read and each write may fail.
 mod together {
     use proptest::prelude::*;
 
@@ -260,14 +262,14 @@ mod together {
 
     #[derive(Clone, Debug)]
     enum Event {
-        /// A competitor does its next step, which may not reach the store, or whose answer may be lost.
+        /// A candidate does its next step. The request or the answer may be lost.
         Act {
-            who: usize,
+            candidate: usize,
             sent: bool,
-            heard: bool,
+            answered: bool,
         },
-        Look {
-            who: usize,
+        Read {
+            candidate: usize,
         },
         Wait {
             millis: u64,
@@ -277,8 +279,8 @@ mod together {
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             6 => (0..3usize, prop::bool::weighted(0.8), prop::bool::weighted(0.8))
-                .prop_map(|(who, sent, heard)| Event::Act { who, sent, heard }),
-            4 => (0..3usize).prop_map(|who| Event::Look { who }),
+                .prop_map(|(candidate, sent, answered)| Event::Act { candidate, sent, answered }),
+            4 => (0..3usize).prop_map(|candidate| Event::Read { candidate }),
             5 => (0..5000u64).prop_map(|millis| Event::Wait { millis }),
         ]
     }
@@ -321,21 +323,23 @@ mod together {
             for event in events {
                 match event {
                     Event::Wait { millis: more } => millis += more,
-                    Event::Look { who } => all[who].observe(store.lease.as_ref(), at_ms(millis).mono),
-                    Event::Act { who, sent, heard } => act(&mut all[who], &mut store, sent, heard, millis),
+                    Event::Read { candidate } => all[candidate].observe(store.lease.as_ref(), at_ms(millis).mono),
+                    Event::Act { candidate, sent, answered } => {
+                        act(&mut all[candidate], &mut store, sent, answered, millis);
+                    },
                 }
                 let fences: Vec<_> = all.iter().map(|one| one.leadership().fence).collect();
-                for (who, fence) in fences.iter().enumerate() {
+                for (candidate, fence) in fences.iter().enumerate() {
                     let Some(fence) = fence else { continue };
                     match terms.iter().find(|(term, _)| *term == fence.transitions()) {
-                        Some((_, whose)) => prop_assert_eq!(*whose, who, "one term of two leaders"),
-                        None => terms.push((fence.transitions(), who)),
+                        Some((_, leader)) => prop_assert_eq!(*leader, candidate, "one term of two leaders"),
+                        None => terms.push((fence.transitions(), candidate)),
                     }
                 }
                 let lease = store.lease.as_ref();
                 let holding = fences.iter().flatten().filter(|fence| lease.is_some_and(|lease| fence.holds(lease)));
                 prop_assert!(holding.count() <= 1, "two write at a time");
-                // On clocks that run alike, whoever acts on what it knows is alone as well.
+                // On clocks of equal speed at most one candidate acts as the leader.
                 let now = at_ms(millis);
                 let acting = all.iter().filter(|one| {
                     one.leadership().leading && !matches!(one.next(now), Step::StepDown { .. })
@@ -345,23 +349,23 @@ mod together {
         }
     }
 
-    fn act(one: &mut Election, store: &mut Store, sent: bool, heard: bool, millis: u64) {
+    fn act(one: &mut Election, store: &mut Store, sent: bool, answered: bool, millis: u64) {
         let now = at_ms(millis);
         match one.next(now) {
             Step::Wait { .. } => {}
             Step::StepDown { .. } => one.stepped_down(now.mono),
             Step::TryAcquire(lease) => {
                 let written = if sent { store.write(*lease) } else { None };
-                match written.filter(|_| heard) {
+                match written.filter(|_| answered) {
                     Some(lease) => one.acquired(&lease, now.mono),
-                    None => one.set_back(Setback::Later, now.mono),
+                    None => one.attempt_failed(AttemptFailure::Later, now.mono),
                 }
             }
             Step::Renew => {
                 let renewed = if sent { store.renew(&one.settings.identity) } else { None };
-                match renewed.filter(|_| heard) {
+                match renewed.filter(|_| answered) {
                     Some(version) => one.renewed(version, now.mono),
-                    None => one.set_back(Setback::Later, now.mono),
+                    None => one.attempt_failed(AttemptFailure::Later, now.mono),
                 }
             }
         }

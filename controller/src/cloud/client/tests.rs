@@ -7,7 +7,7 @@ use tonic::service::Routes;
 
 use super::*;
 
-/// A plug-in whose machines are called what it is to answer: a status code, or something that is no machine.
+/// A plug-in that answers by the name of the machine: with that status code, or with an invalid machine.
 struct Script;
 
 fn code(name: &str) -> Code {
@@ -68,7 +68,7 @@ async fn client(deadline: Duration) -> CloudClient {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn only_not_found_speaks_of_the_machine() {
+async fn only_not_found_says_that_the_machine_is_gone() {
     let client = client(MINUTE).await;
     let refused = |text: &str| Err(Failure::Refused(text.to_owned()));
     let later = |text: &str| Err(Failure::Later(text.to_owned()));
@@ -87,13 +87,13 @@ async fn only_not_found_speaks_of_the_machine() {
 }
 
 #[tokio::test]
-async fn a_description_that_no_record_could_hold_is_refused() {
+async fn a_description_that_the_store_would_refuse_is_refused() {
     let client = client(MINUTE).await;
     for (name, expected) in [
         ("bad-zone", "the cloud plug-in gave the zone \"over there\", which must be empty, or of letters"),
         (
             "bad-address",
-            "the cloud plug-in gave addresses that cannot be: status.addresses[0].type: must be Hostname",
+            "the cloud plug-in gave invalid addresses: status.addresses[0].type: must be Hostname",
         ),
     ] {
         let answer = client.ask(CloudQuestion::Metadata, &name.parse().unwrap(), "").await;
@@ -103,12 +103,12 @@ async fn a_description_that_no_record_could_hold_is_refused() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_silent_or_away_says_nothing() {
+async fn a_plugin_that_does_not_answer_says_nothing_about_the_machine() {
     let silent = client(Duration::from_millis(50)).await;
     let answer = silent.ask(CloudQuestion::Exists, &"silent".parse().unwrap(), "").await;
     assert!(matches!(answer, Err(Failure::Later(_))), "{answer:?}");
 
-    // A port where whoever comes is turned away.
+    // A port that refuses connections.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move { while listener.accept().await.is_ok() {} });
@@ -118,7 +118,7 @@ async fn a_plugin_that_is_silent_or_away_says_nothing() {
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_work_is_refused_at_once() {
+async fn an_unusable_address_is_refused_at_once() {
     let refused = |url: &str| {
         CloudClient::connect(&CloudEndpoint { url: url.to_owned(), tls: None, deadline: MINUTE }).unwrap_err()
     };

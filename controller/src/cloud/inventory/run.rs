@@ -16,15 +16,15 @@ use tonic::service::Routes;
 use super::file::{FileError, InventoryFile};
 use super::service::{NAMES, Service};
 
-/// Answers the controller's questions about machines out of an inventory file.
+/// Answers the controller's calls about machines from an inventory file.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "muster-cloud-inventory", version)]
 pub struct Flags {
-    /// TOML file with a table `machine` for each machine there is; read again when it changes
+    /// TOML file with a table `machine` for each machine; it is read again when it changes
     #[arg(long, env = "MUSTER_INVENTORY", value_name = "FILE")]
     pub inventory: PathBuf,
 
-    /// Where gRPC is served; port 0 picks a free one
+    /// Address on which gRPC is served; port 0 picks a free port
     #[arg(long, env = "MUSTER_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7700")]
     pub listen: SocketAddr,
 
@@ -38,7 +38,7 @@ pub struct Flags {
     pub telemetry: TelemetryFlags,
 }
 
-/// Why the plug-in could not start or had to end.
+/// Why the plug-in could not start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("--inventory: {0}")]
@@ -55,7 +55,7 @@ pub enum RunError {
     Process(#[from] std::io::Error),
 }
 
-/// A plug-in that serves.
+/// A running plug-in.
 pub struct Running {
     pub address: SocketAddr,
     serving: JoinHandle<Result<Stopped, ServeError>>,
@@ -64,7 +64,7 @@ pub struct Running {
 /// Reads the inventory and starts to serve.
 ///
 /// # Errors
-/// When there is no inventory, or the address cannot be served as the flags ask.
+/// When the inventory cannot be read, or the address cannot be served with these flags.
 pub async fn start(flags: &Flags, shutdown: Shutdown) -> Result<Running, RunError> {
     let file = InventoryFile::open(&flags.inventory).await?;
     let security = flags.tls.security(flags.listen)?;
@@ -93,7 +93,7 @@ impl Running {
     }
 }
 
-/// The whole life of the `muster-cloud-inventory` process.
+/// Runs the `muster-cloud-inventory` process from its flags.
 ///
 /// # Errors
 /// When it could not start or serve.

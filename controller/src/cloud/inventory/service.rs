@@ -1,4 +1,4 @@
-//! CloudProviderService out of an inventory.
+//! CloudProviderService, answered from an inventory.
 
 use muster_grpc::cloud_provider_service_server::CloudProviderService;
 use muster_proto::pb;
@@ -15,7 +15,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The machine, if it is on the list.
+    /// The machine, if it is in the inventory.
     async fn find(&self, node_name: &str, provider_id: &str) -> Result<Option<Machine>, Status> {
         let inventory = self.file.read().await.map_err(|error| unavailable(&error))?;
         Ok(inventory.find(node_name, provider_id).cloned())
@@ -58,7 +58,7 @@ fn unlisted(node_name: &str) -> Status {
     Status::not_found(format!("the machine of node {node_name} is not in the inventory"))
 }
 
-/// Never NOT_FOUND: that would say that the machine is gone, when it is the list that is.
+/// Never NOT_FOUND: that would say that the machine does not exist, while only the file cannot be read.
 fn unavailable(error: &FileError) -> Status {
     Status::unavailable(error.to_string())
 }

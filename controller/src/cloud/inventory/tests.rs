@@ -33,7 +33,7 @@ const LIST: &str = r#"
 "#;
 
 #[test]
-fn machines_are_found_by_what_the_cloud_calls_them_or_by_name() {
+fn machines_are_found_by_provider_id_or_by_name() {
     let inventory = Inventory::parse(LIST).unwrap();
     assert_eq!(inventory.count(), 2);
     for (name, provider_id, found) in [
@@ -52,7 +52,7 @@ fn machines_are_found_by_what_the_cloud_calls_them_or_by_name() {
 }
 
 #[test]
-fn a_list_that_cannot_be_meant_is_refused_with_the_machine_and_field() {
+fn an_invalid_inventory_is_refused_with_the_machine_and_field() {
     for (text, expected) in [
         ("", "it names no machine"),
         ("[[machine]]\nname = ''", "machine number 1: name must not be empty"),
@@ -111,7 +111,7 @@ impl Plugin {
         Plugin { directory, client: CloudClient::connect(&endpoint).unwrap(), shutdown, running }
     }
 
-    /// Puts another file in the place of the list.
+    /// Replaces the inventory file.
     fn replace(&self, text: &str) {
         let [new, list] = ["new.toml", "inventory.toml"].map(|name| self.directory.path().join(name));
         fs::write(&new, text).unwrap();
@@ -143,7 +143,7 @@ fn flags(inventory: &Path) -> Flags {
 }
 
 #[tokio::test]
-async fn every_question_is_answered_from_the_list() {
+async fn every_call_is_answered_from_the_inventory() {
     let plugin = Plugin::serving(LIST).await;
     for (name, exists) in [("a", true), ("b", true), ("c", false)] {
         assert_eq!(plugin.ask(CloudQuestion::Exists, name).await, Ok(Answer::Cloud(exists)), "{name}");
@@ -172,7 +172,7 @@ async fn every_question_is_answered_from_the_list() {
 }
 
 #[tokio::test]
-async fn the_list_is_read_again_when_it_changes_and_a_broken_one_says_nothing() {
+async fn the_inventory_is_read_again_when_it_changes_and_a_broken_one_says_nothing() {
     let plugin = Plugin::serving(LIST).await;
     let exists = async |name| plugin.ask(CloudQuestion::Exists, name).await;
     assert_eq!(exists("a").await, Ok(Answer::Cloud(true)));
@@ -182,7 +182,7 @@ async fn the_list_is_read_again_when_it_changes_and_a_broken_one_says_nothing() 
         plugin.replace(broken);
         for name in ["a", "c", "c"] {
             let Err(Failure::Later(reason)) = exists(name).await else { panic!("{broken:?} says something") };
-            assert!(reason.contains("inventory.toml is no inventory"), "{reason}");
+            assert!(reason.contains("inventory.toml is not an inventory"), "{reason}");
         }
     }
     plugin.remove();
@@ -201,15 +201,15 @@ async fn a_plugin_without_an_inventory_does_not_start() {
     assert!(error.starts_with("--inventory: cannot read ") && error.contains("missing.toml"), "{error}");
     fs::write(&path, "").unwrap();
     let error = start(&flags(&path), Shutdown::new()).await.err().unwrap().to_string();
-    assert!(error.ends_with("missing.toml is no inventory: it names no machine"), "{error}");
+    assert!(error.ends_with("missing.toml is not an inventory: it names no machine"), "{error}");
 }
 
-/// What the room proposes at that second, once all questions are answered by the plug-in.
-async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<PlannedAction> {
+/// What the controller plans at that second, once the plug-in has answered all calls.
+async fn planned(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<PlannedAction> {
     loop {
         let mut plan = Plan::default();
         cloud.decide(world, at(0).mono, at(seconds), &mut plan);
-        if plan.actions.iter().all(|proposal| matches!(proposal.action, Action::DeleteNode { .. })) {
+        if plan.actions.iter().all(|planned| matches!(planned.action, Action::DeleteNode { .. })) {
             return plan.actions;
         }
         for PlannedAction { action, subject, controller, .. } in plan.actions {
@@ -227,7 +227,7 @@ async fn proposed(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u6
 }
 
 #[tokio::test]
-async fn a_machine_struck_off_the_list_costs_its_node_and_a_lost_list_costs_none() {
+async fn a_machine_removed_from_the_inventory_loses_its_node_and_a_lost_inventory_costs_none() {
     let plugin = Plugin::serving(LIST).await;
     let (mut cloud, mut world) = (Cloud::new(Settings::default()), World::new());
     for delta in world.apply_node(node("a").build()) {
@@ -239,12 +239,12 @@ async fn a_machine_struck_off_the_list_costs_its_node_and_a_lost_list_costs_none
             Some(list) => plugin.replace(list),
             None => drop(fs::remove_file(plugin.directory.path().join("inventory.toml"))),
         }
-        assert_eq!(proposed(&mut cloud, &world, &plugin, seconds).await, []);
+        assert_eq!(planned(&mut cloud, &world, &plugin, seconds).await, []);
     }
     plugin.replace("[[machine]]\nname = 'b'");
     let mut deletions = Vec::new();
     for seconds in [30, 35, 40] {
-        deletions.push(proposed(&mut cloud, &world, &plugin, seconds).await.len());
+        deletions.push(planned(&mut cloud, &world, &plugin, seconds).await.len());
     }
     assert_eq!(deletions, [0, 0, 1]);
     plugin.stop().await;

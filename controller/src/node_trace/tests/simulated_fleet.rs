@@ -12,14 +12,14 @@ use muster_proto::taint::TaintEffect::NoExecute;
 use muster_proto::taint::Toleration;
 use muster_proto::time::Now;
 
-use super::{attribute, stories, trace_of};
+use super::{attribute, node_traces, trace_of};
 use crate::node_trace::{self, NodeTraces};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 impl Tracer for NodeTraces {
     fn record(&mut self, events: Vec<TraceEvent>, now: Now) {
-        self.tell(events, now);
+        self.record(events, now);
     }
 
     fn begin(&mut self, proposal: &PlannedAction, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
@@ -31,7 +31,7 @@ impl Tracer for NodeTraces {
 /// Two healthy nodes, whose trace is recorded.
 fn two(name: &str) -> Simulator {
     let mut sim = Simulator::new();
-    sim.tracer = Some(Box::new(stories()));
+    sim.tracer = Some(Box::new(node_traces()));
     sim.start().add_ready_node(name, "z");
     sim.add_ready_node("other", "z");
     sim
