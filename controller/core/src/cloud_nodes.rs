@@ -20,13 +20,13 @@ use crate::plan::{Outcome, Plan, Subject, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
-mod brake;
-pub(crate) mod memory;
-pub(crate) mod newcomers;
-pub(crate) mod suspects;
+mod deletion_limit;
+pub(crate) mod deletion_record;
+pub(crate) mod initialization;
+pub(crate) mod machine_checks;
 
-use newcomers::Newcomers;
-use suspects::Suspects;
+use initialization::Newcomers;
+use machine_checks::Suspects;
 
 /// How often the cloud is asked, and how far it is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Cloud {
             taints.push(Taint::new(SHUTDOWN, "", TaintEffect::NoSchedule).added_at(now.wall));
         }
         if let Some(machine) = self.newcomers.machine(uid).filter(|_| is_undescribed(node)) {
-            newcomers::describe(node, machine);
+            initialization::describe(node, machine);
         }
     }
 }

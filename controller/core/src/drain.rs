@@ -5,10 +5,10 @@
 //! `standing` how far each has come, [`progress`] tells both to people. A pod has gone when its record is gone: the
 //! store keeps that until the agent has confirmed the stop.
 
+mod eviction_state;
 pub mod filters;
 pub mod intent;
 pub mod progress;
-mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
+use self::eviction_state::{Going, Reply, Said, Stand, Standing, standing};
 use self::filters::{PlannedPod, PodAction, plan};
-use self::standing::{Going, Reply, Said, Stand, Standing, standing};
 use crate::deadlines::Deadlines;
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event, uid};
 use crate::world::{Change, Delta, World};

@@ -20,11 +20,11 @@ use crate::plan::{Failure, Plan, Subject, node_event, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
-mod cover;
-mod pool;
+mod block_tree;
+mod cidr_pool;
 mod settings;
 
-pub use pool::{Outside, Pool};
+pub use cidr_pool::{Outside, Pool};
 pub use settings::{FlagError, Flags, Settings};
 
 /// Writes that may fail before the blocks are given back.

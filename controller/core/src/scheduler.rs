@@ -16,32 +16,32 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use self::demand::{Claim, Demand, claims_alike};
-use self::fleet::{Fleet, Noted};
+use self::node_cache::{Fleet, Noted};
+use self::pending_pods::{Entry, Stage, Waiting};
+use self::pod_requirements::{Claim, Demand, claims_alike};
 use self::queue::{Place, Queue};
 use self::ranking::Rankings;
-use self::stage::{Entry, Stage, Waiting};
 use crate::plan::uid;
 use crate::world::{Change, Delta, World};
 use muster_proto::time::Now;
 
-pub(crate) mod amounts;
 mod decide;
-pub(crate) mod demand;
 mod filter;
-mod fleet;
+pub(crate) mod fit_error;
+mod node_cache;
+mod node_info;
+mod outcomes;
+pub(crate) mod pending_pods;
+pub(crate) mod pod_requirements;
 mod queue;
 mod ranking;
+pub(crate) mod resources;
 mod score;
-mod settle;
-mod site;
-pub(crate) mod stage;
 #[cfg(test)]
 mod tests;
-pub(crate) mod verdict;
 
 pub use filter::Obstacle;
-pub use verdict::Verdict;
+pub use fit_error::Verdict;
 
 /// The numbers that placement goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]

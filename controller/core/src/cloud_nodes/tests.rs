@@ -11,8 +11,8 @@ use crate::fixtures::{NodeSample, at, node};
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, Failure, PlannedAction};
 use crate::world::Change;
 
-mod brake;
-mod newcomers;
+mod deletion_limit;
+mod initialization;
 mod scenarios;
 
 const PERIOD: Duration = Duration::from_secs(5);

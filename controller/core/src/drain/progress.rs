@@ -7,8 +7,8 @@ use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::time::Mono;
 
+use super::eviction_state::{Standing, tell_coming};
 use super::filters::{DrainPlan, PlannedPod, PodAction, plan};
-use super::standing::{Standing, tell_coming};
 use super::{Drains, under_way};
 use crate::world::World;
 use muster_proto::time::Now;

@@ -1,7 +1,7 @@
 //! Drains on virtual time, against a store and an agent that do what they are told.
 
-mod ends;
-mod property;
+mod completion;
+mod invariants;
 mod scenarios;
 
 use std::collections::BTreeMap;

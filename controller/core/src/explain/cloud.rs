@@ -6,8 +6,8 @@ use std::time::Duration;
 use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
-use crate::cloud_nodes::newcomers::Stage;
-use crate::cloud_nodes::suspects::{Suspect, Verdict};
+use crate::cloud_nodes::initialization::Stage;
+use crate::cloud_nodes::machine_checks::{Suspect, Verdict};
 use crate::cloud_nodes::{Cloud, is_marked_off, is_undescribed};
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::plan::uid;

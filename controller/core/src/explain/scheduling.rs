@@ -8,8 +8,8 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use crate::plan::uid;
-use crate::scheduler::stage::{Entry, Stage};
-use crate::scheduler::verdict::Verdict;
+use crate::scheduler::fit_error::Verdict;
+use crate::scheduler::pending_pods::{Entry, Stage};
 use crate::scheduler::{Scheduler, seeks_node};
 
 /// How far the scheduler has come with a pod.

@@ -6,7 +6,7 @@ use crate::fixtures::{NodeSample, at, at_ms, node, uid};
 use crate::world::World;
 
 mod failures;
-mod orders;
+mod invariants;
 mod scenarios;
 
 fn settings(clusters: &[&str], mask: Option<u8>, services: &[&str]) -> Settings {

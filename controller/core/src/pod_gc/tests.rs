@@ -1,12 +1,12 @@
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 use muster_proto::pod::PodPhase;
 
-use self::bench::Bench;
+use self::harness::Bench;
 use super::*;
 use crate::fixtures::{NodeSample, PodSample, at, node, pod};
 
-mod bench;
-mod promises;
+mod harness;
+mod invariants;
 
 const OFF: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoSchedule";
 

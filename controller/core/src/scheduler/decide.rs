@@ -7,7 +7,7 @@ use muster_proto::name::Name;
 use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::time::Mono;
 
-use super::stage::Stage;
+use super::pending_pods::Stage;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;

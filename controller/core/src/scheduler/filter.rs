@@ -4,8 +4,8 @@ use std::fmt;
 
 use muster_proto::affinity;
 
-use super::demand::Demand;
-use super::site::{Facts, Taken};
+use super::node_info::{Facts, Taken};
+use super::pod_requirements::Demand;
 
 /// What keeps a pod from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

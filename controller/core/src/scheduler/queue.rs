@@ -13,8 +13,8 @@ use muster_proto::backoff::Backoff;
 use muster_proto::key::Key;
 use muster_proto::time::Mono;
 
-use super::demand::Demand;
-use super::verdict::Verdict;
+use super::fit_error::Verdict;
+use super::pod_requirements::Demand;
 use crate::deadlines::Deadlines;
 
 pub(crate) type LineId = u64;

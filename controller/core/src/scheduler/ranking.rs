@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use muster_proto::name::Name;
 
-use super::demand::Demand;
 use super::filter::passes;
-use super::fleet::{Fleet, Site, Slot};
+use super::fit_error::{Findings, Verdict};
+use super::node_cache::{Fleet, Site, Slot};
+use super::pod_requirements::Demand;
 use super::score::{Candidate, Class, best};
-use super::verdict::{Findings, Verdict};
 
 /// How many rankings are kept, and how many places in all of them: at most some 160 MB, for twenty kinds of pods that
 /// come in turns to a fleet of 100,000 nodes. Those that were not asked for the longest go first.

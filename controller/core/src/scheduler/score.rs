@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use muster_proto::affinity;
 use muster_proto::name::Name;
 
-use super::amounts::Load;
-use super::demand::Demand;
-use super::site::{Facts, Taken};
+use super::node_info::{Facts, Taken};
+use super::pod_requirements::Demand;
+use super::resources::Load;
 
 /// The best that a node can do under one aspect.
 const BEST: i64 = 100;

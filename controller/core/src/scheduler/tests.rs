@@ -2,14 +2,14 @@ use muster_proto::condition::ConditionStatus::False;
 use muster_proto::pod::PodPhase;
 use muster_proto::taint::{TaintEffect, Toleration};
 
-use self::bench::{Bench, words};
+use self::harness::{Bench, words};
 use super::*;
 use crate::fixtures::{NodeSample, at, node, pod, wish};
 use crate::plan::{Failure, Plan};
 
-mod bench;
 mod binding;
-mod promises;
+mod harness;
+mod invariants;
 
 fn roomy(name: &str) -> NodeSample {
     node(name).allocatable("cpu=4 memory=8Gi pods=10")

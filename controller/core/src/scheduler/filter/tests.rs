@@ -4,7 +4,7 @@ use muster_proto::taint::{TaintEffect, Toleration};
 
 use super::*;
 use crate::fixtures::{NodeSample, PodSample, node, pod, wish};
-use crate::scheduler::demand::Claim;
+use crate::scheduler::pod_requirements::Claim;
 
 /// What keeps the pod from the node beside the others; empty if it may come.
 fn obstacles(wanted: PodSample, sample: NodeSample, others: Vec<PodSample>) -> String {

@@ -8,7 +8,7 @@ use proptest::sample::Index;
 
 use super::*;
 use crate::fixtures::{node, pod, wish};
-use crate::scheduler::demand::Claim;
+use crate::scheduler::pod_requirements::Claim;
 
 /// Pods that ask for different things, so that each filter and each score counts for one of them.
 fn demands() -> Vec<Arc<Demand>> {

@@ -4,7 +4,7 @@ use muster_proto::taint::{TaintEffect, Toleration};
 
 use super::*;
 use crate::fixtures::{NodeSample, PodSample, amounts, node, pod, wish};
-use crate::scheduler::demand::Claim;
+use crate::scheduler::pod_requirements::Claim;
 
 /// The name of the best node, each with what is taken of it.
 fn chosen(wanted: PodSample, sites: Vec<(NodeSample, &str)>) -> String {

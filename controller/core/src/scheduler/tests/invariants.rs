@@ -9,7 +9,7 @@ use muster_proto::pod::PodPhase;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::bench::subject;
+use super::harness::subject;
 use super::*;
 use crate::explain::scheduling::SchedulingStatus;
 use crate::fixtures::{PodSample, at_ms};
@@ -330,7 +330,7 @@ impl Run {
         let mut names: BTreeSet<&str> = NODES.into();
         names.extend(self.pods.values().filter_map(|pod| pod.spec.node_name.as_ref()).map(Name::as_str));
         for name in names {
-            let mut expected = site::Taken::default();
+            let mut expected = node_info::Taken::default();
             self.pods.values().filter(|pod| pod.is_on(name) && !pod.is_finished()).for_each(|pod| {
                 expected.add(&Claim::of(&pod.spec));
             });

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 
-use super::demand::{Claim, Demand};
 use super::filter::{first_obstacle, passes};
+use super::fit_error::Verdict;
+use super::node_info::{Facts, Taken};
+use super::pod_requirements::{Claim, Demand};
 use super::score::{Candidate, Class, best};
-use super::site::{Facts, Taken};
-use super::verdict::Verdict;
 
 /// Where a node's site is kept. Another's may come to be kept there when it is gone.
 pub(super) type Slot = usize;

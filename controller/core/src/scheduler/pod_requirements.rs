@@ -10,7 +10,7 @@ use muster_proto::pod::{PodSpec, requests};
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint as keys;
 
-use super::amounts::{Amounts, Load, load_with_missing};
+use super::resources::{Amounts, Load, load_with_missing};
 
 /// What a pod takes of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

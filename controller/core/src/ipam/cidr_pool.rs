@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use muster_proto::cidr::{Blocks, Cidr};
 use muster_proto::name::Uid;
 
-use super::cover::Cover;
+use super::block_tree::Cover;
 
 /// The blocks of one cluster network.
 ///

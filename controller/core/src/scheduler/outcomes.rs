@@ -5,8 +5,8 @@ use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::time::Mono;
 
+use super::pending_pods::Stage;
 use super::queue::LineId;
-use super::stage::Stage;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Answer, Failure, Outcome, Subject, event};
 use crate::world::World;

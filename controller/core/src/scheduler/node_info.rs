@@ -7,8 +7,8 @@ use muster_proto::pod::ports::HostPort;
 use muster_proto::pod::requests;
 use muster_proto::taint::{Taint, TaintEffect};
 
-use super::amounts::{Amounts, Load, PODS};
-use super::demand::Claim;
+use super::pod_requirements::Claim;
+use super::resources::{Amounts, Load, PODS};
 
 /// What a node says of itself, in the form that many pods can be held against it.
 #[derive(Clone, Debug)]

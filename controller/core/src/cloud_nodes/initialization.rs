@@ -201,6 +201,6 @@ fn reason(result: &Result<Answer, Failure>) -> String {
     match result {
         Ok(_) => "it answered something else".to_owned(),
         Err(Failure::Gone) => "it knows no such machine".to_owned(),
-        Err(failure) => super::suspects::text(failure),
+        Err(failure) => super::machine_checks::text(failure),
     }
 }

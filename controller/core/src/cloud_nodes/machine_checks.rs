@@ -12,8 +12,8 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
-use super::brake::Brake;
-use super::memory::Memory;
+use super::deletion_limit::Brake;
+use super::deletion_record::Memory;
 use super::{NodeKey, Settings, is_marked_off};
 use crate::deadlines::Deadlines;
 use crate::plan::{

@@ -16,7 +16,7 @@ use muster_proto::wellknown::annotation::CLOUD_DELETIONS;
 use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, SYSTEM_NAMESPACE};
 
 use super::Settings;
-use super::suspects::text;
+use super::machine_checks::text;
 use crate::plan::{Action, Answer, ControllerName, Failure, Plan, Subject};
 use muster_proto::time::Now;
 

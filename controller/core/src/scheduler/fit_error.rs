@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::amounts::Amounts;
 use super::filter::Obstacle;
+use super::resources::Amounts;
 
 /// What was found on a look at all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

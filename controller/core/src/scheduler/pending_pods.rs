@@ -8,7 +8,7 @@ use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::time::Mono;
 
-use super::demand::Demand;
+use super::pod_requirements::Demand;
 use super::queue::{LineId, Place};
 use crate::deadlines::Deadlines;
 
