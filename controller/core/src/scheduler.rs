@@ -1,8 +1,8 @@
-//! Pods that want a node: which one each gets, and why some get none.
+//! Chooses nodes for pods that have none, and says why some get none.
 //!
-//! What is taken of each node is a running sum, kept as pods come, end and go. It counts the pods that are bound and not
-//! finished, those on their way out included, and those that the store was asked to bind and whose record does not say
-//! so yet: a place is given once, however late the news of it.
+//! The resources allocated on each node are a running sum, kept as pods come, finish and go. It counts the pods that are
+//! bound and not finished, those being deleted included, and those that the store was asked to bind and whose records do
+//! not show it yet: nothing is allocated twice, however late the watch is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
+use muster_proto::time::Now;
 
-use self::node_cache::{Fleet, Noted};
-use self::pending_pods::{Entry, Stage, Waiting};
-use self::pod_requirements::{Claim, Demand, claims_alike};
-use self::queue::{Place, Queue};
+use self::node_cache::{NodeCache, NodeChange};
+use self::pending_pods::{PendingPod, PendingPods, PendingState};
+use self::pod_requirements::{PodRequest, PodRequirements, has_equal_request};
+use self::queue::{QueuedPod, SchedulingQueue};
 use self::ranking::Rankings;
 use crate::plan::uid;
 use crate::world::{Change, Delta, World};
-use muster_proto::time::Now;
 
 mod decide;
 mod filter;
@@ -40,32 +40,32 @@ mod score;
 #[cfg(test)]
 mod tests;
 
-pub use filter::Obstacle;
-pub use fit_error::Verdict;
+pub use filter::UnfitReason;
+pub use fit_error::FitError;
 
-/// The numbers that placement goes by.
+/// Times and limits of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long pods that fit nowhere rest before they are tried again, and those the store did not bind.
-    pub rests: Backoff,
-    /// How long pods that fit nowhere wait if nothing changes.
-    pub patience: Duration,
-    /// How long what a pod needs stays taken when it is not known whether it was bound.
-    pub doubt: Duration,
-    /// How many pods are placed, and how many told why they wait, in one decision.
-    pub tries: usize,
-    /// After how many nodes looked at a decision ends, for the sake of the other controllers.
-    pub looks: usize,
+    /// How long a pod waits after it fitted no node and a node has changed, or after the store did not bind it.
+    pub backoff: Backoff,
+    /// How long a pod that fits no node waits if no node changes.
+    pub retry_interval: Duration,
+    /// How long a pod's request stays allocated when it is unknown whether the pod was bound.
+    pub assume_timeout: Duration,
+    /// How many pods are assigned, and how many records get a reason, in one decision.
+    pub max_pods: usize,
+    /// After how many examined nodes a decision ends, so that the other controllers get their turn.
+    pub max_examined_nodes: usize,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            rests: Backoff::new(Duration::from_secs(1), Duration::from_secs(10)),
-            patience: Duration::from_secs(300),
-            doubt: Duration::from_secs(30),
-            tries: 256,
-            looks: 1_000_000,
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(10)),
+            retry_interval: Duration::from_secs(300),
+            assume_timeout: Duration::from_secs(30),
+            max_pods: 256,
+            max_examined_nodes: 1_000_000,
         }
     }
 }
@@ -73,11 +73,11 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     settings: Settings,
-    fleet: Fleet,
+    cache: NodeCache,
     rankings: Rankings,
-    pub(crate) waiting: Waiting,
-    pub(crate) queue: Queue,
-    /// What happened since the last decision, for people.
+    pending_pods: PendingPods,
+    queue: SchedulingQueue,
+    /// Events since the last decision.
     events: Vec<Event>,
 }
 
@@ -86,31 +86,45 @@ const FAILED_SCHEDULING: &str = "FailedScheduling";
 
 impl Scheduler {
     pub fn new(settings: Settings) -> Scheduler {
-        let queue = Queue::new(settings.rests, settings.patience);
-        let (fleet, rankings, waiting) =
-            (Fleet::default(), Rankings::default(), Waiting::new(settings.rests));
-        Scheduler { settings, fleet, rankings, waiting, queue, events: Vec::new() }
+        Scheduler {
+            cache: NodeCache::default(),
+            rankings: Rankings::default(),
+            pending_pods: PendingPods::new(settings.backoff),
+            queue: SchedulingQueue::new(settings.backoff, settings.retry_interval),
+            events: Vec::new(),
+            settings,
+        }
     }
 
-    /// How many pods want a node and have none taken for them.
+    /// How many pods need a node and are allocated on none.
     pub fn pending(&self) -> usize {
-        self.waiting.seeking()
+        self.pending_pods.unallocated()
     }
 
-    /// How many pods are on their way to the node: the store was asked to bind them, and their records do not say so yet.
-    pub fn coming_to(&self, node: &Name) -> usize {
-        self.waiting.held_on(node)
+    /// How many pods are being bound to the node: the store was asked to, and their records do not show it yet.
+    pub fn binding_to(&self, node: &Name) -> usize {
+        self.pending_pods.allocated_on(node)
     }
 
-    /// Nodes to which nobody is on the way any more, since that was last asked.
+    /// Takes the nodes to which no pod is being bound any more.
     pub fn take_released(&mut self) -> BTreeSet<Name> {
-        self.waiting.take_released()
+        self.pending_pods.take_released()
     }
 
     /// Whether the node was cordoned after it was chosen for the pod.
     pub fn is_cordoned_off(&self, key: &Key, uid: Uid, node: &Name) -> bool {
-        let entry = self.waiting.get(key, uid);
-        entry.is_some_and(|entry| !entry.demand.bears_cordon) && self.fleet.is_cordoned(node)
+        let pod = self.pending_pods.get(key, uid);
+        pod.is_some_and(|pod| !pod.requirements.tolerates_cordon) && self.cache.is_cordoned(node)
+    }
+
+    /// The state of a pod that has no node and is not being deleted, as the explanations show it.
+    pub(crate) fn pending_pod(&self, key: &Key, uid: Uid) -> Option<&PendingPod> {
+        self.pending_pods.get(key, uid)
+    }
+
+    /// The queue of pods that need a node, as the explanations show it.
+    pub(crate) fn queue(&self) -> &SchedulingQueue {
+        &self.queue
     }
 
     pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {
@@ -122,104 +136,110 @@ impl Scheduler {
 
     fn observe_node(&mut self, change: &Change<Node>) {
         match &change.new {
-            Some(node) => match self.fleet.set_node(node) {
-                Noted::Unchanged => {}
-                Noted::New => self.queue.wake(|_| true),
-                Noted::Changed(old) => self.queue.wake(|demand| self.fleet.has_come_closer(demand, &old)),
+            Some(node) => match self.cache.set_node(node) {
+                NodeChange::Irrelevant => {}
+                NodeChange::New => self.queue.wake(|_| true),
+                NodeChange::Changed(old) => {
+                    self.queue.wake(|requirements| self.cache.has_improved_for(requirements, &old));
+                }
             },
-            None => self.fleet.remove_node(&change.either().meta.name),
+            None => self.cache.remove_node(&change.either().meta.name),
         }
     }
 
     fn observe_pod(&mut self, change: &Change<Pod>, now: Mono) {
-        let (before, after) = change.sides(counted_on);
+        let (before, after) = change.sides(allocated_on);
         let (before, after) = (before.flatten(), after.flatten());
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
-        let alike = || old.zip(new).is_some_and(|(old, new)| claims_alike(&old.spec, &new.spec));
-        if before != after || (before.is_some() && !alike()) {
+        let is_equal = || old.zip(new).is_some_and(|(old, new)| has_equal_request(&old.spec, &new.spec));
+        if before != after || (before.is_some() && !is_equal()) {
             if let Some((node, pod)) = before.zip(old) {
-                self.fleet.give_back(node, &Claim::of(&pod.spec));
+                self.cache.release(node, &PodRequest::of(&pod.spec));
             }
             if let Some((node, pod)) = after.zip(new) {
-                self.fleet.take(node, &Claim::of(&pod.spec));
+                self.cache.allocate(node, &PodRequest::of(&pod.spec));
             }
         }
         let pod = change.either();
-        let held = match new {
-            Some(pod) if seeks_node(pod) => {
-                let key = Key::of(pod);
-                match self.waiting.get(&key, uid(&pod.meta)) {
-                    // Most news of a pod that waits are our own words about why, but not always the last ones.
-                    Some(entry) if old.is_some_and(|old| old.spec == pod.spec) => {
-                        if let Stage::Lined { line, tell_at: None } = entry.stage {
-                            self.queue.set_untold(line, entry.place(&key));
-                        }
-                    }
-                    _ => self.line_up(pod, now),
-                }
+        let released = match new {
+            Some(pod) if needs_node(pod) => {
+                self.observe_pending(pod, old, now);
                 None
             }
             _ => self.forget(&Key::of(&**pod), uid(&pod.meta)),
         };
-        for freed in [before, held.as_ref()].into_iter().flatten().filter(|&node| Some(node) != after) {
+        for freed in [before, released.as_ref()].into_iter().flatten().filter(|&node| Some(node) != after) {
             self.wake_for(freed);
         }
     }
 
-    /// Something on the node was given back: wakes the lines of pods that it will do for now.
+    fn observe_pending(&mut self, pod: &Pod, old: Option<&Pod>, now: Mono) {
+        let key = Key::of(pod);
+        match self.pending_pods.get(&key, uid(&pod.meta)) {
+            // Most changes of a pending pod are our own writes of the reason, but the reason may be outdated by now.
+            Some(pending) if old.is_some_and(|old| old.spec == pod.spec) => {
+                if let PendingState::Queued { class, report_at: None } = pending.state {
+                    self.queue.set_unreported(class, pending.queued(&key));
+                }
+            }
+            _ => self.set_requirements(pod, now),
+        }
+    }
+
+    /// Something was released on the node: wakes the classes of pods that now fit it.
     ///
-    /// That misses nobody: for a line that sleeps no node would do, and whenever one changes for the better, it is held
-    /// against the lines that sleep.
+    /// No class is missed: a waiting class fitted no node when it was tried, and every node that changes in favour of
+    /// pods is compared with the waiting classes.
     fn wake_for(&mut self, node: &Name) {
-        self.queue.wake(|demand| self.fleet.fits(demand, node));
+        self.queue.wake(|requirements| self.cache.fits(requirements, node));
     }
 
-    /// Takes in a pod that seeks a node.
-    fn line_up(&mut self, pod: &Pod, now: Mono) {
+    /// Queues a pod that is new, or whose requirements have changed.
+    fn set_requirements(&mut self, pod: &Pod, now: Mono) {
         let (key, uid) = (Key::of(pod), uid(&pod.meta));
-        let demand = Arc::new(Demand::of(&pod.spec));
-        let Some(entry) = self.waiting.get(&key, uid) else {
-            let line = self.queue.join(&demand, Place { since: now, key: key.clone() });
-            let stage = Stage::Lined { line, tell_at: None };
-            return self.waiting.insert(key, Entry { uid, since: now, demand, stage });
+        let requirements = Arc::new(PodRequirements::of(&pod.spec));
+        let Some(pending) = self.pending_pods.get(&key, uid) else {
+            let class = self.queue.add(&requirements, QueuedPod { since: now, key: key.clone() });
+            let state = PendingState::Queued { class, report_at: None };
+            return self.pending_pods.insert(key, PendingPod { uid, since: now, requirements, state });
         };
-        // A pod may come to tolerate more while it waits. One that is being bound keeps what was taken for it.
-        if let Some(line) = entry.stage.line() {
-            self.queue.leave(line, &entry.place(&key));
-            self.waiting.set_demand(&key, demand);
-            self.enter(&key);
+        // A pod may tolerate more than before. One that is being bound keeps what was allocated for it.
+        if let Some(class) = pending.state.class() {
+            self.queue.remove(class, &pending.queued(&key));
+            self.pending_pods.set_requirements(&key, requirements);
+            self.enqueue(&key);
         }
     }
 
-    /// Puts a pod that waits in line.
-    fn enter(&mut self, key: &Key) {
-        let entry = self.waiting.entry(key);
-        let line = self.queue.join(&entry.demand, entry.place(key));
-        self.waiting.set_stage(key, Stage::Lined { line, tell_at: None });
+    /// Puts a pending pod into the queue.
+    fn enqueue(&mut self, key: &Key) {
+        let pod = self.pending_pods.pod(key);
+        let class = self.queue.add(&pod.requirements, pod.queued(key));
+        self.pending_pods.set_state(key, PendingState::Queued { class, report_at: None });
     }
 
-    /// The pod seeks no node any more. What was taken for it is given back; says on which node.
+    /// The pod needs no node any more. Returns the node on which its request was allocated, now released.
     fn forget(&mut self, key: &Key, uid: Uid) -> Option<Name> {
-        self.waiting.get(key, uid)?;
-        let entry = self.waiting.remove(key)?;
-        if let Some(line) = entry.stage.line() {
-            self.queue.leave(line, &entry.place(key));
+        self.pending_pods.get(key, uid)?;
+        let pod = self.pending_pods.remove(key)?;
+        if let Some(class) = pod.state.class() {
+            self.queue.remove(class, &pod.queued(key));
         }
-        let node = entry.stage.node()?;
-        self.fleet.give_back(node, &entry.demand.claim);
+        let node = pod.state.node()?;
+        self.cache.release(node, &pod.requirements.request);
         Some(node.clone())
     }
 }
 
-/// Whether a node is to be found for the pod.
-pub(crate) fn seeks_node(pod: &Pod) -> bool {
+/// Whether a node is to be chosen for the pod.
+pub(crate) fn needs_node(pod: &Pod) -> bool {
     pod.spec.node_name.is_none()
         && !pod.meta.is_deleting()
         && pod.spec.scheduling_gates.is_empty()
         && !pod.is_finished()
 }
 
-/// The node of which the pod takes something, going by its record.
-fn counted_on(pod: &Pod) -> Option<&Name> {
+/// The node on which the pod's record allocates something.
+fn allocated_on(pod: &Pod) -> Option<&Name> {
     pod.spec.node_name.as_ref().filter(|_| !pod.is_finished())
 }

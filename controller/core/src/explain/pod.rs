@@ -11,7 +11,7 @@ use crate::controllers::Controllers;
 use crate::explain::scheduling::SchedulingStatus;
 use crate::plan::uid;
 use crate::reconciler::{Phase, Reconciler};
-use crate::scheduler::Verdict;
+use crate::scheduler::FitError;
 use muster_proto::time::Now;
 
 /// Explains a pod; `None` if there is no pod of that name.
@@ -45,8 +45,8 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
     Some(response)
 }
 
-fn obstacles(verdict: &Verdict) -> Vec<pb::PodObstacle> {
-    let each = verdict.obstacles().into_iter();
+fn obstacles(verdict: &FitError) -> Vec<pb::PodObstacle> {
+    let each = verdict.reasons().into_iter();
     each.map(|(obstacle, nodes)| pb::PodObstacle { reason: obstacle.to_string(), nodes: count(nodes) })
         .collect()
 }

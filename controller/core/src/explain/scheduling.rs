@@ -8,9 +8,9 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use crate::plan::uid;
-use crate::scheduler::fit_error::Verdict;
-use crate::scheduler::pending_pods::{Entry, Stage};
-use crate::scheduler::{Scheduler, seeks_node};
+use crate::scheduler::fit_error::FitError;
+use crate::scheduler::pending_pods::{PendingPod, PendingState};
+use crate::scheduler::{Scheduler, needs_node};
 
 /// How far the scheduler has come with a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum SchedulingStatus {
     Queued,
     /// No node fits.
     Unschedulable {
-        verdict: Verdict,
+        verdict: FitError,
         /// When all nodes were last checked.
         tried_at: Mono,
         again_at: Mono,
@@ -94,31 +94,27 @@ impl Scheduler {
         if !pod.spec.scheduling_gates.is_empty() {
             return SchedulingStatus::Gated { gates: pod.spec.scheduling_gates.clone() };
         }
-        if !seeks_node(pod) {
+        if !needs_node(pod) {
             return SchedulingStatus::Finished;
         }
-        let entry = self.waiting.get(&Key::of(pod), uid(&pod.meta));
-        entry.map_or(SchedulingStatus::Queued, |entry| self.status(entry))
+        self.pending_pod(&Key::of(pod), uid(&pod.meta)).map_or(SchedulingStatus::Queued, |pod| self.status(pod))
     }
 
-    fn status(&self, entry: &Entry) -> SchedulingStatus {
-        match &entry.stage {
-            Stage::Lined { line, .. } | Stage::Telling { line } => {
-                self.queue.why(*line).map_or(SchedulingStatus::Queued, |failed| {
-                    SchedulingStatus::Unschedulable {
-                        verdict: failed.verdict.clone(),
-                        tried_at: failed.at,
-                        again_at: self.queue.again_at(*line).unwrap_or(failed.at),
-                    }
+    fn status(&self, pod: &PendingPod) -> SchedulingStatus {
+        match &pod.state {
+            PendingState::Queued { class, .. } | PendingState::Reporting { class } => {
+                self.queue().failure(*class).map_or(SchedulingStatus::Queued, |failed| SchedulingStatus::Unschedulable {
+                    verdict: failed.fit_error.clone(),
+                    tried_at: failed.at,
+                    again_at: self.queue().retry_at(*class).unwrap_or(failed.at),
                 })
             }
-            Stage::Binding { node, .. } => SchedulingStatus::Binding { node: node.clone() },
-            Stage::Doubted { node, again_at, why, .. } => {
-                let (node, why, again_at) = (node.clone(), why.clone(), *again_at);
-                SchedulingStatus::BindUnconfirmed { node, why, again_at }
+            PendingState::Binding { node, .. } => SchedulingStatus::Binding { node: node.clone() },
+            PendingState::Uncertain { node, retry_at, why, .. } => {
+                SchedulingStatus::BindUnconfirmed { node: node.clone(), why: why.clone(), again_at: *retry_at }
             }
-            Stage::Bound { node, .. } => SchedulingStatus::Bound { node: node.clone() },
-            Stage::Resting { until, why } => {
+            PendingState::Assumed { node, .. } => SchedulingStatus::Bound { node: node.clone() },
+            PendingState::BackingOff { until, why } => {
                 SchedulingStatus::BindRefused { why: why.clone(), again_at: *until }
             }
         }

@@ -1,4 +1,4 @@
-//! What to do now: who is bound where, and who is told why not.
+//! What to do now: which pods are bound to which nodes, and which records get the reason why they are not.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
@@ -6,93 +6,95 @@ use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::time::Mono;
+use muster_proto::time::Now;
 
-use super::pending_pods::Stage;
+use super::pending_pods::PendingState;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;
-use muster_proto::time::Now;
 
 const UNSCHEDULABLE: &str = "Unschedulable";
 
 impl Scheduler {
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
-        while let Some(key) = self.waiting.take_due(now.mono) {
-            self.attend(key, now.mono, plan);
+        while let Some(key) = self.pending_pods.pop_due(now.mono) {
+            self.end_state(key, now.mono, plan);
         }
         self.queue.advance(now.mono);
-        self.place(now.mono, plan);
-        self.tell(world, now, plan);
-        for at in [self.queue.next_at(now.mono), self.waiting.next_alarm()].into_iter().flatten() {
+        self.assign(now.mono, plan);
+        self.report(world, now, plan);
+        for at in [self.queue.next_at(now.mono), self.pending_pods.next_deadline()].into_iter().flatten() {
             plan.wake_by(at);
         }
     }
 
-    /// Sees to a pod whose time has come.
-    fn attend(&mut self, key: Key, now: Mono, plan: &mut Plan) {
-        let entry = self.waiting.entry(&key);
-        match entry.stage.clone() {
-            Stage::Lined { line, .. } => {
-                self.queue.set_untold(line, entry.place(&key));
-                self.waiting.set_stage(&key, Stage::Lined { line, tell_at: None });
+    /// Handles a pod whose state has reached its deadline.
+    fn end_state(&mut self, key: Key, now: Mono, plan: &mut Plan) {
+        let pod = self.pending_pods.pod(&key);
+        match pod.state.clone() {
+            PendingState::Queued { class, .. } => {
+                self.queue.set_unreported(class, pod.queued(&key));
+                self.pending_pods.set_state(&key, PendingState::Queued { class, report_at: None });
             }
-            Stage::Doubted { node, since, .. } if now < since + self.settings.doubt => {
-                if self.fleet.has(&node) {
+            PendingState::Uncertain { node, since, .. } if now < since + self.settings.assume_timeout => {
+                if self.cache.has(&node) {
                     self.bind(key, node, Some(since), plan);
                 } else {
-                    // It may have been bound all the same, and a namesake of the node may be on its way to us.
+                    // The pod may have been bound all the same, and another node of that name may be created.
                     let why = format!("node {node} is gone");
-                    let again_at = since + self.settings.doubt;
-                    self.waiting.set_stage(&key, Stage::Doubted { node, since, again_at, why });
+                    let retry_at = since + self.settings.assume_timeout;
+                    self.pending_pods.set_state(&key, PendingState::Uncertain { node, since, retry_at, why });
                 }
             }
-            Stage::Doubted { node, .. } | Stage::Bound { node, .. } => {
-                self.fleet.give_back(&node, &entry.demand.claim);
+            PendingState::Uncertain { node, .. } | PendingState::Assumed { node, .. } => {
+                self.cache.release(&node, &pod.requirements.request);
                 self.wake_for(&node);
-                self.enter(&key);
+                self.enqueue(&key);
             }
-            Stage::Resting { .. } => self.enter(&key),
-            // What is under way has no alarm: it comes back by itself.
-            Stage::Telling { .. } | Stage::Binding { .. } => {}
+            PendingState::BackingOff { .. } => self.enqueue(&key),
+            // A state with a write in flight has no deadline: the outcome ends it.
+            PendingState::Reporting { .. } | PendingState::Binding { .. } => {}
         }
     }
 
-    fn bind(&mut self, key: Key, node: Name, doubted: Option<Mono>, plan: &mut Plan) {
-        let why = if doubted.is_none() { "no node suits it better" } else { "it may not be bound yet" };
-        self.waiting.set_stage(&key, Stage::Binding { node: node.clone(), doubted });
-        let uid = self.waiting.entry(&key).uid;
+    fn bind(&mut self, key: Key, node: Name, uncertain_since: Option<Mono>, plan: &mut Plan) {
+        let why =
+            if uncertain_since.is_none() { "no node suits it better" } else { "it may not be bound yet" };
+        self.pending_pods.set_state(&key, PendingState::Binding { node: node.clone(), uncertain_since });
+        let uid = self.pending_pods.pod(&key).uid;
         plan.act(ControllerName::Scheduler, Subject::Pod(key, uid), Action::BindPod { node }, why);
     }
 
-    /// Tries the pods that are ready, as many as are tried at once.
-    fn place(&mut self, now: Mono, plan: &mut Plan) {
-        let mut looks = 0;
-        for _ in 0..self.settings.tries {
-            if looks >= self.settings.looks {
+    /// Chooses nodes for the first pods in the queue, within the limits of one decision.
+    fn assign(&mut self, now: Mono, plan: &mut Plan) {
+        let mut examined = 0;
+        for _ in 0..self.settings.max_pods {
+            if examined >= self.settings.max_examined_nodes {
                 return;
             }
-            let Some((line, place, demand)) = self.queue.next() else { return };
-            match self.rankings.choose(&self.fleet, &demand, &mut looks) {
+            let Some((class, queued, requirements)) = self.queue.next() else { return };
+            match self.rankings.choose(&self.cache, &requirements, &mut examined) {
                 Ok(node) => {
-                    self.queue.placed(line, &place);
-                    self.fleet.take(&node, &demand.claim);
-                    self.bind(place.key, node, None, plan);
+                    self.queue.assigned(class, &queued);
+                    self.cache.allocate(&node, &requirements.request);
+                    self.bind(queued.key, node, None, plan);
                 }
-                Err(verdict) => self.queue.failed(line, verdict, now),
+                Err(fit_error) => self.queue.failed(class, fit_error, now),
             }
         }
     }
 
-    /// Writes into the records of pods why they wait, where they do not say so already.
-    fn tell(&mut self, world: &World, now: Now, plan: &mut Plan) {
-        let mut told = 0;
-        while told < self.settings.tries {
-            let Some((line, place, why)) = self.queue.next_untold() else { return };
-            let pod =
-                world.pod(&place.key).filter(|pod| self.waiting.get(&place.key, uid(&pod.meta)).is_some());
+    /// Writes into the records of waiting pods why they wait, where the records do not say so.
+    fn report(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        let mut reported = 0;
+        while reported < self.settings.max_pods {
+            let Some((class, queued, why)) = self.queue.next_unreported() else { return };
+            let pod = world
+                .pod(&queued.key)
+                .filter(|pod| self.pending_pods.get(&queued.key, uid(&pod.meta)).is_some());
             let Some(marked) = pod.and_then(|pod| unschedulable(pod, why, now)) else {
-                self.queue.set_told(line, &place);
+                self.queue.set_reported(class, &queued);
                 continue;
             };
             plan.emit(event(&marked, EventType::Warning, FAILED_SCHEDULING, why));
@@ -101,11 +103,11 @@ impl Scheduler {
                 ControllerName::Scheduler,
                 subject,
                 Action::UpdatePodStatus(Box::new(marked)),
-                "no node will do",
+                "it fits no node",
             );
-            self.queue.stand_aside(line, &place);
-            self.waiting.set_stage(&place.key, Stage::Telling { line });
-            told += 1;
+            self.queue.begin_report(class, &queued);
+            self.pending_pods.set_state(&queued.key, PendingState::Reporting { class });
+            reported += 1;
         }
     }
 }

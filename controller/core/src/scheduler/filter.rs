@@ -1,92 +1,96 @@
-//! Whether a node will do: the filters, in order; the first that fails stops.
+//! Whether a pod fits a node: the filters in order; the first that fails ends the check.
 
 use std::fmt;
 
 use muster_proto::affinity;
 
-use super::node_info::{Facts, Taken};
-use super::pod_requirements::Demand;
+use super::node_info::{Allocated, NodeView};
+use super::pod_requirements::PodRequirements;
 
-/// What keeps a pod from a node.
+/// Why a pod does not fit a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Obstacle<'a> {
+pub enum UnfitReason<'a> {
     Cordoned,
-    OtherName,
+    NodeName,
     Tainted,
-    Unmatched,
-    PortsTaken,
-    Full,
-    /// There is too little of that resource.
-    Short(&'a str),
+    NodeAffinity,
+    HostPorts,
+    TooManyPods,
+    /// The node has too little of that resource left.
+    Insufficient(&'a str),
 }
 
-impl fmt::Display for Obstacle<'_> {
+impl fmt::Display for UnfitReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Obstacle::Cordoned => "node(s) were unschedulable",
-            Obstacle::OtherName => "node(s) didn't match the requested node name",
-            Obstacle::Tainted => "node(s) had untolerated taint(s)",
-            Obstacle::Unmatched => "node(s) didn't match Pod's node affinity/selector",
-            Obstacle::PortsTaken => "node(s) didn't have free ports",
-            Obstacle::Full => "Too many pods",
-            Obstacle::Short(resource) => return write!(f, "Insufficient {resource}"),
+            UnfitReason::Cordoned => "node(s) were unschedulable",
+            UnfitReason::NodeName => "node(s) didn't match the requested node name",
+            UnfitReason::Tainted => "node(s) had untolerated taint(s)",
+            UnfitReason::NodeAffinity => "node(s) didn't match Pod's node affinity/selector",
+            UnfitReason::HostPorts => "node(s) didn't have free ports",
+            UnfitReason::TooManyPods => "Too many pods",
+            UnfitReason::Insufficient(resource) => return write!(f, "Insufficient {resource}"),
         })
     }
 }
 
-/// Whether the node will do for the pod. If not, what is in the way is told: one thing, or all that it is short of.
+/// Whether the pod fits the node. If not, `reason` is called with the filter that failed, or with everything that is short.
 pub(super) fn passes<'a>(
-    demand: &'a Demand,
-    facts: &'a Facts,
-    taken: &'a Taken,
-    mut obstacle: impl FnMut(Obstacle<'a>),
+    requirements: &'a PodRequirements,
+    view: &'a NodeView,
+    allocated: &'a Allocated,
+    mut reason: impl FnMut(UnfitReason<'a>),
 ) -> bool {
-    if let Some(found) = stopped(demand, facts, taken) {
-        obstacle(found);
+    if let Some(found) = failed_filter(requirements, view, allocated) {
+        reason(found);
         return false;
     }
     let mut fits = true;
-    if taken.pods >= facts.max_pods {
+    if allocated.pods >= view.max_pods {
         fits = false;
-        obstacle(Obstacle::Full);
+        reason(UnfitReason::TooManyPods);
     }
-    for resource in demand.claim.amounts.beyond(&facts.allocatable, &taken.amounts) {
+    for resource in requirements.request.amounts.exceeding(&view.allocatable, &allocated.amounts) {
         fits = false;
-        obstacle(Obstacle::Short(resource));
+        reason(UnfitReason::Insufficient(resource));
     }
     fits
 }
 
-/// The first thing that keeps the pod from the node, in the order of the filters.
-pub(super) fn first_obstacle<'a>(
-    demand: &'a Demand,
-    facts: &'a Facts,
-    taken: &'a Taken,
-) -> Option<Obstacle<'a>> {
+/// The first reason why the pod does not fit the node, in the order of the filters.
+pub(super) fn first_unfit_reason<'a>(
+    requirements: &'a PodRequirements,
+    view: &'a NodeView,
+    allocated: &'a Allocated,
+) -> Option<UnfitReason<'a>> {
     let mut first = None;
-    passes(demand, facts, taken, |obstacle| {
-        first.get_or_insert(obstacle);
+    passes(requirements, view, allocated, |reason| {
+        first.get_or_insert(reason);
     });
     first
 }
 
-/// The first filter before the resources that fails.
-fn stopped(demand: &Demand, facts: &Facts, taken: &Taken) -> Option<Obstacle<'static>> {
-    let node = &facts.node;
-    if node.spec.unschedulable && !demand.bears_cordon {
-        return Some(Obstacle::Cordoned);
+/// The first filter that fails, without those for resources.
+fn failed_filter(
+    requirements: &PodRequirements,
+    view: &NodeView,
+    allocated: &Allocated,
+) -> Option<UnfitReason<'static>> {
+    let node = &view.node;
+    if node.spec.unschedulable && !requirements.tolerates_cordon {
+        return Some(UnfitReason::Cordoned);
     }
-    if demand.spec.node_name.as_ref().is_some_and(|name| *name != node.meta.name) {
-        return Some(Obstacle::OtherName);
+    if requirements.spec.node_name.as_ref().is_some_and(|name| *name != node.meta.name) {
+        return Some(UnfitReason::NodeName);
     }
-    if facts.barring.iter().any(|taint| !demand.tolerates(taint)) {
-        return Some(Obstacle::Tainted);
+    if view.hard_taints.iter().any(|taint| !requirements.tolerates(taint)) {
+        return Some(UnfitReason::Tainted);
     }
-    if !affinity::accepts(&demand.spec, &node.meta.name, &node.meta.labels) {
-        return Some(Obstacle::Unmatched);
+    if !affinity::accepts(&requirements.spec, &node.meta.name, &node.meta.labels) {
+        return Some(UnfitReason::NodeAffinity);
     }
-    let is_taken = |port| taken.ports.iter().any(|held| held.collides(port));
-    demand.claim.ports.iter().any(is_taken).then_some(Obstacle::PortsTaken)
+    let is_in_use = |port| allocated.ports.iter().any(|held| held.collides(port));
+    requirements.request.ports.iter().any(is_in_use).then_some(UnfitReason::HostPorts)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! All nodes as placement sees them, with what is taken of each; kept as records change.
+//! All nodes as the scheduler sees them, with what is allocated on each; kept up to date as records change.
 //!
-//! Changes are numbered, so that whoever has looked at all nodes once can ask what has changed since.
+//! Changes are numbered, so that a caller that has examined all nodes once can ask what has changed since.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,105 +8,105 @@ use std::sync::Arc;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 
-use super::filter::{first_obstacle, passes};
-use super::fit_error::Verdict;
-use super::node_info::{Facts, Taken};
-use super::pod_requirements::{Claim, Demand};
-use super::score::{Candidate, Class, best};
+use super::filter::{first_unfit_reason, passes};
+use super::fit_error::FitError;
+use super::node_info::{Allocated, NodeView};
+use super::pod_requirements::{PodRequest, PodRequirements};
+use super::score::{Candidate, ScoreClass, best};
 
-/// Where a node's site is kept. Another's may come to be kept there when it is gone.
+/// The index of a node's info. It is used again for another node when the first one is gone.
 pub(super) type Slot = usize;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fleet {
-    /// Of every node there is, and every one that a pod has taken something of.
+pub(super) struct NodeCache {
+    /// Of every node that exists or on which a pod has something allocated.
     slots: HashMap<Name, Slot>,
-    sites: Vec<Site>,
+    infos: Vec<NodeInfo>,
     free: Vec<Slot>,
     nodes: usize,
     /// The number of the last change.
     changes: u64,
-    /// Where something has changed, by the number of the last change there.
+    /// Slots by the number of their last change.
     changed: BTreeMap<u64, Slot>,
 }
 
-/// What a node's record was to the fleet.
+/// What a new node record means for the scheduler.
 #[derive(Debug)]
-pub(super) enum Noted {
-    /// Nothing that placement reads.
-    Unchanged,
+pub(super) enum NodeChange {
+    /// Nothing that the scheduler reads has changed.
+    Irrelevant,
     New,
-    /// It has what it was before.
-    Changed(Box<Facts>),
+    /// Contains the node as it was before.
+    Changed(Box<NodeView>),
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Site {
-    /// `None` if only pods know of the node, or nobody does.
-    pub(super) facts: Option<Facts>,
-    pub(super) taken: Taken,
+pub(super) struct NodeInfo {
+    /// `None` if there is no such node.
+    pub(super) view: Option<NodeView>,
+    pub(super) allocated: Allocated,
     /// The number of the last change.
     changed: u64,
 }
 
-impl Fleet {
-    fn site(&self, name: &Name) -> Option<&Site> {
-        self.slots.get(name).map(|&slot| &self.sites[slot])
+impl NodeCache {
+    fn info(&self, name: &Name) -> Option<&NodeInfo> {
+        self.slots.get(name).map(|&slot| &self.infos[slot])
     }
 
     pub(super) fn has(&self, name: &Name) -> bool {
-        self.site(name).is_some_and(|site| site.facts.is_some())
+        self.info(name).is_some_and(|info| info.view.is_some())
     }
 
     pub(super) fn is_cordoned(&self, name: &Name) -> bool {
-        let facts = self.site(name).and_then(|site| site.facts.as_ref());
-        facts.is_some_and(|facts| facts.node.spec.unschedulable)
+        let view = self.info(name).and_then(|info| info.view.as_ref());
+        view.is_some_and(|view| view.node.spec.unschedulable)
     }
 
     pub(super) fn node_count(&self) -> usize {
         self.nodes
     }
 
-    /// A node came or changed.
-    pub(super) fn set_node(&mut self, node: &Arc<Node>) -> Noted {
+    /// Adds or updates a node.
+    pub(super) fn set_node(&mut self, node: &Arc<Node>) -> NodeChange {
         let slot = self.slot_for(&node.meta.name);
-        let noted = match &mut self.sites[slot].facts {
-            Some(facts) => match facts.update(node) {
-                None => return Noted::Unchanged,
-                Some(old) => Noted::Changed(old),
+        let change = match &mut self.infos[slot].view {
+            Some(view) => match view.update(node) {
+                None => return NodeChange::Irrelevant,
+                Some(old) => NodeChange::Changed(old),
             },
             none => {
-                *none = Some(Facts::of(node));
+                *none = Some(NodeView::of(node));
                 self.nodes += 1;
-                Noted::New
+                NodeChange::New
             }
         };
-        self.touch(slot);
-        noted
+        self.mark_changed(slot);
+        change
     }
 
-    /// A node went. What its pods took is remembered: a namesake may come before they go.
+    /// Removes a node. What its pods have allocated is kept: another node of that name may be created before they go.
     pub(super) fn remove_node(&mut self, name: &Name) {
         if let Some(&slot) = self.slots.get(name)
-            && self.sites[slot].facts.take().is_some()
+            && self.infos[slot].view.take().is_some()
         {
             self.nodes -= 1;
-            self.touch(slot);
+            self.mark_changed(slot);
             self.drop_if_empty(name, slot);
         }
     }
 
-    pub(super) fn take(&mut self, name: &Name, claim: &Claim) {
+    pub(super) fn allocate(&mut self, name: &Name, request: &PodRequest) {
         let slot = self.slot_for(name);
-        self.sites[slot].taken.add(claim);
-        self.touch(slot);
+        self.infos[slot].allocated.add(request);
+        self.mark_changed(slot);
     }
 
-    /// Gives back what was taken.
-    pub(super) fn give_back(&mut self, name: &Name, claim: &Claim) {
+    /// Releases what was allocated.
+    pub(super) fn release(&mut self, name: &Name, request: &PodRequest) {
         if let Some(&slot) = self.slots.get(name) {
-            self.sites[slot].taken.give_back(claim);
-            self.touch(slot);
+            self.infos[slot].allocated.remove(request);
+            self.mark_changed(slot);
             self.drop_if_empty(name, slot);
         }
     }
@@ -115,26 +115,26 @@ impl Fleet {
         if let Some(&slot) = self.slots.get(name) {
             return slot;
         }
-        let slot = self.free.pop().unwrap_or(self.sites.len());
-        if slot == self.sites.len() {
-            self.sites.push(Site::default());
+        let slot = self.free.pop().unwrap_or(self.infos.len());
+        if slot == self.infos.len() {
+            self.infos.push(NodeInfo::default());
         }
         self.slots.insert(name.clone(), slot);
         slot
     }
 
     fn drop_if_empty(&mut self, name: &Name, slot: Slot) {
-        let site = &self.sites[slot];
-        if site.facts.is_none() && site.taken.pods == 0 {
+        let info = &self.infos[slot];
+        if info.view.is_none() && info.allocated.pods == 0 {
             self.slots.remove(name);
             self.free.push(slot);
         }
     }
 
-    /// Gives the change of a site the next number.
-    fn touch(&mut self, slot: Slot) {
+    /// Records a change of the node under the next number.
+    fn mark_changed(&mut self, slot: Slot) {
         self.changes += 1;
-        let before = std::mem::replace(&mut self.sites[slot].changed, self.changes);
+        let before = std::mem::replace(&mut self.infos[slot].changed, self.changes);
         self.changed.remove(&before);
         self.changed.insert(self.changes, slot);
     }
@@ -144,71 +144,82 @@ impl Fleet {
         self.changes
     }
 
-    /// The sites that have changed since, each as it is now.
-    pub(super) fn changed_since(&self, seen: u64) -> impl Iterator<Item = (Slot, &Site)> {
-        self.changed.range(seen + 1..).map(|(_, &slot)| (slot, &self.sites[slot]))
+    /// The nodes that have changed after that number, each as it is now.
+    pub(super) fn changed_since(&self, seen: u64) -> impl Iterator<Item = (Slot, &NodeInfo)> {
+        self.changed.range(seen + 1..).map(|(_, &slot)| (slot, &self.infos[slot]))
     }
 
-    /// All sites, by slot.
-    pub(super) fn sites(&self) -> &[Site] {
-        &self.sites
+    /// All nodes, by slot.
+    pub(super) fn infos(&self) -> &[NodeInfo] {
+        &self.infos
     }
 
-    /// Whether that node will do.
-    pub(super) fn fits(&self, demand: &Demand, name: &Name) -> bool {
-        self.site(name).is_some_and(|Site { facts, taken, .. }| {
-            facts.as_ref().is_some_and(|facts| passes(demand, facts, taken, |_| {}))
+    /// Whether the pod fits that node.
+    pub(super) fn fits(&self, requirements: &PodRequirements, name: &Name) -> bool {
+        self.info(name).is_some_and(|NodeInfo { view, allocated, .. }| {
+            view.as_ref().is_some_and(|view| passes(requirements, view, allocated, |_| {}))
         })
     }
 
-    /// Whether a node that has changed will do now, or fails later on than it did.
-    pub(super) fn has_come_closer(&self, demand: &Demand, old: &Facts) -> bool {
-        let Some(Site { facts: Some(facts), taken, .. }) = self.site(&old.node.meta.name) else {
+    /// Whether the pod fits a node that has changed, or fails at a later filter than before.
+    pub(super) fn has_improved_for(&self, requirements: &PodRequirements, old: &NodeView) -> bool {
+        let Some(NodeInfo { view: Some(view), allocated, .. }) = self.info(&old.node.meta.name) else {
             return false;
         };
-        match (first_obstacle(demand, old, taken), first_obstacle(demand, facts, taken)) {
+        match (
+            first_unfit_reason(requirements, old, allocated),
+            first_unfit_reason(requirements, view, allocated),
+        ) {
             (_, None) => true,
             (before, Some(now)) => before.is_some_and(|before| now > before),
         }
     }
 
-    /// The best of the nodes that the pod names, if it names any and one of them will do.
-    pub(super) fn choose_named(&self, demand: &Demand, looks: &mut usize) -> Option<Name> {
-        let names = demand.named.as_ref()?;
-        *looks += names.len();
-        let sites = names.iter().filter_map(|name| self.site(name));
-        choose_among(demand, sites, &mut Verdict::default())
+    /// The best of the nodes that the pod names; `None` if it names none or fits none of them.
+    pub(super) fn choose_among_named(
+        &self,
+        requirements: &PodRequirements,
+        examined: &mut usize,
+    ) -> Option<Name> {
+        let names = requirements.node_names.as_ref()?;
+        *examined += names.len();
+        let infos = names.iter().filter_map(|name| self.info(name));
+        choose_among(requirements, infos, &mut FitError::default())
     }
 
-    /// The best node for the pod, or why there is none, by looking at every node. Each is counted in `looks`.
-    pub(super) fn choose_of_all(&self, demand: &Demand, looks: &mut usize) -> Result<Name, Verdict> {
-        *looks += self.sites.len();
-        let mut verdict = Verdict::of(self.nodes);
-        choose_among(demand, self.sites.iter(), &mut verdict).ok_or(verdict)
+    /// The best node for the pod, or why there is none, by examining every node. Each is counted in `examined`.
+    pub(super) fn choose_among_all(
+        &self,
+        requirements: &PodRequirements,
+        examined: &mut usize,
+    ) -> Result<Name, FitError> {
+        *examined += self.infos.len();
+        let mut fit_error = FitError::of(self.nodes);
+        choose_among(requirements, self.infos.iter(), &mut fit_error).ok_or(fit_error)
     }
 }
 
 fn choose_among<'a>(
-    demand: &Demand,
-    sites: impl Iterator<Item = &'a Site>,
-    verdict: &mut Verdict,
+    requirements: &PodRequirements,
+    infos: impl Iterator<Item = &'a NodeInfo>,
+    fit_error: &mut FitError,
 ) -> Option<Name> {
     let mut candidates = Vec::new();
-    for Site { facts, taken, .. } in sites {
-        if let Some(facts) = facts
-            && passes(demand, facts, taken, |obstacle| verdict.count(obstacle))
+    for NodeInfo { view, allocated, .. } in infos {
+        if let Some(view) = view
+            && passes(requirements, view, allocated, |reason| fit_error.count(reason))
         {
-            candidates.push(Candidate::new(demand, facts, taken));
+            candidates.push(Candidate::new(requirements, view, allocated));
         }
     }
-    let most = Class::most(candidates.iter().map(|each| each.class));
-    best(candidates.into_iter(), most).cloned()
+    let max = ScoreClass::max_of(candidates.iter().map(|each| each.class));
+    best(candidates.into_iter(), max).cloned()
 }
 
 #[cfg(test)]
-impl Fleet {
-    /// What is taken of a node; nothing of one that is not known.
-    pub(super) fn taken(&self, name: &str) -> Taken {
-        self.slots.get(name).map(|&slot| self.sites[slot].taken.clone()).unwrap_or_default()
+impl NodeCache {
+    /// What is allocated on a node; nothing on an unknown one.
+    pub(super) fn allocated(&self, name: &str) -> Allocated {
+        self.slots.get(name).map(|&slot| self.infos[slot].allocated.clone()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! One node as placement sees it: what it says of itself, and what is taken of it.
+//! One node as the scheduler sees it: what its record offers, and what is allocated on it.
 
 use std::sync::Arc;
 
@@ -7,80 +7,80 @@ use muster_proto::pod::ports::HostPort;
 use muster_proto::pod::requests;
 use muster_proto::taint::{Taint, TaintEffect};
 
-use super::pod_requirements::Claim;
-use super::resources::{Amounts, Load, PODS};
+use super::pod_requirements::PodRequest;
+use super::resources::{CpuMemory, PODS, ResourceAmounts};
 
-/// What a node says of itself, in the form that many pods can be held against it.
+/// What the scheduler reads of a node's record, prepared for comparison with many pods.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(super) struct NodeView {
     pub(super) node: Arc<Node>,
-    /// Taints that keep pods away.
-    pub(super) barring: Vec<Taint>,
-    /// Taints that send pods elsewhere if there is an elsewhere.
-    pub(super) discouraging: Vec<Taint>,
-    /// How many pods it takes.
+    /// NoSchedule and NoExecute.
+    pub(super) hard_taints: Vec<Taint>,
+    /// PreferNoSchedule.
+    pub(super) soft_taints: Vec<Taint>,
+    /// How many pods the node may run.
     pub(super) max_pods: i64,
-    pub(super) allocatable: Amounts,
-    pub(super) capacity: Load,
+    pub(super) allocatable: ResourceAmounts,
+    pub(super) capacity: CpuMemory,
 }
 
-impl Facts {
-    pub(super) fn of(node: &Arc<Node>) -> Facts {
+impl NodeView {
+    pub(super) fn of(node: &Arc<Node>) -> NodeView {
         let soft = |taint: &Taint| taint.effect == TaintEffect::PreferNoSchedule;
-        let (discouraging, barring) = node.spec.taints.iter().cloned().partition(soft);
+        let (soft_taints, hard_taints) = node.spec.taints.iter().cloned().partition(soft);
         let allocatable = &node.status.allocatable;
-        Facts {
+        NodeView {
             node: Arc::clone(node),
-            barring,
-            discouraging,
+            hard_taints,
+            soft_taints,
             max_pods: requests::amount(allocatable, PODS).value(),
-            allocatable: Amounts::of(allocatable),
-            capacity: Load::of(allocatable),
+            allocatable: ResourceAmounts::of(allocatable),
+            capacity: CpuMemory::of(allocatable),
         }
     }
 
-    /// Takes in a newer record of the same node. If anything that placement reads has changed, gives what was before.
-    pub(super) fn update(&mut self, node: &Arc<Node>) -> Option<Box<Facts>> {
+    /// Takes a newer record of the same node. Returns the old view if anything that the scheduler reads has changed.
+    pub(super) fn update(&mut self, node: &Arc<Node>) -> Option<Box<NodeView>> {
         let held = &self.node;
         let same = held.spec.unschedulable == node.spec.unschedulable
             && held.spec.taints == node.spec.taints
             && held.meta.labels == node.meta.labels
             && held.status.allocatable == node.status.allocatable;
         if same {
-            // Most news of a node are of its health, which is not read here.
+            // Most changes of a node are of its health, which is not read here.
             self.node = Arc::clone(node);
             return None;
         }
-        Some(Box::new(std::mem::replace(self, Facts::of(node))))
+        Some(Box::new(std::mem::replace(self, NodeView::of(node))))
     }
 }
 
-/// What the pods of a node have taken, those on their way included.
+/// What the pods of a node take, those being bound included.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Taken {
+pub(super) struct Allocated {
     pub(super) pods: i64,
-    pub(super) amounts: Amounts,
-    pub(super) load: Load,
-    pub(super) filled: Load,
+    pub(super) amounts: ResourceAmounts,
+    pub(super) requested: CpuMemory,
+    pub(super) non_zero_requested: CpuMemory,
     pub(super) ports: Vec<HostPort>,
 }
 
-impl Taken {
-    pub(super) fn add(&mut self, claim: &Claim) {
+impl Allocated {
+    pub(super) fn add(&mut self, request: &PodRequest) {
         self.pods += 1;
-        self.amounts.add(&claim.amounts);
-        self.load = self.load.plus(claim.load);
-        self.filled = self.filled.plus(claim.filled);
-        self.ports.extend(claim.ports.iter().cloned());
+        self.amounts.add(&request.amounts);
+        self.requested = self.requested.plus(request.requested);
+        self.non_zero_requested = self.non_zero_requested.plus(request.non_zero_requested);
+        self.ports.extend(request.ports.iter().cloned());
     }
 
-    /// Gives back what was added.
-    pub(super) fn give_back(&mut self, claim: &Claim) {
+    /// Subtracts what was added before.
+    pub(super) fn remove(&mut self, request: &PodRequest) {
         self.pods -= 1;
-        self.amounts.take_away(&claim.amounts);
-        self.load = self.load.minus(claim.load);
-        self.filled = self.filled.minus(claim.filled);
-        for port in &claim.ports {
+        self.amounts.subtract(&request.amounts);
+        self.requested = self.requested.minus(request.requested);
+        self.non_zero_requested = self.non_zero_requested.minus(request.non_zero_requested);
+        for port in &request.ports {
             if let Some(held) = self.ports.iter().position(|held| held == port) {
                 self.ports.swap_remove(held);
             }
@@ -94,22 +94,22 @@ mod tests {
     use crate::fixtures::{node, pod};
 
     #[test]
-    fn what_a_pod_took_is_given_back_whole() {
+    fn removing_a_pod_restores_what_was_allocated_before() {
         let spec = |name: &str, port| pod(name).requests("cpu=1 a/b=1").port(port).build().spec;
-        let claims = [Claim::of(&spec("a", 80)), Claim::of(&spec("b", 81))];
-        let mut taken = Taken::default();
-        taken.add(&claims[0]);
-        let one = taken.clone();
-        taken.add(&claims[1]);
-        assert_eq!((taken.pods, taken.ports.len()), (2, 2));
-        taken.give_back(&claims[1]);
-        assert_eq!(taken, one);
-        taken.give_back(&claims[0]);
-        assert_eq!(taken, Taken::default());
+        let pods = [PodRequest::of(&spec("a", 80)), PodRequest::of(&spec("b", 81))];
+        let mut allocated = Allocated::default();
+        allocated.add(&pods[0]);
+        let one = allocated.clone();
+        allocated.add(&pods[1]);
+        assert_eq!((allocated.pods, allocated.ports.len()), (2, 2));
+        allocated.remove(&pods[1]);
+        assert_eq!(allocated, one);
+        allocated.remove(&pods[0]);
+        assert_eq!(allocated, Allocated::default());
     }
 
     #[test]
-    fn only_what_placement_reads_is_a_change() {
+    fn only_what_the_scheduler_reads_is_a_change() {
         let base = || node("n").label("zone", "a").allocatable("cpu=4 pods=10").taint("a=b:NoSchedule");
         for (sample, changed) in [
             (base(), false),
@@ -119,10 +119,10 @@ mod tests {
             (base().taint("c:NoExecute"), true),
             (base().allocatable("cpu=5 pods=10"), true),
         ] {
-            let mut facts = Facts::of(&Arc::new(base().build()));
+            let mut view = NodeView::of(&Arc::new(base().build()));
             let newer = Arc::new(sample.build());
-            assert_eq!(facts.update(&newer).is_some(), changed, "{newer:?}");
-            assert_eq!(facts.node, newer);
+            assert_eq!(view.update(&newer).is_some(), changed, "{newer:?}");
+            assert_eq!(view.node, newer);
         }
     }
 }

@@ -1,104 +1,113 @@
-//! What came of a proposal.
+//! The outcomes of the scheduler's actions.
 
 use muster_proto::event::EventType;
 use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::time::Mono;
+use muster_proto::time::Now;
 
-use super::pending_pods::Stage;
-use super::queue::LineId;
+use super::pending_pods::PendingState;
+use super::queue::ClassId;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Answer, Failure, Outcome, Subject, event};
 use crate::world::World;
-use muster_proto::time::Now;
 
 impl Scheduler {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
-        // Who is not waiting any more was bound while it was asked for: its record came first.
-        let asked = self.waiting.get(key, *uid);
-        if asked.is_none_or(|entry| matches!(entry.stage, Stage::Binding { .. }))
+        // A pod that is no longer pending was bound by this action: its record came before the outcome.
+        let pending = self.pending_pods.get(key, *uid);
+        if pending.is_none_or(|pod| matches!(pod.state, PendingState::Binding { .. }))
             && let Ok(Answer::Pod(pod)) = &outcome.result
             && let Some(node) = &pod.spec.node_name
         {
             let message = format!("Successfully assigned {key} to {node}");
             self.events.push(event(&**pod, EventType::Normal, "Scheduled", message));
         }
-        // If it does not wait its record came first, or it is gone.
-        let Some(entry) = self.waiting.get(key, *uid) else { return };
-        match entry.stage.clone() {
-            Stage::Telling { line } => self.settle_telling(key, line, &outcome.result, now.mono),
-            Stage::Binding { node, doubted } => match &outcome.result {
-                Ok(_) => self.await_record(key, node, now.mono),
+        let Some(pending) = pending else { return };
+        match pending.state.clone() {
+            PendingState::Reporting { class } => self.settle_report(key, class, &outcome.result, now.mono),
+            PendingState::Binding { node, uncertain_since } => match &outcome.result {
+                Ok(_) => self.assume_bound(key, node, now.mono),
                 Err(failure) => {
                     if let (Failure::Refused(why), Some(pod)) = (failure, world.pod(key)) {
                         self.events.push(event(&**pod, EventType::Warning, FAILED_SCHEDULING, why));
                     }
-                    self.settle_failure(key, node, doubted, failure, now.mono);
+                    self.settle_failed_binding(key, node, uncertain_since, failure, now.mono);
                 }
             },
-            // An answer to somebody who asked before us.
-            Stage::Lined { .. } | Stage::Doubted { .. } | Stage::Bound { .. } | Stage::Resting { .. } => {}
+            // The outcome of an action that a previous leader planned.
+            PendingState::Queued { .. }
+            | PendingState::Uncertain { .. }
+            | PendingState::Assumed { .. }
+            | PendingState::BackingOff { .. } => {}
         }
     }
 
-    fn settle_telling(&mut self, key: &Key, line: LineId, result: &Result<Answer, Failure>, now: Mono) {
-        let place = self.waiting.entry(key).place(key);
-        self.queue.come_back(line, place.clone());
-        let tell_at = match result {
-            // There may be another reason by now; its record will show what it was told.
+    fn settle_report(&mut self, key: &Key, class: ClassId, result: &Result<Answer, Failure>, now: Mono) {
+        let queued = self.pending_pods.pod(key).queued(key);
+        self.queue.end_report(class, queued.clone());
+        let report_at = match result {
+            // The reason may have changed meanwhile; the next decision compares it with the record.
             Ok(_) => {
-                self.waiting.succeed(key);
-                self.queue.set_untold(line, place);
+                self.pending_pods.succeed(key);
+                self.queue.set_unreported(class, queued);
                 None
             }
             Err(failure) => {
-                let rested = self.waiting.fail(key, now);
-                (!matches!(failure, Failure::Gone | Failure::Refused(_))).then_some(rested)
+                let retry_at = self.pending_pods.fail(key, now);
+                (!matches!(failure, Failure::Gone | Failure::Refused(_))).then_some(retry_at)
             }
         };
-        self.waiting.set_stage(key, Stage::Lined { line, tell_at });
+        self.pending_pods.set_state(key, PendingState::Queued { class, report_at });
     }
 
-    fn settle_failure(&mut self, key: &Key, node: Name, doubted: Option<Mono>, failure: &Failure, now: Mono) {
-        let rested = self.waiting.fail(key, now);
+    fn settle_failed_binding(
+        &mut self,
+        key: &Key,
+        node: Name,
+        uncertain_since: Option<Mono>,
+        failure: &Failure,
+        now: Mono,
+    ) {
+        let retry_at = self.pending_pods.fail(key, now);
         match failure {
-            // It may well be bound already, by us.
-            Failure::Conflict if doubted.is_some() => self.await_record(key, node, now),
+            // An earlier attempt of ours may have bound it.
+            Failure::Conflict if uncertain_since.is_some() => self.assume_bound(key, node, now),
             Failure::Conflict => {
-                self.turn_away(key, &node, rested, "its record has changed".to_owned());
+                self.back_off(key, &node, retry_at, "its record has changed".to_owned());
             }
             Failure::Gone => {
-                if let Some(entry) = self.waiting.remove(key) {
-                    self.fleet.give_back(&node, &entry.demand.claim);
+                if let Some(pod) = self.pending_pods.remove(key) {
+                    self.cache.release(&node, &pod.requirements.request);
                 }
                 self.wake_for(&node);
             }
             Failure::Refused(why) => {
-                self.turn_away(key, &node, now + self.settings.patience, why.clone());
+                self.back_off(key, &node, now + self.settings.retry_interval, why.clone());
             }
-            // It was not bound, and another node may suit it better by then.
-            Failure::Later(why) if doubted.is_none() => {
-                self.turn_away(key, &node, rested, why.clone());
+            // It was not bound, and another node may be better when it is tried again.
+            Failure::Later(why) if uncertain_since.is_none() => {
+                self.back_off(key, &node, retry_at, why.clone());
             }
             Failure::Later(why) | Failure::Unknown(why) | Failure::Budget { message: why, .. } => {
-                let since = doubted.unwrap_or(now);
-                let stage = Stage::Doubted { node, since, again_at: rested, why: why.clone() };
-                self.waiting.set_stage(key, stage);
+                let since = uncertain_since.unwrap_or(now);
+                let state = PendingState::Uncertain { node, since, retry_at, why: why.clone() };
+                self.pending_pods.set_state(key, state);
             }
         }
     }
 
-    /// Keeps what was taken until the record says that the pod is bound.
-    fn await_record(&mut self, key: &Key, node: Name, now: Mono) {
-        let until = now + self.settings.doubt;
-        self.waiting.set_stage(key, Stage::Bound { node, until });
+    /// Keeps the pod's request allocated until the record shows that the pod is bound, or the time for that is over.
+    fn assume_bound(&mut self, key: &Key, node: Name, now: Mono) {
+        let until = now + self.settings.assume_timeout;
+        self.pending_pods.set_state(key, PendingState::Assumed { node, until });
     }
 
-    /// Gives back what was taken, and lets the pod line up again later.
-    fn turn_away(&mut self, key: &Key, node: &Name, until: Mono, why: String) {
-        self.fleet.give_back(node, &self.waiting.entry(key).demand.claim);
+    /// Releases what was allocated for the pod and queues the pod again at that time.
+    fn back_off(&mut self, key: &Key, node: &Name, until: Mono, why: String) {
+        self.cache.release(node, &self.pending_pods.pod(key).requirements.request);
         self.wake_for(node);
-        self.waiting.set_stage(key, Stage::Resting { until, why });
+        self.pending_pods.set_state(key, PendingState::BackingOff { until, why });
     }
 }

@@ -1,4 +1,4 @@
-//! How far each pod without a node has come, and when it is to be looked at again.
+//! The pods whose records name no node: the state of each, and when that state ends by itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,197 +8,203 @@ use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::time::Mono;
 
-use super::pod_requirements::Demand;
-use super::queue::{LineId, Place};
+use super::pod_requirements::PodRequirements;
+use super::queue::{ClassId, QueuedPod};
 use crate::deadlines::Deadlines;
 
-/// A pod that has no node, as far as its record goes.
+/// A pod whose record names no node.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct PendingPod {
     pub(crate) uid: Uid,
     /// Since when it has waited.
     pub(crate) since: Mono,
-    pub(crate) demand: Arc<Demand>,
-    pub(crate) stage: Stage,
+    pub(crate) requirements: Arc<PodRequirements>,
+    pub(crate) state: PendingState,
 }
 
+/// What happens to a pending pod.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// In line for a node.
-    Lined {
-        line: LineId,
-        /// When to try again to tell it why it waits.
-        tell_at: Option<Mono>,
+pub(crate) enum PendingState {
+    /// It is in the scheduling queue.
+    Queued {
+        class: ClassId,
+        /// When to try again to write why it waits, if that failed.
+        report_at: Option<Mono>,
     },
-    /// Beside its line: why it waits is being written into its record.
-    Telling { line: LineId },
-    /// The store was asked to bind it. What it needs is taken of the node.
+    /// Why it waits is being written into its record; meanwhile it is out of its class.
+    Reporting { class: ClassId },
+    /// The store was asked to bind it. Its request is allocated on the node.
     Binding {
         node: Name,
-        /// Since when it is not known whether an earlier asking was heard.
-        doubted: Option<Mono>,
+        /// Since when the outcome of an earlier attempt to bind it is unknown.
+        uncertain_since: Option<Mono>,
     },
-    /// Nobody knows whether it was bound. What it needs stays taken, and the store is asked again.
-    Doubted { node: Name, since: Mono, again_at: Mono, why: String },
-    /// It is bound; its record will say so.
-    Bound { node: Name, until: Mono },
-    /// The store would not bind it; it lines up again after a while.
-    Resting { until: Mono, why: String },
+    /// It is unknown whether it was bound. Its request stays allocated, and the store is asked again.
+    Uncertain { node: Name, since: Mono, retry_at: Mono, why: String },
+    /// The store has bound it, but its record does not show that yet.
+    Assumed { node: Name, until: Mono },
+    /// The store did not bind it; it is queued again later.
+    BackingOff { until: Mono, why: String },
 }
 
-impl Stage {
-    /// The node of which its needs are taken.
+impl PendingState {
+    /// The node on which the pod's request is allocated.
     pub(crate) fn node(&self) -> Option<&Name> {
         match self {
-            Stage::Binding { node, .. } | Stage::Doubted { node, .. } | Stage::Bound { node, .. } => {
-                Some(node)
-            }
-            Stage::Lined { .. } | Stage::Telling { .. } | Stage::Resting { .. } => None,
+            PendingState::Binding { node, .. }
+            | PendingState::Uncertain { node, .. }
+            | PendingState::Assumed { node, .. } => Some(node),
+            PendingState::Queued { .. }
+            | PendingState::Reporting { .. }
+            | PendingState::BackingOff { .. } => None,
         }
     }
 
-    pub(crate) fn line(&self) -> Option<LineId> {
+    pub(crate) fn class(&self) -> Option<ClassId> {
         match self {
-            Stage::Lined { line, .. } | Stage::Telling { line } => Some(*line),
+            PendingState::Queued { class, .. } | PendingState::Reporting { class } => Some(*class),
             _ => None,
         }
     }
 
-    /// When something is to be done about it even if nothing is heard.
-    fn alarm(&self) -> Option<Mono> {
+    /// When the state ends if nothing is observed; `None` while a write is in flight, whose outcome ends it.
+    fn deadline(&self) -> Option<Mono> {
         match self {
-            Stage::Lined { tell_at, .. } => *tell_at,
-            Stage::Doubted { again_at, .. } => Some(*again_at),
-            Stage::Bound { until, .. } | Stage::Resting { until, .. } => Some(*until),
-            Stage::Telling { .. } | Stage::Binding { .. } => None,
+            PendingState::Queued { report_at, .. } => *report_at,
+            PendingState::Uncertain { retry_at, .. } => Some(*retry_at),
+            PendingState::Assumed { until, .. } | PendingState::BackingOff { until, .. } => Some(*until),
+            PendingState::Reporting { .. } | PendingState::Binding { .. } => None,
         }
     }
 }
 
-impl Entry {
-    pub(crate) fn place(&self, key: &Key) -> Place {
-        Place { since: self.since, key: key.clone() }
+impl PendingPod {
+    pub(crate) fn queued(&self, key: &Key) -> QueuedPod {
+        QueuedPod { since: self.since, key: key.clone() }
     }
 }
 
-/// All pods that have no node, with their alarms in order.
+/// All pending pods, with their deadlines in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    entries: HashMap<Key, Entry>,
-    /// When each pod's stage ends by itself, and how often in a row its writes failed. Whether a write is in flight is not
-    /// kept here: the stage says so.
-    alarms: Deadlines<Key>,
-    /// How many have a node taken for them.
-    held: usize,
+pub(crate) struct PendingPods {
+    pods: HashMap<Key, PendingPod>,
+    /// When each pod's state ends by itself, and how many of its writes failed in a row. Whether a write is in flight is
+    /// part of the state and not repeated here.
+    deadlines: Deadlines<Key>,
+    /// How many pods have their request allocated on a node.
+    allocated: usize,
     /// The same by node.
-    held_on: HashMap<Name, usize>,
-    /// Nodes that nobody has taken anything of any more, since that was last asked.
+    allocated_on: HashMap<Name, usize>,
+    /// Nodes on which no pending pod is allocated any more, since [`PendingPods::take_released`].
     released: BTreeSet<Name>,
 }
 
-impl Waiting {
-    pub(crate) fn new(rests: Backoff) -> Waiting {
-        Waiting {
-            entries: HashMap::new(),
-            alarms: Deadlines::new(rests),
-            held: 0,
-            held_on: HashMap::new(),
+impl PendingPods {
+    pub(crate) fn new(backoff: Backoff) -> PendingPods {
+        PendingPods {
+            pods: HashMap::new(),
+            deadlines: Deadlines::new(backoff),
+            allocated: 0,
+            allocated_on: HashMap::new(),
             released: BTreeSet::new(),
         }
     }
 
-    pub(crate) fn get(&self, key: &Key, uid: Uid) -> Option<&Entry> {
-        self.entries.get(key).filter(|entry| entry.uid == uid)
+    pub(crate) fn get(&self, key: &Key, uid: Uid) -> Option<&PendingPod> {
+        self.pods.get(key).filter(|pod| pod.uid == uid)
     }
 
-    /// The pod of that key, which must be here.
-    pub(crate) fn entry(&self, key: &Key) -> &Entry {
-        self.entries.get(key).expect("a pod has an entry as long as it is in line or being bound")
+    /// The pod of that key.
+    ///
+    /// # Panics
+    /// If it is not pending.
+    pub(crate) fn pod(&self, key: &Key) -> &PendingPod {
+        self.pods.get(key).expect("a pod is pending while it is queued or being bound")
     }
 
-    /// Takes in a pod that has a line and no node.
-    pub(crate) fn insert(&mut self, key: Key, entry: Entry) {
+    /// Adds a pod that is queued.
+    pub(crate) fn insert(&mut self, key: Key, pod: PendingPod) {
         self.remove(&key);
-        self.entries.insert(key, entry);
+        self.pods.insert(key, pod);
     }
 
-    pub(crate) fn set_demand(&mut self, key: &Key, demand: Arc<Demand>) {
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.demand = demand;
+    pub(crate) fn set_requirements(&mut self, key: &Key, requirements: Arc<PodRequirements>) {
+        if let Some(pod) = self.pods.get_mut(key) {
+            pod.requirements = requirements;
         }
     }
 
-    pub(crate) fn set_stage(&mut self, key: &Key, stage: Stage) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        match stage.alarm() {
-            Some(at) => self.alarms.schedule(key.clone(), at),
-            None => self.alarms.cancel(key),
+    pub(crate) fn set_state(&mut self, key: &Key, state: PendingState) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        match state.deadline() {
+            Some(at) => self.deadlines.schedule(key.clone(), at),
+            None => self.deadlines.cancel(key),
         }
-        let before = std::mem::replace(&mut entry.stage, stage);
-        let (before, after) = (before.node(), entry.stage.node());
+        let before = std::mem::replace(&mut pod.state, state);
+        let (before, after) = (before.node(), pod.state.node());
         if before == after {
             return;
         }
         if let Some(node) = after {
-            self.held += 1;
-            *self.held_on.entry(node.clone()).or_default() += 1;
+            self.allocated += 1;
+            *self.allocated_on.entry(node.clone()).or_default() += 1;
         }
         if let Some(node) = before {
             self.release(node);
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<Entry> {
-        let entry = self.entries.remove(key)?;
-        self.alarms.forget(key);
-        if let Some(node) = entry.stage.node() {
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<PendingPod> {
+        let pod = self.pods.remove(key)?;
+        self.deadlines.forget(key);
+        if let Some(node) = pod.state.node() {
             self.release(node);
         }
-        Some(entry)
-    }
-
-    /// A write for the pod has failed. Returns when to try again; the next stage says whether it is.
-    pub(crate) fn fail(&mut self, key: &Key, now: Mono) -> Mono {
-        self.alarms.fail(key, now)
-    }
-
-    /// A write for the pod has succeeded.
-    pub(crate) fn succeed(&mut self, key: &Key) {
-        self.alarms.succeed(key);
+        Some(pod)
     }
 
     fn release(&mut self, node: &Name) {
-        self.held -= 1;
-        if let Some(count) = self.held_on.get_mut(node) {
+        self.allocated -= 1;
+        if let Some(count) = self.allocated_on.get_mut(node) {
             *count -= 1;
             if *count == 0 {
-                self.held_on.remove(node);
+                self.allocated_on.remove(node);
                 self.released.insert(node.clone());
             }
         }
     }
 
-    /// How many have taken something of that node.
-    pub(crate) fn held_on(&self, node: &Name) -> usize {
-        self.held_on.get(node).copied().unwrap_or(0)
+    /// A write for the pod has failed. Returns when its back-off ends; the caller sets the state that follows.
+    pub(crate) fn fail(&mut self, key: &Key, now: Mono) -> Mono {
+        self.deadlines.fail(key, now)
     }
 
-    /// Nodes that nobody has taken anything of any more.
+    /// A write for the pod has succeeded.
+    pub(crate) fn succeed(&mut self, key: &Key) {
+        self.deadlines.succeed(key);
+    }
+
+    /// How many pending pods are allocated on that node.
+    pub(crate) fn allocated_on(&self, node: &Name) -> usize {
+        self.allocated_on.get(node).copied().unwrap_or(0)
+    }
+
+    /// Takes the nodes on which no pending pod is allocated any more.
     pub(crate) fn take_released(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.released)
     }
 
-    /// How many have no node taken for them.
-    pub(crate) fn seeking(&self) -> usize {
-        self.entries.len() - self.held
+    /// How many pods are allocated on no node.
+    pub(crate) fn unallocated(&self) -> usize {
+        self.pods.len() - self.allocated
     }
 
-    /// The next pod whose alarm has come.
-    pub(crate) fn take_due(&mut self, now: Mono) -> Option<Key> {
-        self.alarms.pop(now)
+    /// Takes the next pod whose deadline has passed.
+    pub(crate) fn pop_due(&mut self, now: Mono) -> Option<Key> {
+        self.deadlines.pop(now)
     }
 
-    pub(crate) fn next_alarm(&self) -> Option<Mono> {
-        self.alarms.next()
+    pub(crate) fn next_deadline(&self) -> Option<Mono> {
+        self.deadlines.next()
     }
 }

@@ -1,4 +1,4 @@
-//! What a pod asks of a node. Pods that ask the same are interchangeable: what is found out for one holds for all.
+//! What a pod requires of a node. Pods with equal requirements are interchangeable: a result for one holds for all.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -10,54 +10,54 @@ use muster_proto::pod::{PodSpec, requests};
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint as keys;
 
-use super::resources::{Amounts, Load, load_with_missing};
+use super::resources::{CpuMemory, ResourceAmounts, non_zero_request};
 
-/// What a pod takes of its node.
+/// The resources and ports that a pod takes of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Claim {
-    pub(crate) amounts: Amounts,
-    /// What it asks for.
-    pub(crate) load: Load,
-    /// The same, as if nothing had been left out.
-    pub(crate) filled: Load,
+pub(crate) struct PodRequest {
+    pub(crate) amounts: ResourceAmounts,
+    /// CPU and memory of `amounts`.
+    pub(crate) requested: CpuMemory,
+    /// The same with defaults for containers that request none.
+    pub(crate) non_zero_requested: CpuMemory,
     pub(crate) ports: Vec<HostPort>,
 }
 
-impl Claim {
-    pub(crate) fn of(spec: &PodSpec) -> Claim {
+impl PodRequest {
+    pub(crate) fn of(spec: &PodSpec) -> PodRequest {
         let asked = requests::of(spec);
-        Claim {
-            amounts: Amounts::of(&asked),
-            load: Load::of(&asked),
-            filled: load_with_missing(spec),
+        PodRequest {
+            amounts: ResourceAmounts::of(&asked),
+            requested: CpuMemory::of(&asked),
+            non_zero_requested: non_zero_request(spec),
             ports: ports::wanted(spec).collect(),
         }
     }
 }
 
-/// Whether the two take the same, without working out what.
-pub(crate) fn claims_alike(one: &PodSpec, other: &PodSpec) -> bool {
+/// Whether both specs have an equal [`PodRequest`], without computing it.
+pub(crate) fn has_equal_request(one: &PodSpec, other: &PodSpec) -> bool {
     one.host_network == other.host_network
         && one.overhead == other.overhead
         && one.containers == other.containers
         && one.init_containers == other.init_containers
 }
 
-/// All that placement reads of a pod.
+/// Everything that the scheduler reads of a pod.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Demand {
-    pub(crate) claim: Claim,
+pub(crate) struct PodRequirements {
+    pub(crate) request: PodRequest,
     /// Only node name, selector, affinity, tolerations and priority are filled in.
     pub(crate) spec: PodSpec,
-    /// Whether a cordoned node will do.
-    pub(crate) bears_cordon: bool,
-    /// The only nodes that can do, if the pod names them.
-    pub(crate) named: Option<BTreeSet<Name>>,
+    /// Whether the pod may run on a cordoned node.
+    pub(crate) tolerates_cordon: bool,
+    /// The only nodes that can fit, if the pod's node affinity names them.
+    pub(crate) node_names: Option<BTreeSet<Name>>,
 }
 
-impl Demand {
-    pub(crate) fn of(spec: &PodSpec) -> Demand {
-        let claim = Claim::of(spec);
+impl PodRequirements {
+    pub(crate) fn of(spec: &PodSpec) -> PodRequirements {
+        let request = PodRequest::of(spec);
         let spec = PodSpec {
             node_name: spec.node_name.clone(),
             node_selector: spec.node_selector.clone(),
@@ -67,9 +67,9 @@ impl Demand {
             ..PodSpec::default()
         };
         let cordon = Taint::new(keys::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
-        let bears_cordon = spec.tolerations.iter().any(|toleration| toleration.tolerates(&cordon));
-        let named = named(required(&spec));
-        Demand { claim, spec, bears_cordon, named }
+        let tolerates_cordon = spec.tolerations.iter().any(|toleration| toleration.tolerates(&cordon));
+        let node_names = node_names(required(&spec));
+        PodRequirements { request, spec, tolerates_cordon, node_names }
     }
 
     pub(crate) fn priority(&self) -> i32 {
@@ -81,41 +81,41 @@ impl Demand {
     }
 
     pub(crate) fn preferences(&self) -> &[pb::PreferredSchedulingTerm] {
-        let wishes = self.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-        wishes.map_or(&[], |wishes| &wishes.preferred_during_scheduling_ignored_during_execution)
+        let affinity = self.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        affinity.map_or(&[], |affinity| &affinity.preferred_during_scheduling_ignored_during_execution)
     }
 }
 
 fn required(spec: &PodSpec) -> &[pb::NodeSelectorTerm] {
-    let wishes = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =
-        wishes.and_then(|wishes| wishes.required_during_scheduling_ignored_during_execution.as_ref());
+        affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     required.map_or(&[], |choice| &choice.node_selector_terms)
 }
 
-/// The names that the terms allow, if each allows only certain names: so it is with the pods of daemons.
-fn named(terms: &[pb::NodeSelectorTerm]) -> Option<BTreeSet<Name>> {
+/// The node names that the terms allow, if every term allows only certain names, as in pods of a DaemonSet.
+fn node_names(terms: &[pb::NodeSelectorTerm]) -> Option<BTreeSet<Name>> {
     if terms.is_empty() {
         return None;
     }
     let mut names = BTreeSet::new();
     for term in terms {
-        let wish =
-            term.match_fields.iter().find(|wish| wish.key == "metadata.name" && wish.operator == "In")?;
-        // What is no name is the name of no node.
-        names.extend(wish.values.iter().filter_map(|name| name.parse::<Name>().ok()));
+        let field =
+            term.match_fields.iter().find(|field| field.key == "metadata.name" && field.operator == "In")?;
+        // A value that is not a valid name is the name of no node.
+        names.extend(field.values.iter().filter_map(|name| name.parse::<Name>().ok()));
     }
     Some(names)
 }
 
-// Equality of texts and whole numbers: every demand equals itself.
-impl Eq for Demand {}
+// Only texts and whole numbers are compared, so equality is reflexive.
+impl Eq for PodRequirements {}
 
-impl Hash for Demand {
+impl Hash for PodRequirements {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Demand { claim, spec, bears_cordon: _, named } = self;
-        claim.hash(state);
-        named.hash(state);
+        let PodRequirements { request, spec, tolerates_cordon: _, node_names } = self;
+        request.hash(state);
+        node_names.hash(state);
         spec.priority.hash(state);
         spec.node_selector.hash(state);
         spec.tolerations.len().hash(state);
@@ -133,25 +133,28 @@ mod tests {
     use crate::fixtures::{pod, wish};
 
     #[test]
-    fn pods_that_ask_the_same_are_alike_whatever_they_run() {
+    fn pods_with_equal_requests_are_equal_whatever_they_run() {
         let one = pod("a").requests("cpu=1");
         let other =
             pod("b").requests("cpu=1000m").with(|pod| pod.spec.containers[0].image = "other".to_owned());
-        let [one, other] = [one, other].map(|sample| Demand::of(&sample.build().spec));
+        let [one, other] = [one, other].map(|sample| PodRequirements::of(&sample.build().spec));
         assert_eq!(one, other);
-        let more = Demand::of(&pod("c").requests("cpu=1001m").build().spec);
-        let prior = Demand::of(&pod("d").requests("cpu=1").priority(5).build().spec);
-        let picky = Demand::of(&pod("e").requests("cpu=1").requires(&[&[wish("zone In a")]]).build().spec);
+        let more = PodRequirements::of(&pod("c").requests("cpu=1001m").build().spec);
+        let prior = PodRequirements::of(&pod("d").requests("cpu=1").priority(5).build().spec);
+        let picky =
+            PodRequirements::of(&pod("e").requests("cpu=1").requires(&[&[wish("zone In a")]]).build().spec);
         let distinct = HashSet::from([one, other, more, prior, picky]);
         assert_eq!(distinct.len(), 4);
     }
 
     #[test]
-    fn the_nodes_that_a_pod_names_are_known_when_every_term_names_some() {
+    fn the_node_names_are_known_when_every_term_lists_some() {
         let name = |text: &str| wish(&format!("metadata.name In {text}"));
         let required = |terms: &[&[pb::LabelSelectorRequirement]]| {
-            let demand = Demand::of(&pod("a").requires(terms).build().spec);
-            demand.named.map(|names| names.iter().map(Name::to_string).collect::<Vec<_>>().join(" "))
+            let requirements = PodRequirements::of(&pod("a").requires(terms).build().spec);
+            requirements
+                .node_names
+                .map(|names| names.iter().map(Name::to_string).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(required(&[]), None);
         assert_eq!(required(&[&[name("a")]]).as_deref(), Some("a"));

@@ -1,8 +1,8 @@
-//! Who is tried next, and who waits for what.
+//! Which pod is tried next, and which wait for what.
 //!
-//! Pods that ask the same stand in one line. When the first of a line fits nowhere, none of it does, so the whole line
-//! waits: until a node has become one that will do, or at the latest for a set time. Lines are tried in the order of
-//! their first pods: highest priority, then longest wait, then name.
+//! Pods with equal requirements form one class. When the first pod of a class fits no node, none of the class does, so
+//! the whole class waits: until a node changes in its favour, or at the latest for a fixed time. Classes are tried in the
+//! order of their first pods: highest priority, then longest wait, then name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -13,255 +13,256 @@ use muster_proto::backoff::Backoff;
 use muster_proto::key::Key;
 use muster_proto::time::Mono;
 
-use super::fit_error::Verdict;
-use super::pod_requirements::Demand;
+use super::fit_error::FitError;
+use super::pod_requirements::PodRequirements;
 use crate::deadlines::Deadlines;
 
-pub(crate) type LineId = u64;
+pub(crate) type ClassId = u64;
 
-/// A pod's place in its line.
+/// A pod in its class, ordered by how long it has waited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct QueuedPod {
     pub(crate) since: Mono,
     pub(crate) key: Key,
 }
 
+/// The classes of pods that need a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    /// How long a line waits if nothing has.
-    patience: Duration,
-    lines: HashMap<LineId, Line>,
-    by_demand: HashMap<Arc<Demand>, LineId>,
-    next_id: LineId,
-    /// The first of each line that is to be tried.
-    ready: BTreeSet<(Reverse<i32>, Place, LineId)>,
-    /// When the other lines are to be tried, and how long each waits after it failed, if something has changed meanwhile.
-    /// Which of the lines that may be tried comes first is not a matter of deadlines but of priority: `ready` has that.
-    retries: Deadlines<LineId>,
-    /// Lines that wait and in which not everybody was told why.
-    untold: BTreeSet<LineId>,
+pub(crate) struct SchedulingQueue {
+    /// How long a class waits after a failed attempt if no node changes in its favour.
+    retry_interval: Duration,
+    classes: HashMap<ClassId, PodClass>,
+    by_requirements: HashMap<Arc<PodRequirements>, ClassId>,
+    next_id: ClassId,
+    /// The first pod of each class that may be tried. This order is by priority and not by deadline, so it is kept apart
+    /// from `retries`.
+    ready: BTreeSet<(Reverse<i32>, QueuedPod, ClassId)>,
+    /// When the other classes are tried again. A node that changes in favour of a class shortens its wait to the back-off.
+    retries: Deadlines<ClassId>,
+    /// Classes that wait and have pods whose records do not say why.
+    unreported: BTreeSet<ClassId>,
 }
 
+/// Pods with equal requirements.
 #[derive(Clone, Debug)]
-struct Line {
-    demand: Arc<Demand>,
-    pods: BTreeSet<Place>,
-    /// Pods that will be back: their record is being written.
-    away: usize,
-    /// `None` if it is to be tried.
-    failed: Option<Failed>,
-    /// What those who are not in `untold` were told.
-    told: String,
-    untold: BTreeSet<Place>,
-    /// What of it is in `ready`.
-    first: Option<Place>,
+struct PodClass {
+    requirements: Arc<PodRequirements>,
+    pods: BTreeSet<QueuedPod>,
+    /// How many pods are out of `pods` while their status is written; they come back.
+    being_reported: usize,
+    /// The last attempt; `None` if the class is to be tried.
+    failed: Option<FailedAttempt>,
+    /// The reason that pods outside `unreported` have in their records.
+    reported: String,
+    unreported: BTreeSet<QueuedPod>,
+    /// The pod of this class that is in `ready`.
+    first: Option<QueuedPod>,
 }
 
-/// How a line came to wait.
+/// Why and since when a class waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
-    pub(crate) verdict: Verdict,
-    /// When it was last tried.
+pub(crate) struct FailedAttempt {
+    pub(crate) fit_error: FitError,
     pub(crate) at: Mono,
-    /// Something has changed since.
-    woken: bool,
+    /// Whether a node has changed in favour of the class since then.
+    is_woken: bool,
 }
 
-impl Queue {
-    pub(crate) fn new(rests: Backoff, patience: Duration) -> Queue {
-        Queue {
-            patience,
-            lines: HashMap::new(),
-            by_demand: HashMap::new(),
+impl SchedulingQueue {
+    pub(crate) fn new(backoff: Backoff, retry_interval: Duration) -> SchedulingQueue {
+        SchedulingQueue {
+            retry_interval,
+            classes: HashMap::new(),
+            by_requirements: HashMap::new(),
             next_id: 0,
             ready: BTreeSet::new(),
-            retries: Deadlines::new(rests),
-            untold: BTreeSet::new(),
+            retries: Deadlines::new(backoff),
+            unreported: BTreeSet::new(),
         }
     }
 
-    /// Puts a pod in the line of those who ask the same; if that waits, so does the pod.
-    pub(crate) fn join(&mut self, demand: &Arc<Demand>, place: Place) -> LineId {
-        let id = self.line_for(demand);
-        let line = self.line(id);
-        line.untold.insert(place.clone());
-        line.pods.insert(place);
-        // Nobody has looked since something changed, and a pod that never failed has no need of a rest.
-        if line.failed.take_if(|failed| failed.woken).is_some() {
+    /// Adds a pod to the class with its requirements; if that class waits, the pod waits too.
+    pub(crate) fn add(&mut self, requirements: &Arc<PodRequirements>, queued: QueuedPod) -> ClassId {
+        let id = self.class_for(requirements);
+        let class = self.class(id);
+        class.unreported.insert(queued.clone());
+        class.pods.insert(queued);
+        // No attempt was made since a node changed, and this pod never failed, so it needs no back-off.
+        if class.failed.take_if(|failed| failed.is_woken).is_some() {
             self.retries.cancel(&id);
         }
         self.refresh(id);
         id
     }
 
-    fn line_for(&mut self, demand: &Arc<Demand>) -> LineId {
-        if let Some(&id) = self.by_demand.get(demand) {
+    fn class_for(&mut self, requirements: &Arc<PodRequirements>) -> ClassId {
+        if let Some(&id) = self.by_requirements.get(requirements) {
             return id;
         }
         let id = self.next_id;
         self.next_id += 1;
-        let line = Line {
-            demand: Arc::clone(demand),
+        let class = PodClass {
+            requirements: Arc::clone(requirements),
             pods: BTreeSet::new(),
-            away: 0,
+            being_reported: 0,
             failed: None,
-            told: String::new(),
-            untold: BTreeSet::new(),
+            reported: String::new(),
+            unreported: BTreeSet::new(),
             first: None,
         };
-        self.lines.insert(id, line);
-        self.by_demand.insert(Arc::clone(demand), id);
+        self.classes.insert(id, class);
+        self.by_requirements.insert(Arc::clone(requirements), id);
         id
     }
 
-    /// Takes a pod out of its line for good, wherever it is.
-    pub(crate) fn leave(&mut self, id: LineId, place: &Place) {
-        let line = self.line(id);
-        if !line.remove(place) {
-            line.away -= 1;
+    /// Removes a pod from its class for good, also while its status is being written.
+    pub(crate) fn remove(&mut self, id: ClassId, queued: &QueuedPod) {
+        let class = self.class(id);
+        if !class.remove(queued) {
+            class.being_reported -= 1;
         }
         self.refresh(id);
     }
 
-    /// Lets a pod stand aside while its record is written.
-    pub(crate) fn stand_aside(&mut self, id: LineId, place: &Place) {
-        let line = self.line(id);
-        if line.remove(place) {
-            line.away += 1;
+    /// Takes a pod out of its class while its status is written.
+    pub(crate) fn begin_report(&mut self, id: ClassId, queued: &QueuedPod) {
+        let class = self.class(id);
+        if class.remove(queued) {
+            class.being_reported += 1;
         }
         self.refresh(id);
     }
 
-    /// A pod that stood aside is back.
-    pub(crate) fn come_back(&mut self, id: LineId, place: Place) {
-        let line = self.line(id);
-        line.away -= 1;
-        line.pods.insert(place);
+    /// Puts a pod back whose status was being written.
+    pub(crate) fn end_report(&mut self, id: ClassId, queued: QueuedPod) {
+        let class = self.class(id);
+        class.being_reported -= 1;
+        class.pods.insert(queued);
         self.refresh(id);
     }
 
-    /// Who is tried next, and what it asks for.
-    pub(crate) fn next(&self) -> Option<(LineId, Place, Arc<Demand>)> {
-        let (_, place, id) = self.ready.first()?;
-        Some((*id, place.clone(), Arc::clone(&self.lines[id].demand)))
+    /// The pod to try next, and its requirements.
+    pub(crate) fn next(&self) -> Option<(ClassId, QueuedPod, Arc<PodRequirements>)> {
+        let (_, queued, id) = self.ready.first()?;
+        Some((*id, queued.clone(), Arc::clone(&self.classes[id].requirements)))
     }
 
-    /// A node was found for the pod: it leaves its line, and the line starts afresh.
-    pub(crate) fn placed(&mut self, id: LineId, place: &Place) {
+    /// A node was found for the pod: the pod leaves its class, whose failures no longer count.
+    pub(crate) fn assigned(&mut self, id: ClassId, queued: &QueuedPod) {
         self.retries.succeed(&id);
-        self.leave(id, place);
+        self.remove(id, queued);
     }
 
-    /// No node was found: the line waits.
-    pub(crate) fn failed(&mut self, id: LineId, verdict: Verdict, now: Mono) {
+    /// No node was found: the class waits.
+    pub(crate) fn failed(&mut self, id: ClassId, fit_error: FitError, now: Mono) {
         self.retries.fail(&id, now);
-        self.retries.schedule(id, now + self.patience);
-        let line = self.line(id);
-        let message = verdict.to_string();
-        if message != line.told {
-            line.told = message;
-            line.untold.clone_from(&line.pods);
+        self.retries.schedule(id, now + self.retry_interval);
+        let class = self.class(id);
+        let message = fit_error.to_string();
+        if message != class.reported {
+            class.reported = message;
+            class.unreported.clone_from(&class.pods);
         }
-        line.failed = Some(Failed { verdict, at: now, woken: false });
+        class.failed = Some(FailedAttempt { fit_error, at: now, is_woken: false });
         self.refresh(id);
     }
 
-    /// Something has changed: lines for which that is good news are tried as soon as they have rested.
-    pub(crate) fn wake(&mut self, is_good_news: impl Fn(&Demand) -> bool) {
-        let is_woken = |line: &Line| line.failed.as_ref().is_some_and(|failed| failed.woken);
-        let asleep = self.retries.iter().filter(|(_, id)| {
-            let line = &self.lines[id];
-            !is_woken(line) && is_good_news(&line.demand)
+    /// A node has changed: the waiting classes that it `helps` are tried as soon as their back-off has passed.
+    pub(crate) fn wake(&mut self, helps: impl Fn(&PodRequirements) -> bool) {
+        let is_woken = |class: &PodClass| class.failed.as_ref().is_some_and(|failed| failed.is_woken);
+        let helped = self.retries.iter().filter(|(_, id)| {
+            let class = &self.classes[id];
+            !is_woken(class) && helps(&class.requirements)
         });
-        let ids: Vec<LineId> = asleep.map(|(_, id)| *id).collect();
+        let ids: Vec<ClassId> = helped.map(|(_, id)| *id).collect();
         for id in ids {
-            if let Some(failed) = &mut self.line(id).failed {
-                failed.woken = true;
+            if let Some(failed) = &mut self.class(id).failed {
+                failed.is_woken = true;
             }
-            if let Some(rested) = self.retries.retry_at(&id) {
-                self.retries.schedule(id, rested);
+            if let Some(at) = self.retries.retry_at(&id) {
+                self.retries.schedule(id, at);
             }
         }
     }
 
-    /// Lets the lines be tried whose time has come.
+    /// Makes the classes ready whose wait is over.
     pub(crate) fn advance(&mut self, now: Mono) {
         while let Some(id) = self.retries.pop(now) {
-            self.line(id).failed = None;
+            self.class(id).failed = None;
             self.refresh(id);
         }
     }
 
-    /// A pod that waits and was not told why, with why.
-    pub(crate) fn next_untold(&self) -> Option<(LineId, Place, &str)> {
-        let id = self.untold.first()?;
-        let line = &self.lines[id];
-        Some((*id, line.untold.first()?.clone(), &line.told))
+    /// A waiting pod whose record does not say why it waits, and the reason.
+    pub(crate) fn next_unreported(&self) -> Option<(ClassId, QueuedPod, &str)> {
+        let id = self.unreported.first()?;
+        let class = &self.classes[id];
+        Some((*id, class.unreported.first()?.clone(), &class.reported))
     }
 
-    pub(crate) fn set_told(&mut self, id: LineId, place: &Place) {
-        self.line(id).untold.remove(place);
+    pub(crate) fn set_reported(&mut self, id: ClassId, queued: &QueuedPod) {
+        self.class(id).unreported.remove(queued);
         self.refresh(id);
     }
 
-    /// The pod has to be told again.
-    pub(crate) fn set_untold(&mut self, id: LineId, place: Place) {
-        self.line(id).untold.insert(place);
+    /// The pod's record may no longer say why the pod waits.
+    pub(crate) fn set_unreported(&mut self, id: ClassId, queued: QueuedPod) {
+        self.class(id).unreported.insert(queued);
         self.refresh(id);
     }
 
-    /// When to look again: at once if somebody is to be tried or told.
+    /// When there is something to do: now if a pod is to be tried or its record to be written.
     pub(crate) fn next_at(&self, now: Mono) -> Option<Mono> {
-        let at_once = !self.ready.is_empty() || !self.untold.is_empty();
-        if at_once { Some(now) } else { self.retries.next() }
+        let is_due = !self.ready.is_empty() || !self.unreported.is_empty();
+        if is_due { Some(now) } else { self.retries.next() }
     }
 
-    /// Why a line waits; `None` if it is about to be tried.
-    pub(crate) fn why(&self, id: LineId) -> Option<&Failed> {
-        self.lines.get(&id).and_then(|line| line.failed.as_ref())
+    /// Why a class waits; `None` if it is about to be tried.
+    pub(crate) fn failure(&self, id: ClassId) -> Option<&FailedAttempt> {
+        self.classes.get(&id).and_then(|class| class.failed.as_ref())
     }
 
-    /// When a line that waits is tried again.
-    pub(crate) fn again_at(&self, id: LineId) -> Option<Mono> {
+    /// When a class that waits is tried again.
+    pub(crate) fn retry_at(&self, id: ClassId) -> Option<Mono> {
         self.retries.due_at(&id)
     }
 
-    fn line(&mut self, id: LineId) -> &mut Line {
-        self.lines.get_mut(&id).expect("a line is there as long as somebody is in it")
+    fn class(&mut self, id: ClassId) -> &mut PodClass {
+        self.classes.get_mut(&id).expect("a class is kept as long as a pod belongs to it")
     }
 
-    /// Brings the orders up to date with a line; one that nobody is in goes.
-    fn refresh(&mut self, id: LineId) {
-        let line = self.lines.get_mut(&id).expect("a line is there as long as somebody is in it");
-        let priority = Reverse(line.demand.priority());
-        if let Some(first) = line.first.take() {
+    /// Brings `ready` and `unreported` up to date with a class, and drops a class without pods.
+    fn refresh(&mut self, id: ClassId) {
+        let class = self.classes.get_mut(&id).expect("a class is kept as long as a pod belongs to it");
+        let priority = Reverse(class.requirements.priority());
+        if let Some(first) = class.first.take() {
             self.ready.remove(&(priority, first, id));
         }
-        if line.pods.is_empty() && line.away == 0 {
-            let line = self.lines.remove(&id).expect("it was there above");
-            self.by_demand.remove(&line.demand);
+        if class.pods.is_empty() && class.being_reported == 0 {
+            let class = self.classes.remove(&id).expect("it was there above");
+            self.by_requirements.remove(&class.requirements);
             self.retries.forget(&id);
-            self.untold.remove(&id);
+            self.unreported.remove(&id);
             return;
         }
-        if line.failed.is_none()
-            && let Some(first) = line.pods.first()
+        if class.failed.is_none()
+            && let Some(first) = class.pods.first()
         {
-            line.first = Some(first.clone());
+            class.first = Some(first.clone());
             self.ready.insert((priority, first.clone(), id));
         }
-        if line.failed.is_some() && !line.untold.is_empty() {
-            self.untold.insert(id);
+        if class.failed.is_some() && !class.unreported.is_empty() {
+            self.unreported.insert(id);
         } else {
-            self.untold.remove(&id);
+            self.unreported.remove(&id);
         }
     }
 }
 
-impl Line {
-    /// Whether the pod was there.
-    fn remove(&mut self, place: &Place) -> bool {
-        self.untold.remove(place);
-        self.pods.remove(place)
+impl PodClass {
+    /// Returns whether the pod was there.
+    fn remove(&mut self, queued: &QueuedPod) -> bool {
+        self.unreported.remove(queued);
+        self.pods.remove(queued)
     }
 }

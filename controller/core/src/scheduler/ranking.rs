@@ -1,8 +1,8 @@
-//! The nodes in the order in which they suit the pods of one line.
+//! The nodes in the order of their scores, kept per class of pods with equal requirements.
 //!
-//! The first pod that asks for something has every node looked at. What was found is kept, and for the next that asks
-//! the same only those nodes are looked at again that have changed since: mostly the one that the last of them got. The
-//! choice is the same that a look at all of them would come to.
+//! For the first pod of a class every node is examined. The result is kept, and for the next pod of the class only the
+//! nodes that have changed since are examined: mostly the one that the last pod got. The choice is the same as if every
+//! node were examined.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,143 +11,147 @@ use std::sync::Arc;
 use muster_proto::name::Name;
 
 use super::filter::passes;
-use super::fit_error::{Findings, Verdict};
-use super::node_cache::{Fleet, Site, Slot};
-use super::pod_requirements::Demand;
-use super::score::{Candidate, Class, best};
+use super::fit_error::{FitError, ReasonSet};
+use super::node_cache::{NodeCache, NodeInfo, Slot};
+use super::pod_requirements::PodRequirements;
+use super::score::{Candidate, ScoreClass, best};
 
-/// How many rankings are kept, and how many places in all of them: at most some 160 MB, for twenty kinds of pods that
-/// come in turns to a fleet of 100,000 nodes. Those that were not asked for the longest go first.
-const MOST: usize = 256;
-const MOST_PLACES: usize = 2_000_000;
+/// How many rankings are kept, and how many ratings in all of them: at most some 160 MB, enough for twenty classes of pods
+/// that alternate on 100,000 nodes. The least recently used rankings are dropped first.
+const MAX_RANKINGS: usize = 256;
+const MAX_RATINGS: usize = 2_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rankings {
-    rankings: HashMap<Arc<Demand>, Ranking>,
-    asked: u64,
+    rankings: HashMap<Arc<PodRequirements>, Ranking>,
+    uses: u64,
 }
 
-/// What was found out of all nodes for pods that ask the same.
+/// The ratings of all nodes for pods with equal requirements.
 #[derive(Clone, Debug, Default)]
 struct Ranking {
-    /// When it was last asked for.
-    asked: u64,
-    /// Up to which change of the fleet it is true.
+    /// The number of its last use.
+    last_used: u64,
+    /// The last change of the cache that is included.
     seen: u64,
     /// By slot.
-    places: Vec<Place>,
-    /// The nodes that will do, the best of each class first. No class is empty.
-    classes: BTreeMap<Class, BTreeSet<(Reverse<i64>, Name)>>,
-    /// What is in the way on the others.
-    verdict: Verdict,
+    ratings: Vec<NodeRating>,
+    /// The nodes that the pods fit, the best of each class first. No class is empty.
+    classes: BTreeMap<ScoreClass, BTreeSet<(Reverse<i64>, Name)>>,
+    /// Why the pods do not fit the other nodes.
+    fit_error: FitError,
 }
 
+/// What one node is worth to the pods of a class.
 #[derive(Clone, Debug, Default)]
-enum Place {
-    /// There is no node.
+enum NodeRating {
+    /// The slot holds no node.
     #[default]
-    Empty,
-    Suits {
-        class: Class,
-        alone: i64,
+    Absent,
+    Fit {
+        class: ScoreClass,
+        absolute: i64,
         name: Name,
     },
-    Unfit(Findings),
+    Unfit(ReasonSet),
 }
 
 impl Rankings {
-    /// The best node for the pod, or why there is none. Every node looked at is counted in `looks`.
+    /// The best node for the pod, or why there is none. Every examined node is counted in `examined`.
     pub(super) fn choose(
         &mut self,
-        fleet: &Fleet,
-        demand: &Arc<Demand>,
-        looks: &mut usize,
-    ) -> Result<Name, Verdict> {
-        if demand.named.is_some() || demand.claim.amounts.names().count() > Findings::MOST_RESOURCES {
-            let named = fleet.choose_named(demand, looks);
-            return named.map_or_else(|| fleet.choose_of_all(demand, looks), Ok);
+        cache: &NodeCache,
+        requirements: &Arc<PodRequirements>,
+        examined: &mut usize,
+    ) -> Result<Name, FitError> {
+        if requirements.node_names.is_some()
+            || requirements.request.amounts.names().count() > ReasonSet::MAX_RESOURCES
+        {
+            let named = cache.choose_among_named(requirements, examined);
+            return named.map_or_else(|| cache.choose_among_all(requirements, examined), Ok);
         }
-        self.asked += 1;
-        let asked = self.asked;
-        if let Some(ranking) = self.rankings.get_mut(demand) {
-            ranking.asked = asked;
-            ranking.catch_up(fleet, demand, looks);
-            return ranking.choice(fleet);
+        self.uses += 1;
+        let last_used = self.uses;
+        if let Some(ranking) = self.rankings.get_mut(requirements) {
+            ranking.last_used = last_used;
+            ranking.catch_up(cache, requirements, examined);
+            return ranking.choice(cache);
         }
-        let ranking = Ranking { asked, ..Ranking::of(fleet, demand, looks) };
-        let choice = ranking.choice(fleet);
-        self.rankings.insert(Arc::clone(demand), ranking);
+        let ranking = Ranking { last_used, ..Ranking::of(cache, requirements, examined) };
+        let choice = ranking.choice(cache);
+        self.rankings.insert(Arc::clone(requirements), ranking);
         self.make_room();
         choice
     }
 
     fn make_room(&mut self) {
-        let places =
-            |rankings: &HashMap<_, Ranking>| rankings.values().map(|each| each.places.len()).sum::<usize>();
-        while self.rankings.len() > MOST || (self.rankings.len() > 1 && places(&self.rankings) > MOST_PLACES)
+        let ratings =
+            |rankings: &HashMap<_, Ranking>| rankings.values().map(|each| each.ratings.len()).sum::<usize>();
+        while self.rankings.len() > MAX_RANKINGS
+            || (self.rankings.len() > 1 && ratings(&self.rankings) > MAX_RATINGS)
         {
-            let oldest = self.rankings.iter().min_by_key(|(_, ranking)| ranking.asked);
-            let Some(oldest) = oldest.map(|(demand, _)| Arc::clone(demand)) else { return };
+            let oldest = self.rankings.iter().min_by_key(|(_, ranking)| ranking.last_used);
+            let Some(oldest) = oldest.map(|(requirements, _)| Arc::clone(requirements)) else { return };
             self.rankings.remove(&oldest);
         }
     }
 }
 
 impl Ranking {
-    /// Looks at every node.
-    fn of(fleet: &Fleet, demand: &Demand, looks: &mut usize) -> Ranking {
-        let mut ranking = Ranking { seen: fleet.last_change(), ..Ranking::default() };
-        let mut classes: BTreeMap<Class, Vec<(Reverse<i64>, Name)>> = BTreeMap::new();
-        *looks += fleet.sites().len();
-        for site in fleet.sites() {
-            let place = look(site, demand);
-            match &place {
-                Place::Suits { class, alone, name } => {
-                    classes.entry(*class).or_default().push((Reverse(*alone), name.clone()));
+    /// Examines every node.
+    fn of(cache: &NodeCache, requirements: &PodRequirements, examined: &mut usize) -> Ranking {
+        let mut ranking = Ranking { seen: cache.last_change(), ..Ranking::default() };
+        let mut classes: BTreeMap<ScoreClass, Vec<(Reverse<i64>, Name)>> = BTreeMap::new();
+        *examined += cache.infos().len();
+        for info in cache.infos() {
+            let rating = rate(info, requirements);
+            match &rating {
+                NodeRating::Fit { class, absolute, name } => {
+                    classes.entry(*class).or_default().push((Reverse(*absolute), name.clone()));
                 }
-                Place::Unfit(findings) => ranking.count(*findings, demand),
-                Place::Empty => {}
+                NodeRating::Unfit(reasons) => ranking.count(*reasons, requirements),
+                NodeRating::Absent => {}
             }
-            ranking.places.push(place);
+            ranking.ratings.push(rating);
         }
         ranking.classes =
             classes.into_iter().map(|(class, nodes)| (class, nodes.into_iter().collect())).collect();
         ranking
     }
 
-    /// Looks again at those that have changed.
-    fn catch_up(&mut self, fleet: &Fleet, demand: &Demand, looks: &mut usize) {
-        self.places.resize(fleet.sites().len(), Place::Empty);
-        // All out before the first comes in: a node may have come back in the place of another.
-        for (slot, _) in fleet.changed_since(self.seen) {
-            self.take_out(slot, demand);
+    /// Examines the nodes that have changed.
+    fn catch_up(&mut self, cache: &NodeCache, requirements: &PodRequirements, examined: &mut usize) {
+        self.ratings.resize(cache.infos().len(), NodeRating::Absent);
+        // All are removed before the first is added: a node may have come back in the slot of another.
+        for (slot, _) in cache.changed_since(self.seen) {
+            self.remove(slot, requirements);
         }
-        for (slot, site) in fleet.changed_since(self.seen) {
-            *looks += 1;
-            let place = look(site, demand);
-            match &place {
-                Place::Suits { class, alone, name } => {
-                    self.classes.entry(*class).or_default().insert((Reverse(*alone), name.clone()));
+        for (slot, info) in cache.changed_since(self.seen) {
+            *examined += 1;
+            let rating = rate(info, requirements);
+            match &rating {
+                NodeRating::Fit { class, absolute, name } => {
+                    self.classes.entry(*class).or_default().insert((Reverse(*absolute), name.clone()));
                 }
-                Place::Unfit(findings) => self.count(*findings, demand),
-                Place::Empty => {}
+                NodeRating::Unfit(reasons) => self.count(*reasons, requirements),
+                NodeRating::Absent => {}
             }
-            self.places[slot] = place;
+            self.ratings[slot] = rating;
         }
-        self.seen = fleet.last_change();
+        self.seen = cache.last_change();
     }
 
-    fn take_out(&mut self, slot: Slot, demand: &Demand) {
-        match std::mem::take(&mut self.places[slot]) {
-            Place::Empty => {}
-            Place::Unfit(findings) => {
-                for obstacle in findings.each(&demand.claim.amounts) {
-                    self.verdict.take_back(obstacle);
+    fn remove(&mut self, slot: Slot, requirements: &PodRequirements) {
+        match std::mem::take(&mut self.ratings[slot]) {
+            NodeRating::Absent => {}
+            NodeRating::Unfit(reasons) => {
+                for reason in reasons.each(&requirements.request.amounts) {
+                    self.fit_error.uncount(reason);
                 }
             }
-            Place::Suits { class, alone, name } => {
+            NodeRating::Fit { class, absolute, name } => {
                 if let Some(nodes) = self.classes.get_mut(&class) {
-                    nodes.remove(&(Reverse(alone), name));
+                    nodes.remove(&(Reverse(absolute), name));
                     if nodes.is_empty() {
                         self.classes.remove(&class);
                     }
@@ -156,30 +160,32 @@ impl Ranking {
         }
     }
 
-    fn count(&mut self, findings: Findings, demand: &Demand) {
-        for obstacle in findings.each(&demand.claim.amounts) {
-            self.verdict.count(obstacle);
+    fn count(&mut self, reasons: ReasonSet, requirements: &PodRequirements) {
+        for reason in reasons.each(&requirements.request.amounts) {
+            self.fit_error.count(reason);
         }
     }
 
-    fn choice(&self, fleet: &Fleet) -> Result<Name, Verdict> {
+    fn choice(&self, cache: &NodeCache) -> Result<Name, FitError> {
         let firsts = self.classes.iter().filter_map(|(&class, nodes)| {
-            nodes.first().map(|(Reverse(alone), name)| Candidate { name, class, alone: *alone })
+            nodes.first().map(|(Reverse(absolute), name)| Candidate { name, class, absolute: *absolute })
         });
-        let best = best(firsts, Class::most(self.classes.keys().copied()));
-        best.cloned().ok_or_else(|| self.verdict.with_nodes(fleet.node_count()))
+        let best = best(firsts, ScoreClass::max_of(self.classes.keys().copied()));
+        best.cloned().ok_or_else(|| self.fit_error.with_nodes(cache.node_count()))
     }
 }
 
-/// What one node is to the pod.
-fn look(site: &Site, demand: &Demand) -> Place {
-    let Some(facts) = &site.facts else { return Place::Empty };
-    let mut findings = Findings::default();
-    if !passes(demand, facts, &site.taken, |obstacle| findings.add(obstacle, &demand.claim.amounts)) {
-        return Place::Unfit(findings);
+/// Rates one node.
+fn rate(info: &NodeInfo, requirements: &PodRequirements) -> NodeRating {
+    let Some(view) = &info.view else { return NodeRating::Absent };
+    let mut reasons = ReasonSet::default();
+    if !passes(requirements, view, &info.allocated, |reason| {
+        reasons.add(reason, &requirements.request.amounts)
+    }) {
+        return NodeRating::Unfit(reasons);
     }
-    let Candidate { name, class, alone } = Candidate::new(demand, facts, &site.taken);
-    Place::Suits { class, alone, name: name.clone() }
+    let Candidate { name, class, absolute } = Candidate::new(requirements, view, &info.allocated);
+    NodeRating::Fit { class, absolute, name: name.clone() }
 }
 
 #[cfg(test)]

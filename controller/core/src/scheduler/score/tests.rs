@@ -4,33 +4,33 @@ use muster_proto::taint::{TaintEffect, Toleration};
 
 use super::*;
 use crate::fixtures::{NodeSample, PodSample, amounts, node, pod, wish};
-use crate::scheduler::pod_requirements::Claim;
+use crate::scheduler::pod_requirements::PodRequest;
 
-/// The name of the best node, each with what is taken of it.
-fn chosen(wanted: PodSample, sites: Vec<(NodeSample, &str)>) -> String {
-    let demand = Demand::of(&wanted.build().spec);
-    let sites: Vec<(Facts, Taken)> = sites
+/// The name of the best node; each node comes with what is allocated on it.
+fn chosen(wanted: PodSample, infos: Vec<(NodeSample, &str)>) -> String {
+    let requirements = PodRequirements::of(&wanted.build().spec);
+    let infos: Vec<(NodeView, Allocated)> = infos
         .into_iter()
         .map(|(sample, requests)| {
-            let mut taken = Taken::default();
+            let mut allocated = Allocated::default();
             if !requests.is_empty() {
-                taken.add(&Claim::of(&pod("other").requests(requests).build().spec));
+                allocated.add(&PodRequest::of(&pod("other").requests(requests).build().spec));
             }
-            (Facts::of(&Arc::new(sample.build())), taken)
+            (NodeView::of(&Arc::new(sample.build())), allocated)
         })
         .collect();
     let candidates: Vec<_> =
-        sites.iter().map(|(facts, taken)| Candidate::new(&demand, facts, taken)).collect();
-    let most = Class::most(candidates.iter().map(|each| each.class));
-    best(candidates.into_iter(), most).map(ToString::to_string).unwrap_or_default()
+        infos.iter().map(|(view, allocated)| Candidate::new(&requirements, view, allocated)).collect();
+    let max = ScoreClass::max_of(candidates.iter().map(|each| each.class));
+    best(candidates.into_iter(), max).map(ToString::to_string).unwrap_or_default()
 }
 
 fn roomy(name: &str) -> NodeSample {
     node(name).allocatable("cpu=10 memory=10Gi pods=10")
 }
 
-fn load(text: &str) -> Load {
-    Load::of(&amounts(text))
+fn cpu_memory(text: &str) -> CpuMemory {
+    CpuMemory::of(&amounts(text))
 }
 
 #[test]
@@ -44,12 +44,12 @@ fn least_allocated_is_the_mean_share_that_is_left() {
         ("cpu=4", "cpu=1 memory=1Gi", 75),
         ("", "cpu=1", 0),
     ] {
-        assert_eq!(least_allocated(load(all), load(asked)), expected, "{asked:?} of {all:?}");
+        assert_eq!(least_allocated(cpu_memory(all), cpu_memory(asked)), expected, "{asked:?} of {all:?}");
     }
 }
 
 #[test]
-fn balance_is_lost_by_half_of_what_cpu_and_memory_differ_by() {
+fn balance_falls_by_half_the_difference_of_cpu_and_memory() {
     for (all, asked, expected) in [
         ("cpu=4 memory=4Gi", "cpu=1 memory=1Gi", 100),
         ("cpu=4 memory=4Gi", "cpu=4", 50),
@@ -59,19 +59,19 @@ fn balance_is_lost_by_half_of_what_cpu_and_memory_differ_by() {
         ("cpu=4", "cpu=4", 100),
         ("", "cpu=4", 100),
     ] {
-        assert_eq!(balanced(load(all), load(asked)), expected, "{asked:?} of {all:?}");
+        assert_eq!(balanced(cpu_memory(all), cpu_memory(asked)), expected, "{asked:?} of {all:?}");
     }
 }
 
 #[test]
-fn figures_beyond_all_machines_do_not_overflow() {
-    let huge = load("cpu=99999999999E memory=99999999999E");
-    let sum = (0..1_000).fold(Load::default(), |sum, _| sum.plus(huge));
+fn amounts_beyond_any_machine_do_not_overflow() {
+    let huge = cpu_memory("cpu=99999999999E memory=99999999999E");
+    let sum = (0..1_000).fold(CpuMemory::default(), |sum, _| sum.plus(huge));
     assert_eq!((least_allocated(huge, sum), balanced(huge, sum)), (0, 100));
 }
 
 #[test]
-fn equals_are_told_apart_by_name() {
+fn of_equal_nodes_the_lowest_name_wins() {
     assert_eq!(chosen(pod("p"), vec![(roomy("b"), ""), (roomy("a"), ""), (roomy("c"), "")]), "a");
     assert_eq!(chosen(pod("p"), vec![]), "");
 }
@@ -86,28 +86,32 @@ fn the_emptier_node_is_better() {
 }
 
 #[test]
-fn pods_that_name_no_amounts_count_all_the_same() {
+fn pods_without_requests_count_with_defaults() {
     let small = |name| node(name).allocatable("cpu=1 memory=1Gi pods=10");
-    let sites = vec![(small("a"), "example.com/x=1"), (small("b"), "cpu=50m memory=100Mi")];
-    assert_eq!(chosen(pod("p"), sites), "b");
+    let infos = vec![(small("a"), "example.com/x=1"), (small("b"), "cpu=50m memory=100Mi")];
+    assert_eq!(chosen(pod("p"), infos), "b");
 }
 
 #[test]
-fn a_pod_goes_where_it_evens_things_out() {
-    // Both are half taken on the mean; what tells them apart is what the pod adds to.
+fn a_pod_goes_where_it_balances_cpu_and_memory() {
+    // Both are half allocated on average; they differ in which resource the pod adds to.
     let wanted = pod("p").requests("cpu=2 memory=0");
-    let sites = vec![(roomy("a"), "cpu=6 memory=2Gi"), (roomy("b"), "cpu=2 memory=6Gi")];
-    assert_eq!(chosen(wanted, sites), "b");
+    let infos = vec![(roomy("a"), "cpu=6 memory=2Gi"), (roomy("b"), "cpu=2 memory=6Gi")];
+    assert_eq!(chosen(wanted, infos), "b");
     let nothing = pod("p").requests("cpu=0 memory=0");
-    let sites = vec![(roomy("a"), "cpu=6 memory=2Gi"), (roomy("b"), "cpu=4 memory=4Gi")];
-    assert_eq!(chosen(nothing, sites), "a", "who asks for nothing is not sent to the better balanced");
+    let infos = vec![(roomy("a"), "cpu=6 memory=2Gi"), (roomy("b"), "cpu=4 memory=4Gi")];
+    assert_eq!(chosen(nothing, infos), "a", "the balance does not count for a pod without requests");
 }
 
 #[test]
-fn s169_soft_taints_only_lower_the_rank() {
+fn s169_soft_taints_only_lower_the_score() {
     let soft = || roomy("a").taint("k=v:PreferNoSchedule");
     let used = "cpu=9 memory=9Gi";
-    assert_eq!(chosen(pod("p"), vec![(soft(), ""), (roomy("b"), used)]), "b", "taints weigh more than load");
+    assert_eq!(
+        chosen(pod("p"), vec![(soft(), ""), (roomy("b"), used)]),
+        "b",
+        "taints weigh more than requested"
+    );
     assert_eq!(chosen(pod("p"), vec![(soft(), "")]), "a", "there is no elsewhere");
     let tolerating = pod("p").tolerates(Toleration::exists("k", TaintEffect::PreferNoSchedule));
     assert_eq!(chosen(tolerating, vec![(soft(), ""), (roomy("b"), used)]), "a");
@@ -116,7 +120,7 @@ fn s169_soft_taints_only_lower_the_rank() {
 }
 
 #[test]
-fn granted_wishes_weigh_by_their_weights() {
+fn preferred_terms_count_by_their_weights() {
     let wanted = || pod("p").prefers(10, wish("zone In x")).prefers(60, wish("disk In ssd"));
     let x = || roomy("a").label("zone", "x");
     let ssd = || roomy("b").label("disk", "ssd");
@@ -124,14 +128,18 @@ fn granted_wishes_weigh_by_their_weights() {
     assert_eq!(
         chosen(wanted(), vec![(x(), ""), (ssd(), "cpu=9 memory=9Gi")]),
         "b",
-        "wishes weigh more than load"
+        "preferred terms count more than free resources"
     );
     assert_eq!(chosen(wanted(), vec![(x(), ""), (roomy("c"), "")]), "a");
-    assert_eq!(chosen(wanted(), vec![(roomy("c"), ""), (roomy("d"), "")]), "c", "nobody grants anything");
+    assert_eq!(
+        chosen(wanted(), vec![(roomy("c"), ""), (roomy("d"), "")]),
+        "c",
+        "no node matches a preferred term"
+    );
     let tainted = || ssd().taint("k:PreferNoSchedule");
     assert_eq!(
         chosen(wanted(), vec![(roomy("c"), ""), (tainted(), "")]),
         "c",
-        "taints weigh more than wishes"
+        "taints count more than preferred terms"
     );
 }

@@ -1,4 +1,4 @@
-//! A store that answers at once, or as it is told to.
+//! The scheduler with a store that answers at once, or as the test says.
 
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
@@ -11,24 +11,24 @@ use crate::fixtures::{NodeSample, PodSample, at_ms, key};
 use crate::plan::{Action, Answer, Failure, Outcome, Plan, PlannedAction, Subject};
 
 #[derive(Clone)]
-pub(super) struct Bench {
+pub(super) struct Harness {
     pub(super) world: World,
-    pub(super) placement: Scheduler,
+    pub(super) scheduler: Scheduler,
     version: u64,
     pub(super) millis: u64,
     pub(super) wake_at: Option<Mono>,
-    /// What was told, without the names of those it was told of.
+    /// `reason: message` of every event.
     pub(super) events: Vec<String>,
 }
 
-impl Bench {
-    pub(super) fn new() -> Bench {
-        Bench::with(Settings::default())
+impl Harness {
+    pub(super) fn new() -> Harness {
+        Harness::with(Settings::default())
     }
 
-    pub(super) fn with(settings: Settings) -> Bench {
-        let (world, placement) = (World::new(), Scheduler::new(settings));
-        Bench { world, placement, version: 0, millis: 0, wake_at: None, events: Vec::new() }
+    pub(super) fn with(settings: Settings) -> Harness {
+        let (world, scheduler) = (World::new(), Scheduler::new(settings));
+        Harness { world, scheduler, version: 0, millis: 0, wake_at: None, events: Vec::new() }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -42,7 +42,7 @@ impl Bench {
 
     fn observe(&mut self, deltas: &[Delta]) {
         for delta in deltas {
-            self.placement.observe(delta, &self.world, self.now());
+            self.scheduler.observe(delta, &self.world, self.now());
         }
     }
 
@@ -83,29 +83,29 @@ impl Bench {
 
     pub(super) fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.placement.decide(&self.world, self.now(), &mut plan);
+        self.scheduler.decide(&self.world, self.now(), &mut plan);
         self.wake_at = plan.wake_at;
         self.events.extend(plan.events.iter().map(|event| format!("{}: {}", event.reason, event.message)));
         plan
     }
 
-    pub(super) fn settle(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
-        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
-        self.placement.settle(&outcome, &self.world, self.now());
+    pub(super) fn settle(&mut self, planned: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: planned.controller, subject: planned.subject.clone(), result };
+        self.scheduler.settle(&outcome, &self.world, self.now());
         if let Ok(Answer::Pod(pod)) = outcome.result {
             let deltas = self.world.apply_pod(*pod);
             self.observe(&deltas);
         }
     }
 
-    /// What a store would make of the proposal.
-    pub(super) fn outcome(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
-        let (key, uid) = subject(proposal);
+    /// The outcome that a store would give the action.
+    pub(super) fn outcome(&mut self, planned: &PlannedAction) -> Result<Answer, Failure> {
+        let (key, uid) = subject(planned);
         let Some(held) = self.world.pod(&key).filter(|pod| pod.meta.uid == Some(uid)) else {
             return Err(Failure::Gone);
         };
         let mut pod = Pod::clone(held);
-        match &proposal.action {
+        match &planned.action {
             Action::BindPod { .. } if pod.spec.node_name.is_some() || pod.meta.is_deleting() => {
                 return Err(Failure::Conflict);
             }
@@ -114,13 +114,13 @@ impl Bench {
                 return Err(Failure::Conflict);
             }
             Action::UpdatePodStatus(new) => pod.status = new.status.clone(),
-            other => panic!("placement does not do this: {other:?}"),
+            other => panic!("the scheduler does not plan this: {other:?}"),
         }
         pod.meta.resource_version = self.next_version();
         Ok(Answer::Pod(Box::new(pod)))
     }
 
-    /// Decides and performs until nothing more is to be done at this moment; says what was done.
+    /// Decides and performs until there is nothing to do at this time. Returns what was done.
     pub(super) fn run(&mut self) -> Vec<String> {
         let mut done = Vec::new();
         for _ in 0..1_000 {
@@ -128,16 +128,16 @@ impl Bench {
             if plan.actions.is_empty() && plan.wake_at.is_none_or(|at| at > self.now().mono) {
                 return done;
             }
-            for proposal in plan.actions {
-                done.push(words(&proposal));
-                let outcome = self.outcome(&proposal);
-                self.settle(&proposal, outcome);
+            for planned in plan.actions {
+                done.push(words(&planned));
+                let outcome = self.outcome(&planned);
+                self.settle(&planned, outcome);
             }
         }
-        panic!("this does not come to rest: {done:?}");
+        panic!("this does not settle: {done:?}");
     }
 
-    /// Lets time pass, following every wish to be woken; says what was done, and when by whole seconds.
+    /// Lets time pass and decides at every wake-up. Returns what was done, and at which second.
     pub(super) fn run_until(&mut self, seconds: u64) -> Vec<String> {
         let mut done = Vec::new();
         let end = seconds * 1000;
@@ -154,9 +154,9 @@ impl Bench {
         }
     }
 
-    /// Why a pod waits.
+    /// The explanation of a pod.
     pub(super) fn standing(&self, name: &str) -> SchedulingStatus {
-        self.placement.explain_pod(&self.record(name))
+        self.scheduler.explain_pod(&self.record(name))
     }
 
     pub(super) fn node_of(&self, name: &str) -> String {
@@ -164,17 +164,17 @@ impl Bench {
     }
 }
 
-pub(super) fn subject(proposal: &PlannedAction) -> (Key, Uid) {
-    match &proposal.subject {
+pub(super) fn subject(planned: &PlannedAction) -> (Key, Uid) {
+    match &planned.subject {
         Subject::Pod(key, uid) => (key.clone(), *uid),
-        other => panic!("placement writes pods only, not {other}"),
+        other => panic!("the scheduler writes pods only, not {other}"),
     }
 }
 
-/// A proposal in few words: `p -> n`, or `p ? why it waits`.
-pub(super) fn words(proposal: &PlannedAction) -> String {
-    let name = subject(proposal).0.name;
-    match &proposal.action {
+/// An action in a few words: `p -> n`, or `p ? why it waits`.
+pub(super) fn words(planned: &PlannedAction) -> String {
+    let name = subject(planned).0.name;
+    match &planned.action {
         Action::BindPod { node } => format!("{name} -> {node}"),
         Action::UpdatePodStatus(pod) => {
             let held = pod.condition("PodScheduled").unwrap();
@@ -184,6 +184,6 @@ pub(super) fn words(proposal: &PlannedAction) -> String {
             );
             format!("{name} ? {}", held.message)
         }
-        other => panic!("placement does not do this: {other:?}"),
+        other => panic!("the scheduler does not plan this: {other:?}"),
     }
 }

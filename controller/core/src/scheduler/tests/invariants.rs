@@ -1,7 +1,7 @@
-//! Whatever happens and in whatever order it is heard: no node is given more than it has.
+//! In any order of events no node gets more pods than fit, and no pod waits that fits a node.
 //!
-//! A store with the truth, a stream of its changes that lags behind, and proposals that are performed or not, answered
-//! or not, in any order.
+//! A store with the current records, a watch that lags behind it, and actions that are performed or not, with outcomes
+//! that arrive or not, in any order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::fixtures::{PodSample, at_ms};
 use crate::plan::{Action, Answer, Outcome, PlannedAction};
 
 const NODES: [&str; 2] = ["a", "b"];
-/// The stream is never further behind than this, or nobody decides.
+/// The watch is never further behind than this when the scheduler decides.
 const LAG_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,8 @@ enum Step {
     Finish(Index),
     Delete(Index),
     RemovePod(Index),
-    /// So many changes are heard.
-    Hear(usize),
+    /// That many changes are observed.
+    Observe(usize),
     Decide,
     Answer(Index, Fate),
     Wait(u64),
@@ -45,10 +45,10 @@ enum Step {
 
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// Done, and we hear of it.
+    /// Performed, and the outcome arrives.
     Done,
-    /// Done, and we do not.
-    DoneUnheard,
+    /// Performed, and the outcome is lost.
+    DoneUnknown,
     Lost,
     Later,
     Conflict,
@@ -57,7 +57,7 @@ enum Fate {
 fn any_step() -> impl Strategy<Value = Step> {
     let fate = prop_oneof![
         4 => Just(Fate::Done),
-        2 => Just(Fate::DoneUnheard),
+        2 => Just(Fate::DoneUnknown),
         1 => Just(Fate::Lost),
         1 => Just(Fate::Later),
         1 => Just(Fate::Conflict),
@@ -71,15 +71,15 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => any::<Index>().prop_map(Step::Finish),
         1 => any::<Index>().prop_map(Step::Delete),
         2 => any::<Index>().prop_map(Step::RemovePod),
-        4 => (1..4usize).prop_map(Step::Hear),
+        4 => (1..4usize).prop_map(Step::Observe),
         6 => Just(Step::Decide),
         6 => (any::<Index>(), fate).prop_map(|(which, fate)| Step::Answer(which, fate)),
         4 => (1..4_000u64).prop_map(Step::Wait),
     ]
 }
 
-/// A change as the stream tells it.
-enum Told {
+/// A change as the watch delivers it.
+enum WatchEvent {
     Node(Box<Node>),
     NodeGone(Name),
     Pod(Box<Pod>),
@@ -94,11 +94,11 @@ struct Run {
     /// Cpu and pods of each node.
     sizes: [(u64, u64); NODES.len()],
     millis: u64,
-    stream: VecDeque<(u64, u64, Told)>,
+    stream: VecDeque<(u64, u64, WatchEvent)>,
     world: World,
-    /// Two of the kind, told the same: they must always want the same.
+    /// Two schedulers that observe the same: their plans must always be equal.
     controllers: [Scheduler; 2],
-    under_way: Vec<PlannedAction>,
+    in_flight: Vec<PlannedAction>,
 }
 
 impl Run {
@@ -112,8 +112,8 @@ impl Run {
             millis: 0,
             stream: VecDeque::new(),
             world: World::new(),
-            controllers: [(); 2].map(|()| Scheduler::new(Settings { tries: 3, ..Settings::default() })),
-            under_way: Vec::new(),
+            controllers: [(); 2].map(|()| Scheduler::new(Settings { max_pods: 3, ..Settings::default() })),
+            in_flight: Vec::new(),
         }
     }
 
@@ -121,22 +121,22 @@ impl Run {
         at_ms(self.millis)
     }
 
-    fn tell(&mut self, told: Told) {
-        self.stream.push_back((self.millis, self.version, told));
+    fn publish(&mut self, change: WatchEvent) {
+        self.stream.push_back((self.millis, self.version, change));
     }
 
     fn put_node(&mut self, sample: NodeSample) {
         self.version += 1;
         let node = sample.at(self.version).build();
         self.nodes.insert(node.meta.name.clone(), node.clone());
-        self.tell(Told::Node(Box::new(node)));
+        self.publish(WatchEvent::Node(Box::new(node)));
     }
 
     fn put_pod(&mut self, mut pod: Pod) -> Pod {
         self.version += 1;
         pod.meta.resource_version = self.version;
         self.pods.insert(Key::of(&pod), pod.clone());
-        self.tell(Told::Pod(Box::new(pod.clone())));
+        self.publish(WatchEvent::Pod(Box::new(pod.clone())));
         pod
     }
 
@@ -147,16 +147,16 @@ impl Run {
     fn remove_pod(&mut self, pod: &Pod) {
         self.version += 1;
         self.pods.remove(&Key::of(pod));
-        self.tell(Told::PodGone(Key::of(pod)));
+        self.publish(WatchEvent::PodGone(Key::of(pod)));
     }
 
-    fn hear(&mut self) {
-        let Some((_, revision, told)) = self.stream.pop_front() else { return };
-        let deltas = match told {
-            Told::Node(node) => self.world.apply_node(*node),
-            Told::NodeGone(name) => self.world.remove_node(&name, None, revision),
-            Told::Pod(pod) => self.world.apply_pod(*pod),
-            Told::PodGone(key) => self.world.remove_pod(&key, None, revision),
+    fn observe(&mut self) {
+        let Some((_, revision, change)) = self.stream.pop_front() else { return };
+        let deltas = match change {
+            WatchEvent::Node(node) => self.world.apply_node(*node),
+            WatchEvent::NodeGone(name) => self.world.remove_node(&name, None, revision),
+            WatchEvent::Pod(pod) => self.world.apply_pod(*pod),
+            WatchEvent::PodGone(key) => self.world.remove_pod(&key, None, revision),
         };
         let now = self.now();
         for delta in &deltas {
@@ -165,8 +165,8 @@ impl Run {
     }
 
     fn decide(&mut self) {
-        while self.stream.front().is_some_and(|(told, ..)| *told + LAG_MS < self.millis) {
-            self.hear();
+        while self.stream.front().is_some_and(|(at, ..)| *at + LAG_MS < self.millis) {
+            self.observe();
         }
         let now = self.now();
         let [one, other] = self.controllers.each_mut().map(|scheduler| {
@@ -174,29 +174,29 @@ impl Run {
             scheduler.decide(&self.world, now, &mut plan);
             plan
         });
-        assert_eq!(one, other, "the same was told to both");
-        for proposal in one.actions {
-            let asked = self.under_way.iter().find(|held| held.subject == proposal.subject);
-            assert!(asked.is_none(), "{asked:?} is under way, and there is {proposal:?}");
-            self.under_way.push(proposal);
+        assert_eq!(one, other, "both observed the same");
+        for planned in one.actions {
+            let asked = self.in_flight.iter().find(|held| held.subject == planned.subject);
+            assert!(asked.is_none(), "{asked:?} is in flight, and there is {planned:?}");
+            self.in_flight.push(planned);
         }
     }
 
-    fn answer(&mut self, proposal: PlannedAction, fate: Fate) {
+    fn answer(&mut self, planned: PlannedAction, fate: Fate) {
         let result = match fate {
-            Fate::Done => self.perform(&proposal),
-            Fate::DoneUnheard => {
-                let _ = self.perform(&proposal);
+            Fate::Done => self.perform(&planned),
+            Fate::DoneUnknown => {
+                let _ = self.perform(&planned);
                 Err(Failure::Unknown("no answer".to_owned()))
             }
             Fate::Lost => Err(Failure::Unknown("no answer".to_owned())),
             Fate::Later => Err(Failure::Later("busy".to_owned())),
             Fate::Conflict => Err(Failure::Conflict),
         };
-        let (controller, subject, now) = (proposal.controller, proposal.subject, self.now());
+        let (controller, subject, now) = (planned.controller, planned.subject, self.now());
         let outcome = Outcome { controller, subject, result };
         self.controllers.iter_mut().for_each(|scheduler| scheduler.settle(&outcome, &self.world, now));
-        // What a write returned is news, unless it has been overtaken: then the stream will tell.
+        // The record that a write returned is observed, unless the pod is gone: the watch shows that.
         if let Ok(Answer::Pod(pod)) = outcome.result
             && self.world.pod(&Key::of(&*pod)).is_some()
         {
@@ -207,11 +207,11 @@ impl Run {
         }
     }
 
-    fn perform(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
-        let (key, uid) = subject(proposal);
+    fn perform(&mut self, planned: &PlannedAction) -> Result<Answer, Failure> {
+        let (key, uid) = subject(planned);
         let held = self.pods.get(&key).filter(|pod| pod.meta.uid == Some(uid)).ok_or(Failure::Gone)?;
         let mut pod = held.clone();
-        match &proposal.action {
+        match &planned.action {
             Action::BindPod { .. } if pod.spec.node_name.is_some() || pod.meta.is_deleting() => {
                 return Err(Failure::Conflict);
             }
@@ -220,31 +220,31 @@ impl Run {
                 return Err(Failure::Conflict);
             }
             Action::UpdatePodStatus(new) => pod.status = new.status.clone(),
-            other => panic!("placement does not do this: {other:?}"),
+            other => panic!("scheduler does not do this: {other:?}"),
         }
         let pod = self.put_pod(pod);
         self.check_node(&pod);
         Ok(Answer::Pod(Box::new(pod)))
     }
 
-    /// No more is bound to the pod's node than it has.
+    /// The pods bound to the pod's node do not exceed the node.
     fn check_node(&self, pod: &Pod) {
         let Some(node) = pod.spec.node_name.as_ref().and_then(|name| self.nodes.get(name)) else { return };
         let counted = |other: &&Pod| other.is_on(node.meta.name.as_str()) && !other.is_finished();
         let bound: Vec<&Pod> = self.pods.values().filter(counted).collect();
-        let milli = |pod: &&Pod| Claim::of(&pod.spec).load.cpu;
+        let milli = |pod: &&Pod| PodRequest::of(&pod.spec).requested.cpu;
         let cpu: i128 = bound.iter().map(milli).sum();
         let has = |name| muster_proto::pod::requests::amount(&node.status.allocatable, name);
         assert!(bound.len() as i64 <= has("pods").value(), "{} pods on {node:?}", bound.len());
         assert!(milli(&pod) == 0 || cpu <= has("cpu").milli().into(), "{cpu} of cpu on {node:?}");
-        let ports = bound.iter().flat_map(|pod| Claim::of(&pod.spec).ports).count();
-        assert!(ports <= 1, "a port is given twice on {node:?}");
+        let ports = bound.iter().flat_map(|pod| PodRequest::of(&pod.spec).ports).count();
+        assert!(ports <= 1, "a port is allocated twice on {node:?}");
     }
 
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Node { node, cpu, pods, cordoned } => {
-                // What a node has only grows: a node that shrinks under its pods is nobody's fault here.
+                // Capacity only grows: the scheduler is not to blame for a node that shrinks below its pods.
                 let (has_cpu, has_pods) = &mut self.sizes[node];
                 (*has_cpu, *has_pods) = (cpu.max(*has_cpu), pods.max(*has_pods));
                 let sample =
@@ -254,7 +254,7 @@ impl Run {
             Step::RemoveNode(node) => {
                 if self.nodes.remove(NODES[node]).is_some() {
                     self.version += 1;
-                    self.tell(Told::NodeGone(NODES[node].parse().unwrap()));
+                    self.publish(WatchEvent::NodeGone(NODES[node].parse().unwrap()));
                 }
             }
             Step::Pod { cpu, priority, port } => {
@@ -281,71 +281,72 @@ impl Run {
                     self.remove_pod(&pod);
                 }
             }
-            Step::Hear(count) => (0..count).for_each(|_| self.hear()),
+            Step::Observe(count) => (0..count).for_each(|_| self.observe()),
             Step::Decide => self.decide(),
             Step::Answer(which, fate) => {
-                if !self.under_way.is_empty() {
-                    let proposal = self.under_way.remove(which.index(self.under_way.len()));
-                    self.answer(proposal, fate);
+                if !self.in_flight.is_empty() {
+                    let planned = self.in_flight.remove(which.index(self.in_flight.len()));
+                    self.answer(planned, fate);
                 }
             }
             Step::Wait(millis) => self.millis += millis,
         }
     }
 
-    /// Everything is heard and done from now on, until all doubts and rests are over.
-    fn calm_down(&mut self) {
+    /// Observes and performs everything until all timeouts and back-offs are over.
+    fn settle_down(&mut self) {
         for _ in 0..30 {
             self.millis += 5_000;
             while !self.stream.is_empty() {
-                self.hear();
+                self.observe();
             }
             self.decide();
-            while let Some(proposal) = self.under_way.pop() {
-                self.answer(proposal, Fate::Done);
+            while let Some(planned) = self.in_flight.pop() {
+                self.answer(planned, Fate::Done);
             }
         }
         while !self.stream.is_empty() {
-            self.hear();
+            self.observe();
         }
     }
 
-    /// Whoever is not to be tried for minutes fits nowhere, as far as is known.
-    fn check_sleepers(&self) {
+    /// A pod that is not to be tried for minutes fits no node that was observed.
+    fn check_waiting(&self) {
         let controller = &self.controllers[0];
-        for pod in self.world.pods().filter(|pod| seeks_node(pod)) {
+        for pod in self.world.pods().filter(|pod| needs_node(pod)) {
             if let SchedulingStatus::Unschedulable { tried_at, again_at, .. } = controller.explain_pod(pod)
                 && again_at - tried_at > Duration::from_secs(10)
             {
-                let demand = Demand::of(&pod.spec);
-                let fitting = self.world.nodes().find(|node| controller.fleet.fits(&demand, &node.meta.name));
-                assert_eq!(fitting, None, "{} sleeps", pod.meta.name);
+                let requirements = PodRequirements::of(&pod.spec);
+                let fitting =
+                    self.world.nodes().find(|node| controller.cache.fits(&requirements, &node.meta.name));
+                assert_eq!(fitting, None, "{} waits", pod.meta.name);
             }
         }
     }
 
-    /// What is taken is what is bound, and whoever has no node fits nowhere.
-    fn check_rest(&self) {
+    /// What is allocated is what is bound, and a pod without a node fits no node.
+    fn check_settled(&self) {
         let controller = &self.controllers[0];
         let mut names: BTreeSet<&str> = NODES.into();
         names.extend(self.pods.values().filter_map(|pod| pod.spec.node_name.as_ref()).map(Name::as_str));
         for name in names {
-            let mut expected = node_info::Taken::default();
+            let mut expected = node_info::Allocated::default();
             self.pods.values().filter(|pod| pod.is_on(name) && !pod.is_finished()).for_each(|pod| {
-                expected.add(&Claim::of(&pod.spec));
+                expected.add(&PodRequest::of(&pod.spec));
             });
-            assert_eq!(controller.fleet.taken(name), expected, "on {name}");
+            assert_eq!(controller.cache.allocated(name), expected, "on {name}");
         }
-        let seeking: Vec<&Pod> = self.pods.values().filter(|pod| seeks_node(pod)).collect();
-        assert_eq!(controller.pending(), seeking.len());
-        for pod in seeking {
-            let demand = Demand::of(&pod.spec);
+        let pending: Vec<&Pod> = self.pods.values().filter(|pod| needs_node(pod)).collect();
+        assert_eq!(controller.pending(), pending.len());
+        for pod in pending {
+            let requirements = PodRequirements::of(&pod.spec);
             for name in self.nodes.keys() {
-                assert!(!controller.fleet.fits(&demand, name), "{} waits for {name}", pod.meta.name);
+                assert!(!controller.cache.fits(&requirements, name), "{} waits for {name}", pod.meta.name);
             }
             let why = controller.explain_pod(pod).to_string();
-            let told = pod.condition("PodScheduled").map(|held| held.message.clone());
-            assert_eq!(told, Some(why), "{}", pod.meta.name);
+            let reported = pod.condition("PodScheduled").map(|held| held.message.clone());
+            assert_eq!(reported, Some(why), "{}", pod.meta.name);
         }
     }
 }
@@ -354,13 +355,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_node_is_given_more_than_it_has(steps in prop::collection::vec(any_step(), 1..200)) {
+    fn no_node_gets_more_pods_than_fit(steps in prop::collection::vec(any_step(), 1..200)) {
         let mut run = Run::new();
         for step in steps {
             run.step(&step);
-            run.check_sleepers();
+            run.check_waiting();
         }
-        run.calm_down();
-        run.check_rest();
+        run.settle_down();
+        run.check_settled();
     }
 }
