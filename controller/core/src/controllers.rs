@@ -145,7 +145,7 @@ impl Controllers {
         self.node_lifecycle.decide(world, policy, now, &mut plan);
         self.taint_evictions.decide(world, self.node_lifecycle.health_evictions_from(), now, &mut plan);
         self.scheduler.decide(world, now, &mut plan);
-        self.drains.stir(self.scheduler.take_released());
+        self.drains.recheck(self.scheduler.take_released());
         self.drains.decide(world, |node| self.scheduler.binding_to(node), now, &mut plan);
         if let Some(ipam) = &mut self.ipam {
             ipam.decide(world, now, &mut plan);

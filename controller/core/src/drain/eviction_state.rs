@@ -1,4 +1,4 @@
-//! How far each pod of a drain has come, and whether that is the end of it.
+//! How far the eviction of each pod of a drain has come, and what result that gives the drain.
 
 use muster_proto::drain::{DrainOptions, DrainState};
 use muster_proto::key::Key;
@@ -7,186 +7,191 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use super::filters::{DrainPlan, PodAction, name_some, overdue_at};
-use super::{End, RETRY, UnderWay};
+use super::filters::{DrainPlan, PodAction, list_some, overdue_at};
+use super::{ActiveDrain, DrainResult, RETRY};
 use crate::plan::{Answer, Failure, Outcome};
 use muster_proto::time::Now;
 
-/// What the store said when it was last asked for a pod.
+/// The store's last answer to an eviction or deletion of a pod.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
-    /// The bearer of the name that it was about.
+pub(super) struct LastAnswer {
+    /// The pod that the answer is about; another pod of that name may exist by now.
     pub(super) uid: Uid,
-    pub(super) said: Said,
+    pub(super) answer: StoreAnswer,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// The record shows it from this version on.
+pub(super) enum StoreAnswer {
+    /// The pod is being deleted; its record shows that from this version on.
     Granted { version: u64 },
-    /// There is no such pod any more; its record is about to go.
+    /// There is no such pod any more; the watch has not shown that yet.
     Gone,
-    /// Not now. Where a version is given, a later one is worth a try before the time.
+    /// Not before `until`. If a version is given, a later version of the record is a reason to try earlier.
     Later { why: String, until: Mono, version: Option<u64> },
-    /// Never, as far as the store is concerned.
+    /// The store will never allow it.
     Refused(String),
 }
 
-/// How far a pod that is to go has come.
+/// How far the eviction of a pod has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is to be asked for now; the text is what was in the way so far.
+pub(super) enum EvictionState {
+    /// The eviction is to be requested now; the text is what prevented it before.
     Due { why: Option<String> },
-    /// The answer is on its way.
-    Asked { why: Option<String> },
-    /// Something is in the way until that moment, or for good.
+    /// The request is in flight.
+    InFlight { why: Option<String> },
+    /// It cannot be requested until that time, or never.
     Blocked { why: String, until: Option<Mono> },
-    /// It is ending; its node has to confirm that.
+    /// The pod is terminating; its agent has to confirm the stop.
     Stopping,
 }
 
-/// A pod that is to go.
+/// A pod that has to leave.
 #[derive(Debug)]
-pub(super) struct Going<'a> {
+pub(super) struct LeavingPod<'a> {
     pub(super) pod: &'a Pod,
     pub(super) action: PodAction,
-    pub(super) standing: Standing,
+    pub(super) state: EvictionState,
 }
 
-/// Where a drain stands: all pods in the order they go, and of those that are to go how far they have come.
+/// The status of a drain: all pods in the order they leave, and how far those that have to leave have come.
 #[derive(Debug)]
-pub(super) struct Stand<'a> {
+pub(super) struct DrainStatus<'a> {
     pub(super) plan: DrainPlan,
-    pub(super) going: Vec<Going<'a>>,
+    pub(super) leaving: Vec<LeavingPod<'a>>,
 }
 
-impl Said {
-    /// What an outcome means; `version` is that of the pod's record when it was heard.
-    pub(super) fn of(outcome: &Outcome, version: u64, now: Now) -> Said {
-        let later = |why: String, version| Said::Later { why, until: now.mono + RETRY, version };
+impl StoreAnswer {
+    /// What an outcome means; `version` is that of the pod's record when the outcome arrived.
+    pub(super) fn of(outcome: &Outcome, version: u64, now: Now) -> StoreAnswer {
+        let later = |why: String, version| StoreAnswer::Later { why, until: now.mono + RETRY, version };
         match &outcome.result {
-            Ok(Answer::Pod(pod)) => Said::Granted { version: pod.meta.resource_version },
-            Ok(_) => Said::Granted { version },
-            Err(Failure::Gone) => Said::Gone,
+            Ok(Answer::Pod(pod)) => StoreAnswer::Granted { version: pod.meta.resource_version },
+            Ok(_) => StoreAnswer::Granted { version },
+            Err(Failure::Gone) => StoreAnswer::Gone,
             Err(Failure::Budget { message, retry_after }) => {
                 let until = now.mono + RETRY.max(retry_after.unwrap_or_default());
-                Said::Later { why: message.clone(), until, version: None }
+                StoreAnswer::Later { why: message.clone(), until, version: None }
             }
             Err(Failure::Conflict) => {
-                later("its record changed while it was asked for".to_owned(), Some(version))
+                later("its record changed while its eviction was requested".to_owned(), Some(version))
             }
             Err(Failure::Unknown(why)) => later(why.clone(), Some(version)),
             Err(Failure::Later(why)) => later(why.clone(), None),
-            Err(Failure::Refused(why)) => Said::Refused(why.clone()),
+            Err(Failure::Refused(why)) => StoreAnswer::Refused(why.clone()),
         }
     }
 
-    /// What is in the way.
+    /// What prevents the eviction.
     fn why(&self) -> Option<&str> {
         match self {
-            Said::Later { why, .. } | Said::Refused(why) => Some(why),
-            Said::Granted { .. } | Said::Gone => None,
+            StoreAnswer::Later { why, .. } | StoreAnswer::Refused(why) => Some(why),
+            StoreAnswer::Granted { .. } | StoreAnswer::Gone => None,
         }
     }
 }
 
-/// How far a pod that is to go has come.
-pub(super) fn standing(
+/// How far the eviction of a pod has come.
+pub(super) fn eviction_state(
     pod: &Pod,
     options: &DrainOptions,
-    is_asked: bool,
-    reply: Option<&Reply>,
+    is_in_flight: bool,
+    last: Option<&LastAnswer>,
     now: Now,
-) -> Standing {
-    let why = reply.and_then(|reply| reply.said.why()).map(str::to_owned);
-    if is_asked {
-        return Standing::Asked { why };
+) -> EvictionState {
+    let why = last.and_then(|last| last.answer.why()).map(str::to_owned);
+    if is_in_flight {
+        return EvictionState::InFlight { why };
     }
-    if is_ending_in_time(pod, options) {
-        return Standing::Stopping;
+    if is_terminating_in_time(pod, options) {
+        return EvictionState::Stopping;
     }
     let found = pod.meta.resource_version;
-    match reply.map(|reply| &reply.said) {
-        Some(Said::Granted { version }) if found <= *version => Standing::Stopping,
-        Some(Said::Gone) => Standing::Stopping,
-        Some(Said::Refused(why)) => Standing::Blocked { why: why.clone(), until: None },
-        Some(Said::Later { why, until, version })
+    match last.map(|last| &last.answer) {
+        Some(StoreAnswer::Granted { version }) if found <= *version => EvictionState::Stopping,
+        Some(StoreAnswer::Gone) => EvictionState::Stopping,
+        Some(StoreAnswer::Refused(why)) => EvictionState::Blocked { why: why.clone(), until: None },
+        Some(StoreAnswer::Later { why, until, version })
             if now.mono < *until && version.is_none_or(|version| found <= version) =>
         {
-            Standing::Blocked { why: why.clone(), until: Some(*until) }
+            EvictionState::Blocked { why: why.clone(), until: Some(*until) }
         }
-        Some(Said::Granted { .. } | Said::Later { .. }) | None => Standing::Due { why },
+        Some(StoreAnswer::Granted { .. } | StoreAnswer::Later { .. }) | None => EvictionState::Due { why },
     }
 }
 
-/// Whether the pod is being deleted, and has no more time for it than it is to have.
-fn is_ending_in_time(pod: &Pod, options: &DrainOptions) -> bool {
+/// Whether the pod is being deleted with no longer grace period than the drain allows.
+fn is_terminating_in_time(pod: &Pod, options: &DrainOptions) -> bool {
     let given = pod.meta.deletion_grace_period_seconds.unwrap_or_default();
     pod.meta.is_deleting() && options.grace_period_seconds.is_none_or(|wanted| wanted >= given)
 }
 
-impl Going<'_> {
+impl LeavingPod<'_> {
     pub(super) fn is_due(&self) -> bool {
-        matches!(self.standing, Standing::Due { .. })
+        matches!(self.state, EvictionState::Due { .. })
     }
 
     fn is_blocked_for_good(&self) -> bool {
-        matches!(self.standing, Standing::Blocked { until: None, .. })
+        matches!(self.state, EvictionState::Blocked { until: None, .. })
     }
 
-    fn tell(&self) -> String {
+    fn text(&self) -> String {
         let key = Key::of(self.pod);
-        match &self.standing {
-            Standing::Due { why: None } | Standing::Asked { why: None } => {
+        match &self.state {
+            EvictionState::Due { why: None } | EvictionState::InFlight { why: None } => {
                 format!("{key} (not asked to end yet)")
             }
-            Standing::Due { why: Some(why) }
-            | Standing::Asked { why: Some(why) }
-            | Standing::Blocked { why, .. } => {
+            EvictionState::Due { why: Some(why) }
+            | EvictionState::InFlight { why: Some(why) }
+            | EvictionState::Blocked { why, .. } => {
                 format!("{key} ({why})")
             }
-            Standing::Stopping => format!("{key} (still stopping)"),
+            EvictionState::Stopping => format!("{key} (still stopping)"),
         }
     }
 }
 
-/// What is still to be seen of pods that were placed before the node was cordoned.
-pub(super) fn tell_coming(coming: usize) -> String {
-    let pods = if coming == 1 { "1 pod is".to_owned() } else { format!("{coming} pods are") };
+/// Describes the pods that were scheduled to the node before it was cordoned.
+pub(super) fn binding_text(binding: usize) -> String {
+    let pods = if binding == 1 { "1 pod is".to_owned() } else { format!("{binding} pods are") };
     format!("{pods} being bound to the node, chosen before it was cordoned")
 }
 
-impl Stand<'_> {
-    /// How the drain ends, if this is its end.
-    pub(super) fn end(&self, drain: &UnderWay, node: &Node, now: Now) -> Option<End> {
+impl DrainStatus<'_> {
+    /// The result of the drain, if it has one.
+    pub(super) fn result(&self, drain: &ActiveDrain, node: &Node, now: Now) -> Option<DrainResult> {
         let (state, message) = if !node.spec.unschedulable {
             (DrainState::Failed, "cancelled: the node was uncordoned".to_owned())
         } else if let Some(refusal) = self.plan.refusal() {
             (DrainState::Failed, refusal)
-        } else if self.going.is_empty() && drain.coming == 0 {
-            (DrainState::Complete, self.tell_complete())
+        } else if self.leaving.is_empty() && drain.binding == 0 {
+            (DrainState::Complete, self.complete_text())
         } else if drain.deadline.is_some_and(|at| now.mono >= at) {
-            (DrainState::Failed, format!("the deadline has passed and {}", self.tell_left(drain.coming)))
-        } else if !self.going.is_empty() && self.going.iter().all(Going::is_blocked_for_good) {
-            (DrainState::Failed, format!("the store refuses to let them go and {}", self.tell_left(0)))
+            (
+                DrainState::Failed,
+                format!("the deadline has passed and {}", self.remaining_text(drain.binding)),
+            )
+        } else if !self.leaving.is_empty() && self.leaving.iter().all(LeavingPod::is_blocked_for_good) {
+            (DrainState::Failed, format!("the store refuses to let them go and {}", self.remaining_text(0)))
         } else {
             return None;
         };
-        Some(End { state, message, at: now.wall })
+        Some(DrainResult { state, message, at: now.wall })
     }
 
-    /// When to look again if nothing happens.
-    pub(super) fn wake_at(&self, drain: &UnderWay, now: Now) -> Option<Mono> {
-        let pods = self.going.iter().filter_map(|going| match going.standing {
-            Standing::Blocked { until, .. } => until,
-            // It will not be waited for any more then.
-            Standing::Stopping => overdue_at(going.pod, &drain.request.options).map(|at| now.mono_of(at)),
-            Standing::Due { .. } | Standing::Asked { .. } => None,
+    /// When to look again if nothing changes.
+    pub(super) fn wake_at(&self, drain: &ActiveDrain, now: Now) -> Option<Mono> {
+        let pods = self.leaving.iter().filter_map(|leaving| match leaving.state {
+            EvictionState::Blocked { until, .. } => until,
+            // From then on the drain does not wait for the pod.
+            EvictionState::Stopping => {
+                overdue_at(leaving.pod, &drain.request.options).map(|at| now.mono_of(at))
+            }
+            EvictionState::Due { .. } | EvictionState::InFlight { .. } => None,
         });
         pods.chain(drain.deadline).min()
     }
 
-    fn tell_complete(&self) -> String {
+    fn complete_text(&self) -> String {
         let count = |action| self.plan.pods.iter().filter(|pod| pod.action == action).count();
         let mut message = "every pod that had to go has stopped".to_owned();
         for (count, what) in [(count(PodAction::Leave), "left running"), (count(PodAction::Skip), "skipped")]
@@ -198,15 +203,15 @@ impl Stand<'_> {
         message
     }
 
-    fn tell_left(&self, coming: usize) -> String {
-        if self.going.is_empty() {
-            return tell_coming(coming);
+    fn remaining_text(&self, binding: usize) -> String {
+        if self.leaving.is_empty() {
+            return binding_text(binding);
         }
-        let left = name_some(self.going.iter().map(Going::tell)).unwrap_or_default();
-        let pods = if self.going.len() == 1 {
+        let left = list_some(self.leaving.iter().map(LeavingPod::text)).unwrap_or_default();
+        let pods = if self.leaving.len() == 1 {
             "1 pod is".to_owned()
         } else {
-            format!("{} pods are", self.going.len())
+            format!("{} pods are", self.leaving.len())
         };
         format!("{pods} left: {left}")
     }

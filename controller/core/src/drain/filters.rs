@@ -1,7 +1,7 @@
-//! Which of a node's pods a drain moves, and why not the others.
+//! Which of a node's pods a drain evicts, and why not the others.
 //!
-//! Each pod passes the filters in a fixed order and is held at the first that says no. One pod that must not go is
-//! enough to refuse the whole drain: whoever asked decides what to risk before anything is moved.
+//! The filters run in a fixed order; the first that objects decides. One pod that must not leave is enough to refuse the
+//! whole drain, so that the operator decides what to risk before any pod is evicted.
 
 use std::fmt;
 use std::fmt::Write;
@@ -15,25 +15,25 @@ use muster_proto::pod::Pod;
 
 use crate::plan::uid;
 
-/// A refusal names this many pods of a kind; the rest are counted.
-const NAMED: usize = 5;
+/// A refusal lists this many pods of a kind; the rest are counted.
+const LISTED: usize = 5;
 
 /// What a drain does with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodAction {
-    /// Ask for its eviction, so that its budget is kept.
+    /// Request its eviction, which respects its disruption budget.
     Evict,
-    /// Delete it, whatever its budget says.
+    /// Delete it without regard to its disruption budget.
     Delete,
-    /// It goes on running, and that is in order.
+    /// It may keep running.
     Leave,
-    /// It is not ours to move or not worth waiting for.
+    /// The drain neither evicts it nor waits for it.
     Skip,
-    /// It must not go, so the drain does not begin.
+    /// It must not leave, so the drain does not start.
     Refuse(Obstacle),
 }
 
-/// Why a pod must not go, and what would allow it.
+/// Why a pod must not leave, and which option allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Obstacle {
     DaemonSet,
@@ -47,19 +47,19 @@ pub struct PlannedPod {
     pub key: Key,
     pub uid: Uid,
     pub action: PodAction,
-    /// The rule that decided; reads on after the pod's name.
+    /// The rule that decided, as the continuation of a sentence that starts with the pod's name.
     pub reason: &'static str,
-    /// What is risked by it.
+    /// What is at risk.
     pub warnings: Vec<&'static str>,
 }
 
-/// What a drain does with the pods of a node, in the order they go.
+/// What a drain does with the pods of a node, in the order they leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPlan {
     pub pods: Vec<PlannedPod>,
 }
 
-/// What a drain with these options does with these pods. The less important go first.
+/// What a drain with these options does with these pods. Lower priorities leave first.
 pub fn plan<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     options: &DrainOptions,
@@ -76,8 +76,8 @@ pub fn plan<'a>(
 /// What a drain with these options does with this pod.
 pub(super) fn planned(pod: &Pod, options: &DrainOptions, now: Timestamp) -> PlannedPod {
     let mut warnings = Vec::new();
-    let held = held_back(pod, options, now, &mut warnings);
-    let (action, reason) = held.unwrap_or_else(|| {
+    let objection = objection(pod, options, now, &mut warnings);
+    let (action, reason) = objection.unwrap_or_else(|| {
         let action = if options.disable_eviction { PodAction::Delete } else { PodAction::Evict };
         let reason = match (pod.is_finished(), pod.meta.controller()) {
             (true, _) => "has finished",
@@ -89,8 +89,8 @@ pub(super) fn planned(pod: &Pod, options: &DrainOptions, now: Timestamp) -> Plan
     PlannedPod { key: Key::of(pod), uid: uid(&pod.meta), action, reason, warnings }
 }
 
-/// The first filter that says no, if one does.
-fn held_back(
+/// The decision of the first filter that objects to an eviction.
+fn objection(
     pod: &Pod,
     options: &DrainOptions,
     now: Timestamp,
@@ -99,8 +99,8 @@ fn held_back(
     if overdue_at(pod, options).is_some_and(|at| now >= at) {
         return Some((PodAction::Skip, "should have ended longer ago than skipWaitForDeleteSeconds"));
     }
-    // Muster keeps no DaemonSet records, so nobody can say that the owner of a pod is missing: every such pod
-    // counts as one whose DaemonSet would start it again at once, cordon or not.
+    // Muster keeps no DaemonSet records, so it cannot tell that the owner of a pod is missing: every such pod counts as
+    // one whose DaemonSet would start it again at once, even on a cordoned node.
     if pod.is_daemon() && !pod.is_finished() {
         return Some(if options.ignore_daemonsets {
             warnings.push("it goes on running, since its DaemonSet would start it again here");
@@ -130,14 +130,13 @@ fn held_back(
     None
 }
 
-/// From when on a pod that is being deleted is not waited for any more: the options' patience after the time it was
-/// given to end.
+/// When the drain stops waiting for a pod that is being deleted: `skipWaitForDeleteSeconds` after its grace period.
 pub(super) fn overdue_at(pod: &Pod, options: &DrainOptions) -> Option<Timestamp> {
-    // "Longer than" leaves out the moment itself.
-    const AT_LEAST: SignedDuration = SignedDuration::from_millis(1);
+    // "Longer than" excludes the exact time.
+    const ONE_MORE: SignedDuration = SignedDuration::from_millis(1);
     let patience = Some(options.skip_wait_for_delete_seconds).filter(|seconds| *seconds > 0)?;
     let ends = pod.meta.deletion_timestamp?;
-    ends.checked_add(SignedDuration::from_secs(patience) + AT_LEAST).ok()
+    ends.checked_add(SignedDuration::from_secs(patience) + ONE_MORE).ok()
 }
 
 fn has_empty_dir(pod: &Pod) -> bool {
@@ -145,33 +144,33 @@ fn has_empty_dir(pod: &Pod) -> bool {
 }
 
 impl DrainPlan {
-    /// The pods that are to go.
+    /// The pods that have to leave.
     pub fn going(&self) -> impl Iterator<Item = &PlannedPod> {
         self.pods.iter().filter(|pod| pod.action.moves())
     }
 
-    /// Why nothing may be moved: the pods in the way, and what would help.
+    /// Why no pod may be evicted: the pods that must not leave, and the options that allow it.
     pub fn refusal(&self) -> Option<String> {
         let kinds = [Obstacle::DaemonSet, Obstacle::EmptyDir, Obstacle::Unmanaged];
-        let said = kinds.into_iter().filter_map(|kind| {
+        let texts = kinds.into_iter().filter_map(|kind| {
             let refused = self.pods.iter().filter(|pod| pod.action == PodAction::Refuse(kind));
-            let names = name_some(refused.map(|pod| &pod.key))?;
-            Some(kind.tell(&names))
+            let names = list_some(refused.map(|pod| &pod.key))?;
+            Some(kind.text(&names))
         });
-        let said: Vec<String> = said.collect();
-        (!said.is_empty()).then(|| format!("refused: {}", said.join("; ")))
+        let texts: Vec<String> = texts.collect();
+        (!texts.is_empty()).then(|| format!("refused: {}", texts.join("; ")))
     }
 }
 
 impl PodAction {
-    /// Whether the pod is to go.
+    /// Whether the pod has to leave.
     pub fn moves(self) -> bool {
         matches!(self, PodAction::Evict | PodAction::Delete)
     }
 }
 
 impl Obstacle {
-    /// The option that takes it out of the way, as requests spell it.
+    /// The option that allows it, as requests spell it.
     pub fn option(self) -> &'static str {
         match self {
             Obstacle::DaemonSet => "ignoreDaemonsets",
@@ -180,7 +179,7 @@ impl Obstacle {
         }
     }
 
-    fn tell(self, names: &str) -> String {
+    fn text(self, names: &str) -> String {
         let option = self.option();
         match self {
             Obstacle::DaemonSet => format!("pods of a DaemonSet: {names} ({option} leaves them running)"),
@@ -198,11 +197,11 @@ impl Obstacle {
     }
 }
 
-/// The names, or the first of them and how many more there are; `None` if there are none.
-pub(super) fn name_some<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> Option<String> {
+/// The first names and how many more there are; `None` if there are none.
+pub(super) fn list_some<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> Option<String> {
     let mut names = names.into_iter();
     let mut text = names.next()?.to_string();
-    for name in names.by_ref().take(NAMED - 1) {
+    for name in names.by_ref().take(LISTED - 1) {
         let _ = write!(text, ", {name}");
     }
     match names.count() {

@@ -1,4 +1,4 @@
-//! How far a drain has come, for people: what the controller itself goes by, in words.
+//! The progress of a drain as clients see it, from the same state that the controller decides by.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::time::Mono;
 
-use super::eviction_state::{Standing, tell_coming};
+use super::eviction_state::{EvictionState, binding_text};
 use super::filters::{DrainPlan, PlannedPod, PodAction, plan};
 use super::{Drains, under_way};
 use crate::world::World;
@@ -19,28 +19,28 @@ pub struct DrainProgress {
     pub state: ProgressState,
     /// The state in a sentence.
     pub message: String,
-    /// The node's pods in the order they go, those that have gone first.
+    /// The node's pods in the order they leave, those that have left first.
     pub pods: Vec<PodProgress>,
 }
 
-/// What becomes of one pod.
+/// The progress of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodProgress {
     pub key: Key,
     pub uid: Uid,
     pub action: PodAction,
     pub state: PodState,
-    /// Why, in a sentence: the rule, what is in the way, or what is risked.
+    /// Why, in a sentence: the rule, what prevents the eviction, or what is at risk.
     pub reason: String,
-    /// When it is asked for again; `None` unless it is blocked and will be.
+    /// When its eviction is requested again; `None` unless it is blocked for a time.
     pub retry_at: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProgressState {
-    /// Nothing was asked for: this is what would be done.
+    /// No drain was requested: this is what one would do.
     Planned,
-    /// Pods are in the way, so nothing is moved.
+    /// Some pods must not leave, so none is evicted.
     Refused,
     Draining,
     Complete,
@@ -50,18 +50,18 @@ pub enum ProgressState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodState {
-    /// To be asked for.
+    /// Its eviction is to be requested.
     Waiting,
-    /// A budget or something else is in the way.
+    /// A disruption budget or something else prevents it.
     Blocked,
-    /// Its node has to confirm that it has stopped.
+    /// Its agent has to confirm that it has stopped.
     Stopping,
     Gone,
     Stays,
 }
 
 impl ProgressState {
-    /// Whether nothing follows any more.
+    /// Whether the state cannot change any more.
     pub fn is_final(self) -> bool {
         !matches!(self, ProgressState::Draining)
     }
@@ -73,27 +73,27 @@ pub fn preview(world: &World, node: &str, options: &DrainOptions, now: Now) -> O
     let plan = plan(world.pods_on(node).map(|pod| &**pod), options, now.wall);
     let (state, message) = match plan.refusal() {
         Some(refusal) => (ProgressState::Refused, refusal),
-        None => (ProgressState::Planned, tell_plan(&plan)),
+        None => (ProgressState::Planned, plan_text(&plan)),
     };
     let pods = plan.pods.into_iter().map(|planned| {
         let state = if planned.action.moves() { PodState::Waiting } else { PodState::Stays };
-        tell_pod(planned, state, None, None)
+        pod_progress(planned, state, None, None)
     });
     Some(DrainProgress { state, message, pods: pods.collect() })
 }
 
 impl Drains {
-    /// How far the drain of a node has come, or how it ended; `None` if none was asked for.
+    /// How far the drain of a node has come, or its result; `None` if none was requested.
     pub fn progress(&self, world: &World, node: &str, now: Now) -> Option<DrainProgress> {
         let record = world.node(node)?;
         let drain = record.spec.drain.as_ref()?;
         let plan = plan(world.pods_on(node).map(|pod| &**pod), &drain.options, now.wall);
         let refusal = plan.refusal();
         let gone = self.nodes.get(node).map(|drain| drain.gone.as_slice()).unwrap_or_default();
-        let gone = gone.iter().cloned().map(|planned| tell_pod(planned, PodState::Gone, None, None));
+        let gone = gone.iter().cloned().map(|planned| pod_progress(planned, PodState::Gone, None, None));
         let here = plan.pods.into_iter().map(|planned| match under_way(record) {
-            Some(_) => self.tell_standing(world, planned, &drain.options, now),
-            None => tell_pod(planned, PodState::Stays, None, None),
+            Some(_) => self.pod_progress_now(world, planned, &drain.options, now),
+            None => pod_progress(planned, PodState::Stays, None, None),
         });
         let pods: Vec<PodProgress> = gone.chain(here).collect();
         let (state, message) = match drain.state {
@@ -105,15 +105,15 @@ impl Drains {
             DrainState::Draining => match refusal {
                 Some(refusal) => (ProgressState::Refused, refusal),
                 None => {
-                    let coming = self.nodes.get(node).map_or(0, |drain| drain.coming);
-                    (ProgressState::Draining, tell_counts(&pods, coming))
+                    let binding = self.nodes.get(node).map_or(0, |drain| drain.binding);
+                    (ProgressState::Draining, counts_text(&pods, binding))
                 }
             },
         };
         Some(DrainProgress { state, message, pods })
     }
 
-    fn tell_standing(
+    fn pod_progress_now(
         &self,
         world: &World,
         planned: PlannedPod,
@@ -121,26 +121,28 @@ impl Drains {
         now: Now,
     ) -> PodProgress {
         let Some(pod) = world.pod(&planned.key).filter(|_| planned.action.moves()) else {
-            return tell_pod(planned, PodState::Stays, None, None);
+            return pod_progress(planned, PodState::Stays, None, None);
         };
-        match self.standing(pod, options, now) {
-            Standing::Due { why: None } | Standing::Asked { why: None } => {
-                tell_pod(planned, PodState::Waiting, None, None)
+        match self.eviction_state(pod, options, now) {
+            EvictionState::Due { why: None } | EvictionState::InFlight { why: None } => {
+                pod_progress(planned, PodState::Waiting, None, None)
             }
-            // It is blocked until it is heard otherwise.
-            Standing::Due { why } | Standing::Asked { why } => {
-                tell_pod(planned, PodState::Blocked, why, None)
+            // It counts as blocked until the next answer.
+            EvictionState::Due { why } | EvictionState::InFlight { why } => {
+                pod_progress(planned, PodState::Blocked, why, None)
             }
-            Standing::Blocked { why, until } => tell_pod(planned, PodState::Blocked, Some(why), until),
-            Standing::Stopping => {
+            EvictionState::Blocked { why, until } => {
+                pod_progress(planned, PodState::Blocked, Some(why), until)
+            }
+            EvictionState::Stopping => {
                 let why = "is ending; its node has not confirmed the stop yet".to_owned();
-                tell_pod(planned, PodState::Stopping, Some(why), None)
+                pod_progress(planned, PodState::Stopping, Some(why), None)
             }
         }
     }
 }
 
-fn tell_pod(
+fn pod_progress(
     planned: PlannedPod,
     state: PodState,
     why: Option<String>,
@@ -159,20 +161,20 @@ fn tell_pod(
     PodProgress { key, uid, action, state, reason, retry_at }
 }
 
-fn tell_plan(plan: &DrainPlan) -> String {
+fn plan_text(plan: &DrainPlan) -> String {
     let going = plan.going().count();
     format!("{going} of {} pods would go", plan.pods.len())
 }
 
-fn tell_counts(pods: &[PodProgress], coming: usize) -> String {
+fn counts_text(pods: &[PodProgress], binding: usize) -> String {
     let count = |state| pods.iter().filter(|pod| pod.state == state).count();
     let [waiting, blocked, stopping, gone] =
         [PodState::Waiting, PodState::Blocked, PodState::Stopping, PodState::Gone].map(count);
     let left = waiting + blocked + stopping;
-    let told = format!(
+    let text = format!(
         "{left} pods have still to go: {waiting} waiting, {blocked} blocked, {stopping} stopping; {gone} gone"
     );
-    if coming == 0 { told } else { format!("{told}; {}", tell_coming(coming)) }
+    if binding == 0 { text } else { format!("{text}; {}", binding_text(binding)) }
 }
 
 impl fmt::Display for ProgressState {

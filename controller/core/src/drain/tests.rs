@@ -1,4 +1,4 @@
-//! Drains on virtual time, against a store and an agent that do what they are told.
+//! Drains on virtual time, with a simulated store and agent.
 
 mod completion;
 mod invariants;
@@ -24,29 +24,29 @@ use muster_proto::time::Now;
 /// The node that is drained.
 const NODE: &str = "n";
 
-/// One node, its pods, the controller, and a store and an agent that do what they are told.
-struct Site {
+/// One node, its pods, the drain controller, and a store and an agent that act as the test says.
+struct Harness {
     world: World,
     drains: Drains,
     version: u64,
     millis: u64,
-    /// What the store answers for a pod, if not yes.
+    /// The failures that the store answers for pods; it grants all others.
     refusals: BTreeMap<Key, Failure>,
-    /// How long after it was asked to the agent has stopped a pod; `None` means never.
+    /// How long the agent takes to stop a pod; `None` means forever.
     stops_after: Option<u64>,
     stops: Vec<(u64, Key)>,
     /// How many pods are being bound to the node.
-    coming: usize,
-    /// What was proposed, as `seconds verb pod`.
+    binding: usize,
+    /// The planned actions, as `seconds verb pod`.
     log: Vec<String>,
     events: Vec<String>,
     wake_at: Option<Mono>,
 }
 
-impl Site {
+impl Harness {
     /// The node without a drain, with these pods on it.
-    fn with(pods: impl IntoIterator<Item = PodSample>) -> Site {
-        let mut site = Site {
+    fn with(pods: impl IntoIterator<Item = PodSample>) -> Harness {
+        let mut harness = Harness {
             world: World::new(),
             drains: Drains::new(),
             version: 1,
@@ -54,21 +54,21 @@ impl Site {
             refusals: BTreeMap::new(),
             stops_after: Some(1000),
             stops: Vec::new(),
-            coming: 0,
+            binding: 0,
             log: Vec::new(),
             events: Vec::new(),
             wake_at: None,
         };
-        site.put_node(node(NODE).build());
-        pods.into_iter().for_each(|pod| site.put_pod(pod.on(NODE).build()));
-        site
+        harness.put_node(node(NODE).build());
+        pods.into_iter().for_each(|pod| harness.put_pod(pod.on(NODE).build()));
+        harness
     }
 
     fn now(&self) -> Now {
         at_ms(self.millis)
     }
 
-    fn tell(&mut self, deltas: &[Delta]) {
+    fn observe(&mut self, deltas: &[Delta]) {
         let now = self.now();
         deltas.iter().for_each(|delta| self.drains.observe(delta, &self.world, now));
     }
@@ -77,20 +77,20 @@ impl Site {
         self.version += 1;
         node.meta.resource_version = self.version;
         let deltas = self.world.apply_node(node);
-        self.tell(&deltas);
+        self.observe(&deltas);
     }
 
     fn put_pod(&mut self, mut pod: Pod) {
         self.version += 1;
         pod.meta.resource_version = self.version;
         let deltas = self.world.apply_pod(pod);
-        self.tell(&deltas);
+        self.observe(&deltas);
     }
 
     fn remove_pod(&mut self, key: &Key) {
         self.version += 1;
         let deltas = self.world.remove_pod(key, None, self.version);
-        self.tell(&deltas);
+        self.observe(&deltas);
     }
 
     fn node(&self) -> Node {
@@ -103,12 +103,12 @@ impl Site {
         self.put_node(node);
     }
 
-    /// Asks for a drain now.
+    /// Requests a drain now.
     fn drain(&mut self, options: DrainOptions, timeout: Option<u64>) {
         let requested_at = self.now().wall;
         let deadline = timeout.map(|seconds| requested_at + SignedDuration::from_secs(seconds as i64));
         let drain = Drain { requested_at, deadline, options, ..drain(0) };
-        // The same drain again is the one under way.
+        // The same drain again changes nothing.
         if let Some(node) = super::intent::request_drain(&self.node(), drain) {
             self.put_node(node);
         }
@@ -116,31 +116,31 @@ impl Site {
 
     fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.drains.decide(&self.world, |_| self.coming, self.now(), &mut plan);
+        self.drains.decide(&self.world, |_| self.binding, self.now(), &mut plan);
         self.wake_at = plan.wake_at;
         self.events.extend(plan.events.iter().map(|event| format!("{}: {}", event.reason, event.message)));
         let mut again = Plan::default();
-        self.drains.decide(&self.world, |_| self.coming, self.now(), &mut again);
-        assert_eq!(again.actions, [], "nothing is proposed twice");
+        self.drains.decide(&self.world, |_| self.binding, self.now(), &mut again);
+        assert_eq!(again.actions, [], "no action is planned twice");
         plan
     }
 
-    /// Does what is proposed until there is nothing to do.
+    /// Performs what is planned until there is nothing to do.
     fn work(&mut self) {
         loop {
             let plan = self.decide();
-            for proposal in &plan.actions {
-                let outcome = self.perform(proposal);
+            for planned in &plan.actions {
+                let outcome = self.perform(planned);
                 self.drains.settle(&outcome, &self.world, self.now());
             }
-            if !self.write_touched() && plan.actions.is_empty() {
+            if !self.write_changed() && plan.actions.is_empty() {
                 return;
             }
         }
     }
 
-    /// Writes what the room wants of the node's record; says whether it wanted anything.
-    fn write_touched(&mut self) -> bool {
+    /// Writes what the controller wants in the node's record. Returns whether that changed anything.
+    fn write_changed(&mut self) -> bool {
         let mut changed = false;
         for name in self.drains.take_changed() {
             let before = Node::clone(self.world.node(name.as_str()).unwrap());
@@ -174,7 +174,7 @@ impl Site {
         Outcome { controller: *controller, subject: subject.clone(), result }
     }
 
-    /// Ends a pod as the store does.
+    /// Deletes a pod as the store does.
     fn end(&mut self, mut pod: Pod, grace: Option<i64>) -> Pod {
         let grace = if pod.is_finished() { 0 } else { grace.unwrap_or(30) };
         let key = Key::of(&pod);
@@ -189,7 +189,7 @@ impl Site {
         pod
     }
 
-    /// Lets time pass, with everything that falls due on the way.
+    /// Lets time pass and performs everything that becomes due.
     fn run_to(&mut self, seconds: u64) {
         let end = seconds * 1000;
         loop {
@@ -198,7 +198,7 @@ impl Site {
             let stop = self.stops.iter().map(|(at, _)| *at).min();
             let next = wake.into_iter().chain(stop).min().filter(|at| *at <= end);
             let Some(next) = next else { break };
-            assert!(next >= self.millis, "it wakes in the past");
+            assert!(next >= self.millis, "a wake-up in the past");
             self.millis = next;
             let due = self.stops.extract_if(.., |(at, _)| *at <= next).collect::<Vec<_>>();
             due.iter().for_each(|(_, key)| self.remove_pod(key));
@@ -207,13 +207,13 @@ impl Site {
         self.work();
     }
 
-    /// Another controller takes over, with nothing but the records.
+    /// A new leader takes over, with nothing but the records.
     fn restart(&mut self) {
         self.drains = Drains::new();
         let nodes = self.world.nodes().cloned().map(|new| Delta::Node(Change { old: None, new: Some(new) }));
         let pods = self.world.pods().cloned().map(|new| Delta::Pod(Change { old: None, new: Some(new) }));
         let deltas: Vec<_> = nodes.chain(pods).collect();
-        self.tell(&deltas);
+        self.observe(&deltas);
     }
 
     fn recorded(&self) -> (DrainState, String) {
@@ -225,7 +225,7 @@ impl Site {
         self.world.pods_on(NODE).map(|pod| pod.meta.name.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// State of the drain, then `pod:action:state` for each pod.
+    /// The state of the drain, then `pod:action:state` for each pod.
     fn progress(&self) -> String {
         let progress = self.drains.progress(&self.world, NODE, self.now()).unwrap();
         let pods = progress.pods.iter().map(|pod| format!("{}:{}:{}", pod.key.name, pod.action, pod.state));

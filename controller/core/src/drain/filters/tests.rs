@@ -32,7 +32,7 @@ fn sample(text: &str) -> PodSample {
 }
 
 #[test]
-fn s177_every_filter_has_its_say_in_its_order() {
+fn s177_the_filters_decide_in_their_order() {
     let all = "force ignore_daemonsets delete_emptydir_data";
     for (what, given, expected, warnings) in [
         ("managed", "", "Evict", 0),
@@ -73,8 +73,8 @@ fn s177_every_filter_has_its_say_in_its_order() {
 }
 
 #[test]
-fn a_pod_that_should_have_ended_long_ago_is_not_waited_for() {
-    // Asked to end at the beginning, with 30 s for it.
+fn a_pod_long_past_its_grace_period_is_skipped() {
+    // Deleted at time 0 with a grace period of 30 s.
     let ending = sample("daemon").deleting(30).build();
     for (patience, now, expected) in [
         (10, 30, "Refuse"),
@@ -93,7 +93,7 @@ fn a_pod_that_should_have_ended_long_ago_is_not_waited_for() {
 }
 
 #[test]
-fn the_less_important_go_first_then_by_name() {
+fn lower_priorities_leave_first_then_by_name() {
     let managed = |name: &str| pod(name).on("n").owned_by("ReplicaSet", "rs");
     let pods = [
         managed("b").build(),
@@ -109,7 +109,7 @@ fn the_less_important_go_first_then_by_name() {
 }
 
 #[test]
-fn a_refusal_names_the_pods_and_what_would_help() {
+fn a_refusal_lists_the_pods_and_the_options() {
     let daemon = pod("ds").on("n").owned_by("DaemonSet", "ds").build();
     let scratch = pod("scratch").on("n").owned_by("ReplicaSet", "rs").empty_dir().build();
     let bare = (0..8).map(|i| pod(&format!("bare-{i}")).on("n").build());

@@ -1,124 +1,124 @@
-//! When a drain is over, and when it is not.
+//! When a drain is complete, failed or still in progress.
 
 use super::*;
 use crate::drain::progress::preview;
 
 #[test]
 fn a_drain_is_complete_only_when_the_agent_has_confirmed_the_stop() {
-    let mut site = Site::with([managed("a")]);
-    site.stops_after = None;
-    site.drain(DrainOptions::default(), None);
-    site.run_to(10_000);
-    assert_eq!(site.log, ["0 evict a"]);
-    assert_eq!(site.progress(), "Draining a:Evict:Stopping");
-    site.remove_pod(&key("a"));
-    site.work();
-    assert_eq!(site.recorded().0, DrainState::Complete);
-    assert_eq!(site.node().spec.drain.unwrap().finished_at, Some(at(10_000).wall));
+    let mut harness = Harness::with([managed("a")]);
+    harness.stops_after = None;
+    harness.drain(DrainOptions::default(), None);
+    harness.run_to(10_000);
+    assert_eq!(harness.log, ["0 evict a"]);
+    assert_eq!(harness.progress(), "Draining a:Evict:Stopping");
+    harness.remove_pod(&key("a"));
+    harness.work();
+    assert_eq!(harness.recorded().0, DrainState::Complete);
+    assert_eq!(harness.node().spec.drain.unwrap().finished_at, Some(at(10_000).wall));
 }
 
 #[test]
-fn a_namesake_elsewhere_means_that_the_first_has_gone() {
-    let mut site = Site::with([managed("a")]);
-    site.stops_after = None;
-    site.drain(DrainOptions::default(), None);
-    site.run_to(5);
-    site.put_pod(managed("a").identity("second").on("other").build());
-    site.work();
-    assert_eq!(site.recorded().0, DrainState::Complete);
+fn a_pod_of_that_name_on_another_node_means_that_the_first_has_left() {
+    let mut harness = Harness::with([managed("a")]);
+    harness.stops_after = None;
+    harness.drain(DrainOptions::default(), None);
+    harness.run_to(5);
+    harness.put_pod(managed("a").identity("second").on("other").build());
+    harness.work();
+    assert_eq!(harness.recorded().0, DrainState::Complete);
 }
 
 #[test]
 fn an_empty_node_is_drained_at_once() {
-    let mut site = Site::with([]);
-    site.drain(DrainOptions::default(), None);
-    site.work();
-    assert_eq!(site.recorded().0, DrainState::Complete);
-    assert_eq!(site.progress(), "Complete");
+    let mut harness = Harness::with([]);
+    harness.drain(DrainOptions::default(), None);
+    harness.work();
+    assert_eq!(harness.recorded().0, DrainState::Complete);
+    assert_eq!(harness.progress(), "Complete");
 }
 
 #[test]
-fn a_drain_is_not_complete_while_somebody_is_on_the_way_to_the_node() {
-    let mut site = Site::with([]);
-    site.coming = 1;
-    site.drain(DrainOptions::default(), Some(60));
-    site.run_to(30);
-    assert_eq!(site.recorded().0, DrainState::Draining);
-    let progress = site.drains.progress(&site.world, NODE, site.now()).unwrap();
-    let coming = "1 pod is being bound to the node, chosen before it was cordoned";
-    assert!(progress.message.ends_with(coming), "{}", progress.message);
-    site.run_to(60);
-    assert_eq!(site.recorded(), (DrainState::Failed, format!("the deadline has passed and {coming}")));
+fn a_drain_is_not_complete_while_a_pod_is_being_bound_to_the_node() {
+    let mut harness = Harness::with([]);
+    harness.binding = 1;
+    harness.drain(DrainOptions::default(), Some(60));
+    harness.run_to(30);
+    assert_eq!(harness.recorded().0, DrainState::Draining);
+    let progress = harness.drains.progress(&harness.world, NODE, harness.now()).unwrap();
+    let binding = "1 pod is being bound to the node, chosen before it was cordoned";
+    assert!(progress.message.ends_with(binding), "{}", progress.message);
+    harness.run_to(60);
+    assert_eq!(harness.recorded(), (DrainState::Failed, format!("the deadline has passed and {binding}")));
 
-    let mut site = Site::with([]);
-    site.coming = 2;
-    site.drain(DrainOptions::default(), None);
-    site.run_to(30);
-    site.coming = 0;
-    site.drains.stir([NODE.parse().unwrap()]);
-    site.work();
-    assert_eq!(site.recorded().0, DrainState::Complete);
+    let mut harness = Harness::with([]);
+    harness.binding = 2;
+    harness.drain(DrainOptions::default(), None);
+    harness.run_to(30);
+    harness.binding = 0;
+    harness.drains.recheck([NODE.parse().unwrap()]);
+    harness.work();
+    assert_eq!(harness.recorded().0, DrainState::Complete);
 }
 
 #[test]
-fn a_pod_that_came_in_a_race_has_to_go_too() {
-    let mut site = Site::with([managed("a")]);
-    site.drain(DrainOptions::default(), None);
-    site.work();
-    site.put_pod(managed("late").on(NODE).build());
-    site.run_to(1);
-    assert_eq!(site.log, ["0 evict a", "0 evict late"]);
+fn a_pod_that_is_bound_during_the_drain_has_to_leave_too() {
+    let mut harness = Harness::with([managed("a")]);
+    harness.drain(DrainOptions::default(), None);
+    harness.work();
+    harness.put_pod(managed("late").on(NODE).build());
+    harness.run_to(1);
+    assert_eq!(harness.log, ["0 evict a", "0 evict late"]);
 
-    // The drain is found complete, and before that is written another one comes.
-    let mut site = Site::with([]);
-    site.drain(DrainOptions::default(), None);
-    site.decide();
-    site.put_pod(managed("late").on(NODE).build());
-    let plan = site.decide();
+    // The drain is complete, and before that is written another pod is bound.
+    let mut harness = Harness::with([]);
+    harness.drain(DrainOptions::default(), None);
+    harness.decide();
+    harness.put_pod(managed("late").on(NODE).build());
+    let plan = harness.decide();
     assert_eq!(plan.actions.len(), 1);
-    assert!(!site.write_touched(), "it is not complete any more");
-    assert_eq!(site.recorded().0, DrainState::Draining);
+    assert!(!harness.write_changed(), "it is not complete any more");
+    assert_eq!(harness.recorded().0, DrainState::Draining);
 }
 
 #[test]
-fn the_end_is_written_into_whatever_the_record_has_become() {
-    let mut site = Site::with([]);
-    site.drain(DrainOptions::default(), None);
-    site.decide();
-    assert_eq!(site.drains.take_changed().len(), 1);
-    // That write is lost to another one, which does not touch the drain.
-    site.change_node(|node| drop(node.meta.labels.insert("a".to_owned(), "b".to_owned())));
-    site.work();
-    assert_eq!(site.recorded().0, DrainState::Complete);
-    assert_eq!(site.node().meta.labels["a"], "b");
+fn the_result_is_written_into_the_newest_record() {
+    let mut harness = Harness::with([]);
+    harness.drain(DrainOptions::default(), None);
+    harness.decide();
+    assert_eq!(harness.drains.take_changed().len(), 1);
+    // That write conflicts with another one, which does not change the drain.
+    harness.change_node(|node| drop(node.meta.labels.insert("a".to_owned(), "b".to_owned())));
+    harness.work();
+    assert_eq!(harness.recorded().0, DrainState::Complete);
+    assert_eq!(harness.node().meta.labels["a"], "b");
 
-    // Another request is not answered with the end of the one before it.
-    let mut site = Site::with([]);
-    site.drain(DrainOptions::default(), None);
-    site.decide();
-    let mut node = site.node();
+    // Another request does not get the result of the one before it.
+    let mut harness = Harness::with([]);
+    harness.drain(DrainOptions::default(), None);
+    harness.decide();
+    let mut node = harness.node();
     node.spec.drain.as_mut().unwrap().reason = "another".to_owned();
     let before = node.clone();
-    site.drains.apply_to(&mut node, site.now());
+    harness.drains.apply_to(&mut node, harness.now());
     assert_eq!(node, before);
 }
 
 #[test]
-fn another_controller_goes_on_where_the_first_left_off() {
-    let mut site = Site::with([managed("a"), managed("b"), managed("c")]);
-    site.stops_after = None;
-    site.refusals.insert(key("b"), budget("no"));
-    site.drain(DrainOptions::default(), Some(60));
-    site.run_to(2);
-    assert_eq!(site.log, ["0 evict a", "0 evict b", "0 evict c"]);
+fn a_new_leader_continues_the_drain() {
+    let mut harness = Harness::with([managed("a"), managed("b"), managed("c")]);
+    harness.stops_after = None;
+    harness.refusals.insert(key("b"), budget("no"));
+    harness.drain(DrainOptions::default(), Some(60));
+    harness.run_to(2);
+    assert_eq!(harness.log, ["0 evict a", "0 evict b", "0 evict c"]);
 
-    site.restart();
-    site.events.clear();
-    site.run_to(4);
-    assert_eq!(site.log[3..], ["2 evict b"], "what is stopping is not asked again");
-    assert_eq!(site.events.len(), 0, "that it began has been told");
-    site.run_to(60);
-    let (state, message) = site.recorded();
+    harness.restart();
+    harness.events.clear();
+    harness.run_to(4);
+    assert_eq!(harness.log[3..], ["2 evict b"], "a terminating pod is not evicted again");
+    assert_eq!(harness.events.len(), 0, "the start was announced before");
+    harness.run_to(60);
+    let (state, message) = harness.recorded();
     assert_eq!(state, DrainState::Failed);
     assert_eq!(
         message,
@@ -128,50 +128,50 @@ fn another_controller_goes_on_where_the_first_left_off() {
 }
 
 #[test]
-fn a_pod_that_hangs_is_skipped_when_asked_for() {
-    let mut site = Site::with([managed("a")]);
-    site.stops_after = None;
-    site.drain(DrainOptions { skip_wait_for_delete_seconds: 20, ..DrainOptions::default() }, None);
-    site.run_to(49);
-    assert_eq!(site.progress(), "Draining a:Evict:Stopping");
-    site.run_to(51);
-    assert_eq!(site.recorded().0, DrainState::Complete, "its 30 s and another 20 s are over");
-    assert_eq!(site.progress(), "Complete a:Skip:Stays");
+fn a_pod_that_does_not_stop_is_skipped_if_the_options_say_so() {
+    let mut harness = Harness::with([managed("a")]);
+    harness.stops_after = None;
+    harness.drain(DrainOptions { skip_wait_for_delete_seconds: 20, ..DrainOptions::default() }, None);
+    harness.run_to(49);
+    assert_eq!(harness.progress(), "Draining a:Evict:Stopping");
+    harness.run_to(51);
+    assert_eq!(harness.recorded().0, DrainState::Complete, "its 30 s and another 20 s are over");
+    assert_eq!(harness.progress(), "Complete a:Skip:Stays");
 }
 
 #[test]
-fn pods_that_are_ending_are_asked_again_only_to_be_quicker() {
+fn a_terminating_pod_is_evicted_again_only_with_a_shorter_grace_period() {
     for (grace, expected) in
         [(None, vec![]), (Some(30), vec![]), (Some(5), vec!["0 evict a"]), (Some(0), vec!["0 evict a"])]
     {
-        let mut site = Site::with([managed("a").deleting(30)]);
-        site.drain(DrainOptions { grace_period_seconds: grace, ..DrainOptions::default() }, None);
-        site.run_to(10);
-        assert_eq!(site.log, expected, "{grace:?}");
+        let mut harness = Harness::with([managed("a").deleting(30)]);
+        harness.drain(DrainOptions { grace_period_seconds: grace, ..DrainOptions::default() }, None);
+        harness.run_to(10);
+        assert_eq!(harness.log, expected, "{grace:?}");
         let left = grace.is_none_or(|grace| grace == 30);
-        assert_eq!(site.here().is_empty(), !left, "{grace:?}");
+        assert_eq!(harness.here().is_empty(), !left, "{grace:?}");
     }
 }
 
 #[test]
-fn what_the_store_refuses_for_good_fails_the_drain_once_the_others_have_gone() {
-    let mut site = Site::with([managed("a"), managed("b")]);
-    site.stops_after = Some(8000);
-    site.refusals.insert(key("a"), Failure::Refused("two budgets guard it".to_owned()));
-    site.drain(DrainOptions::default(), None);
-    site.run_to(7);
-    assert_eq!(site.progress(), "Draining a:Evict:Blocked b:Evict:Stopping");
-    site.run_to(8);
-    assert_eq!(site.log, ["0 evict a", "0 evict b"], "it is not asked again");
+fn a_refused_eviction_fails_the_drain_once_the_other_pods_have_left() {
+    let mut harness = Harness::with([managed("a"), managed("b")]);
+    harness.stops_after = Some(8000);
+    harness.refusals.insert(key("a"), Failure::Refused("two budgets guard it".to_owned()));
+    harness.drain(DrainOptions::default(), None);
+    harness.run_to(7);
+    assert_eq!(harness.progress(), "Draining a:Evict:Blocked b:Evict:Stopping");
+    harness.run_to(8);
+    assert_eq!(harness.log, ["0 evict a", "0 evict b"], "a refused eviction is not repeated");
     let expected = "the store refuses to let them go and 1 pod is left: default/a (two budgets guard it)";
-    assert_eq!(site.recorded(), (DrainState::Failed, expected.to_owned()));
+    assert_eq!(harness.recorded(), (DrainState::Failed, expected.to_owned()));
 }
 
 #[test]
-fn setbacks_are_tried_again_when_that_makes_sense() {
-    let newer = |site: &mut Site| {
-        let pod = Pod::clone(site.world.pod(&key("a")).unwrap());
-        site.put_pod(pod);
+fn failed_evictions_are_retried_by_their_kind_of_failure() {
+    let newer = |harness: &mut Harness| {
+        let pod = Pod::clone(harness.world.pod(&key("a")).unwrap());
+        harness.put_pod(pod);
     };
     for (failure, at_once_when_newer) in [
         (Failure::Conflict, true),
@@ -179,69 +179,69 @@ fn setbacks_are_tried_again_when_that_makes_sense() {
         (Failure::Later("busy".to_owned()), false),
         (budget("no"), false),
     ] {
-        let mut site = Site::with([managed("a")]);
-        site.refusals.insert(key("a"), failure.clone());
-        site.drain(DrainOptions::default(), None);
-        site.run_to(4);
-        assert_eq!(site.log, ["0 evict a"], "{failure:?}");
-        newer(&mut site);
-        site.work();
-        assert_eq!(site.log.len(), if at_once_when_newer { 2 } else { 1 }, "{failure:?}");
+        let mut harness = Harness::with([managed("a")]);
+        harness.refusals.insert(key("a"), failure.clone());
+        harness.drain(DrainOptions::default(), None);
+        harness.run_to(4);
+        assert_eq!(harness.log, ["0 evict a"], "{failure:?}");
+        newer(&mut harness);
+        harness.work();
+        assert_eq!(harness.log.len(), if at_once_when_newer { 2 } else { 1 }, "{failure:?}");
         let again = if at_once_when_newer { 9 } else { 5 };
-        site.run_to(again);
-        assert_eq!(site.log.last(), Some(&format!("{again} evict a")), "{failure:?}");
+        harness.run_to(again);
+        assert_eq!(harness.log.last(), Some(&format!("{again} evict a")), "{failure:?}");
     }
-    // One that the store does not know any more is about to go from the world too.
-    let mut site = Site::with([managed("a")]);
-    site.refusals.insert(key("a"), Failure::Gone);
-    site.drain(DrainOptions::default(), None);
-    site.run_to(100);
-    assert_eq!(site.log, ["0 evict a"]);
-    assert_eq!(site.progress(), "Draining a:Evict:Stopping");
+    // A pod that the store does not have any more is about to leave the world too.
+    let mut harness = Harness::with([managed("a")]);
+    harness.refusals.insert(key("a"), Failure::Gone);
+    harness.drain(DrainOptions::default(), None);
+    harness.run_to(100);
+    assert_eq!(harness.log, ["0 evict a"]);
+    assert_eq!(harness.progress(), "Draining a:Evict:Stopping");
 }
 
 #[test]
-fn a_pod_that_was_granted_is_not_asked_for_again_before_its_record_shows_it() {
-    // The answer may come before the change, and a pod that is removed at once never shows that it is ending.
-    for (answered, heard) in [(9, 5), (9, 7), (9, 9)] {
-        let mut site = Site::with([]);
-        site.version = 4;
-        site.put_pod(managed("a").on(NODE).build());
-        site.drain(DrainOptions::default(), None);
-        let proposal = site.decide().actions.remove(0);
+fn a_granted_eviction_is_not_repeated_before_the_record_shows_it() {
+    // The answer may come before the watch event, and a pod that is removed at once never shows that it terminates.
+    for (answered, observed) in [(9, 5), (9, 7), (9, 9)] {
+        let mut harness = Harness::with([]);
+        harness.version = 4;
+        harness.put_pod(managed("a").on(NODE).build());
+        harness.drain(DrainOptions::default(), None);
+        let planned = harness.decide().actions.remove(0);
         let last = managed("a").on(NODE).at(answered).build();
         let result = Ok(Answer::Pod(Box::new(last)));
-        let outcome = Outcome { controller: ControllerName::Drain, subject: proposal.subject, result };
-        site.drains.settle(&outcome, &site.world, site.now());
-        site.version = heard - 1;
-        site.put_pod(managed("a").on(NODE).build());
-        assert_eq!(site.decide().actions, [], "answered at {answered}, heard of {heard}");
-        assert_eq!(site.progress(), "Draining a:Evict:Stopping");
+        let outcome = Outcome { controller: ControllerName::Drain, subject: planned.subject, result };
+        harness.drains.settle(&outcome, &harness.world, harness.now());
+        harness.version = observed - 1;
+        harness.put_pod(managed("a").on(NODE).build());
+        assert_eq!(harness.decide().actions, [], "answered at {answered}, observed {observed}");
+        assert_eq!(harness.progress(), "Draining a:Evict:Stopping");
     }
 }
 
 #[test]
-fn at_most_so_many_are_asked_for_at_a_time() {
+fn the_evictions_in_flight_are_limited() {
     let names: Vec<String> = (0..200).map(|i| format!("p{i:03}")).collect();
-    let mut site = Site::with(names.iter().map(|name| managed(name)));
-    site.drain(DrainOptions::default(), None);
-    let first = site.decide();
+    let mut harness = Harness::with(names.iter().map(|name| managed(name)));
+    harness.drain(DrainOptions::default(), None);
+    let first = harness.decide();
     assert_eq!(first.actions.len(), 64);
-    for proposal in &first.actions[..10] {
-        let outcome = site.perform(proposal);
-        site.drains.settle(&outcome, &site.world, site.now());
+    for planned in &first.actions[..10] {
+        let outcome = harness.perform(planned);
+        harness.drains.settle(&outcome, &harness.world, harness.now());
     }
-    let next: Vec<_> = site.decide().actions.iter().map(|proposal| proposal.subject.clone()).collect();
+    let next: Vec<_> = harness.decide().actions.iter().map(|planned| planned.subject.clone()).collect();
     let expected: Vec<_> =
-        names[64..74].iter().map(|name| Subject::of_pod(site.world.pod(&key(name)).unwrap())).collect();
+        names[64..74].iter().map(|name| Subject::of_pod(harness.world.pod(&key(name)).unwrap())).collect();
     assert_eq!(next, expected);
 }
 
 #[test]
-fn a_plan_shows_what_would_be_done_without_doing_it() {
-    let site = Site::with([managed("a"), pod("ds").owned_by("DaemonSet", "ds"), pod("b").priority(-1)]);
+fn a_preview_shows_what_a_drain_would_do() {
+    let harness = Harness::with([managed("a"), pod("ds").owned_by("DaemonSet", "ds"), pod("b").priority(-1)]);
     let show = |options: DrainOptions| {
-        let progress = preview(&site.world, NODE, &options, site.now()).unwrap();
+        let progress = preview(&harness.world, NODE, &options, harness.now()).unwrap();
         let pods = progress.pods.iter().map(|pod| format!("{}:{}:{}", pod.key.name, pod.action, pod.state));
         (progress.state, pods.collect::<Vec<_>>().join(" "), progress)
     };
@@ -254,5 +254,5 @@ fn a_plan_shows_what_would_be_done_without_doing_it() {
     assert_eq!(pods, "b:Evict:Waiting a:Evict:Waiting ds:Leave:Stays");
     assert_eq!(progress.pods[0].reason, "goes because of force; nothing will start it again elsewhere");
     assert_eq!(progress.pods[2].state, PodState::Stays);
-    assert_eq!(preview(&site.world, "nobody", &DrainOptions::default(), site.now()), None);
+    assert_eq!(preview(&harness.world, "unknown", &DrainOptions::default(), harness.now()), None);
 }
