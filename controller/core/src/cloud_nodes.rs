@@ -1,10 +1,8 @@
-//! What a cloud knows of the machines behind nodes, and what follows from it.
+//! Initializes new nodes from the cloud's description of their machines, and deletes nodes whose machine is gone.
 //!
-//! Nodes that are not Ready are asked about (`suspects`); those whose machine is gone are deleted, as far as the brake
-//! lets go of them. Nodes that no cloud has described yet are described (`newcomers`). A node that is Ready speaks for
-//! itself: it is never deleted, whatever the cloud says.
-//!
-//! All this is decided here without a cloud in reach.
+//! The cloud is asked about nodes that are not Ready (`machine_checks`); nodes whose machine does not exist are deleted,
+//! within a limit (`deletion_limit`) that a fail-over does not reset (`deletion_record`). Nodes with the `uninitialized`
+//! taint are initialized (`initialization`). A Ready node is never deleted, whatever the cloud answers.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -25,19 +23,19 @@ pub(crate) mod deletion_record;
 pub(crate) mod initialization;
 pub(crate) mod machine_checks;
 
-use initialization::Newcomers;
-use machine_checks::Suspects;
+use initialization::Initialization;
+use machine_checks::MachineChecks;
 
-/// How often the cloud is asked, and how far it is believed.
+/// How often the cloud is asked, and which answers lead to deletions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How often it is asked about one node (`--node-monitor-period`).
+    /// How often the cloud is asked about one node (`--node-monitor-period`).
     pub period: Duration,
-    /// Answers in a row that a machine does not exist before it is believed (`--cloud-delete-confirmations`).
+    /// Answers in a row that a machine does not exist before its node is deleted (`--cloud-delete-confirmations`).
     pub confirmations: NonZeroU32,
-    /// Nodes that may be deleted on its word (`--cloud-delete-limit`) ...
+    /// Nodes that may be deleted for want of a machine (`--cloud-delete-limit`) ...
     pub delete_limit: u32,
-    /// ... within any such time (`--cloud-delete-period`).
+    /// ... within any period of this length (`--cloud-delete-period`).
     pub delete_period: Duration,
 }
 
@@ -52,109 +50,108 @@ impl Default for Settings {
     }
 }
 
-/// Nodes about which the cloud has something to say.
+/// The cloud node controller.
 #[derive(Clone, Debug)]
-pub struct Cloud {
-    pub(crate) suspects: Suspects,
-    pub(crate) newcomers: Newcomers,
-    touched: BTreeSet<Name>,
+pub struct CloudNodes {
+    pub(crate) checks: MachineChecks,
+    pub(crate) initialization: Initialization,
+    changed: BTreeSet<Name>,
 }
 
-/// A node as it is ordered: of those that are due at one time the lower name comes first.
+/// A node; of nodes that are due at the same time the lower name comes first.
 type NodeKey = (Name, Uid);
 
-impl Cloud {
-    pub fn new(settings: Settings) -> Cloud {
-        Cloud {
-            suspects: Suspects::new(settings),
-            newcomers: Newcomers::new(settings.period),
-            touched: BTreeSet::new(),
+impl CloudNodes {
+    pub fn new(settings: Settings) -> CloudNodes {
+        CloudNodes {
+            checks: MachineChecks::new(settings),
+            initialization: Initialization::new(settings.period),
+            changed: BTreeSet::new(),
         }
     }
 
-    /// What changed.
     pub fn observe(&mut self, delta: &Delta, _: &World, now: Now) {
         let Delta::Node(change) = delta else { return };
         match &change.new {
             Some(node) if node.meta.deletion_timestamp.is_none() => {
-                self.suspects.see(node, now.mono);
-                self.newcomers.see(node, now.mono);
-                if node.is_ready() && is_marked_off(node) {
-                    self.touched.insert(node.meta.name.clone());
+                self.checks.observe(node, now.mono);
+                self.initialization.observe(node, now.mono);
+                if node.is_ready() && has_shutdown_taint(node) {
+                    self.changed.insert(node.meta.name.clone());
                 }
             }
             _ => {
                 let uid = uid(&change.either().meta);
-                self.suspects.forget(uid);
-                self.newcomers.forget(uid);
+                self.checks.forget(uid);
+                self.initialization.forget(uid);
             }
         }
     }
 
-    /// What to ask and do now. About one node there is one proposal under way at most.
+    /// What to ask and do now. At most one action per node is in flight.
     ///
-    /// Nodes are deleted on the cloud's word, so it is not asked whether machines exist before we may act on the answer.
-    /// Newcomers are described from the first: that takes nothing from anybody.
+    /// The answer whether a machine exists can delete its node, so the cloud is not asked before `hold_until`. New nodes
+    /// are initialized from the start, since that harms no node.
     pub fn decide(&mut self, world: &World, hold_until: Mono, now: Now, plan: &mut Plan) {
-        self.suspects.recall(now.mono, plan);
+        self.checks.read_record(now.mono, plan);
         if now.mono >= hold_until {
-            self.suspects.decide(self.newcomers.busy_with(), world, now, plan);
+            self.checks.decide(self.initialization.in_flight(), world, now, plan);
         } else {
             plan.wake_by(hold_until);
         }
-        self.newcomers.decide(self.suspects.busy_with(), world, now, plan);
+        self.initialization.decide(self.checks.in_flight(), world, now, plan);
     }
 
-    /// What came of it.
+    /// The outcome of an action.
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let (name, uid) = match &outcome.subject {
             Subject::Node(name, uid) => (name, uid),
-            Subject::Lease(_) => return self.suspects.settle_memory(&outcome.result, now),
+            Subject::Lease(_) => return self.checks.settle_record(&outcome.result, now),
             Subject::Pod(..) => return,
         };
-        let has_news = if self.suspects.busy_with() == Some(*uid) {
-            self.suspects.settle(*uid, &outcome.result, world, now.mono)
-        } else if self.newcomers.busy_with() == Some(*uid) {
-            self.newcomers.settle(*uid, &outcome.result, now.mono)
+        let has_changed = if self.checks.in_flight() == Some(*uid) {
+            self.checks.settle(*uid, &outcome.result, world, now.mono)
+        } else if self.initialization.in_flight() == Some(*uid) {
+            self.initialization.settle(*uid, &outcome.result, now.mono)
         } else {
             false
         };
-        if has_news {
-            self.touched.insert(name.clone());
+        if has_changed {
+            self.changed.insert(name.clone());
         }
     }
 
-    /// Nodes whose next record should differ from what was last said of it.
+    /// Takes the nodes whose record should change.
     pub fn take_changed(&mut self) -> Vec<Name> {
-        std::mem::take(&mut self.touched).into_iter().collect()
+        std::mem::take(&mut self.changed).into_iter().collect()
     }
 
-    /// Writes into a node's record what the cloud said of its machine.
+    /// Writes the cloud's answers about its machine into a node's record.
     pub fn apply_to(&self, node: &mut Node, now: Now) {
         let Some(uid) = node.meta.uid else { return };
         let is_ready = node.is_ready();
         let taints = &mut node.spec.taints;
-        // Only Ready proves that the machine is on again: the cloud's word lags behind.
+        // Only Ready proves that the machine runs again: the cloud's answers lag behind.
         if is_ready {
             taint::remove(taints, SHUTDOWN, TaintEffect::NoSchedule);
-        } else if self.suspects.is_off(uid) && !taints.iter().any(marks_off) {
+        } else if self.checks.is_off(uid) && !taints.iter().any(is_shutdown_taint) {
             taints.push(Taint::new(SHUTDOWN, "", TaintEffect::NoSchedule).added_at(now.wall));
         }
-        if let Some(machine) = self.newcomers.machine(uid).filter(|_| is_undescribed(node)) {
-            initialization::describe(node, machine);
+        if let Some(machine) = self.initialization.machine(uid).filter(|_| is_uninitialized(node)) {
+            initialization::initialize(node, machine);
         }
     }
 }
 
-fn marks_off(taint: &Taint) -> bool {
+fn is_shutdown_taint(taint: &Taint) -> bool {
     taint.is(SHUTDOWN, TaintEffect::NoSchedule)
 }
 
-pub(crate) fn is_marked_off(node: &Node) -> bool {
-    node.spec.taints.iter().any(marks_off)
+pub(crate) fn has_shutdown_taint(node: &Node) -> bool {
+    node.spec.taints.iter().any(is_shutdown_taint)
 }
 
-pub(crate) fn is_undescribed(node: &Node) -> bool {
+pub(crate) fn is_uninitialized(node: &Node) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED)
 }
 

@@ -2,7 +2,7 @@
 
 use muster_proto::name::Name;
 
-use crate::cloud_nodes::Cloud;
+use crate::cloud_nodes::CloudNodes;
 use crate::drain::Drains;
 use crate::ipam::Ipam;
 use crate::node_lifecycle::NodeLifecycle;
@@ -22,7 +22,7 @@ pub struct Controllers {
     pub(crate) scheduler: Scheduler,
     pub drains: Drains,
     pub(crate) ipam: Option<Ipam>,
-    pub(crate) cloud_nodes: Option<Cloud>,
+    pub(crate) cloud_nodes: Option<CloudNodes>,
     pub(crate) pod_gc: PodGc,
     node_records: NodeRecords,
 }
@@ -36,7 +36,7 @@ impl Controllers {
             scheduler: Scheduler::new(policy.scheduler.clone()),
             drains: Drains::new(),
             ipam: policy.ipam.as_ref().map(Ipam::new),
-            cloud_nodes: policy.cloud_nodes.map(Cloud::new),
+            cloud_nodes: policy.cloud_nodes.map(CloudNodes::new),
             pod_gc: PodGc::new(policy.pod_gc.clone()),
             node_records: NodeRecords::default(),
         };
@@ -181,7 +181,7 @@ impl Controllers {
         let mut changed = self.node_lifecycle.take_changed();
         changed.extend(self.drains.take_changed());
         changed.extend(self.ipam.iter_mut().flat_map(Ipam::take_changed));
-        changed.extend(self.cloud_nodes.iter_mut().flat_map(Cloud::take_changed));
+        changed.extend(self.cloud_nodes.iter_mut().flat_map(CloudNodes::take_changed));
         changed
     }
 }

@@ -1,69 +1,70 @@
-//! How many nodes may be deleted on the cloud's word: so many within any stretch of a given length.
+//! How many nodes may be deleted because their machines do not exist: a limit within any period of a given length.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use muster_proto::time::Mono;
 
+/// A sliding window of deletions.
 #[derive(Clone, Debug)]
-pub(crate) struct Brake {
+pub(crate) struct DeletionLimit {
     limit: usize,
     period: Duration,
-    /// Until when deletions count that are known to have happened, oldest first.
-    until: VecDeque<Mono>,
-    under_way: usize,
+    /// Until when each deletion that is known to have happened counts, oldest first.
+    counted_until: VecDeque<Mono>,
+    in_flight: usize,
 }
 
-impl Brake {
-    pub(crate) fn new(limit: u32, period: Duration) -> Brake {
-        Brake { limit: limit as usize, period, until: VecDeque::new(), under_way: 0 }
+impl DeletionLimit {
+    pub(crate) fn new(limit: u32, period: Duration) -> DeletionLimit {
+        DeletionLimit { limit: limit as usize, period, counted_until: VecDeque::new(), in_flight: 0 }
     }
 
-    /// What the store remembers: until when deletions count, oldest first.
-    pub(crate) fn remember(&mut self, until: Vec<Mono>) {
-        self.until = until.into();
+    /// Replaces the known deletions by those recorded in the store: until when each counts, oldest first.
+    pub(crate) fn set_deletions(&mut self, until: Vec<Mono>) {
+        self.counted_until = until.into();
     }
 
-    /// Until when the deletions count that do now, oldest first.
-    pub(crate) fn counting(&self, now: Mono) -> impl Iterator<Item = Mono> {
-        self.until.range(self.over(now)..).copied()
+    /// Until when each deletion that counts now counts, oldest first.
+    pub(crate) fn counted(&self, now: Mono) -> impl Iterator<Item = Mono> {
+        self.counted_until.range(self.expired(now)..).copied()
     }
 
-    /// How many of those that are known count no more.
-    fn over(&self, now: Mono) -> usize {
-        self.until.partition_point(|&until| until <= now)
+    /// How many known deletions count no more.
+    fn expired(&self, now: Mono) -> usize {
+        self.counted_until.partition_point(|&until| until <= now)
     }
 
     /// Deletions that count against the limit now.
     pub(crate) fn used(&self, now: Mono) -> usize {
-        self.until.len() - self.over(now) + self.under_way
+        self.counted_until.len() - self.expired(now) + self.in_flight
     }
 
-    pub(crate) fn is_on(&self, now: Mono) -> bool {
+    pub(crate) fn is_reached(&self, now: Mono) -> bool {
         self.used(now) >= self.limit
     }
 
-    /// When it lets go, if it is on and nothing else happens; `None` when that cannot be said.
-    pub(crate) fn lets_go_at(&self, now: Mono) -> Option<Mono> {
-        // As many as are too many must run out first.
+    /// When the next deletion is allowed, if the limit is reached and nothing else happens; `None` if that is unknown.
+    pub(crate) fn next_allowed_at(&self, now: Mono) -> Option<Mono> {
+        // As many deletions as exceed the limit must expire first.
         let too_many = (self.used(now) + 1).checked_sub(self.limit)?;
-        too_many.checked_sub(1).and_then(|i| self.until.get(self.over(now) + i)).copied()
+        too_many.checked_sub(1).and_then(|i| self.counted_until.get(self.expired(now) + i)).copied()
     }
 
     pub(crate) fn begin(&mut self) {
-        self.under_way += 1;
+        self.in_flight += 1;
     }
 
-    /// A deletion that was begun did not happen.
+    /// The deletion in flight did not happen.
     pub(crate) fn cancel(&mut self) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
     }
 
-    /// A deletion that was begun happened, or may have: at some time until now.
+    /// The deletion in flight happened, or may have happened, at some time until now.
     pub(crate) fn finish(&mut self, now: Mono) {
-        self.under_way -= 1;
-        self.until.drain(..self.over(now));
-        self.until.push_back(now + self.period);
+        self.in_flight -= 1;
+        self.counted_until.drain(..self.expired(now));
+        self.counted_until.push_back(now + self.period);
     }
 }
 
@@ -73,29 +74,29 @@ mod tests {
     use crate::fixtures::at;
 
     #[test]
-    fn so_many_go_within_any_period_and_the_next_when_the_oldest_has_run_out() {
-        let mut brake = Brake::new(2, Duration::from_secs(100));
-        assert_eq!((brake.is_on(at(0).mono), brake.lets_go_at(at(0).mono)), (false, None));
-        brake.begin();
-        brake.finish(at(10).mono);
-        brake.begin();
-        assert!(brake.is_on(at(20).mono), "one that is under way counts");
-        brake.cancel();
-        assert!(!brake.is_on(at(20).mono), "one that did not happen does not");
-        brake.begin();
-        brake.finish(at(30).mono);
-        for (seconds, used, lets_go_at) in
+    fn the_limit_holds_in_any_period_and_is_lifted_when_the_oldest_deletion_expires() {
+        let mut limit = DeletionLimit::new(2, Duration::from_secs(100));
+        assert_eq!((limit.is_reached(at(0).mono), limit.next_allowed_at(at(0).mono)), (false, None));
+        limit.begin();
+        limit.finish(at(10).mono);
+        limit.begin();
+        assert!(limit.is_reached(at(20).mono), "a deletion in flight counts");
+        limit.cancel();
+        assert!(!limit.is_reached(at(20).mono), "a deletion that did not happen does not count");
+        limit.begin();
+        limit.finish(at(30).mono);
+        for (seconds, used, next_allowed_at) in
             [(30, 2, Some(at(110).mono)), (109, 2, Some(at(110).mono)), (110, 1, None), (130, 0, None)]
         {
             let now = at(seconds).mono;
-            assert_eq!((brake.used(now), brake.lets_go_at(now)), (used, lets_go_at), "{seconds} s");
-            assert_eq!(brake.is_on(now), used == 2, "{seconds} s");
+            assert_eq!((limit.used(now), limit.next_allowed_at(now)), (used, next_allowed_at), "{seconds} s");
+            assert_eq!(limit.is_reached(now), used == 2, "{seconds} s");
         }
     }
 
     #[test]
-    fn a_limit_of_none_never_lets_go() {
-        let brake = Brake::new(0, Duration::from_secs(100));
-        assert_eq!((brake.is_on(at(0).mono), brake.lets_go_at(at(0).mono)), (true, None));
+    fn a_limit_of_zero_allows_no_deletion() {
+        let limit = DeletionLimit::new(0, Duration::from_secs(100));
+        assert_eq!((limit.is_reached(at(0).mono), limit.next_allowed_at(at(0).mono)), (true, None));
     }
 }

@@ -1,7 +1,7 @@
-//! Nodes that wait to be described by the cloud, which they show by their `uninitialized` taint.
+//! New nodes that wait for the cloud's description of their machine; they have the `uninitialized` taint.
 //!
-//! What the cloud knows goes into the record in one write, which also takes the taint off; the addresses follow, since
-//! they are part of the status. Without an answer the taint stays, and the cloud is asked again.
+//! The description goes into the record in one write, which also removes the taint; the addresses follow, since they are
+//! part of the status. Without an answer the taint stays, and the cloud is asked again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,95 +14,98 @@ use muster_proto::time::Mono;
 use muster_proto::wellknown::label;
 use muster_proto::wellknown::taint::UNINITIALIZED;
 
-use super::{NodeKey, is_undescribed};
+use super::{NodeKey, is_uninitialized};
 use crate::deadlines::Deadlines;
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, ControllerName, Failure, Plan, Subject, uid};
 use crate::world::World;
 use muster_proto::time::Now;
 
+/// The nodes that are not fully initialized.
 #[derive(Clone, Debug)]
-pub(crate) struct Newcomers {
-    nodes: HashMap<Uid, Newcomer>,
-    /// Those for whom there is something to ask or to write. One question or write is in flight for all nodes together.
+pub(crate) struct Initialization {
+    nodes: HashMap<Uid, UninitializedNode>,
+    /// Nodes with something to ask or to write. At most one question or write is in flight for all nodes together.
     due: Deadlines<NodeKey>,
 }
 
 #[derive(Clone, Debug)]
-struct Newcomer {
+struct UninitializedNode {
     name: Name,
-    stage: Stage,
+    stage: InitializationStage,
 }
 
+/// How far the initialization of a node has come.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// The cloud has not said anything of use; why it has not, if it was asked.
-    Undescribed(Option<String>),
-    /// The record is to be written.
+pub(crate) enum InitializationStage {
+    /// The cloud has not described the machine; the text says why, if it was asked.
+    Unknown(Option<String>),
+    /// The description is to be written into the record.
     Described(Arc<CloudMachine>),
-    /// The record is written, the addresses are not.
-    Reachable(Arc<CloudMachine>),
+    /// The description is written, the addresses are not.
+    Initialized(Arc<CloudMachine>),
 }
 
-impl Newcomers {
-    pub(crate) fn new(period: Duration) -> Newcomers {
-        Newcomers { nodes: HashMap::new(), due: Deadlines::new(Backoff::new(period, period)) }
+impl Initialization {
+    pub(crate) fn new(period: Duration) -> Initialization {
+        Initialization { nodes: HashMap::new(), due: Deadlines::new(Backoff::new(period, period)) }
     }
 
-    pub(crate) fn busy_with(&self) -> Option<Uid> {
+    /// The node with a question or write in flight.
+    pub(crate) fn in_flight(&self) -> Option<Uid> {
         self.due.in_flight().next().map(|(_, uid)| *uid)
     }
 
-    pub(crate) fn stage(&self, uid: Uid) -> Option<&Stage> {
-        self.nodes.get(&uid).map(|newcomer| &newcomer.stage)
+    pub(crate) fn stage(&self, uid: Uid) -> Option<&InitializationStage> {
+        self.nodes.get(&uid).map(|node| &node.stage)
     }
 
-    /// What the record is to say of the machine.
+    /// The description that is to be written into the node's record.
     pub(crate) fn machine(&self, uid: Uid) -> Option<&CloudMachine> {
         match self.stage(uid)? {
-            Stage::Described(machine) => Some(machine),
-            Stage::Undescribed(_) | Stage::Reachable(_) => None,
+            InitializationStage::Described(machine) => Some(machine),
+            InitializationStage::Unknown(_) | InitializationStage::Initialized(_) => None,
         }
     }
 
-    /// A node that is not being deleted.
-    pub(crate) fn see(&mut self, node: &Node, now: Mono) {
+    /// A node that is not being deleted has changed.
+    pub(crate) fn observe(&mut self, node: &Node, now: Mono) {
         let uid = uid(&node.meta);
-        let is_busy = self.busy_with() == Some(uid);
-        match (self.nodes.get_mut(&uid).map(|newcomer| &mut newcomer.stage), is_undescribed(node)) {
+        let is_in_flight = self.in_flight() == Some(uid);
+        match (self.nodes.get_mut(&uid).map(|node| &mut node.stage), is_uninitialized(node)) {
             (None, true) => {
                 let name = node.meta.name.clone();
-                self.nodes.insert(uid, Newcomer { name, stage: Stage::Undescribed(None) });
+                self.nodes.insert(uid, UninitializedNode { name, stage: InitializationStage::Unknown(None) });
                 self.schedule(uid, now);
             }
-            (Some(Stage::Undescribed(_)), false) => self.forget(uid),
-            (Some(stage @ Stage::Described(_)), false) => {
-                if let Stage::Described(machine) = stage {
-                    *stage = Stage::Reachable(Arc::clone(machine));
+            (Some(InitializationStage::Unknown(_)), false) => self.forget(uid),
+            (Some(stage @ InitializationStage::Described(_)), false) => {
+                if let InitializationStage::Described(machine) = stage {
+                    *stage = InitializationStage::Initialized(Arc::clone(machine));
                 }
                 self.schedule(uid, now);
             }
-            // A write that met an older version may be tried again on this one.
-            (Some(Stage::Reachable(_)), false) if !is_busy => {
+            // A write that conflicted with this version is tried again at once.
+            (Some(InitializationStage::Initialized(_)), false) if !is_in_flight => {
                 self.schedule(uid, now);
             }
-            (Some(stage @ Stage::Reachable(_)), true) => {
-                *stage = Stage::Undescribed(None);
+            (Some(stage @ InitializationStage::Initialized(_)), true) => {
+                *stage = InitializationStage::Unknown(None);
                 self.schedule(uid, now);
             }
-            (None | Some(Stage::Reachable(_)), false) => {}
-            (Some(Stage::Undescribed(_) | Stage::Described(_)), true) => {}
+            (None | Some(InitializationStage::Initialized(_)), false) => {}
+            (Some(InitializationStage::Unknown(_) | InitializationStage::Described(_)), true) => {}
         }
     }
 
     pub(crate) fn forget(&mut self, uid: Uid) {
-        if let Some(newcomer) = self.nodes.remove(&uid) {
-            self.due.forget(&(newcomer.name, uid));
+        if let Some(node) = self.nodes.remove(&uid) {
+            self.due.forget(&(node.name, uid));
         }
     }
 
-    pub(crate) fn decide(&mut self, busy: Option<Uid>, world: &World, now: Now, plan: &mut Plan) {
-        while self.busy_with().is_none() {
-            let due = self.due.iter().find(|(_, (_, uid))| Some(*uid) != busy);
+    pub(crate) fn decide(&mut self, other_in_flight: Option<Uid>, world: &World, now: Now, plan: &mut Plan) {
+        while self.in_flight().is_none() {
+            let due = self.due.iter().find(|(_, (_, uid))| Some(*uid) != other_in_flight);
             let Some((at, key)) = due.map(|(at, key)| (at, key.clone())) else { return };
             if at > now.mono {
                 return plan.wake_by(at);
@@ -113,12 +116,12 @@ impl Newcomers {
             let node = world.node(name.as_str()).filter(|node| node.meta.uid == Some(uid));
             let (Some(node), Some(stage)) = (node, self.stage(uid)) else { continue };
             let (action, why) = match stage {
-                Stage::Described(_) => continue,
-                Stage::Undescribed(_) => {
+                InitializationStage::Described(_) => continue,
+                InitializationStage::Unknown(_) => {
                     let (question, provider_id) = (CloudQuestion::Metadata, node.spec.provider_id.clone());
                     (Action::AskCloud { question, provider_id }, "no cloud has described the node yet")
                 }
-                Stage::Reachable(machine) => {
+                InitializationStage::Initialized(machine) => {
                     let addresses = addresses(node, machine);
                     if addresses == node.status.addresses {
                         self.forget(uid);
@@ -134,42 +137,44 @@ impl Newcomers {
         }
     }
 
-    /// Whether the node's record should change for it.
+    /// The outcome of a question or write. Returns whether the node's record should change.
     pub(crate) fn settle(&mut self, uid: Uid, result: &Result<Answer, Failure>, now: Mono) -> bool {
-        let Some(key) = self.due.in_flight().find(|(_, busy)| *busy == uid).cloned() else { return false };
-        let Some(newcomer) = self.nodes.get_mut(&uid) else {
+        let Some(key) = self.due.in_flight().find(|(_, in_flight)| *in_flight == uid).cloned() else {
+            return false;
+        };
+        let Some(node) = self.nodes.get_mut(&uid) else {
             self.due.succeed(&key);
             return false;
         };
-        match (&newcomer.stage, result) {
-            (Stage::Undescribed(_), Ok(Answer::Machine(machine))) => {
-                newcomer.stage = Stage::Described(Arc::new((**machine).clone()));
+        match (&node.stage, result) {
+            (InitializationStage::Unknown(_), Ok(Answer::Machine(machine))) => {
+                node.stage = InitializationStage::Described(Arc::new((**machine).clone()));
                 self.due.succeed(&key);
                 return true;
             }
-            (Stage::Reachable(_), Ok(_)) => {
+            (InitializationStage::Initialized(_), Ok(_)) => {
                 self.due.succeed(&key);
                 self.forget(uid);
             }
-            (Stage::Undescribed(_), failure) => {
-                newcomer.stage = Stage::Undescribed(Some(reason(failure)));
+            (InitializationStage::Unknown(_), failure) => {
+                node.stage = InitializationStage::Unknown(Some(reason(failure)));
                 self.due.fail(&key, now);
             }
-            (Stage::Reachable(_), Err(_)) => drop(self.due.fail(&key, now)),
-            (Stage::Described(_), _) => self.due.succeed(&key),
+            (InitializationStage::Initialized(_), Err(_)) => drop(self.due.fail(&key, now)),
+            (InitializationStage::Described(_), _) => self.due.succeed(&key),
         }
         false
     }
 
     fn schedule(&mut self, uid: Uid, at: Mono) {
-        if let Some(newcomer) = self.nodes.get(&uid) {
-            self.due.schedule((newcomer.name.clone(), uid), at);
+        if let Some(node) = self.nodes.get(&uid) {
+            self.due.schedule((node.name.clone(), uid), at);
         }
     }
 }
 
-/// Writes all that the cloud knows into the record, and takes off the mark of those it does not know.
-pub(crate) fn describe(node: &mut Node, machine: &CloudMachine) {
+/// Writes the cloud's description into the record and removes the `uninitialized` taint.
+pub(crate) fn initialize(node: &mut Node, machine: &CloudMachine) {
     let CloudMachine { provider_id, instance_type, zone, region, addresses: _ } = machine;
     if node.spec.provider_id.is_empty() {
         node.spec.provider_id.clone_from(provider_id);
@@ -186,7 +191,7 @@ pub(crate) fn describe(node: &mut Node, machine: &CloudMachine) {
     node.spec.taints.retain(|taint| taint.key != UNINITIALIZED);
 }
 
-/// The cloud's addresses. Without any the node keeps its own; its name for itself it keeps unless the cloud has one.
+/// The cloud's addresses. Without any the node keeps its own; it keeps its hostname unless the cloud has one.
 fn addresses(node: &Node, machine: &CloudMachine) -> Vec<NodeAddress> {
     if machine.addresses.is_empty() {
         return node.status.addresses.clone();

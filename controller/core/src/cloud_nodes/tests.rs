@@ -17,8 +17,8 @@ mod scenarios;
 
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// A cloud that deletes on one answer, as many as it likes.
-fn credulous() -> Settings {
+/// One answer deletes a node, and there is no limit.
+fn unlimited() -> Settings {
     Settings { confirmations: NonZeroU32::MIN, delete_limit: u32::MAX, ..Settings::default() }
 }
 
@@ -43,65 +43,65 @@ fn machine() -> Machine {
     Machine { exists, shutdown, metadata: error() }
 }
 
-/// A store with nodes, a cloud with machines, and the room between them, on virtual time.
-struct Fleet {
+/// A store with nodes, a cloud with machines, and the controller between them, on virtual time.
+struct Harness {
     world: World,
-    cloud: Cloud,
+    cloud: CloudNodes,
     machines: BTreeMap<&'static str, Machine>,
     version: u64,
     now: Now,
-    /// Until when nobody may be deleted.
+    /// Until when no node may be deleted.
     hold_until: Mono,
-    /// What was asked and done, `question node`, in order.
+    /// `question node` or `write node` of every action, in order.
     done: Vec<String>,
-    /// `reason node` of everything told.
-    told: Vec<String>,
-    /// What a deletion comes to, if not to one.
+    /// `reason node` of every event.
+    events: Vec<String>,
+    /// The failure of every deletion, if there is one.
     refusal: Option<Failure>,
-    /// What the store remembers of the brake.
-    memory: Option<Lease>,
+    /// The lease with the recorded deletions.
+    lease: Option<Lease>,
 }
 
-impl Fleet {
-    fn new(settings: Settings) -> Fleet {
-        let mut fleet = Fleet {
+impl Harness {
+    fn new(settings: Settings) -> Harness {
+        let mut harness = Harness {
             world: World::new(),
-            cloud: Cloud::new(settings),
+            cloud: CloudNodes::new(settings),
             machines: BTreeMap::new(),
             version: 0,
             now: at(0),
             hold_until: at(0).mono,
             done: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
             refusal: None,
-            memory: None,
+            lease: None,
         };
-        // There is nothing to remember yet, and that is known.
-        fleet.settle();
-        fleet
+        // The controller learns that no deletion is recorded yet.
+        harness.settle();
+        harness
     }
 
-    /// Another controller takes over.
-    fn take_over(&mut self) {
-        self.cloud = Cloud::new(self.cloud.suspects.settings);
+    /// A new leader takes over.
+    fn fail_over(&mut self) {
+        self.cloud = CloudNodes::new(*self.cloud.checks.settings());
         for node in self.world.nodes().cloned().collect::<Vec<_>>() {
             self.observe(&[Delta::Node(Change { old: None, new: Some(node) })]);
         }
     }
 
-    /// What the store makes of a proposal about its memory.
-    fn remember(&mut self, action: &Action) -> Result<Answer, Failure> {
+    /// Performs a read or write of the lease.
+    fn perform_on_lease(&mut self, action: &Action) -> Result<Answer, Failure> {
         if let Action::WriteLease(lease) = action {
-            let held = self.memory.as_ref().map_or(0, |lease| lease.meta.resource_version);
+            let held = self.lease.as_ref().map_or(0, |lease| lease.meta.resource_version);
             if held != lease.meta.resource_version {
                 return Err(Failure::Conflict);
             }
             self.version += 1;
             let mut lease = Lease::clone(lease);
             lease.meta.resource_version = self.version;
-            self.memory = Some(lease);
+            self.lease = Some(lease);
         }
-        self.memory.clone().map(|lease| Answer::Lease(Box::new(lease))).ok_or(Failure::Gone)
+        self.lease.clone().map(|lease| Answer::Lease(Box::new(lease))).ok_or(Failure::Gone)
     }
 
     fn put(&mut self, node: NodeSample) {
@@ -130,30 +130,31 @@ impl Fleet {
     fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
         self.cloud.decide(&self.world, self.hold_until, self.now, &mut plan);
-        self.told.extend(plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name)));
-        assert!(plan.wake_at.is_none_or(|at| at > self.now.mono), "a wake in the past is a busy loop");
+        self.events
+            .extend(plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name)));
+        assert!(plan.wake_at.is_none_or(|at| at > self.now.mono), "a wake-up in the past is a busy loop");
         plan
     }
 
-    /// Does what is proposed, and all that follows at once; then says when to look again.
+    /// Performs what is planned and all that follows at once. Returns when to look again.
     fn settle(&mut self) -> Option<Mono> {
         loop {
             let plan = self.decide();
-            let touched = self.cloud.take_changed();
-            if plan.actions.is_empty() && touched.is_empty() {
+            let changed = self.cloud.take_changed();
+            if plan.actions.is_empty() && changed.is_empty() {
                 return plan.wake_at;
             }
-            for name in touched {
+            for name in changed {
                 self.write(name.as_str());
             }
-            for proposal in plan.actions {
-                let result = self.perform(&proposal);
-                self.answer(&proposal, result);
+            for planned in plan.actions {
+                let result = self.perform(&planned);
+                self.answer(&planned, result);
             }
         }
     }
 
-    /// Time passes until then.
+    /// Lets time pass and decides at every wake-up.
     fn run_until(&mut self, seconds: u64) {
         let end = at(seconds);
         loop {
@@ -165,15 +166,15 @@ impl Fleet {
         self.now = end;
     }
 
-    fn answer(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
-        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
+    fn answer(&mut self, planned: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: planned.controller, subject: planned.subject.clone(), result };
         self.cloud.settle(&outcome, &self.world, self.now);
     }
 
-    fn perform(&mut self, proposal: &PlannedAction) -> Result<Answer, Failure> {
-        let Subject::Node(name, _) = &proposal.subject else { return self.remember(&proposal.action) };
+    fn perform(&mut self, planned: &PlannedAction) -> Result<Answer, Failure> {
+        let Subject::Node(name, _) = &planned.subject else { return self.perform_on_lease(&planned.action) };
         let machine = self.machines.get(name.as_str()).cloned();
-        let (word, result) = match &proposal.action {
+        let (word, result) = match &planned.action {
             Action::AskCloud { question: CloudQuestion::Exists, .. } => {
                 ("exists", machine.map_or_else(gone, |machine| machine.exists))
             }
@@ -205,7 +206,7 @@ impl Fleet {
         Ok(answer)
     }
 
-    /// Writes the record of a node if the room wants it to differ.
+    /// Writes the record of a node if the controller wants it to differ.
     fn write(&mut self, name: &str) {
         let Some(before) = self.world.node(name).cloned() else { return };
         let mut node = Node::clone(&before);
@@ -231,30 +232,30 @@ impl Fleet {
 }
 
 #[test]
-fn nodes_are_asked_about_one_after_the_other_once_a_period() {
-    let mut fleet = Fleet::new(Settings::default());
+fn the_cloud_is_asked_about_one_node_after_the_other_once_a_period() {
+    let mut harness = Harness::new(Settings::default());
     for name in ["b", "a", "fine"] {
-        fleet.machines.insert(name, machine());
-        fleet.put(node(name).ready(if name == "fine" { True } else { Unknown }));
+        harness.machines.insert(name, machine());
+        harness.put(node(name).ready(if name == "fine" { True } else { Unknown }));
     }
-    let plan = fleet.decide();
-    assert_eq!((plan.actions.len(), plan.wake_at), (1, None), "its outcome leads on");
-    assert_eq!(fleet.decide(), Plan::default(), "nothing is proposed twice");
-    let result = fleet.perform(&plan.actions[0]);
-    fleet.answer(&plan.actions[0], result);
-    fleet.run_until(4);
-    assert_eq!(fleet.done, ["exists a", "shutdown a", "exists b", "shutdown b"]);
-    fleet.done.clear();
-    fleet.run_until(5);
-    assert_eq!(fleet.done, ["exists a", "shutdown a", "exists b", "shutdown b"]);
-    assert_eq!(fleet.settle(), Some(at(10).mono));
+    let plan = harness.decide();
+    assert_eq!((plan.actions.len(), plan.wake_at), (1, None), "its outcome leads to the next step");
+    assert_eq!(harness.decide(), Plan::default(), "no action is planned twice");
+    let result = harness.perform(&plan.actions[0]);
+    harness.answer(&plan.actions[0], result);
+    harness.run_until(4);
+    assert_eq!(harness.done, ["exists a", "shutdown a", "exists b", "shutdown b"]);
+    harness.done.clear();
+    harness.run_until(5);
+    assert_eq!(harness.done, ["exists a", "shutdown a", "exists b", "shutdown b"]);
+    assert_eq!(harness.settle(), Some(at(10).mono));
 }
 
 #[test]
-fn the_question_names_the_machine_as_the_cloud_does() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.put(node("a").with(|node| node.spec.provider_id = "x://1".to_owned()));
-    let asked = fleet.decide().actions.remove(0);
+fn the_question_carries_the_provider_id() {
+    let mut harness = Harness::new(Settings::default());
+    harness.put(node("a").with(|node| node.spec.provider_id = "x://1".to_owned()));
+    let asked = harness.decide().actions.remove(0);
     assert_eq!(
         asked.action,
         Action::AskCloud { question: CloudQuestion::Exists, provider_id: "x://1".to_owned() }
@@ -262,81 +263,81 @@ fn the_question_names_the_machine_as_the_cloud_does() {
 }
 
 #[test]
-fn an_answer_about_a_node_that_was_ready_meanwhile_does_not_count() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().actions.remove(0);
-    fleet.ready("a", True);
-    fleet.ready("a", Unknown);
-    fleet.answer(&asked, gone());
-    fleet.machines.insert("a", machine());
-    fleet.run_until(60);
-    assert!(fleet.has("a"));
+fn an_answer_about_a_node_that_was_ready_meanwhile_is_ignored() {
+    let mut harness = Harness::new(unlimited());
+    harness.put(node("a").ready(Unknown));
+    let asked = harness.decide().actions.remove(0);
+    harness.ready("a", True);
+    harness.ready("a", Unknown);
+    harness.answer(&asked, gone());
+    harness.machines.insert("a", machine());
+    harness.run_until(60);
+    assert!(harness.has("a"));
 }
 
 #[test]
 fn a_node_that_turns_ready_before_its_deletion_is_kept() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().actions.remove(0);
-    fleet.answer(&asked, gone());
-    fleet.ready("a", True);
-    fleet.run_until(60);
-    assert!(fleet.has("a"));
+    let mut harness = Harness::new(unlimited());
+    harness.put(node("a").ready(Unknown));
+    let asked = harness.decide().actions.remove(0);
+    harness.answer(&asked, gone());
+    harness.ready("a", True);
+    harness.run_until(60);
+    assert!(harness.has("a"));
     let reason = "A node that is Ready is never deleted, whatever the cloud answers.".to_owned();
-    assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::None, reason)]);
+    assert_eq!(harness.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::None, reason)]);
 }
 
 #[test]
-fn a_ready_node_is_kept_even_before_the_room_was_told() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().actions.remove(0);
-    fleet.answer(&asked, gone());
-    fleet.world.apply_node(node("a").ready(True).at(9).build());
-    assert_eq!(fleet.decide().actions, []);
+fn a_ready_node_is_kept_even_before_the_controller_has_observed_it() {
+    let mut harness = Harness::new(unlimited());
+    harness.put(node("a").ready(Unknown));
+    let asked = harness.decide().actions.remove(0);
+    harness.answer(&asked, gone());
+    harness.world.apply_node(node("a").ready(True).at(9).build());
+    assert_eq!(harness.decide().actions, []);
 }
 
 #[test]
-fn a_node_that_is_being_deleted_is_not_asked_about() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.put(node("a").deleting());
-    fleet.run_until(60);
-    assert!(fleet.done.is_empty());
+fn the_cloud_is_not_asked_about_a_node_that_is_being_deleted() {
+    let mut harness = Harness::new(unlimited());
+    harness.put(node("a").deleting());
+    harness.run_until(60);
+    assert!(harness.done.is_empty());
 }
 
 #[test]
 fn a_record_that_outlives_its_deletion_is_deleted_once() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.put(node("a"));
-    let asked = fleet.decide().actions.remove(0);
-    fleet.answer(&asked, gone());
-    let note = fleet.decide().actions.remove(0);
-    let noted = fleet.perform(&note);
-    fleet.answer(&note, noted);
-    let deletion = fleet.decide().actions.remove(0);
+    let mut harness = Harness::new(unlimited());
+    harness.put(node("a"));
+    let asked = harness.decide().actions.remove(0);
+    harness.answer(&asked, gone());
+    let record = harness.decide().actions.remove(0);
+    let recorded = harness.perform(&record);
+    harness.answer(&record, recorded);
+    let deletion = harness.decide().actions.remove(0);
     assert!(matches!(deletion.action, Action::DeleteNode { .. }));
-    fleet.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
-    fleet.run_until(60);
-    assert!(fleet.done.is_empty(), "it has a finalizer, and its next version is late");
-    assert_eq!(fleet.explain("a")[0].1, ExplanationState::Done);
+    harness.answer(&deletion, Ok(Answer::Node(Box::new(node("a").build()))));
+    harness.run_until(60);
+    assert!(harness.done.is_empty(), "it has a finalizer, and its next version is late");
+    assert_eq!(harness.explain("a")[0].1, ExplanationState::Done);
 }
 
 #[test]
-fn newcomers_are_described_while_nobody_may_be_deleted() {
-    let mut fleet = Fleet::new(credulous());
-    fleet.hold_until = at(40).mono;
+fn new_nodes_are_initialized_while_no_node_may_be_deleted() {
+    let mut harness = Harness::new(unlimited());
+    harness.hold_until = at(40).mono;
     let described =
         Ok(Answer::Machine(Box::new(CloudMachine { zone: "z".to_owned(), ..CloudMachine::default() })));
-    fleet.machines.insert("new", Machine { metadata: described, ..machine() });
-    fleet.put(node("new").ready(True).taint("node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"));
-    fleet.put(node("lost").ready(Unknown));
-    fleet.run_until(1);
-    assert_eq!((fleet.taints("new"), fleet.done.join(", ")), (String::new(), "metadata new".to_owned()));
+    harness.machines.insert("new", Machine { metadata: described, ..machine() });
+    harness.put(node("new").ready(True).taint("node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"));
+    harness.put(node("lost").ready(Unknown));
+    harness.run_until(1);
+    assert_eq!((harness.taints("new"), harness.done.join(", ")), (String::new(), "metadata new".to_owned()));
     let reason = "The cloud is not asked before the eviction hold ends.".to_owned();
-    assert_eq!(fleet.explain("lost"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
-    fleet.run_until(39);
-    assert!(fleet.has("lost"));
-    fleet.run_until(40);
-    assert!(!fleet.has("lost"));
+    assert_eq!(harness.explain("lost"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
+    harness.run_until(39);
+    assert!(harness.has("lost"));
+    harness.run_until(40);
+    assert!(!harness.has("lost"));
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use muster_proto::node::Node;
 use muster_proto::time::Mono;
 
-use crate::cloud_nodes::initialization::Stage;
-use crate::cloud_nodes::machine_checks::{Suspect, Verdict};
-use crate::cloud_nodes::{Cloud, is_marked_off, is_undescribed};
+use crate::cloud_nodes::initialization::InitializationStage;
+use crate::cloud_nodes::machine_checks::{CloudAnswer, MachineCheck};
+use crate::cloud_nodes::{CloudNodes, has_shutdown_taint, is_uninitialized};
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::plan::uid;
 use muster_proto::time::Now;
@@ -27,15 +27,15 @@ pub struct BrakeReport {
     pub held_back: usize,
 }
 
-impl Cloud {
+impl CloudNodes {
     pub fn brake(&self, now: Now) -> BrakeReport {
-        let settings = &self.suspects.settings;
+        let settings = self.checks.settings();
         BrakeReport {
             confirmations: settings.confirmations.get(),
             limit: settings.delete_limit,
             period: settings.delete_period,
-            used: self.suspects.brake.used(now.mono),
-            held_back: self.suspects.held_back,
+            used: self.checks.limit().used(now.mono),
+            held_back: self.checks.limited(),
         }
     }
 
@@ -47,21 +47,22 @@ impl Cloud {
     }
 
     fn explain_deletion(&self, node: &Node, hold_until: Mono, now: Now) -> Explanation {
-        let suspect = node.meta.uid.and_then(|uid| self.suspects.nodes.get(&uid));
-        let (state, reason, earliest) = match suspect {
+        let check = node.meta.uid.and_then(|uid| self.checks.get(uid));
+        let (state, reason, earliest) = match check {
             _ if node.meta.deletion_timestamp.is_some() => {
                 (ExplanationState::Done, "The node is being deleted.".to_owned(), None)
             }
-            Some(suspect) if now.mono < hold_until && suspect.last != Verdict::Deleted => {
-                let left = self.suspects.settings.confirmations.get().saturating_sub(suspect.denials).max(1);
+            Some(check) if now.mono < hold_until && check.last != CloudAnswer::Deleted => {
+                let left =
+                    self.checks.settings().confirmations.get().saturating_sub(check.missing_answers).max(1);
                 let reason = "The cloud is not asked before the eviction hold ends.".to_owned();
                 (
                     ExplanationState::Paused,
                     reason,
-                    Some(hold_until + self.suspects.settings.period * (left - 1)),
+                    Some(hold_until + self.checks.settings().period * (left - 1)),
                 )
             }
-            Some(suspect) => self.prospects(node, suspect, now),
+            Some(check) => self.prospects(node, check, now),
             None if node.is_ready() => (
                 ExplanationState::None,
                 "A node that is Ready is never deleted, whatever the cloud answers.".to_owned(),
@@ -71,7 +72,7 @@ impl Cloud {
         };
         let brake = self.brake(now);
         let inputs = [
-            ("denials", suspect.map_or(0, |suspect| suspect.denials).to_string()),
+            ("denials", check.map_or(0, |check| check.missing_answers).to_string()),
             ("confirmations", brake.confirmations.to_string()),
             ("deleted", brake.used.to_string()),
             ("limit", brake.limit.to_string()),
@@ -84,54 +85,54 @@ impl Cloud {
     fn prospects(
         &self,
         node: &Node,
-        suspect: &Suspect,
+        check: &MachineCheck,
         now: Now,
     ) -> (ExplanationState, String, Option<Mono>) {
-        let (settings, brake) = (&self.suspects.settings, &self.suspects.brake);
-        let (denials, wanted) = (suspect.denials, settings.confirmations.get());
-        match &suspect.last {
-            Verdict::None => {
+        let (settings, brake) = (self.checks.settings(), self.checks.limit());
+        let (denials, wanted) = (check.missing_answers, settings.confirmations.get());
+        match &check.last {
+            CloudAnswer::NotAsked => {
                 (ExplanationState::Waiting, "The cloud has not been asked yet.".to_owned(), None)
             }
-            Verdict::Exists if suspect.is_off => (
+            CloudAnswer::Exists if check.is_off => (
                 ExplanationState::None,
                 "The cloud answers that the machine exists and is switched off.".to_owned(),
                 None,
             ),
-            Verdict::Exists => {
+            CloudAnswer::Exists => {
                 (ExplanationState::None, "The cloud answers that the machine exists.".to_owned(), None)
             }
-            Verdict::Failed(reason) => {
+            CloudAnswer::Failed(reason) => {
                 (ExplanationState::None, format!("The cloud did not answer: {reason}."), None)
             }
-            Verdict::Deleted => {
+            CloudAnswer::Deleted => {
                 (ExplanationState::Done, "The node was deleted: its machine does not exist.".to_owned(), None)
             }
-            Verdict::Denied if suspect.is_held_back => {
-                let why = self.suspects.why_held_back();
+            CloudAnswer::Missing if check.is_limited => {
+                let why = self.checks.why_limited();
                 (
                     ExplanationState::Paused,
                     format!("The machine does not exist, but {why}."),
-                    brake.lets_go_at(now.mono),
+                    brake.next_allowed_at(now.mono),
                 )
             }
-            Verdict::Denied if denials >= wanted && !self.suspects.memory.is_known() => {
-                let why = self.suspects.memory.why_unknown().unwrap_or("the store is being read");
+            CloudAnswer::Missing if denials >= wanted && !self.checks.record().is_known() => {
+                let why = self.checks.record().why_unknown().unwrap_or("the store is being read");
                 let reason = format!(
                     "The machine does not exist, but the number of earlier deletions is not known yet: {why}."
                 );
                 (ExplanationState::Waiting, reason, None)
             }
-            Verdict::Denied if denials >= wanted => (
+            CloudAnswer::Missing if denials >= wanted => (
                 ExplanationState::Due,
                 "The machine does not exist: the node is being deleted.".to_owned(),
                 Some(now.mono),
             ),
-            Verdict::Denied => {
+            CloudAnswer::Missing => {
                 let reason = format!(
                     "The cloud answered {denials} of {wanted} times in a row that the machine does not exist; the node is deleted after {wanted}."
                 );
-                let due_at = self.suspects.due_at(&node.meta.name, uid(&node.meta));
+                let due_at = self.checks.due_at(&node.meta.name, uid(&node.meta));
                 let earliest = due_at.map(|at| at + settings.period * (wanted - denials - 1));
                 (ExplanationState::Waiting, reason, earliest)
             }
@@ -139,8 +140,8 @@ impl Cloud {
     }
 
     fn explain_off(&self, node: &Node) -> Option<Explanation> {
-        let is_off = node.meta.uid.is_some_and(|uid| self.suspects.is_off(uid));
-        let (action, state, reason) = match (is_marked_off(node), node.is_ready()) {
+        let is_off = node.meta.uid.is_some_and(|uid| self.checks.is_off(uid));
+        let (action, state, reason) = match (has_shutdown_taint(node), node.is_ready()) {
             (true, true) => (
                 ExplanationAction::Untaint,
                 ExplanationState::Due,
@@ -162,18 +163,18 @@ impl Cloud {
     }
 
     fn explain_undescribed(&self, node: &Node) -> Option<Explanation> {
-        if !is_undescribed(node) {
+        if !is_uninitialized(node) {
             return None;
         }
-        let (state, reason) = match node.meta.uid.and_then(|uid| self.newcomers.stage(uid)) {
-            Some(Stage::Described(_) | Stage::Reachable(_)) => {
+        let (state, reason) = match node.meta.uid.and_then(|uid| self.initialization.stage(uid)) {
+            Some(InitializationStage::Described(_) | InitializationStage::Initialized(_)) => {
                 (ExplanationState::Due, "The cloud's description of the machine is being written.".to_owned())
             }
-            Some(Stage::Undescribed(Some(reason))) => (
+            Some(InitializationStage::Unknown(Some(reason))) => (
                 ExplanationState::Waiting,
                 format!("The cloud did not describe the machine: {reason}. It is asked again."),
             ),
-            Some(Stage::Undescribed(None)) | None => (
+            Some(InitializationStage::Unknown(None)) | None => (
                 ExplanationState::Waiting,
                 "The cloud has not been asked to describe the machine yet.".to_owned(),
             ),

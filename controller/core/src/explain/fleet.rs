@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_proto::name::Name;
 use muster_proto::pb;
 
-use crate::cloud_nodes::Cloud;
+use crate::cloud_nodes::CloudNodes;
 use crate::controllers::Controllers;
 use crate::explain::convert::{count, duration, timestamp};
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
@@ -129,7 +129,7 @@ fn drains(reconciler: &Reconciler, controllers: &Controllers, now: Now) -> Vec<p
     controllers.drains.under_way().map(drain).collect()
 }
 
-fn brake(cloud: &Cloud, now: Now) -> pb::CloudBrake {
+fn brake(cloud: &CloudNodes, now: Now) -> pb::CloudBrake {
     let brake = cloud.brake(now);
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     pb::CloudBrake {

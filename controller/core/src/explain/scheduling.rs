@@ -97,22 +97,26 @@ impl Scheduler {
         if !needs_node(pod) {
             return SchedulingStatus::Finished;
         }
-        self.pending_pod(&Key::of(pod), uid(&pod.meta)).map_or(SchedulingStatus::Queued, |pod| self.status(pod))
+        self.pending_pod(&Key::of(pod), uid(&pod.meta))
+            .map_or(SchedulingStatus::Queued, |pod| self.status(pod))
     }
 
     fn status(&self, pod: &PendingPod) -> SchedulingStatus {
         match &pod.state {
-            PendingState::Queued { class, .. } | PendingState::Reporting { class } => {
-                self.queue().failure(*class).map_or(SchedulingStatus::Queued, |failed| SchedulingStatus::Unschedulable {
+            PendingState::Queued { class, .. } | PendingState::Reporting { class } => self
+                .queue()
+                .failure(*class)
+                .map_or(SchedulingStatus::Queued, |failed| SchedulingStatus::Unschedulable {
                     verdict: failed.fit_error.clone(),
                     tried_at: failed.at,
                     again_at: self.queue().retry_at(*class).unwrap_or(failed.at),
-                })
-            }
+                }),
             PendingState::Binding { node, .. } => SchedulingStatus::Binding { node: node.clone() },
-            PendingState::Uncertain { node, retry_at, why, .. } => {
-                SchedulingStatus::BindUnconfirmed { node: node.clone(), why: why.clone(), again_at: *retry_at }
-            }
+            PendingState::Uncertain { node, retry_at, why, .. } => SchedulingStatus::BindUnconfirmed {
+                node: node.clone(),
+                why: why.clone(),
+                again_at: *retry_at,
+            },
             PendingState::Assumed { node, .. } => SchedulingStatus::Bound { node: node.clone() },
             PendingState::BackingOff { until, why } => {
                 SchedulingStatus::BindRefused { why: why.clone(), again_at: *until }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::cloud::client::{CloudClient, CloudEndpoint};
-use muster_controller_core::cloud_nodes::{Cloud, Settings};
+use muster_controller_core::cloud_nodes::{CloudNodes, Settings};
 use muster_controller_core::fixtures::{at, node};
 use muster_controller_core::plan::{
     Action, Answer, CloudMachine, CloudQuestion, Failure, Outcome, Plan, PlannedAction, Subject,
@@ -205,7 +205,7 @@ async fn a_plugin_without_an_inventory_does_not_start() {
 }
 
 /// What the controller plans at that second, once the plug-in has answered all calls.
-async fn planned(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64) -> Vec<PlannedAction> {
+async fn planned(cloud: &mut CloudNodes, world: &World, plugin: &Plugin, seconds: u64) -> Vec<PlannedAction> {
     loop {
         let mut plan = Plan::default();
         cloud.decide(world, at(0).mono, at(seconds), &mut plan);
@@ -229,7 +229,7 @@ async fn planned(cloud: &mut Cloud, world: &World, plugin: &Plugin, seconds: u64
 #[tokio::test]
 async fn a_machine_removed_from_the_inventory_loses_its_node_and_a_lost_inventory_costs_none() {
     let plugin = Plugin::serving(LIST).await;
-    let (mut cloud, mut world) = (Cloud::new(Settings::default()), World::new());
+    let (mut cloud, mut world) = (CloudNodes::new(Settings::default()), World::new());
     for delta in world.apply_node(node("a").build()) {
         cloud.observe(&delta, &world, at(0));
     }

@@ -1,4 +1,4 @@
-//! A cloud that lies.
+//! A cloud that answers wrongly.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,27 @@ use crate::explain::cloud::BrakeReport;
 const HOUR: u64 = 60 * 60;
 
 #[test]
-fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
-    let mut fleet = Fleet::new(Settings::default());
+fn a_cloud_that_knows_no_machine_deletes_ten_nodes_an_hour() {
+    let mut harness = Harness::new(Settings::default());
     let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
     for name in &names {
-        fleet.put(node(name).ready(Unknown));
+        harness.put(node(name).ready(Unknown));
     }
-    fleet.run_until(60);
-    assert_eq!(fleet.world.node_count(), 20);
-    let told = |fleet: &Fleet, reason: &str| fleet.told.iter().filter(|it| it.starts_with(reason)).count();
-    assert_eq!((told(&fleet, "DeletingNode"), told(&fleet, "DeletionHeldBack")), (10, 20));
-    let held = BrakeReport {
+    harness.run_until(60);
+    assert_eq!(harness.world.node_count(), 20);
+    let count =
+        |harness: &Harness, reason: &str| harness.events.iter().filter(|it| it.starts_with(reason)).count();
+    assert_eq!((count(&harness, "DeletingNode"), count(&harness, "DeletionHeldBack")), (10, 20));
+    let expected = BrakeReport {
         confirmations: 3,
         limit: 10,
         period: Duration::from_secs(HOUR),
         used: 10,
         held_back: 20,
     };
-    assert_eq!(fleet.cloud.brake(fleet.now), held);
+    assert_eq!(harness.cloud.brake(harness.now), expected);
     let explanation =
-        fleet.cloud.explain(fleet.world.node("n29").unwrap(), fleet.hold_until, fleet.now).remove(0);
+        harness.cloud.explain(harness.world.node("n29").unwrap(), harness.hold_until, harness.now).remove(0);
     assert_eq!(
         (explanation.state, explanation.reason.as_str(), explanation.earliest),
         (
@@ -40,130 +41,130 @@ fn a_cloud_that_denies_every_machine_costs_ten_nodes_an_hour() {
             Some(at(10 + HOUR).mono),
         )
     );
-    fleet.run_until(HOUR);
+    harness.run_until(HOUR);
     assert_eq!(
-        (fleet.world.node_count(), told(&fleet, "DeletionHeldBack")),
+        (harness.world.node_count(), count(&harness, "DeletionHeldBack")),
         (20, 20),
-        "each is told of once"
+        "one event for each"
     );
-    fleet.run_until(HOUR + 60);
-    assert_eq!(fleet.world.node_count(), 10);
+    harness.run_until(HOUR + 60);
+    assert_eq!(harness.world.node_count(), 10);
 }
 
 #[test]
-fn machines_that_come_back_are_no_longer_held_back() {
-    let mut fleet = Fleet::new(Settings { delete_limit: 0, ..credulous() });
-    fleet.put(node("a").ready(Unknown));
-    fleet.run_until(1);
+fn nodes_whose_machines_come_back_no_longer_wait_for_the_limit() {
+    let mut harness = Harness::new(Settings { delete_limit: 0, ..unlimited() });
+    harness.put(node("a").ready(Unknown));
+    harness.run_until(1);
     assert_eq!(
-        (fleet.told.join(",").as_str(), fleet.cloud.brake(fleet.now).held_back),
+        (harness.events.join(",").as_str(), harness.cloud.brake(harness.now).held_back),
         ("DeletionHeldBack a", 1)
     );
     let reason =
         "The machine does not exist, but none may be deleted (--cloud-delete-limit is 0).".to_owned();
-    assert_eq!(fleet.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
-    fleet.machines.insert("a", machine());
-    fleet.run_until(5);
-    assert_eq!(fleet.cloud.brake(fleet.now).held_back, 0);
-    fleet.machines.clear();
-    fleet.run_until(10);
-    fleet.ready("a", True);
-    assert_eq!(fleet.cloud.brake(fleet.now).held_back, 0);
+    assert_eq!(harness.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
+    harness.machines.insert("a", machine());
+    harness.run_until(5);
+    assert_eq!(harness.cloud.brake(harness.now).held_back, 0);
+    harness.machines.clear();
+    harness.run_until(10);
+    harness.ready("a", True);
+    assert_eq!(harness.cloud.brake(harness.now).held_back, 0);
 }
 
 #[test]
-fn a_deletion_nobody_knows_the_end_of_counts() {
-    let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
-    fleet.refusal = Some(Failure::Unknown("no answer".to_owned()));
-    fleet.put(node("a").ready(Unknown));
-    fleet.put(node("b").ready(Unknown));
-    fleet.run_until(60);
-    let deletions = fleet.done.iter().filter(|done| done.starts_with("delete"));
-    assert_eq!((deletions.count(), fleet.cloud.brake(fleet.now).held_back), (1, 2));
+fn a_deletion_with_an_unknown_outcome_counts() {
+    let mut harness = Harness::new(Settings { delete_limit: 1, ..unlimited() });
+    harness.refusal = Some(Failure::Unknown("no answer".to_owned()));
+    harness.put(node("a").ready(Unknown));
+    harness.put(node("b").ready(Unknown));
+    harness.run_until(60);
+    let deletions = harness.done.iter().filter(|done| done.starts_with("delete"));
+    assert_eq!((deletions.count(), harness.cloud.brake(harness.now).held_back), (1, 2));
 }
 
-fn deletions(fleet: &Fleet) -> usize {
-    fleet.done.iter().filter(|done| done.starts_with("delete")).count()
+fn deletions(harness: &Harness) -> usize {
+    harness.done.iter().filter(|done| done.starts_with("delete")).count()
 }
 
 #[test]
-fn a_controller_that_takes_over_has_no_fresh_allowance() {
-    let mut fleet = Fleet::new(Settings { delete_limit: 2, ..credulous() });
+fn a_fail_over_does_not_reset_the_limit() {
+    let mut harness = Harness::new(Settings { delete_limit: 2, ..unlimited() });
     for name in ["a", "b", "c", "d", "e"] {
-        fleet.put(node(name).ready(Unknown));
+        harness.put(node(name).ready(Unknown));
     }
     for minutes in 1..60 {
-        fleet.run_until(minutes * 60);
-        fleet.take_over();
+        harness.run_until(minutes * 60);
+        harness.fail_over();
     }
-    fleet.run_until(HOUR - 1);
-    let report = fleet.cloud.brake(fleet.now);
-    assert_eq!((deletions(&fleet), report.used, report.held_back), (2, 2, 3));
+    harness.run_until(HOUR - 1);
+    let report = harness.cloud.brake(harness.now);
+    assert_eq!((deletions(&harness), report.used, report.held_back), (2, 2, 3));
     let explanation =
-        fleet.cloud.explain(fleet.world.node("e").unwrap(), fleet.hold_until, fleet.now).remove(0);
+        harness.cloud.explain(harness.world.node("e").unwrap(), harness.hold_until, harness.now).remove(0);
     let earliest = explanation.earliest.unwrap();
     assert_eq!(explanation.state, ExplanationState::Paused);
     assert!(at(HOUR).mono <= earliest && earliest <= at(HOUR + 14).mono, "{earliest:?}");
-    fleet.run_until(HOUR + 60);
-    assert_eq!(deletions(&fleet), 4);
+    harness.run_until(HOUR + 60);
+    assert_eq!(deletions(&harness), 4);
 }
 
 #[test]
 fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgotten() {
-    let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
-    fleet.refusal = Some(Failure::Conflict);
-    fleet.put(node("a").ready(Unknown));
-    let asked = fleet.decide().actions.remove(0);
-    fleet.answer(&asked, gone());
-    let note = fleet.decide().actions.remove(0);
+    let mut harness = Harness::new(Settings { delete_limit: 1, ..unlimited() });
+    harness.refusal = Some(Failure::Conflict);
+    harness.put(node("a").ready(Unknown));
+    let asked = harness.decide().actions.remove(0);
+    harness.answer(&asked, gone());
+    let note = harness.decide().actions.remove(0);
     assert!(matches!(note.action, Action::WriteLease(_)));
-    assert_eq!(fleet.cloud.brake(fleet.now).used, 1, "it counts from now on");
-    fleet.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
-    assert_eq!((fleet.decide().actions.len(), deletions(&fleet)), (0, 0), "it may not be written down");
-    assert_eq!(fleet.explain("a")[0].1, ExplanationState::Waiting);
+    assert_eq!(harness.cloud.brake(harness.now).used, 1, "it counts from now on");
+    harness.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
+    assert_eq!((harness.decide().actions.len(), deletions(&harness)), (0, 0), "it may not be written down");
+    assert_eq!(harness.explain("a")[0].1, ExplanationState::Waiting);
     // It is read again, written down, and then the deletion comes to nothing, again and again.
-    fleet.run_until(60);
-    assert!(deletions(&fleet) > 5, "what did not happen does not use up the allowance");
-    fleet.take_over();
-    fleet.refusal = None;
-    fleet.run_until(120);
-    let report = fleet.cloud.brake(fleet.now);
+    harness.run_until(60);
+    assert!(deletions(&harness) > 5, "what did not happen does not use up the allowance");
+    harness.fail_over();
+    harness.refusal = None;
+    harness.run_until(120);
+    let report = harness.cloud.brake(harness.now);
     assert_eq!(
-        (fleet.has("a"), report.used, report.held_back),
+        (harness.has("a"), report.used, report.held_back),
         (true, 1, 1),
-        "who takes over cannot know that"
+        "a new leader cannot know that the last one did not happen"
     );
 }
 
 #[test]
-fn a_node_that_turns_ready_while_its_deletion_is_written_down_is_kept() {
-    for (is_written, falls_again) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut fleet = Fleet::new(Settings { delete_limit: 1, ..credulous() });
-        fleet.put(node("a").ready(Unknown));
-        let asked = fleet.decide().actions.remove(0);
-        fleet.answer(&asked, gone());
-        let note = fleet.decide().actions.remove(0);
-        let noted = fleet.perform(&note);
-        if is_written {
-            fleet.answer(&note, noted.clone());
+fn a_node_that_turns_ready_while_its_deletion_is_recorded_is_kept() {
+    for (is_recorded, fails_again) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut harness = Harness::new(Settings { delete_limit: 1, ..unlimited() });
+        harness.put(node("a").ready(Unknown));
+        let asked = harness.decide().actions.remove(0);
+        harness.answer(&asked, gone());
+        let record = harness.decide().actions.remove(0);
+        let recorded = harness.perform(&record);
+        if is_recorded {
+            harness.answer(&record, recorded.clone());
         }
-        fleet.ready("a", True);
-        if falls_again {
-            fleet.ready("a", Unknown);
+        harness.ready("a", True);
+        if fails_again {
+            harness.ready("a", Unknown);
         }
-        if !is_written {
-            fleet.answer(&note, noted);
+        if !is_recorded {
+            harness.answer(&record, recorded);
         }
-        fleet.machines.insert("a", machine());
-        fleet.run_until(10);
-        let used = fleet.cloud.brake(fleet.now).used;
-        assert_eq!((fleet.has("a"), used), (true, 0), "written {is_written}, fell again {falls_again}");
+        harness.machines.insert("a", machine());
+        harness.run_until(10);
+        let used = harness.cloud.brake(harness.now).used;
+        assert_eq!((harness.has("a"), used), (true, 0), "recorded {is_recorded}, failed again {fails_again}");
     }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A node is seen in that state; its bearer is another one if it was gone.
+    /// A node is observed in that state, with another uid if it was gone.
     Put {
         who: usize,
         ready: bool,
@@ -171,7 +172,7 @@ enum Step {
     Remove {
         who: usize,
     },
-    /// What is under way comes to that.
+    /// An action in flight gets that outcome.
     Answer {
         which: usize,
         answer: u8,
@@ -179,8 +180,8 @@ enum Step {
     Pass {
         millis: u64,
     },
-    /// Another controller takes over; what was under way is let go.
-    TakeOver,
+    /// A new leader takes over; the actions in flight are dropped.
+    FailOver,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -189,11 +190,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5usize).prop_map(|who| Step::Remove { who }),
         8 => (0..3usize, 0..12u8).prop_map(|(which, answer)| Step::Answer { which, answer }),
         3 => (0..8_000u64).prop_map(|millis| Step::Pass { millis }),
-        1 => Just(Step::TakeOver),
+        1 => Just(Step::FailOver),
     ]
 }
 
-/// Mostly lies, and all that can go wrong with a deletion.
+/// Mostly wrong answers, and every kind of failure of a deletion.
 fn answer(draw: u8) -> Result<Answer, Failure> {
     match draw {
         0..=7 => Ok(Answer::Cloud(false)),
@@ -208,7 +209,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_lie_deletes_a_ready_node_or_more_than_the_limit_or_too_early(
+    fn wrong_answers_delete_no_ready_node_and_never_more_than_the_limit_or_too_early(
         confirmations in 1..4u32,
         limit in 0..3u32,
         period in 1..40u64,
@@ -221,99 +222,99 @@ proptest! {
             delete_limit: limit,
             delete_period: Duration::from_secs(period),
         };
-        let mut fleet = Fleet::new(settings);
+        let mut harness = Harness::new(settings);
         let mut now_ms = 0;
-        let mut under_way: Vec<PlannedAction> = Vec::new();
+        let mut in_flight: Vec<PlannedAction> = Vec::new();
         let mut deletions: Vec<Mono> = Vec::new();
-        // The same, by when they were written down, with those of which nobody knows whether they happened.
-        let mut noted: Vec<Mono> = Vec::new();
-        // When the answers in a row came that a node has no machine.
-        let mut denials: BTreeMap<Uid, Vec<Mono>> = BTreeMap::new();
-        // When a node was last asked about since it stopped being Ready.
+        // The same by the time they were recorded, including those with an unknown outcome.
+        let mut recorded: Vec<Mono> = Vec::new();
+        // When the answers in a row came that a machine does not exist.
+        let mut missing_answers: BTreeMap<Uid, Vec<Mono>> = BTreeMap::new();
+        // When the cloud was last asked about a node since it stopped being Ready.
         let mut asked: BTreeMap<Uid, Mono> = BTreeMap::new();
         let mut comings = 0;
         for step in steps {
             match step {
                 Step::Put { who, ready } => {
                     let name = NAMES[who];
-                    comings += usize::from(!fleet.has(name));
-                    let identity = fleet.world.node(name).map_or_else(
+                    comings += usize::from(!harness.has(name));
+                    let identity = harness.world.node(name).map_or_else(
                         || crate::fixtures::uid(&format!("{name}{comings}")),
                         |node| node.meta.uid.unwrap(),
                     );
                     let status = if ready { True } else { Unknown };
                     if ready {
-                        denials.remove(&identity);
+                        missing_answers.remove(&identity);
                         asked.remove(&identity);
                     }
-                    fleet.put(node(name).ready(status).with(|node| node.meta.uid = Some(identity)));
+                    harness.put(node(name).ready(status).with(|node| node.meta.uid = Some(identity)));
                 }
-                Step::Remove { who } => fleet.remove(&NAMES[who].parse().unwrap()),
+                Step::Remove { who } => harness.remove(&NAMES[who].parse().unwrap()),
                 Step::Pass { millis } => {
                     now_ms += millis;
-                    fleet.now = crate::fixtures::at_ms(now_ms);
+                    harness.now = crate::fixtures::at_ms(now_ms);
                 }
-                Step::TakeOver => {
-                    // One that is under way may happen yet.
-                    deletions.clone_from(&noted);
-                    under_way.clear();
-                    denials.clear();
+                Step::FailOver => {
+                    // A deletion in flight may still happen.
+                    deletions.clone_from(&recorded);
+                    in_flight.clear();
+                    missing_answers.clear();
                     asked.clear();
-                    fleet.take_over();
+                    harness.fail_over();
                 }
-                Step::Answer { which, answer: draw } if which < under_way.len() => {
-                    let proposal = under_way.remove(which);
-                    let Subject::Node(name, uid) = &proposal.subject else { unreachable!() };
+                Step::Answer { which, answer: draw } if which < in_flight.len() => {
+                    let planned = in_flight.remove(which);
+                    let Subject::Node(name, uid) = &planned.subject else { unreachable!() };
                     let result = answer(draw);
-                    if let Action::AskCloud { question: CloudQuestion::Exists, .. } = proposal.action {
+                    if let Action::AskCloud { question: CloudQuestion::Exists, .. } = planned.action {
                         match &result {
-                            Ok(Answer::Cloud(false)) | Err(Failure::Gone) => denials.entry(*uid).or_default().push(fleet.now.mono),
-                            _ => drop(denials.remove(uid)),
+                            Ok(Answer::Cloud(false)) | Err(Failure::Gone) => missing_answers.entry(*uid).or_default().push(harness.now.mono),
+                            _ => drop(missing_answers.remove(uid)),
                         }
                     }
-                    if matches!(proposal.action, Action::DeleteNode { .. }) && matches!(result, Ok(_) | Err(Failure::Unknown(_))) {
-                        deletions.push(fleet.now.mono);
-                        let is_same = fleet.world.node(name.as_str()).is_some_and(|node| node.meta.uid == Some(*uid));
+                    if matches!(planned.action, Action::DeleteNode { .. }) && matches!(result, Ok(_) | Err(Failure::Unknown(_))) {
+                        deletions.push(harness.now.mono);
+                        let is_same = harness.world.node(name.as_str()).is_some_and(|node| node.meta.uid == Some(*uid));
                         if is_same && result.is_ok() {
-                            fleet.remove(&name.clone());
+                            harness.remove(&name.clone());
                         }
-                    } else if matches!(proposal.action, Action::DeleteNode { .. }) {
-                        noted.pop();
+                    } else if matches!(planned.action, Action::DeleteNode { .. }) {
+                        recorded.pop();
                     }
-                    fleet.answer(&proposal, result);
+                    harness.answer(&planned, result);
                 }
                 Step::Answer { .. } => {}
             }
-            let mut actions = VecDeque::from(fleet.decide().actions);
-            while let Some(proposal) = actions.pop_front() {
-                let Subject::Node(name, uid) = &proposal.subject else {
-                    let result = fleet.remember(&proposal.action);
-                    fleet.answer(&proposal, result);
-                    actions.extend(fleet.decide().actions);
+            let mut actions = VecDeque::from(harness.decide().actions);
+            while let Some(planned) = actions.pop_front() {
+                let Subject::Node(name, uid) = &planned.subject else {
+                    let result = harness.perform_on_lease(&planned.action);
+                    harness.answer(&planned, result);
+                    actions.extend(harness.decide().actions);
                     continue;
                 };
-                let node = fleet.world.node(name.as_str()).expect("nothing is proposed for a node that is gone");
+                let node = harness.world.node(name.as_str()).expect("no action is planned for a node that is gone");
                 prop_assert_eq!(node.meta.uid, Some(*uid));
-                prop_assert!(!under_way.iter().any(|other| other.subject == proposal.subject));
-                if let Action::AskCloud { question: CloudQuestion::Exists, .. } = proposal.action {
-                    let before = asked.insert(*uid, fleet.now.mono);
-                    prop_assert!(before.is_none_or(|before| fleet.now.mono - before >= PERIOD), "asked too often");
+                prop_assert!(!in_flight.iter().any(|other| other.subject == planned.subject));
+                if let Action::AskCloud { question: CloudQuestion::Exists, .. } = planned.action {
+                    let before = asked.insert(*uid, harness.now.mono);
+                    prop_assert!(before.is_none_or(|before| harness.now.mono - before >= PERIOD), "asked too often");
                 }
-                if matches!(proposal.action, Action::DeleteNode { .. }) {
+                if matches!(planned.action, Action::DeleteNode { .. }) {
                     prop_assert!(!node.is_ready(), "{} is Ready", name);
-                    let answers = denials.get(uid).map_or(&[][..], Vec::as_slice);
+                    let answers = missing_answers.get(uid).map_or(&[][..], Vec::as_slice);
                     prop_assert!(answers.len() >= confirmations as usize, "{} answers", answers.len());
-                    let recent = deletions.iter().filter(|done| **done + settings.delete_period > fleet.now.mono);
-                    let others = under_way.iter().filter(|other| matches!(other.action, Action::DeleteNode { .. }));
+                    let recent = deletions.iter().filter(|done| **done + settings.delete_period > harness.now.mono);
+                    let others = in_flight.iter().filter(|other| matches!(other.action, Action::DeleteNode { .. }));
                     prop_assert!(recent.count() + others.count() < limit as usize, "one too many");
-                    noted.push(fleet.now.mono);
+                    recorded.push(harness.now.mono);
                 }
-                under_way.push(proposal);
+                in_flight.push(planned);
             }
-            prop_assert!(under_way.len() <= 2, "one after the other");
-            let report = fleet.cloud.brake(fleet.now);
+            prop_assert!(in_flight.len() <= 2, "at most one action of each kind");
+            let report = harness.cloud.brake(harness.now);
             prop_assert!(report.used <= limit as usize);
-            let held = fleet.cloud.suspects.nodes.values().filter(|suspect| suspect.is_held_back).count();
+            let held = harness.cloud.checks.nodes.values().filter(|check| check.is_limited).count();
             prop_assert_eq!(report.held_back, held);
         }
     }

@@ -1,8 +1,8 @@
-//! Nodes that the cloud describes.
+//! The initialization of new nodes.
 
 use super::*;
 
-const MARK: &str = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule";
+const TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule";
 
 fn address(kind: AddressType, address: &str) -> NodeAddress {
     NodeAddress { kind, address: address.to_owned() }
@@ -19,20 +19,20 @@ fn described() -> Machine {
     Machine { metadata: Ok(Answer::Machine(Box::new(metadata))), ..machine() }
 }
 
-fn newcomer() -> NodeSample {
+fn uninitialized() -> NodeSample {
     let hostname = address(AddressType::Hostname, "a");
-    node("a").ready(True).taint(MARK).with(|node| node.status.addresses = vec![hostname])
+    node("a").ready(True).taint(TAINT).with(|node| node.status.addresses = vec![hostname])
 }
 
 #[test]
-fn a_newcomer_is_described_in_one_write_and_then_reachable() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.machines.insert("a", described());
-    fleet.put(newcomer().taint("mine:NoSchedule"));
-    fleet.settle();
-    assert_eq!((fleet.done.join(", ").as_str(), fleet.version), ("metadata a, status a", 3));
-    let node = fleet.world.node("a").unwrap();
-    assert_eq!((fleet.taints("a").as_str(), node.spec.provider_id.as_str()), ("mine:NoSchedule", "x://1"));
+fn a_node_is_initialized_in_one_write_and_then_gets_its_addresses() {
+    let mut harness = Harness::new(Settings::default());
+    harness.machines.insert("a", described());
+    harness.put(uninitialized().taint("mine:NoSchedule"));
+    harness.settle();
+    assert_eq!((harness.done.join(", ").as_str(), harness.version), ("metadata a, status a", 3));
+    let node = harness.world.node("a").unwrap();
+    assert_eq!((harness.taints("a").as_str(), node.spec.provider_id.as_str()), ("mine:NoSchedule", "x://1"));
     for (key, value) in [
         (label::INSTANCE_TYPE, "large"),
         (label::INSTANCE_TYPE_BETA, "large"),
@@ -44,117 +44,117 @@ fn a_newcomer_is_described_in_one_write_and_then_reachable() {
         assert_eq!(node.meta.labels.get(key).map(String::as_str), Some(value), "{key}");
     }
     let expected = [address(AddressType::InternalIp, "10.0.0.1"), address(AddressType::Hostname, "a")];
-    assert_eq!(node.status.addresses, expected, "the node's own name for itself is kept");
-    fleet.run_until(60);
-    assert_eq!(fleet.done.len(), 2, "it is not asked about again");
+    assert_eq!(node.status.addresses, expected, "the node's own hostname is kept");
+    harness.run_until(60);
+    assert_eq!(harness.done.len(), 2, "the cloud is not asked about it again");
 }
 
 #[test]
-fn what_the_cloud_does_not_know_is_left_as_it_is() {
-    let mut fleet = Fleet::new(Settings::default());
+fn fields_that_the_cloud_does_not_know_stay_as_they_are() {
+    let mut harness = Harness::new(Settings::default());
     let metadata = Ok(Answer::Machine(Box::default()));
-    fleet.machines.insert("a", Machine { metadata, ..machine() });
-    fleet.put(newcomer().zone("mine").with(|node| node.spec.provider_id = "x://mine".to_owned()));
-    fleet.settle();
-    let node = fleet.world.node("a").unwrap();
-    assert_eq!((fleet.taints("a").as_str(), node.spec.provider_id.as_str()), ("", "x://mine"));
+    harness.machines.insert("a", Machine { metadata, ..machine() });
+    harness.put(uninitialized().zone("mine").with(|node| node.spec.provider_id = "x://mine".to_owned()));
+    harness.settle();
+    let node = harness.world.node("a").unwrap();
+    assert_eq!((harness.taints("a").as_str(), node.spec.provider_id.as_str()), ("", "x://mine"));
     assert_eq!(node.meta.labels.get(label::ZONE).map(String::as_str), Some("mine"));
-    assert_eq!((node.meta.labels.len(), fleet.done.as_slice()), (1, &["metadata a".to_owned()][..]));
+    assert_eq!((node.meta.labels.len(), harness.done.as_slice()), (1, &["metadata a".to_owned()][..]));
 }
 
 #[test]
-fn the_mark_stays_until_the_cloud_has_an_answer() {
+fn the_taint_stays_until_the_cloud_has_an_answer() {
     for failure in [Err(Failure::Gone), error(), Ok(Answer::Cloud(true))] {
-        let mut fleet = Fleet::new(Settings::default());
-        fleet.machines.insert("a", Machine { metadata: failure.clone(), ..machine() });
-        fleet.put(newcomer());
-        fleet.run_until(4);
-        assert_eq!((fleet.taints("a").as_str(), fleet.done.len()), (MARK, 1), "{failure:?}");
-        let (action, state, reason) = fleet.explain("a").remove(1);
+        let mut harness = Harness::new(Settings::default());
+        harness.machines.insert("a", Machine { metadata: failure.clone(), ..machine() });
+        harness.put(uninitialized());
+        harness.run_until(4);
+        assert_eq!((harness.taints("a").as_str(), harness.done.len()), (TAINT, 1), "{failure:?}");
+        let (action, state, reason) = harness.explain("a").remove(1);
         assert_eq!((action, state), (ExplanationAction::Untaint, ExplanationState::Waiting));
         assert!(reason.starts_with("The cloud did not describe the machine: "), "{reason}");
-        fleet.machines.insert("a", described());
-        fleet.run_until(5);
-        assert_eq!(fleet.taints("a"), "");
+        harness.machines.insert("a", described());
+        harness.run_until(5);
+        assert_eq!(harness.taints("a"), "");
     }
 }
 
 #[test]
-fn a_newcomer_that_is_not_ready_is_asked_about_twice_but_not_at_once() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.machines.insert("a", described());
-    fleet.put(newcomer().ready(False));
-    let plan = fleet.decide();
+fn a_new_node_that_is_not_ready_has_one_question_in_flight_at_a_time() {
+    let mut harness = Harness::new(Settings::default());
+    harness.machines.insert("a", described());
+    harness.put(uninitialized().ready(False));
+    let plan = harness.decide();
     assert_eq!(plan.actions.len(), 1, "an outcome names its node, not its question");
-    let result = fleet.perform(&plan.actions[0]);
-    fleet.answer(&plan.actions[0], result);
-    fleet.settle();
-    assert_eq!(fleet.done, ["exists a", "shutdown a", "metadata a", "status a"]);
+    let result = harness.perform(&plan.actions[0]);
+    harness.answer(&plan.actions[0], result);
+    harness.settle();
+    assert_eq!(harness.done, ["exists a", "shutdown a", "metadata a", "status a"]);
 }
 
 #[test]
-fn a_newcomer_without_a_machine_is_deleted() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.put(newcomer().ready(False));
-    fleet.run_until(10);
-    assert!(!fleet.has("a"));
+fn a_new_node_without_a_machine_is_deleted() {
+    let mut harness = Harness::new(Settings::default());
+    harness.put(uninitialized().ready(False));
+    harness.run_until(10);
+    assert!(!harness.has("a"));
 }
 
 #[test]
-fn addresses_that_could_not_be_written_are_tried_again() {
+fn a_failed_write_of_addresses_is_retried() {
     for (failure, retried_at) in [(Failure::Later("busy".to_owned()), 5), (Failure::Conflict, 5)] {
-        let mut fleet = Fleet::new(Settings::default());
-        fleet.machines.insert("a", described());
-        fleet.put(newcomer());
-        let asked = fleet.decide().actions.remove(0);
-        fleet.answer(&asked, described().metadata);
-        fleet.write("a");
-        let write = fleet.decide().actions.remove(0);
+        let mut harness = Harness::new(Settings::default());
+        harness.machines.insert("a", described());
+        harness.put(uninitialized());
+        let asked = harness.decide().actions.remove(0);
+        harness.answer(&asked, described().metadata);
+        harness.write("a");
+        let write = harness.decide().actions.remove(0);
         assert!(matches!(write.action, Action::UpdateNodeStatus(_)));
-        fleet.answer(&write, Err(failure));
-        assert_eq!(fleet.settle(), Some(at(retried_at).mono));
-        let node = Node::clone(fleet.world.node("a").unwrap());
-        fleet.put(NodeSample(node).label("newer", "version"));
-        fleet.settle();
-        assert_eq!(fleet.done, ["status a"], "on the next version at once");
+        harness.answer(&write, Err(failure));
+        assert_eq!(harness.settle(), Some(at(retried_at).mono));
+        let node = Node::clone(harness.world.node("a").unwrap());
+        harness.put(NodeSample(node).label("newer", "version"));
+        harness.settle();
+        assert_eq!(harness.done, ["status a"], "at once on the next version");
     }
 }
 
 #[test]
-fn a_newcomer_that_leaves_while_it_is_asked_about_blocks_nobody() {
-    let mut fleet = Fleet::new(Settings::default());
+fn a_node_deleted_while_the_cloud_is_asked_does_not_block_others() {
+    let mut harness = Harness::new(Settings::default());
     for name in ["a", "b"] {
-        fleet.machines.insert(name, described());
-        fleet.put(node(name).ready(True).taint(MARK));
+        harness.machines.insert(name, described());
+        harness.put(node(name).ready(True).taint(TAINT));
     }
-    let asked = fleet.decide().actions.remove(0);
-    fleet.remove(&"a".parse().unwrap());
-    fleet.answer(&asked, described().metadata);
-    fleet.settle();
-    assert_eq!(fleet.done, ["metadata b", "status b"]);
+    let asked = harness.decide().actions.remove(0);
+    harness.remove(&"a".parse().unwrap());
+    harness.answer(&asked, described().metadata);
+    harness.settle();
+    assert_eq!(harness.done, ["metadata b", "status b"]);
 }
 
 #[test]
-fn a_node_that_somebody_else_described_is_left_alone() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.put(newcomer());
-    let asked = fleet.decide().actions.remove(0);
-    fleet.put(node("a").ready(True));
-    fleet.answer(&asked, described().metadata);
-    fleet.settle();
-    assert!(fleet.done.is_empty() && fleet.world.node("a").unwrap().meta.labels.is_empty());
+fn a_node_that_another_writer_initialized_is_left_alone() {
+    let mut harness = Harness::new(Settings::default());
+    harness.put(uninitialized());
+    let asked = harness.decide().actions.remove(0);
+    harness.put(node("a").ready(True));
+    harness.answer(&asked, described().metadata);
+    harness.settle();
+    assert!(harness.done.is_empty() && harness.world.node("a").unwrap().meta.labels.is_empty());
 }
 
 #[test]
-fn only_a_record_that_bears_the_mark_is_described() {
-    let mut fleet = Fleet::new(Settings::default());
-    fleet.put(newcomer());
-    let asked = fleet.decide().actions.remove(0);
-    fleet.answer(&asked, described().metadata);
-    for (sample, is_described) in [(newcomer(), true), (node("a").ready(True), false)] {
+fn only_a_record_with_the_taint_is_initialized() {
+    let mut harness = Harness::new(Settings::default());
+    harness.put(uninitialized());
+    let asked = harness.decide().actions.remove(0);
+    harness.answer(&asked, described().metadata);
+    for (sample, is_described) in [(uninitialized(), true), (node("a").ready(True), false)] {
         let before = sample.build();
         let mut node = before.clone();
-        fleet.cloud.apply_to(&mut node, at(0));
+        harness.cloud.apply_to(&mut node, at(0));
         assert_eq!(node != before, is_described);
     }
 }
