@@ -291,7 +291,9 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         pod_gc: pod_gc::Settings {
             period: flags.pod_gc.pod_gc_period,
             quarantine: flags.pod_gc.pod_gc_quarantine,
-            kept: usize::try_from(flags.pod_gc.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0),
+            terminated_pod_threshold: usize::try_from(flags.pod_gc.terminated_pod_gc_threshold)
+                .ok()
+                .filter(|kept| *kept > 0),
             ..pod_gc::Settings::default()
         },
     })
@@ -357,7 +359,7 @@ mod tests {
 
     #[test]
     fn all_terminated_pods_are_kept_if_the_threshold_is_not_positive() {
-        let kept = |args: &[&str]| policy(args).unwrap().pod_gc.kept;
+        let kept = |args: &[&str]| policy(args).unwrap().pod_gc.terminated_pod_threshold;
         assert_eq!(kept(&["--terminated-pod-gc-threshold=7"]), Some(7));
         assert_eq!(kept(&["--terminated-pod-gc-threshold=0"]), None);
         assert_eq!(kept(&["--terminated-pod-gc-threshold=-1"]), None);

@@ -1,8 +1,8 @@
-//! Pods that nobody else will ever remove.
+//! Deletes pods that no agent will ever remove.
 //!
-//! Four kinds, looked for every so often: more pods that have ended than are kept; pods being deleted on a node that
-//! somebody vouches is off; pods of a node that is no more; pods being deleted that were never bound. This is the only
-//! room that removes pods at once: in all four cases there is no agent left that could still say the pod has stopped.
+//! Four kinds, looked for periodically: terminated pods beyond a threshold; pods being deleted on a node with the
+//! out-of-service taint; pods of a node that does not exist; pods being deleted that were never bound. This is the only
+//! controller that deletes pods without a grace period: in all four cases no agent can confirm that the pod has stopped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -21,16 +21,16 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-/// The numbers that collection goes by.
+/// Times and limits of pod GC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between two passes.
+    /// The time between two passes.
     pub period: Duration,
-    /// How long a node must have been missing before its pods are.
+    /// How long a node must be missing before its pods are deleted.
     pub quarantine: Duration,
-    /// How many pods that have ended are kept; `None` keeps all.
-    pub kept: Option<usize>,
-    /// How many pods are ended in one decision.
+    /// How many terminated pods are kept; `None` keeps all.
+    pub terminated_pod_threshold: Option<usize>,
+    /// How many pods are deleted in one decision.
     pub batch: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Settings {
         Settings {
             period: Duration::from_secs(20),
             quarantine: Duration::from_secs(40),
-            kept: Some(12_500),
+            terminated_pod_threshold: Some(12_500),
             batch: 256,
         }
     }
@@ -49,43 +49,44 @@ impl Default for Settings {
 pub struct PodGc {
     settings: Settings,
     index: Index,
-    /// Nodes that pods name and that are not there.
+    /// Nodes that pods name and that do not exist.
     missing: BTreeMap<Name, Missing>,
-    /// Those of them that the store does not have either, and whose pods are still to go.
+    /// Missing nodes that the store does not have either, and whose pods are still to be deleted.
     gone: BTreeSet<Name>,
-    /// Nodes that the store is being asked for, missing still or not.
-    questions: BTreeSet<Name>,
-    /// Pods whose end we asked for.
-    asked: HashMap<Key, Asked>,
-    /// `None` before the first.
+    /// Nodes that are being read from the store, whether or not they are still missing.
+    reads_in_flight: BTreeSet<Name>,
+    /// Pods whose deletion is in flight or was done.
+    deletions: HashMap<Key, PlannedDeletion>,
+    /// `None` before the first pass.
     next_pass: Option<Mono>,
 }
 
-/// What is known of a node that is not there.
+/// What is known of a missing node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
-    /// It may only be late, or about to be registered again.
+    /// The watch may be late, or the node may be registered again.
     Quarantined { until: Mono },
-    /// The store itself is being asked.
-    Asked,
+    /// The node is being read from the store.
+    Reading,
     /// The store has no such node.
     Gone,
 }
 
+/// A deletion that was planned.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PlannedDeletion {
     uid: Uid,
     cause: Cause,
-    /// Its node, which was missing, has been there since.
-    is_found: bool,
-    /// The version the store left behind, if it has answered: there may be finalizers, and nothing more to do.
-    done_at: Option<u64>,
+    /// Whether the node, which was missing, has existed since then.
+    node_is_back: bool,
+    /// The version of the record after the deletion: it may remain because of finalizers, with nothing more to do.
+    deleted_version: Option<u64>,
 }
 
-/// Why nobody else will remove a pod.
+/// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    Ended,
+    Terminated,
     OutOfService,
     Orphaned,
     Unbound,
@@ -94,7 +95,7 @@ enum Cause {
 impl Cause {
     fn why(self) -> &'static str {
         match self {
-            Cause::Ended => "too many pods have ended",
+            Cause::Terminated => "too many pods have ended",
             Cause::OutOfService => "the node is out of service",
             Cause::Orphaned => "node no longer exists",
             Cause::Unbound => "the pod was never bound",
@@ -102,17 +103,17 @@ impl Cause {
     }
 }
 
-/// What awaits the pods of a node at the hands of this controller.
+/// What pod GC is going to do with the pods of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prospect {
-    /// Nothing: their agent ends them.
-    Left,
-    /// Those being deleted are removed at that time: somebody vouches that the machine is off.
+pub enum PodGcForecast {
+    /// Nothing: their agent stops them.
+    None,
+    /// Pods being deleted are removed at that time: the out-of-service taint says that the machine is off.
     OutOfService { at: Mono },
-    /// There is no such node. Unless it comes back until then, all go.
-    Orphaned { until: Mono },
-    /// There is no such node, and the store is being asked for the last time, or has confirmed it.
-    Condemned,
+    /// There is no such node. Unless it comes back until then, all pods are deleted.
+    NodeMissing { until: Mono },
+    /// There is no such node, and the store is asked to confirm that, or has confirmed it.
+    Deleting,
 }
 
 const DELETION_BY_POD_GC: &str = "DeletionByPodGC";
@@ -124,8 +125,8 @@ impl PodGc {
             index: Index::default(),
             missing: BTreeMap::new(),
             gone: BTreeSet::new(),
-            questions: BTreeSet::new(),
-            asked: HashMap::new(),
+            reads_in_flight: BTreeSet::new(),
+            deletions: HashMap::new(),
             next_pass: None,
         }
     }
@@ -133,24 +134,24 @@ impl PodGc {
     pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => {
-                self.index.note_node(change);
-                self.review(&change.either().meta.name, world, now.mono);
+                self.index.observe_node(change);
+                self.update_missing(&change.either().meta.name, world, now.mono);
             }
             Delta::Pod(change) => {
                 let pod = change.either();
-                self.forget_answer(pod, change.new.is_none());
-                for name in self.index.note_pod(change).into_iter().flatten() {
-                    self.review(&name, world, now.mono);
+                self.forget_deletion(pod, change.new.is_none());
+                for name in self.index.observe_pod(change).into_iter().flatten() {
+                    self.update_missing(&name, world, now.mono);
                 }
             }
         }
     }
 
-    /// Whether a node is missing may have changed.
-    fn review(&mut self, name: &Name, world: &World, now: Mono) {
-        if !self.index.is_missed(name.as_str()) {
+    /// Updates whether the node is missing.
+    fn update_missing(&mut self, name: &Name, world: &World, now: Mono) {
+        if !self.index.is_missing(name.as_str()) {
             if self.missing.remove(name).is_some() {
-                self.find(name, world);
+                self.mark_back(name, world);
             }
         } else if !self.missing.contains_key(name) {
             let until = now + self.settings.quarantine;
@@ -158,103 +159,108 @@ impl PodGc {
         }
     }
 
-    /// A node is not missing any more. Should it go again, its pods have a new quarantine: what we asked for and has not
-    /// been done by now is not to be done for what was.
-    fn find(&mut self, name: &Name, world: &World) {
+    /// A node is not missing any more. If it goes missing again, its pods get a new quarantine: deletions that were planned
+    /// and not yet performed must not be performed for the earlier absence.
+    fn mark_back(&mut self, name: &Name, world: &World) {
         for pod in world.pods_on(name.as_str()) {
-            if let Some(asked) = self.asked.get_mut(&Key::of(&**pod)) {
-                asked.is_found = true;
+            if let Some(deletion) = self.deletions.get_mut(&Key::of(&**pod)) {
+                deletion.node_is_back = true;
             }
         }
     }
 
-    /// Whether this very pod is still to be ended for what we asked for it.
+    /// Whether the planned deletion of the pod, which is not performed yet, still has its cause.
     pub fn is_due(&self, key: &Key, uid: Uid, world: &World) -> bool {
-        let Some(asked) = self.asked.get(key).filter(|asked| asked.uid == uid) else { return false };
-        match asked.cause {
-            // That cannot change any more.
-            Cause::Ended => true,
+        let Some(deletion) = self.deletions.get(key).filter(|deletion| deletion.uid == uid) else {
+            return false;
+        };
+        match deletion.cause {
+            // A terminated pod stays so.
+            Cause::Terminated => true,
             Cause::OutOfService => {
                 let node = world.pod(key).and_then(|pod| pod.spec.node_name.as_ref());
                 node.is_some_and(|node| self.index.out_of_service.contains(node))
             }
-            Cause::Orphaned => !asked.is_found,
-            Cause::Unbound => self.index.ending_unbound.contains(key),
+            Cause::Orphaned => !deletion.node_is_back,
+            Cause::Unbound => self.index.terminating_unbound.contains(key),
         }
     }
 
-    /// A pod that has changed since the store answered may be asked for again.
-    fn forget_answer(&mut self, pod: &Pod, is_gone: bool) {
+    /// A pod that has changed since its deletion may be deleted again.
+    fn forget_deletion(&mut self, pod: &Pod, is_gone: bool) {
         let key = Key::of(pod);
-        let is_over = self.asked.get(&key).is_some_and(|asked| {
-            let overtaken = asked.done_at.is_some_and(|version| pod.meta.resource_version > version);
-            asked.uid == uid(&pod.meta) && (is_gone || overtaken)
+        let is_over = self.deletions.get(&key).is_some_and(|deletion| {
+            let overtaken =
+                deletion.deleted_version.is_some_and(|version| pod.meta.resource_version > version);
+            deletion.uid == uid(&pod.meta) && (is_gone || overtaken)
         });
         if is_over {
-            self.asked.remove(&key);
+            self.deletions.remove(&key);
         }
     }
 
     pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         let mut left = self.settings.batch;
-        self.end_orphans(world, now.mono, &mut left, plan);
+        self.delete_orphans(world, now.mono, &mut left, plan);
         if self.next_pass.is_none_or(|at| at <= now.mono) {
-            self.end_ended(world, &mut left, plan);
-            self.end_out_of_service(world, &mut left, plan);
-            self.ask_for_missing(now.mono, plan);
-            self.end_unbound(world, &mut left, plan);
+            self.delete_terminated(world, &mut left, plan);
+            self.delete_out_of_service(world, &mut left, plan);
+            self.read_missing_nodes(now.mono, plan);
+            self.delete_unbound(world, &mut left, plan);
             self.next_pass = Some(now.mono + self.settings.period);
         }
         if left == 0 {
-            // There may be more, and it is their turn already.
+            // There may be more pods, and they are due already.
             self.next_pass = Some(now.mono);
         }
         self.next_pass.into_iter().for_each(|at| plan.wake_by(at));
     }
 
-    /// Pods that have ended, beyond those that are kept.
-    fn end_ended(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
-        let Some(kept) = self.settings.kept else { return };
-        let excess = self.index.ended.len().saturating_sub(kept);
-        let keys = self.not_asked(self.index.ended.iter().take(excess).map(|rank| &rank.key), *left);
-        self.end_all(keys, world, left, plan, Cause::Ended);
+    /// Terminated pods beyond the threshold.
+    fn delete_terminated(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
+        let Some(terminated_pod_threshold) = self.settings.terminated_pod_threshold else { return };
+        let excess = self.index.terminated.len().saturating_sub(terminated_pod_threshold);
+        let keys =
+            self.without_deletion(self.index.terminated.iter().take(excess).map(|rank| &rank.key), *left);
+        self.delete_all(keys, world, left, plan, Cause::Terminated);
     }
 
-    /// Pods being deleted on nodes that are off, as somebody vouches.
-    fn end_out_of_service(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
+    /// Pods being deleted on nodes that are out of service.
+    fn delete_out_of_service(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
         let nodes = self.index.out_of_service.iter();
-        let keys = self.not_asked(nodes.flat_map(|node| self.index.ending_on(node.as_str())), *left);
-        self.end_all(keys, world, left, plan, Cause::OutOfService);
+        let keys =
+            self.without_deletion(nodes.flat_map(|node| self.index.terminating_on(node.as_str())), *left);
+        self.delete_all(keys, world, left, plan, Cause::OutOfService);
     }
 
-    /// Nodes that have been missing for long enough: the store itself has the last word.
-    fn ask_for_missing(&mut self, now: Mono, plan: &mut Plan) {
+    /// Reads nodes from the store whose quarantine is over: the watch could be late.
+    fn read_missing_nodes(&mut self, now: Mono, plan: &mut Plan) {
         for (name, missing) in &mut self.missing {
             let is_over = matches!(missing, Missing::Quarantined { until } if *until <= now);
-            // An answer to an earlier question, from before it came and went again, would say nothing.
-            if is_over && self.questions.insert(name.clone()) {
-                *missing = Missing::Asked;
-                // Any bearer of the name will do, so nobody's uid is given.
-                let subject = Subject::Node(name.clone(), nobody());
+            // The outcome of an earlier read, from before the node came back and went again, proves nothing.
+            if is_over && self.reads_in_flight.insert(name.clone()) {
+                *missing = Missing::Reading;
+                // Any node of that name counts, so the uid is that of no node.
+                let subject = Subject::Node(name.clone(), any_uid());
                 plan.act(ControllerName::PodGc, subject, Action::ReadNode, "it is missing, and pods name it");
             }
         }
     }
 
     /// Pods of nodes that the store does not have.
-    fn end_orphans(&mut self, world: &World, now: Mono, left: &mut usize, plan: &mut Plan) {
+    fn delete_orphans(&mut self, world: &World, now: Mono, left: &mut usize, plan: &mut Plan) {
         while let Some(name) = self.gone.first().cloned() {
             if self.missing.get(&name) != Some(&Missing::Gone) {
                 self.gone.remove(&name); // It came back.
                 continue;
             }
             let keys: Vec<Key> = world.pods_on(name.as_str()).map(|pod| Key::of(&**pod)).collect();
-            let keys = self.not_asked(keys.iter(), *left);
-            self.end_all(keys, world, left, plan, Cause::Orphaned);
+            let keys = self.without_deletion(keys.iter(), *left);
+            self.delete_all(keys, world, left, plan, Cause::Orphaned);
             if *left == 0 {
-                return; // There may be more of them.
+                return; // There may be more pods.
             }
-            // Should some of them stay, the node is missed once more from now on.
+            // If some of the pods remain, the node goes through another quarantine.
             let until = now + self.settings.quarantine;
             self.gone.remove(&name);
             self.missing.insert(name, Missing::Quarantined { until });
@@ -262,17 +268,17 @@ impl PodGc {
     }
 
     /// Pods being deleted that were never bound.
-    fn end_unbound(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
-        let keys = self.not_asked(self.index.ending_unbound.iter(), *left);
-        self.end_all(keys, world, left, plan, Cause::Unbound);
+    fn delete_unbound(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
+        let keys = self.without_deletion(self.index.terminating_unbound.iter(), *left);
+        self.delete_all(keys, world, left, plan, Cause::Unbound);
     }
 
-    /// The first of them whose end we have not asked for, at most so many.
-    fn not_asked<'a>(&self, keys: impl Iterator<Item = &'a Key>, most: usize) -> Vec<Key> {
-        keys.filter(|key| !self.asked.contains_key(key)).take(most).cloned().collect()
+    /// The first of the keys without a planned deletion, at most `most`.
+    fn without_deletion<'a>(&self, keys: impl Iterator<Item = &'a Key>, most: usize) -> Vec<Key> {
+        keys.filter(|key| !self.deletions.contains_key(key)).take(most).cloned().collect()
     }
 
-    fn end_all(&mut self, keys: Vec<Key>, world: &World, left: &mut usize, plan: &mut Plan, cause: Cause) {
+    fn delete_all(&mut self, keys: Vec<Key>, world: &World, left: &mut usize, plan: &mut Plan, cause: Cause) {
         let why = cause.why();
         for key in keys {
             let Some(pod) = world.pod(&key) else { continue };
@@ -283,23 +289,26 @@ impl PodGc {
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };
             plan.act(ControllerName::PodGc, Subject::of_pod(pod), action, why);
-            self.asked.insert(key, Asked { uid: uid(&pod.meta), cause, is_found: false, done_at: None });
+            self.deletions.insert(
+                key,
+                PlannedDeletion { uid: uid(&pod.meta), cause, node_is_back: false, deleted_version: None },
+            );
             *left -= 1;
         }
     }
 
     pub fn settle(&mut self, outcome: &Outcome, _world: &World, now: Now) {
         match &outcome.subject {
-            Subject::Node(name, _) => self.settle_question(name, &outcome.result, now.mono),
-            Subject::Pod(key, uid) => self.settle_end(key, *uid, &outcome.result),
+            Subject::Node(name, _) => self.settle_read(name, &outcome.result, now.mono),
+            Subject::Pod(key, uid) => self.settle_deletion(key, *uid, &outcome.result),
             Subject::Lease(_) => {}
         }
     }
 
-    fn settle_question(&mut self, name: &Name, result: &Result<Answer, Failure>, now: Mono) {
-        self.questions.remove(name);
-        // If it came back meanwhile, or is missed anew, this is the answer to an old question.
-        let Some(missing) = self.missing.get_mut(name).filter(|missing| **missing == Missing::Asked) else {
+    fn settle_read(&mut self, name: &Name, result: &Result<Answer, Failure>, now: Mono) {
+        self.reads_in_flight.remove(name);
+        // If the node came back meanwhile, or is missing again, this is the outcome of an old read.
+        let Some(missing) = self.missing.get_mut(name).filter(|missing| **missing == Missing::Reading) else {
             return;
         };
         *missing = match result {
@@ -311,34 +320,36 @@ impl PodGc {
         };
     }
 
-    fn settle_end(&mut self, key: &Key, uid: Uid, result: &Result<Answer, Failure>) {
-        let Some(asked) = self.asked.get_mut(key).filter(|asked| asked.uid == uid) else { return };
+    fn settle_deletion(&mut self, key: &Key, uid: Uid, result: &Result<Answer, Failure>) {
+        let Some(deletion) = self.deletions.get_mut(key).filter(|deletion| deletion.uid == uid) else {
+            return;
+        };
         match result {
-            Ok(Answer::Pod(pod)) => asked.done_at = Some(pod.meta.resource_version),
-            // The next pass will look at it again.
-            _ => drop(self.asked.remove(key)),
+            Ok(Answer::Pod(pod)) => deletion.deleted_version = Some(pod.meta.resource_version),
+            // The next pass finds the pod again.
+            _ => drop(self.deletions.remove(key)),
         }
     }
 
     /// The pods that are being deleted on that node.
-    pub fn ending_on(&self, node: &str) -> impl Iterator<Item = &Key> {
-        self.index.ending_on(node)
+    pub fn terminating_on(&self, node: &str) -> impl Iterator<Item = &Key> {
+        self.index.terminating_on(node)
     }
 
-    /// What awaits the pods of that node.
-    pub fn explain_node(&self, node: &str) -> Prospect {
+    /// What is going to happen to the pods of that node.
+    pub fn forecast(&self, node: &str) -> PodGcForecast {
         match self.missing.get(node) {
-            Some(Missing::Quarantined { until }) => Prospect::Orphaned { until: *until },
-            Some(Missing::Asked | Missing::Gone) => Prospect::Condemned,
+            Some(Missing::Quarantined { until }) => PodGcForecast::NodeMissing { until: *until },
+            Some(Missing::Reading | Missing::Gone) => PodGcForecast::Deleting,
             None if self.index.out_of_service.contains(node) => {
-                Prospect::OutOfService { at: self.next_pass.unwrap_or(Mono::ZERO) }
+                PodGcForecast::OutOfService { at: self.next_pass.unwrap_or(Mono::ZERO) }
             }
-            None => Prospect::Left,
+            None => PodGcForecast::None,
         }
     }
 }
 
 /// The uid that no record has.
-fn nobody() -> Uid {
-    "00000000-0000-0000-0000-000000000000".parse().expect("this is how a uid is written")
+fn any_uid() -> Uid {
+    "00000000-0000-0000-0000-000000000000".parse().expect("the constant is a valid uid")
 }

@@ -14,7 +14,7 @@ use crate::node_lifecycle::NodeLifecycle;
 use crate::node_lifecycle::eviction_hold::HoldCause;
 use crate::node_lifecycle::zone_report::ZoneReport;
 use crate::node_lifecycle::zone_state::ZoneState;
-use crate::pod_gc::Prospect;
+use crate::pod_gc::PodGcForecast;
 use crate::policy::Policy;
 use crate::reconciler::{Phase, Reconciler};
 use crate::world::ReadyCounts;
@@ -290,20 +290,20 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
 
 /// Whether pod GC removes the pods of a node, and when.
 pub(crate) fn pod_gc(controllers: &Controllers, node: &Name, now: Now) -> Option<Explanation> {
-    let (state, reason, at) = match controllers.pod_gc.explain_node(node.as_str()) {
-        Prospect::Left => return None,
-        Prospect::OutOfService { at } => (
+    let (state, reason, at) = match controllers.pod_gc.forecast(node.as_str()) {
+        PodGcForecast::None => return None,
+        PodGcForecast::OutOfService { at } => (
             ExplanationState::Due,
             "The taint out-of-service says that the machine is off: pods that are being deleted are removed without the \
              agent's confirmation.",
             at,
         ),
-        Prospect::Orphaned { until } => (
+        PodGcForecast::NodeMissing { until } => (
             ExplanationState::Waiting,
             "The node does not exist: its pods are removed after the quarantine, unless the node is created again.",
             until,
         ),
-        Prospect::Condemned => (
+        PodGcForecast::Deleting => (
             ExplanationState::Due,
             "The node does not exist: its pods are removed once the store has confirmed that.",
             now.mono,

@@ -1,4 +1,4 @@
-//! Who might have to be collected, kept as records change: no pass looks at all pods.
+//! The pods that may have to be deleted, kept up to date as records change: no pass looks at all pods.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,39 +13,39 @@ use crate::world::Change;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// Pods that have ended, those first that are missed least.
-    pub(super) ended: BTreeSet<Rank>,
+    /// Terminated pods in the order they are deleted.
+    pub(super) terminated: BTreeSet<DeletionOrder>,
     /// Pods that are being deleted, by the node they are on.
-    ending_on: HashMap<Name, BTreeSet<Key>>,
+    terminating_on: HashMap<Name, BTreeSet<Key>>,
     /// Pods that are being deleted and were never bound.
-    pub(super) ending_unbound: BTreeSet<Key>,
-    /// Nodes that are not ready and for which somebody vouches that they are off.
+    pub(super) terminating_unbound: BTreeSet<Key>,
+    /// Nodes that are not Ready and have the out-of-service taint.
     pub(super) out_of_service: BTreeSet<Name>,
-    /// How many pods name each node.
-    named: HashMap<Name, usize>,
+    /// How many pods name each node, existing or not.
+    pods_per_node: HashMap<Name, usize>,
     nodes: HashSet<Name>,
 }
 
-/// The order in which pods that have ended go: evicted ones, then the oldest, then by name.
+/// The order in which terminated pods are deleted: evicted ones, then the oldest, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
+pub(super) struct DeletionOrder {
     ran: bool,
     created: Option<Timestamp>,
     name: Name,
     pub(super) key: Key,
 }
 
-/// What a pod's record means to the index.
+/// What the index reads of a pod's record.
 #[derive(Debug, PartialEq)]
-struct Filed {
+struct IndexedPod {
     node: Option<Name>,
-    is_ending: bool,
-    ended: Option<Rank>,
+    is_terminating: bool,
+    terminated: Option<DeletionOrder>,
 }
 
 impl Index {
-    /// Takes in a change of a node.
-    pub(super) fn note_node(&mut self, change: &Change<Node>) {
+    /// Updates the index by a change of a node.
+    pub(super) fn observe_node(&mut self, change: &Change<Node>) {
         let name = &change.either().meta.name;
         match &change.new {
             Some(node) => {
@@ -65,82 +65,84 @@ impl Index {
         }
     }
 
-    /// Takes in a change of a pod. Gives the nodes that it stopped and started to name.
-    pub(super) fn note_pod(&mut self, change: &Change<Pod>) -> [Option<Name>; 2] {
-        let (old, new) = change.sides(Filed::of);
+    /// Updates the index by a change of a pod. Returns the nodes that it stopped and started to name.
+    pub(super) fn observe_pod(&mut self, change: &Change<Pod>) -> [Option<Name>; 2] {
+        let (old, new) = change.sides(IndexedPod::of);
         if old == new {
             return [None, None];
         }
         let key = Key::of(&**change.either());
-        let moved = old.as_ref().map(|filed| &filed.node) != new.as_ref().map(|filed| &filed.node);
-        let names = [&old, &new].map(|side| side.as_ref().and_then(|filed| filed.node.clone()));
-        if let Some(filed) = old {
-            self.withdraw(&key, &filed);
+        let moved = old.as_ref().map(|indexed| &indexed.node) != new.as_ref().map(|indexed| &indexed.node);
+        let names = [&old, &new].map(|side| side.as_ref().and_then(|indexed| indexed.node.clone()));
+        if let Some(indexed) = old {
+            self.remove(&key, &indexed);
         }
-        if let Some(filed) = new {
-            self.file(key, filed);
+        if let Some(indexed) = new {
+            self.insert(key, indexed);
         }
         if moved { names } else { [None, None] }
     }
 
-    fn file(&mut self, key: Key, filed: Filed) {
-        self.ended.extend(filed.ended);
-        if let Some(node) = &filed.node {
-            *self.named.entry(node.clone()).or_default() += 1;
+    fn insert(&mut self, key: Key, indexed: IndexedPod) {
+        self.terminated.extend(indexed.terminated);
+        if let Some(node) = &indexed.node {
+            *self.pods_per_node.entry(node.clone()).or_default() += 1;
         }
-        match filed.node {
-            Some(node) if filed.is_ending => drop(self.ending_on.entry(node).or_default().insert(key)),
-            None if filed.is_ending => drop(self.ending_unbound.insert(key)),
+        match indexed.node {
+            Some(node) if indexed.is_terminating => {
+                drop(self.terminating_on.entry(node).or_default().insert(key))
+            }
+            None if indexed.is_terminating => drop(self.terminating_unbound.insert(key)),
             _ => {}
         }
     }
 
-    fn withdraw(&mut self, key: &Key, filed: &Filed) {
-        if let Some(rank) = &filed.ended {
-            self.ended.remove(rank);
+    fn remove(&mut self, key: &Key, indexed: &IndexedPod) {
+        if let Some(rank) = &indexed.terminated {
+            self.terminated.remove(rank);
         }
-        self.ending_unbound.remove(key);
-        let Some(node) = &filed.node else { return };
-        if let Some(keys) = self.ending_on.get_mut(node) {
+        self.terminating_unbound.remove(key);
+        let Some(node) = &indexed.node else { return };
+        if let Some(keys) = self.terminating_on.get_mut(node) {
             keys.remove(key);
             if keys.is_empty() {
-                self.ending_on.remove(node);
+                self.terminating_on.remove(node);
             }
         }
-        if let Some(count) = self.named.get_mut(node) {
+        if let Some(count) = self.pods_per_node.get_mut(node) {
             *count -= 1;
             if *count == 0 {
-                self.named.remove(node);
+                self.pods_per_node.remove(node);
             }
         }
     }
 
-    /// Whether pods name the node and there is none.
-    pub(super) fn is_missed(&self, node: &str) -> bool {
-        self.named.contains_key(node) && !self.nodes.contains(node)
+    /// Whether pods name the node and it does not exist.
+    pub(super) fn is_missing(&self, node: &str) -> bool {
+        self.pods_per_node.contains_key(node) && !self.nodes.contains(node)
     }
 
     /// The pods that are being deleted on that node.
-    pub(super) fn ending_on(&self, node: &str) -> impl Iterator<Item = &Key> {
-        self.ending_on.get(node).into_iter().flatten()
+    pub(super) fn terminating_on(&self, node: &str) -> impl Iterator<Item = &Key> {
+        self.terminating_on.get(node).into_iter().flatten()
     }
 }
 
-impl Filed {
-    fn of(pod: &Pod) -> Filed {
-        Filed {
+impl IndexedPod {
+    fn of(pod: &Pod) -> IndexedPod {
+        IndexedPod {
             node: pod.spec.node_name.clone(),
-            is_ending: pod.meta.is_deleting(),
-            ended: pod.is_finished().then(|| Rank::of(pod)),
+            is_terminating: pod.meta.is_deleting(),
+            terminated: pod.is_finished().then(|| DeletionOrder::of(pod)),
         }
     }
 }
 
-impl Rank {
-    fn of(pod: &Pod) -> Rank {
+impl DeletionOrder {
+    fn of(pod: &Pod) -> DeletionOrder {
         let was_evicted = pod.status.phase == PodPhase::Failed && pod.status.reason == "Evicted";
         let Pod { meta, .. } = pod;
-        Rank {
+        DeletionOrder {
             ran: !was_evicted,
             created: meta.creation_timestamp,
             name: meta.name.clone(),
@@ -149,7 +151,7 @@ impl Rank {
     }
 }
 
-/// Whether the node does not answer and somebody vouches that its machine is off.
+/// Whether the node is not Ready and its out-of-service taint says that the machine is off.
 fn is_out_of_service(node: &Node) -> bool {
     !node.is_ready() && node.spec.taints.iter().any(|taint| taint.key == keys::OUT_OF_SERVICE)
 }

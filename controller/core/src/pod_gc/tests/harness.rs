@@ -1,4 +1,4 @@
-//! A store that does as it is asked.
+//! Pod GC with a store that performs every action.
 
 use muster_proto::node::Node;
 
@@ -6,22 +6,22 @@ use super::*;
 use crate::fixtures::{at_ms, key};
 use crate::plan::PlannedAction;
 
-pub(super) struct Bench {
+pub(super) struct Harness {
     pub(super) world: World,
-    pub(super) collection: PodGc,
+    pub(super) pod_gc: PodGc,
     version: u64,
     pub(super) millis: u64,
     wake_at: Option<Mono>,
 }
 
-impl Bench {
-    pub(super) fn new() -> Bench {
-        Bench::with(Settings::default())
+impl Harness {
+    pub(super) fn new() -> Harness {
+        Harness::with(Settings::default())
     }
 
-    pub(super) fn with(settings: Settings) -> Bench {
-        let (world, collection) = (World::new(), PodGc::new(settings));
-        Bench { world, collection, version: 0, millis: 0, wake_at: None }
+    pub(super) fn with(settings: Settings) -> Harness {
+        let (world, pod_gc) = (World::new(), PodGc::new(settings));
+        Harness { world, pod_gc, version: 0, millis: 0, wake_at: None }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -35,7 +35,7 @@ impl Bench {
 
     fn observe(&mut self, deltas: &[Delta]) {
         for delta in deltas {
-            self.collection.observe(delta, &self.world, self.now());
+            self.pod_gc.observe(delta, &self.world, self.now());
         }
     }
 
@@ -71,22 +71,22 @@ impl Bench {
 
     pub(super) fn decide(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.collection.decide(&self.world, self.now(), &mut plan);
+        self.pod_gc.decide(&self.world, self.now(), &mut plan);
         self.wake_at = plan.wake_at;
         plan
     }
 
-    pub(super) fn settle(&mut self, proposal: &PlannedAction, result: Result<Answer, Failure>) {
-        let outcome = Outcome { controller: proposal.controller, subject: proposal.subject.clone(), result };
-        self.collection.settle(&outcome, &self.world, self.now());
+    pub(super) fn settle(&mut self, planned: &PlannedAction, result: Result<Answer, Failure>) {
+        let outcome = Outcome { controller: planned.controller, subject: planned.subject.clone(), result };
+        self.pod_gc.settle(&outcome, &self.world, self.now());
     }
 
-    /// Performs a proposal and says what it was.
-    fn perform(&mut self, proposal: &PlannedAction) -> String {
-        match (&proposal.action, &proposal.subject) {
+    /// Performs an action and describes it.
+    fn perform(&mut self, planned: &PlannedAction) -> String {
+        match (&planned.action, &planned.subject) {
             (Action::ReadNode, Subject::Node(name, _)) => {
                 let node = self.world.node(name.as_str()).map(|node| Box::new(Node::clone(node)));
-                self.settle(proposal, node.map(Answer::Node).ok_or(Failure::Gone));
+                self.settle(planned, node.map(Answer::Node).ok_or(Failure::Gone));
                 format!("{name}?")
             }
             (Action::EndPod { mark, grace_period_seconds: Some(0) }, Subject::Pod(key, uid)) => {
@@ -94,7 +94,7 @@ impl Bench {
                 assert_eq!(pod.meta.uid, Some(*uid));
                 pod.meta.resource_version = self.next_version();
                 let is_held = !pod.meta.finalizers.is_empty();
-                self.settle(proposal, Ok(Answer::Pod(Box::new(pod.clone()))));
+                self.settle(planned, Ok(Answer::Pod(Box::new(pod.clone()))));
                 if is_held {
                     let deltas = self.world.apply_pod(pod);
                     self.observe(&deltas);
@@ -109,20 +109,20 @@ impl Bench {
                     None => format!("{} gone", key.name),
                 }
             }
-            other => panic!("collection does not do this: {other:?}"),
+            other => panic!("pod GC does not plan this: {other:?}"),
         }
     }
 
-    /// Lets time pass, following every wish to be woken; says what was done, and at which second.
+    /// Lets time pass and decides at every wake-up. Returns what was done, and at which second.
     pub(super) fn run_until(&mut self, seconds: u64) -> Vec<String> {
         let (mut done, end) = (Vec::new(), seconds * 1000);
         loop {
             let plan = self.decide();
-            for proposal in &plan.actions {
-                done.push(format!("{} {}", self.millis / 1000, self.perform(proposal)));
+            for planned in &plan.actions {
+                done.push(format!("{} {}", self.millis / 1000, self.perform(planned)));
             }
             if !plan.actions.is_empty() {
-                continue; // An answer may have brought something to do at once.
+                continue; // An outcome may have brought something to do at once.
             }
             let next = self.wake_at.map_or(Duration::MAX, |at| at - at_ms(0).mono).as_millis();
             let next = u64::try_from(next).unwrap_or(u64::MAX).max(self.millis);

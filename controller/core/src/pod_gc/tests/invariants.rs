@@ -1,4 +1,4 @@
-//! The index that is kept is the index that would be built, and only those go who may.
+//! In any order of events the index equals one built from scratch, and only pods with a cause are deleted.
 
 use std::collections::BTreeMap;
 
@@ -50,122 +50,122 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 struct Run {
-    bench: Bench,
-    under_way: Vec<PlannedAction>,
-    /// Since when each node is not there and pods name it.
-    missed_since: BTreeMap<&'static str, Mono>,
-    /// How many have borne each pod's name: nobody comes back from the dead.
-    bearers: [usize; PODS.len()],
+    harness: Harness,
+    in_flight: Vec<PlannedAction>,
+    /// Since when each node is missing while pods name it.
+    missing_since: BTreeMap<&'static str, Mono>,
+    /// How many pods had each name: a deleted uid never comes back.
+    generations: [usize; PODS.len()],
 }
 
 impl Run {
     fn step(&mut self, step: &Step) {
-        let bench = &mut self.bench;
+        let harness = &mut self.harness;
         match step {
             Step::Node { node: which, ready, off } => {
                 let sample = node(NODES[*which]).ready(*ready);
-                bench.node(if *off { sample.taint(OFF) } else { sample });
+                harness.node(if *off { sample.taint(OFF) } else { sample });
             }
-            Step::DeleteNode(node) => bench.delete_node(NODES[*node]),
+            Step::DeleteNode(node) => harness.delete_node(NODES[*node]),
             Step::Pod { pod: which, node, phase, ends, evicted, another } => {
                 let mut sample = pod(PODS[*which]).phase(*phase);
                 sample = if let Some(node) = node { sample.on(NODES[*node]) } else { sample };
                 sample = if *ends { sample.deleting(30) } else { sample };
-                self.bearers[*which] += usize::from(*another);
-                sample = sample.identity(&format!("{} {}", PODS[*which], self.bearers[*which]));
+                self.generations[*which] += usize::from(*another);
+                sample = sample.identity(&format!("{} {}", PODS[*which], self.generations[*which]));
                 let reason = if *evicted { "Evicted" } else { "" };
-                bench.pod(sample.with(|pod| pod.status.reason = reason.to_owned()));
+                harness.pod(sample.with(|pod| pod.status.reason = reason.to_owned()));
             }
             Step::DeletePod(pod) => {
-                bench.delete_pod(&key(PODS[*pod]));
-                self.bearers[*pod] += 1;
+                harness.delete_pod(&key(PODS[*pod]));
+                self.generations[*pod] += 1;
             }
             Step::Decide { seconds } => {
-                bench.millis += seconds * 1000;
-                for proposal in bench.decide().actions {
-                    self.check(&proposal);
-                    self.under_way.push(proposal);
+                harness.millis += seconds * 1000;
+                for planned in harness.decide().actions {
+                    self.check(&planned);
+                    self.in_flight.push(planned);
                 }
             }
             Step::Answer { first, failure } => {
-                let last = self.under_way.len().checked_sub(1);
+                let last = self.in_flight.len().checked_sub(1);
                 if let Some(which) = last.map(|last| if *first { 0 } else { last }) {
-                    let proposal = self.under_way.remove(which);
-                    bench.settle(&proposal, Err(failure.clone()));
+                    let planned = self.in_flight.remove(which);
+                    harness.settle(&planned, Err(failure.clone()));
                 }
             }
         }
         for name in NODES {
-            if !self.is_missed(name) {
-                self.missed_since.remove(name);
-            } else if !self.missed_since.contains_key(name) {
-                self.missed_since.insert(name, self.bench.now().mono);
+            if !self.is_missing(name) {
+                self.missing_since.remove(name);
+            } else if !self.missing_since.contains_key(name) {
+                self.missing_since.insert(name, self.harness.now().mono);
             }
         }
     }
 
-    fn is_missed(&self, name: &str) -> bool {
-        let world = &self.bench.world;
+    fn is_missing(&self, name: &str) -> bool {
+        let world = &self.harness.world;
         world.node(name).is_none() && world.pods_on(name).next().is_some()
     }
 
-    /// It was not asked for already, and whoever goes may go.
-    fn check(&self, proposal: &PlannedAction) {
-        let Run { bench, under_way, .. } = self;
-        assert!(under_way.iter().all(|held| held.subject != proposal.subject), "{proposal:?} twice");
-        match &proposal.subject {
+    /// The deletion is not in flight already, and the pod may be deleted.
+    fn check(&self, planned: &PlannedAction) {
+        let Run { harness, in_flight, .. } = self;
+        assert!(in_flight.iter().all(|held| held.subject != planned.subject), "{planned:?} twice");
+        match &planned.subject {
             Subject::Pod(key, uid) => {
-                let pod = bench.world.pod(key).unwrap();
+                let pod = harness.world.pod(key).unwrap();
                 assert_eq!(pod.meta.uid, Some(*uid));
-                assert!(self.may_go(pod), "{} is not to go: {pod:?}", key.name);
+                assert!(self.may_go(pod), "{} must not be deleted: {pod:?}", key.name);
             }
-            Subject::Lease(key) => panic!("nobody collects {key}"),
+            Subject::Lease(key) => panic!("pod GC does not delete {key}"),
             Subject::Node(name, _) => {
-                assert!(self.was_missed_for_long(name.as_str()), "{name} is not missed");
+                assert!(self.was_missing_for_long(name.as_str()), "{name} is not missing");
             }
         }
     }
 
-    fn was_missed_for_long(&self, name: &str) -> bool {
-        let long_ago = self.bench.now().mono - Duration::from_secs(40);
-        self.missed_since.get(name).is_some_and(|since| *since <= long_ago)
+    fn was_missing_for_long(&self, name: &str) -> bool {
+        let long_ago = self.harness.now().mono - Duration::from_secs(40);
+        self.missing_since.get(name).is_some_and(|since| *since <= long_ago)
     }
 
     fn may_go(&self, pod: &Pod) -> bool {
         let ends = pod.meta.is_deleting();
         let Some(name) = &pod.spec.node_name else { return ends || pod.is_finished() };
-        let Some(node) = self.bench.world.node(name.as_str()) else {
-            return pod.is_finished() || self.was_missed_for_long(name.as_str());
+        let Some(node) = self.harness.world.node(name.as_str()) else {
+            return pod.is_finished() || self.was_missing_for_long(name.as_str());
         };
         let is_off = node.spec.taints.iter().any(|taint| taint.key.ends_with("out-of-service"));
         pod.is_finished() || (ends && !node.is_ready() && is_off)
     }
 }
 
-/// What the room would know had it only just been told of everything.
-fn index_anew(world: &World) -> Index {
+/// The index built from scratch.
+fn rebuilt_index(world: &World) -> Index {
     let mut index = Index::default();
     for node in world.nodes() {
-        index.note_node(&Change { old: None, new: Some(node.clone()) });
+        index.observe_node(&Change { old: None, new: Some(node.clone()) });
     }
     for pod in world.pods() {
-        index.note_pod(&Change { old: None, new: Some(pod.clone()) });
+        index.observe_pod(&Change { old: None, new: Some(pod.clone()) });
     }
     index
 }
 
 proptest! {
     #[test]
-    fn the_index_is_kept_and_only_those_go_who_may(steps in prop::collection::vec(any_step(), 1..80)) {
-        let bench = Bench::with(Settings { kept: Some(1), ..Settings::default() });
-        let (under_way, missed_since) = (Vec::new(), BTreeMap::new());
-        let mut run = Run { bench, under_way, missed_since, bearers: Default::default() };
+    fn the_index_stays_correct_and_only_pods_with_a_cause_are_deleted(steps in prop::collection::vec(any_step(), 1..80)) {
+        let harness = Harness::with(Settings { terminated_pod_threshold: Some(1), ..Settings::default() });
+        let (in_flight, missing_since) = (Vec::new(), BTreeMap::new());
+        let mut run = Run { harness, in_flight, missing_since, generations: Default::default() };
         for step in &steps {
             run.step(step);
-            let PodGc { index, missing, .. } = &run.bench.collection;
-            prop_assert_eq!(index, &index_anew(&run.bench.world));
+            let PodGc { index, missing, .. } = &run.harness.pod_gc;
+            prop_assert_eq!(index, &rebuilt_index(&run.harness.world));
             for name in NODES {
-                prop_assert_eq!(missing.contains_key(name), run.is_missed(name), "{}", name);
+                prop_assert_eq!(missing.contains_key(name), run.is_missing(name), "{}", name);
             }
         }
     }
