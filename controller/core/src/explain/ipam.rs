@@ -6,7 +6,8 @@ use muster_proto::cidr::Cidr;
 use muster_proto::node::Node;
 
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
-use crate::ipam::{Ipam, Pool, State, Turn};
+use crate::ipam::allocation::{AllocationState, QueueNumber};
+use crate::ipam::{CidrPool, Ipam};
 
 /// How full a pool is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub struct PoolReport {
 impl Ipam {
     /// The pools, in the order of the networks in a node's record.
     pub fn pools(&self) -> Vec<PoolReport> {
-        let waiting = (self.queue.len() + self.resting.len()) as u64;
-        let report = |pool: &Pool| PoolReport {
+        let waiting = self.waiting() as u64;
+        let report = |pool: &CidrPool| PoolReport {
             cidr: pool.cluster(),
             node_mask: pool.mask(),
             blocks: pool.count(),
@@ -39,13 +40,13 @@ impl Ipam {
             waiting,
             conflicts: pool.conflicts(),
         };
-        self.pools.iter().map(report).collect()
+        self.cidr_pools().iter().map(report).collect()
     }
 
     /// Why a node has its blocks, or what it waits for.
     pub fn explain(&self, node: &Node) -> Explanation {
         let state = node.meta.uid.and_then(|uid| self.state(uid));
-        let turn = node.meta.uid.and_then(|uid| self.nodes.get(&uid)).map(|entry| entry.turn);
+        let number = node.meta.uid.and_then(|uid| self.allocation(uid)).map(|allocation| allocation.number);
         let (inputs, earliest) = (self.inputs(), None);
         let say = |state, reason| Explanation {
             action: ExplanationAction::AssignCidr,
@@ -55,33 +56,35 @@ impl Ipam {
             earliest,
         };
         match state {
-            Some(State::Recorded { misfit: Some(reason), .. }) => {
+            Some(AllocationState::Recorded { problem: Some(reason), .. }) => {
                 say(ExplanationState::Refused, format!("The node {reason}."))
             }
-            Some(State::Recorded { cidrs, misfit: None }) => {
+            Some(AllocationState::Recorded { cidrs, problem: None }) => {
                 say(ExplanationState::Done, self.recorded(cidrs, node))
             }
-            Some(State::Reserved { cidrs, may_be_written: true, .. }) => say(
+            Some(AllocationState::Reserved { cidrs, may_be_written: true, .. }) => say(
                 ExplanationState::Due,
                 format!(
                     "{} was sent to the store, and it is not known whether the store has it.",
                     list(cidrs)
                 ),
             ),
-            Some(State::Reserved { cidrs, failures: 0, .. }) => {
+            Some(AllocationState::Reserved { cidrs, failures: 0, .. }) => {
                 say(ExplanationState::Due, format!("{} is being written to the node's record.", list(cidrs)))
             }
-            Some(State::Reserved { cidrs, failures, .. }) => say(
+            Some(AllocationState::Reserved { cidrs, failures, .. }) => say(
                 ExplanationState::Due,
                 format!("{} could not be written {failures} times and is tried again.", list(cidrs)),
             ),
-            Some(State::Resting) => {
+            Some(AllocationState::BackingOff) => {
                 let reason =
                     "The node's blocks could not be written and were released; the node is queued again.";
-                let earliest = node.meta.uid.and_then(|uid| self.resting.due_at(&uid));
+                let earliest = node.meta.uid.and_then(|uid| self.requeued_at(uid));
                 Explanation { earliest, ..say(ExplanationState::Waiting, reason.to_owned()) }
             }
-            Some(State::Waiting) => say(ExplanationState::Waiting, self.obstacle(turn.unwrap_or_default())),
+            Some(AllocationState::Queued) => {
+                say(ExplanationState::Waiting, self.obstacle(number.unwrap_or_default()))
+            }
             None if node.meta.deletion_timestamp.is_some() => {
                 say(ExplanationState::None, "A node that is being deleted gets no block.".to_owned())
             }
@@ -91,12 +94,14 @@ impl Ipam {
 
     /// What the node's record has, and whether another node has the same.
     fn recorded(&self, cidrs: &[Cidr], node: &Node) -> String {
-        let sharing = |(pool, cidr): (&Pool, &Cidr)| {
+        let sharing = |(pool, cidr): (&CidrPool, &Cidr)| {
             let holders = pool.holders_of(cidr);
             let other = holders.iter().find(|holder| Some(**holder) != node.meta.uid);
-            other.and_then(|other| self.nodes.get(other)).map(|other| (cidr.to_string(), other.name.clone()))
+            other
+                .and_then(|other| self.allocation(*other))
+                .map(|other| (cidr.to_string(), other.name.clone()))
         };
-        match self.pools.iter().zip(cidrs).find_map(sharing) {
+        match self.cidr_pools().iter().zip(cidrs).find_map(sharing) {
             Some((cidr, other)) => {
                 format!("The node's record has {}, but node {other} has {cidr} too.", list(cidrs))
             }
@@ -105,16 +110,16 @@ impl Ipam {
     }
 
     /// Why a node has no block yet.
-    fn obstacle(&self, turn: Turn) -> String {
-        if !self.is_started {
+    fn obstacle(&self, number: QueueNumber) -> String {
+        if !self.is_started() {
             return "No block is allocated before all nodes are known.".to_owned();
         }
         if let Some(failure) = self.failure() {
             return sentence(&failure);
         }
-        match self.pools.iter().find(|pool| pool.is_full()) {
+        match self.cidr_pools().iter().find(|pool| pool.is_full()) {
             Some(full) => {
-                let ahead = self.queue.range(..turn).count();
+                let ahead = self.queued_before(number);
                 sentence(&format!("{}; {ahead} nodes wait before this one for a free block", full.shortage()))
             }
             None => "The node gets its blocks with the next decision.".to_owned(),
@@ -122,13 +127,13 @@ impl Ipam {
     }
 
     fn inputs(&self) -> BTreeMap<String, String> {
-        let full = |pool: &Pool| {
+        let full = |pool: &CidrPool| {
             let (used, reserved) = (pool.used(), pool.reserved());
             let text =
                 format!("{} blocks of /{}, {used} used, {reserved} reserved", pool.count(), pool.mask());
             (pool.cluster().to_string(), text)
         };
-        self.pools.iter().map(full).collect()
+        self.cidr_pools().iter().map(full).collect()
     }
 }
 

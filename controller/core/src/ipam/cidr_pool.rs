@@ -1,21 +1,21 @@
-//! One cluster network: its blocks, who holds them, and which is given out next.
+//! One cluster network: its blocks, their holders, and which block is allocated next.
 
 use std::ops::RangeInclusive;
 
 use muster_proto::cidr::{Blocks, Cidr};
 use muster_proto::name::Uid;
 
-use super::block_tree::Cover;
+use super::block_tree::BlockTree;
 
 /// The blocks of one cluster network.
 ///
-/// A block has as many holders as nodes whose network touches it, and is free again when the last of them goes. Blocks
-/// that a service range touches are never free.
+/// A block is held by every node whose network overlaps it, and is free again when the last of them is gone. Blocks that
+/// overlap a service range are never free.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct CidrPool {
     blocks: Blocks,
-    cover: Cover,
-    /// Where the search begins: a block that was freed is not used again before the others had their turn.
+    tree: BlockTree,
+    /// Where the search begins: a block that was freed is not used again before all others.
     next: u64,
     reserved: u64,
 }
@@ -23,23 +23,23 @@ pub struct Pool {
 /// A network that shares no address with the pool's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cidr}, which lies outside the cluster network {cluster}")]
-pub struct Outside {
+pub struct OutsidePool {
     pub cidr: Cidr,
     pub cluster: Cidr,
 }
 
-impl Pool {
-    /// A pool nobody holds anything of. Blocks that a service range touches are set aside.
-    pub fn new(blocks: Blocks, services: &[Cidr]) -> Pool {
-        let mut cover = Cover::new(blocks.count());
+impl CidrPool {
+    /// A pool without holders. Blocks that overlap a service range are reserved.
+    pub fn new(blocks: Blocks, services: &[Cidr]) -> CidrPool {
+        let mut tree = BlockTree::new(blocks.count());
         for run in services.iter().filter_map(|service| blocks.touched_by(service)) {
-            cover.bar(&run);
+            tree.reserve(&run);
         }
-        let reserved = cover.taken();
-        Pool { blocks, cover, next: 0, reserved }
+        let reserved = tree.taken();
+        CidrPool { blocks, tree, next: 0, reserved }
     }
 
-    /// The network it is cut from.
+    /// The network that the blocks are cut from.
     pub fn cluster(&self) -> Cidr {
         self.blocks.cluster()
     }
@@ -54,53 +54,53 @@ impl Pool {
         self.blocks.count()
     }
 
-    /// Blocks with a holder.
+    /// How many blocks have a holder.
     pub fn used(&self) -> u64 {
-        self.cover.held()
+        self.tree.held()
     }
 
-    /// Blocks set aside for services, whether or not somebody holds them.
+    /// How many blocks are reserved for services, whether or not a node holds them.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Blocks with more than one holder.
+    /// How many blocks have more than one holder.
     pub fn conflicts(&self) -> u64 {
-        self.cover.contested()
+        self.tree.shared()
     }
 
     pub fn is_full(&self) -> bool {
-        self.cover.taken() == self.blocks.count()
+        self.tree.taken() == self.blocks.count()
     }
 
-    /// Gives the next free block to that holder.
-    pub fn take(&mut self, holder: Uid) -> Option<Cidr> {
-        let found = self.cover.first_free(self.next).or_else(|| self.cover.first_free(0))?;
-        self.cover.hold(&(found..=found), holder);
+    /// Allocates the next free block to that holder.
+    pub fn allocate(&mut self, holder: Uid) -> Option<Cidr> {
+        let found = self.tree.first_free(self.next).or_else(|| self.tree.first_free(0))?;
+        self.tree.hold(&(found..=found), holder);
         self.next = (found + 1) % self.blocks.count();
         self.blocks.nth(found)
     }
 
-    /// Notes that somebody has this network: every block it touches.
-    pub fn occupy(&mut self, cidr: &Cidr, holder: Uid) -> Result<(), Outside> {
+    /// Records that the holder has this network: every block that overlaps it.
+    pub fn occupy(&mut self, cidr: &Cidr, holder: Uid) -> Result<(), OutsidePool> {
         let run = self.run(cidr)?;
-        self.cover.hold(&run, holder);
+        self.tree.hold(&run, holder);
         Ok(())
     }
 
-    /// Notes that the holder no longer has this network. What it did not have is not taken from it.
+    /// Records that the holder no longer has this network. Without effect if it did not have it.
     pub fn release(&mut self, cidr: &Cidr, holder: Uid) {
         if let Ok(run) = self.run(cidr) {
-            self.cover.release(&run, holder);
+            self.tree.release(&run, holder);
         }
     }
 
-    /// Everybody who has a block that this network touches, each once.
+    /// All holders of blocks that overlap this network, each once.
     pub fn holders_of(&self, cidr: &Cidr) -> Vec<Uid> {
-        self.run(cidr).map(|run| self.cover.holders_of(&run)).unwrap_or_default()
+        self.run(cidr).map(|run| self.tree.holders_of(&run)).unwrap_or_default()
     }
 
-    /// Why a pool that is full has nothing to give, for people.
+    /// Describes why a full pool has no block, for events and explanations.
     pub fn shortage(&self) -> String {
         let (cluster, mask) = (self.cluster(), self.mask());
         let blocks = match self.count() {
@@ -113,8 +113,8 @@ impl Pool {
         }
     }
 
-    fn run(&self, cidr: &Cidr) -> Result<RangeInclusive<u64>, Outside> {
-        self.blocks.touched_by(cidr).ok_or_else(|| Outside { cidr: *cidr, cluster: self.cluster() })
+    fn run(&self, cidr: &Cidr) -> Result<RangeInclusive<u64>, OutsidePool> {
+        self.blocks.touched_by(cidr).ok_or_else(|| OutsidePool { cidr: *cidr, cluster: self.cluster() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The networks that nodes get their blocks from, checked out of the flags that name them.
+//! The networks that nodes get their blocks from, checked and parsed from the flags.
 
 use muster_proto::cidr::{Blocks, BlocksError, Cidr, Family};
 
@@ -17,17 +17,17 @@ pub struct Flags<'a> {
     pub service_cluster_ip_range: &'a [String],
 }
 
-/// Networks that were checked.
+/// The checked networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// One or two, of different families, in the order nodes are given them.
+    /// One or two, of different families, in the order in which nodes name their blocks.
     pub(super) pools: Vec<Blocks>,
     pub(super) services: Vec<Cidr>,
-    /// What was left out, for the log.
+    /// Ignored values, for the log.
     pub warnings: Vec<String>,
 }
 
-/// A flag that cannot be.
+/// An invalid flag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--{flag}: {reason}")]
 pub struct FlagError {
@@ -46,7 +46,7 @@ const DEFAULT_MASK_IPV6: u8 = 64;
 
 impl Settings {
     /// # Errors
-    /// When no blocks can be cut by these flags; the error names the one to change.
+    /// If the flags do not describe networks and blocks; the error names the flag to change.
     pub fn check(flags: &Flags<'_>) -> Result<Settings, FlagError> {
         let clusters = clusters(flags.cluster_cidr)?;
         check_masks(flags, &clusters)?;
@@ -87,7 +87,7 @@ fn clusters(list: &[String]) -> Result<Vec<Cidr>, FlagError> {
     }
 }
 
-/// One network takes the mask of any family or of its own; two take one of each family.
+/// One network takes the common mask or that of its family; two networks take one mask per family.
 fn check_masks(flags: &Flags<'_>, clusters: &[Cidr]) -> Result<(), FlagError> {
     let of_family = [
         (MASK_IPV4, Family::Ipv4, flags.node_cidr_mask_size_ipv4.is_some()),
@@ -125,7 +125,7 @@ fn blocks(flags: &Flags<'_>, cluster: Cidr) -> Result<Blocks, FlagError> {
     })
 }
 
-/// The ranges, and a warning for each text that is none: services are somebody else's to set up.
+/// The ranges, and a warning for each invalid value: another component configures services, so that is no error.
 fn services(list: &[String]) -> Result<(Vec<Cidr>, Vec<String>), FlagError> {
     let (mut ranges, mut warnings) = (Vec::new(), Vec::new());
     for (i, entry) in entries(list).enumerate() {

@@ -90,9 +90,11 @@ impl Index {
         }
         match indexed.node {
             Some(node) if indexed.is_terminating => {
-                drop(self.terminating_on.entry(node).or_default().insert(key))
+                self.terminating_on.entry(node).or_default().insert(key);
             }
-            None if indexed.is_terminating => drop(self.terminating_unbound.insert(key)),
+            None if indexed.is_terminating => {
+                self.terminating_unbound.insert(key);
+            }
             _ => {}
         }
     }

@@ -166,11 +166,11 @@ fn a_node_that_turns_ready_while_its_deletion_is_recorded_is_kept() {
 enum Step {
     /// A node is observed in that state, with another uid if it was gone.
     Put {
-        who: usize,
+        node: usize,
         ready: bool,
     },
     Remove {
-        who: usize,
+        node: usize,
     },
     /// An action in flight gets that outcome.
     Answer {
@@ -186,8 +186,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0..5usize, proptest::bool::weighted(0.3)).prop_map(|(who, ready)| Step::Put { who, ready }),
-        1 => (0..5usize).prop_map(|who| Step::Remove { who }),
+        2 => (0..5usize, proptest::bool::weighted(0.3)).prop_map(|(node, ready)| Step::Put { node, ready }),
+        1 => (0..5usize).prop_map(|node| Step::Remove { node }),
         8 => (0..3usize, 0..12u8).prop_map(|(which, answer)| Step::Answer { which, answer }),
         3 => (0..8_000u64).prop_map(|millis| Step::Pass { millis }),
         1 => Just(Step::FailOver),
@@ -235,8 +235,8 @@ proptest! {
         let mut comings = 0;
         for step in steps {
             match step {
-                Step::Put { who, ready } => {
-                    let name = NAMES[who];
+                Step::Put { node: index, ready } => {
+                    let name = NAMES[index];
                     comings += usize::from(!harness.has(name));
                     let identity = harness.world.node(name).map_or_else(
                         || crate::fixtures::uid(&format!("{name}{comings}")),
@@ -249,7 +249,7 @@ proptest! {
                     }
                     harness.put(node(name).ready(status).with(|node| node.meta.uid = Some(identity)));
                 }
-                Step::Remove { who } => harness.remove(&NAMES[who].parse().unwrap()),
+                Step::Remove { node } => harness.remove(&NAMES[node].parse().unwrap()),
                 Step::Pass { millis } => {
                     now_ms += millis;
                     harness.now = crate::fixtures::at_ms(now_ms);

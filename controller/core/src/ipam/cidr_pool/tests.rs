@@ -1,21 +1,21 @@
 use super::*;
 use crate::fixtures::uid;
 
-fn pool(cluster: &str, mask: u8, services: &[&str]) -> Pool {
+fn pool(cluster: &str, mask: u8, services: &[&str]) -> CidrPool {
     let services: Vec<Cidr> = services.iter().map(|range| range.parse().unwrap()).collect();
-    Pool::new(Blocks::new(cluster.parse().unwrap(), mask).unwrap(), &services)
+    CidrPool::new(Blocks::new(cluster.parse().unwrap(), mask).unwrap(), &services)
 }
 
 fn cidr(text: &str) -> Cidr {
     text.parse().unwrap()
 }
 
-fn take(pool: &mut Pool, holder: &str) -> String {
-    pool.take(uid(holder)).map_or("none".to_owned(), |cidr| cidr.to_string())
+fn take(pool: &mut CidrPool, holder: &str) -> String {
+    pool.allocate(uid(holder)).map_or("none".to_owned(), |cidr| cidr.to_string())
 }
 
 #[test]
-fn blocks_go_round_before_one_is_used_again() {
+fn a_released_block_is_used_again_after_all_others() {
     let mut pool = pool("10.0.0.0/30", 32, &[]);
     assert_eq!([take(&mut pool, "a"), take(&mut pool, "b")], ["10.0.0.0/32", "10.0.0.1/32"]);
     pool.release(&cidr("10.0.0.0/32"), uid("a"));
@@ -24,7 +24,7 @@ fn blocks_go_round_before_one_is_used_again() {
 }
 
 #[test]
-fn a_network_of_another_size_takes_every_block_it_touches() {
+fn a_network_of_another_size_occupies_every_block_it_overlaps() {
     for (cidr, used) in [
         ("10.0.0.0/24", 1),
         ("10.0.3.128/25", 1),
@@ -44,7 +44,7 @@ fn a_network_of_another_size_takes_every_block_it_touches() {
 }
 
 #[test]
-fn a_block_is_free_when_its_last_holder_has_gone() {
+fn a_block_is_free_when_its_last_holder_is_gone() {
     let mut pool = pool("10.0.0.0/30", 31, &[]);
     let block = cidr("10.0.0.0/31");
     for holder in ["a", "b", "a"] {
@@ -56,11 +56,11 @@ fn a_block_is_free_when_its_last_holder_has_gone() {
     pool.release(&block, uid("a"));
     assert_eq!(pool.used(), 1, "a second release takes nothing from b");
     pool.release(&block, uid("b"));
-    assert_eq!((pool.used(), pool.take(uid("c"))), (0, Some(block)));
+    assert_eq!((pool.used(), pool.allocate(uid("c"))), (0, Some(block)));
 }
 
 #[test]
-fn what_services_touch_is_never_given_out() {
+fn blocks_that_overlap_services_are_never_allocated() {
     for (services, reserved, first) in [
         (vec![], 0, "10.0.0.0/24"),
         (vec!["10.0.0.0/26"], 1, "10.0.1.0/24"),
@@ -79,26 +79,25 @@ fn what_services_touch_is_never_given_out() {
     assert_eq!(
         [take(&mut pool, "b"), take(&mut pool, "c")],
         ["10.0.1.0/24", "none"],
-        "a's block stays set aside"
+        "a's block stays reserved"
     );
 }
 
-/// What a block costs, in knots looked at, when so many have been given out.
 #[test]
-fn the_last_block_costs_no_more_than_the_first() {
+fn the_last_block_costs_no_more_visits_than_the_first() {
     let mut pool = pool("10.0.0.0/8", 24, &[]);
-    let mut dearest = 0;
+    let mut most = 0;
     for i in 0..pool.count() {
-        let before = pool.cover.looks.get();
-        assert_eq!(pool.take(uid(&i.to_string())), pool.blocks.nth(i));
-        dearest = dearest.max(pool.cover.looks.get() - before);
+        let before = pool.tree.visits.get();
+        assert_eq!(pool.allocate(uid(&i.to_string())), pool.blocks.nth(i));
+        most = most.max(pool.tree.visits.get() - before);
     }
     assert_eq!((pool.used(), pool.is_full()), (65_536, true));
     // 16 levels: at most twice that to find it, from the pointer and from the start, and two a level to count it.
-    assert!(dearest <= 6 * 17, "{dearest} looks");
+    assert!(most <= 6 * 17, "{most} visits");
 
-    let before = pool.cover.looks.get();
+    let before = pool.tree.visits.get();
     pool.release(&cidr("10.77.0.0/24"), uid(&(77 * 256).to_string()));
     assert_eq!(take(&mut pool, "late"), "10.77.0.0/24");
-    assert!(pool.cover.looks.get() - before <= 10 * 17, "the one free block of 65,536 is found at once");
+    assert!(pool.tree.visits.get() - before <= 10 * 17, "the one free block of 65,536 is found at once");
 }

@@ -4,7 +4,7 @@ fn texts(list: &[&str]) -> Vec<String> {
     list.iter().map(|&text| text.to_owned()).collect()
 }
 
-/// What the settings come to, in one line: networks and masks, then service ranges; or the error.
+/// The settings in one line: networks and masks, then service ranges; or the error.
 fn checked(cluster: &[&str], masks: [Option<u8>; 3], services: &[&str]) -> String {
     let flags = Flags {
         cluster_cidr: &texts(cluster),
@@ -25,7 +25,7 @@ fn checked(cluster: &[&str], masks: [Option<u8>; 3], services: &[&str]) -> Strin
 const NONE: [Option<u8>; 3] = [None; 3];
 
 #[test]
-fn one_network_or_one_of_each_family_is_cut() {
+fn one_network_or_one_of_each_family_is_accepted() {
     for (cluster, masks, expected) in [
         (&["10.0.0.7/16"][..], NONE, "10.0.0.0/16>24"),
         (&["fd00::/48"], NONE, "fd00::/48>64"),
@@ -42,7 +42,7 @@ fn one_network_or_one_of_each_family_is_cut() {
 }
 
 #[test]
-fn s149_every_flag_that_cannot_be_is_named() {
+fn s149_an_error_names_the_invalid_flag() {
     for (cluster, masks, expected) in [
         (&[][..], NONE, "--cluster-cidr: must name the network that nodes get their blocks from"),
         (&[" "], NONE, "--cluster-cidr: must name the network that nodes get their blocks from"),
@@ -99,7 +99,7 @@ fn s149_every_flag_that_cannot_be_is_named() {
 }
 
 #[test]
-fn service_ranges_that_cannot_be_read_are_left_out_with_a_warning() {
+fn invalid_service_ranges_are_ignored_with_a_warning() {
     let cluster = ["10.0.0.0/16"];
     for (services, expected) in [
         (&["10.0.0.0/20"][..], "10.0.0.0/16>24 10.0.0.0/20"),

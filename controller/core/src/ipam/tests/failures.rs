@@ -10,112 +10,112 @@ fn unknown() -> Failure {
     Failure::Unknown("no answer from the store in time".to_owned())
 }
 
-/// One node that was promised the first block.
-fn promised() -> Fleet {
-    let mut fleet = Fleet::started(settings(&["10.10.0.0/16"], None, &[]), vec![]);
-    fleet.put(node("a"));
-    fleet.decide(at(0));
-    assert_eq!(fleet.cidrs.take_changed(), ["a"]);
-    fleet
+/// One node for which the first block is reserved.
+fn reserved() -> Harness {
+    let mut harness = Harness::started(settings(&["10.10.0.0/16"], None, &[]), vec![]);
+    harness.put(node("a"));
+    harness.decide(at(0));
+    assert_eq!(harness.cidrs.take_changed(), ["a"]);
+    harness
 }
 
-fn fail(fleet: &mut Fleet, failures: &[Failure]) {
-    let subject = fleet.subject("a");
+fn fail(harness: &mut Harness, failures: &[Failure]) {
+    let subject = harness.subject("a");
     for failure in failures {
-        fleet.cidrs.assignment_failed(&subject, failure, at(0));
+        harness.cidrs.assignment_failed(&subject, failure, at(0));
     }
 }
 
 #[test]
-fn the_third_failure_gives_the_block_back_and_the_node_queues_again_after_a_rest() {
-    let mut fleet = promised();
-    fail(&mut fleet, &[later(), Failure::Refused("no".to_owned())]);
-    assert_eq!(fleet.counts(), [[1, 0, 0]], "twice is not too often");
+fn the_third_failure_releases_the_block_and_the_node_queues_again_after_a_back_off() {
+    let mut harness = reserved();
+    fail(&mut harness, &[later(), Failure::Refused("no".to_owned())]);
+    assert_eq!(harness.counts(), [[1, 0, 0]], "two failures are allowed");
     let reason = "10.10.0.0/24 could not be written 2 times and is tried again.";
-    assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
-    fail(&mut fleet, &[later()]);
-    assert_eq!(fleet.counts(), [[0, 1, 0]]);
-    assert_eq!(fleet.cidrs.take_changed(), ["a"]);
+    assert_eq!(harness.explain("a"), (ExplanationState::Due, reason.to_owned()));
+    fail(&mut harness, &[later()]);
+    assert_eq!(harness.counts(), [[0, 1, 0]]);
+    assert_eq!(harness.cidrs.take_changed(), ["a"]);
 
-    let plan = fleet.decide(at(0));
+    let plan = harness.decide(at(0));
     let message = "Node a status is now: CIDRAssignmentFailed: the store is too busy";
     assert_eq!(
-        (fleet.told.as_slice(), plan.events[0].message.as_str()),
+        (harness.events.as_slice(), plan.events[0].message.as_str()),
         (&["CIDRAssignmentFailed a".to_owned()][..], message)
     );
     assert_eq!(plan.wake_at, Some(at_ms(5).mono));
-    let explanation = fleet.cidrs.explain(fleet.world.node("a").unwrap());
+    let explanation = harness.cidrs.explain(harness.world.node("a").unwrap());
     assert_eq!((explanation.state, explanation.earliest), (ExplanationState::Waiting, Some(at_ms(5).mono)));
-    fleet.decide(at_ms(4));
-    assert_eq!(fleet.counts(), [[0, 1, 0]]);
-    fleet.decide(at_ms(5));
-    assert_eq!(fleet.counts(), [[1, 0, 0]]);
-    fleet.write("a");
-    assert_eq!(fleet.of("a"), "10.10.1.0/24");
+    harness.decide(at_ms(4));
+    assert_eq!(harness.counts(), [[0, 1, 0]]);
+    harness.decide(at_ms(5));
+    assert_eq!(harness.counts(), [[1, 0, 0]]);
+    harness.write("a");
+    assert_eq!(harness.of("a"), "10.10.1.0/24");
 }
 
 #[test]
-fn rests_grow_until_a_thousand_seconds() {
-    let mut fleet = promised();
-    let (mut now, mut rests) = (at(0), Vec::new());
+fn back_off_grows_up_to_a_thousand_seconds() {
+    let mut harness = reserved();
+    let (mut now, mut waits) = (at(0), Vec::new());
     for _ in 0..20 {
-        let subject = fleet.subject("a");
-        for _ in 0..TRIES {
-            fleet.cidrs.assignment_failed(&subject, &later(), now);
+        let subject = harness.subject("a");
+        for _ in 0..MAX_WRITES {
+            harness.cidrs.assignment_failed(&subject, &later(), now);
         }
-        let until = fleet.decide(now).wake_at.unwrap();
-        rests.push((until - now.mono).as_millis());
+        let until = harness.decide(now).wake_at.unwrap();
+        waits.push((until - now.mono).as_millis());
         now = Now { mono: until, ..now };
-        fleet.decide(now);
+        harness.decide(now);
     }
-    assert_eq!(rests[..4], [5, 10, 20, 40]);
-    assert_eq!(rests[18..], [1_000_000, 1_000_000]);
+    assert_eq!(waits[..4], [5, 10, 20, 40]);
+    assert_eq!(waits[18..], [1_000_000, 1_000_000]);
 }
 
 #[test]
-fn a_write_nobody_knows_the_end_of_keeps_its_block_until_the_record_tells() {
-    let mut fleet = promised();
-    fail(&mut fleet, &[later(), later(), unknown(), later(), later()]);
-    assert_eq!(fleet.counts(), [[1, 0, 0]]);
+fn a_write_with_an_unknown_outcome_keeps_its_block_until_the_next_version() {
+    let mut harness = reserved();
+    fail(&mut harness, &[later(), later(), unknown(), later(), later()]);
+    assert_eq!(harness.counts(), [[1, 0, 0]]);
     let reason = "10.10.0.0/24 was sent to the store, and it is not known whether the store has it.";
-    assert_eq!(fleet.explain("a"), (ExplanationState::Due, reason.to_owned()));
+    assert_eq!(harness.explain("a"), (ExplanationState::Due, reason.to_owned()));
 
-    let mut landed = Fleet { world: fleet.world.clone(), cidrs: fleet.cidrs.clone(), ..promised() };
-    landed.version = fleet.version;
+    let mut landed = Harness { world: harness.world.clone(), cidrs: harness.cidrs.clone(), ..reserved() };
+    landed.version = harness.version;
     landed.put(node("a").cidrs(&["10.10.0.0/24"]));
     assert_eq!((landed.counts(), landed.explain("a").0), (vec![[1, 0, 0]], ExplanationState::Done));
 
-    fleet.put(node("a").label("newer", "version"));
-    assert_eq!(fleet.shaped("a").spec.pod_cidrs, ["10.10.0.0/24".parse().unwrap()], "it is tried again");
-    fail(&mut fleet, &[later()]);
-    assert_eq!(fleet.counts(), [[0, 1, 0]], "that version can no longer be written to");
+    harness.put(node("a").label("newer", "version"));
+    assert_eq!(harness.desired("a").spec.pod_cidrs, ["10.10.0.0/24".parse().unwrap()], "it is written again");
+    fail(&mut harness, &[later()]);
+    assert_eq!(harness.counts(), [[0, 1, 0]], "writes at the older version can no longer succeed");
 }
 
 #[test]
-fn a_record_that_moved_on_is_no_failure() {
-    let mut fleet = promised();
-    fail(&mut fleet, &[Failure::Conflict, Failure::Conflict, Failure::Gone, Failure::Conflict]);
-    assert_eq!(fleet.counts(), [[1, 0, 0]]);
+fn a_conflict_is_no_failure() {
+    let mut harness = reserved();
+    fail(&mut harness, &[Failure::Conflict, Failure::Conflict, Failure::Gone, Failure::Conflict]);
+    assert_eq!(harness.counts(), [[1, 0, 0]]);
 }
 
 #[test]
-fn failures_of_nodes_without_a_promise_say_nothing() {
-    let mut fleet = promised();
-    fleet.write("a");
-    fail(&mut fleet, &[later(), later(), later()]);
-    assert_eq!((fleet.counts(), fleet.of("a").as_str()), (vec![[1, 0, 0]], "10.10.0.0/24"));
+fn failures_for_nodes_without_a_reserved_block_are_ignored() {
+    let mut harness = reserved();
+    harness.write("a");
+    fail(&mut harness, &[later(), later(), later()]);
+    assert_eq!((harness.counts(), harness.of("a").as_str()), (vec![[1, 0, 0]], "10.10.0.0/24"));
     let stranger = Subject::of_node(&node("stranger").build());
-    fleet.cidrs.assignment_failed(&stranger, &later(), at(0));
-    fleet.settle();
-    assert!(fleet.told.is_empty());
+    harness.cidrs.assignment_failed(&stranger, &later(), at(0));
+    harness.settle();
+    assert!(harness.events.is_empty());
 }
 
 #[test]
-fn a_leaving_node_that_could_not_be_written_is_done_with() {
-    let mut fleet = promised();
-    fleet.put(node("a").deleting());
-    fail(&mut fleet, &[later(), later(), later()]);
-    assert_eq!(fleet.counts(), [[0, 0, 0]]);
-    fleet.decide(at(5000));
-    assert_eq!(fleet.counts(), [[0, 0, 0]], "and does not queue again");
+fn a_node_being_deleted_that_could_not_be_written_is_forgotten() {
+    let mut harness = reserved();
+    harness.put(node("a").deleting());
+    fail(&mut harness, &[later(), later(), later()]);
+    assert_eq!(harness.counts(), [[0, 0, 0]]);
+    harness.decide(at(5000));
+    assert_eq!(harness.counts(), [[0, 0, 0]], "and does not queue again");
 }
