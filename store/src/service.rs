@@ -4,8 +4,6 @@
 //! their names. Every read and write passes `authorize` first: reads in the
 //! handler, writes in the writer, where the record they are about is known.
 
-mod asked;
-mod author;
 mod budget;
 mod event;
 mod heartbeat;
@@ -13,6 +11,8 @@ mod lease;
 mod node;
 mod pod;
 mod query;
+mod request_record;
+mod write_context;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use prost::Message;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
-use self::asked::{asked, present};
-use self::author::{Author, author};
 use self::query::{ListQuery, WatchQuery};
+use self::request_record::{asked, present};
+use self::write_context::{Author, author};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;

@@ -19,7 +19,7 @@ mod node;
 mod pod;
 mod refusal;
 #[cfg(test)]
-mod samples;
+mod fixtures;
 
 pub use budget::{budget_status, counts_as_healthy, guards};
 pub use common::{check_preconditions, create, delete, update, update_status};

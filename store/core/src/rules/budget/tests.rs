@@ -1,7 +1,7 @@
 use muster_proto::condition::ConditionStatus;
 use muster_proto::percent::IntOrPercent;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::super::{Outcome, create, update};
 use super::*;
 

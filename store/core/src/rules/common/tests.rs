@@ -1,6 +1,6 @@
 //! What holds for every kind, shown on nodes.
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::*;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;

@@ -1,7 +1,7 @@
 use muster_proto::event::{EventType, ObjectReference};
 use muster_proto::record::Kind;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::*;
 
 fn happening() -> Event {

@@ -1,7 +1,7 @@
 use muster_proto::budget::DisruptionLimit;
 use muster_proto::percent::IntOrPercent;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::super::{Preconditions, budget_status, counts_as_healthy};
 use super::*;
 

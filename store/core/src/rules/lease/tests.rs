@@ -1,6 +1,6 @@
 use jiff::Timestamp;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::super::{Outcome, create, update};
 use super::*;
 

@@ -1,7 +1,7 @@
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::node::NodeCondition;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::super::{Outcome, create, update, update_status};
 use super::*;
 

@@ -4,7 +4,7 @@ use muster_proto::quantity::{Quantity, Resources};
 use muster_proto::taint::{TaintEffect, Toleration, TolerationOperator};
 use muster_proto::wellknown::taint;
 
-use super::super::samples::*;
+use super::super::fixtures::*;
 use super::super::{create, update, update_status};
 use super::*;
 

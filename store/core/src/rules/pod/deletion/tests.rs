@@ -1,6 +1,6 @@
 use muster_proto::pod::PodPhase;
 
-use super::super::super::samples::*;
+use super::super::super::fixtures::*;
 use super::super::super::{Preconditions, create, update};
 use super::*;
 
