@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_proto::record::Kind;
 use tokio::sync::watch;
 
-use muster_store_core::change::{self, Change, SharedChange};
+use muster_store_core::change::{Change, SharedChange};
 use muster_store_core::history::Revision;
+use muster_store_core::selectors;
 
 /// How much of each kind is held here, by number and by size.
 const HELD: usize = 16 * 1024;
@@ -120,7 +121,7 @@ impl ChangeLog {
             log.changed.send_replace(());
             let tail = lock(&log.tail);
             for change in changes.iter().filter(|change| change.kind == kind) {
-                for name in change::topics(change) {
+                for name in selectors::topics(change) {
                     if let Some(topic) = tail.topics.get(&name) {
                         topic.changed.send_replace(());
                     }
@@ -182,7 +183,7 @@ impl Tail {
     fn push(&mut self, change: SharedChange) {
         self.bytes += change.weight();
         if !self.topics.is_empty() {
-            for name in change::topics(&change) {
+            for name in selectors::topics(&change) {
                 if let Some(topic) = self.topics.get_mut(&name) {
                     topic.changes.push_back(Arc::clone(&change));
                 }
@@ -193,7 +194,7 @@ impl Tail {
             let Some(oldest) = self.changes.pop_front() else { break };
             self.bytes -= oldest.weight();
             self.since = oldest.revision;
-            for name in change::topics(&oldest) {
+            for name in selectors::topics(&oldest) {
                 if let Some(topic) = self.topics.get_mut(&name)
                     && topic.changes.front().is_some_and(|front| front.revision == oldest.revision)
                 {

@@ -221,7 +221,7 @@ impl Services {
         caller: &Caller,
         verb: Verb,
         kind: Kind,
-        selection: &muster_store_core::change::Selection,
+        selection: &muster_store_core::selectors::Selection,
     ) -> Result<(), StoreError> {
         let namespace = (!selection.namespace.is_empty()).then_some(selection.namespace.as_str());
         let field_selector = Some(&selection.fields);

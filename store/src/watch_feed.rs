@@ -19,9 +19,10 @@ use crate::change_log::{Read, Signal};
 use crate::error::StoreError;
 use crate::renewal_log::Missed;
 use crate::store::Store;
-use muster_store_core::change::{Change, Selection, SharedChange, encode_bookmark, encode_event};
+use muster_store_core::change::{Change, SharedChange, encode_bookmark, encode_event};
 use muster_store_core::history::{Revision, StoredChange};
 use muster_store_core::list_page::{At, List};
+use muster_store_core::selectors::Selection;
 
 /// A frame holds at most this many events, and no event more once it has this
 /// many bytes.

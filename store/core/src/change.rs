@@ -6,10 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use muster_proto::label::Labels;
 use muster_proto::pb;
 use muster_proto::record::Kind;
-use muster_proto::selector::{FieldSelector, LabelSelector};
 use muster_proto::time::Mono;
 use muster_proto::wellknown::annotation::INITIAL_EVENTS_END;
 use prost::Message;
@@ -17,7 +15,7 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 
 use crate::history::{Revision, StoredChange};
 use crate::namespaced_name::NamespacedName;
-use crate::partial_decode;
+use crate::selectors::Traits;
 
 /// One step of a record's history.
 #[derive(Debug)]
@@ -44,19 +42,6 @@ struct Views {
     modified: OnceLock<Bytes>,
     deleted: OnceLock<Bytes>,
     left: OnceLock<Bytes>,
-}
-
-/// What can be selected by.
-#[derive(Debug)]
-struct Traits {
-    labels: Labels,
-    fields: Vec<String>,
-}
-
-impl Traits {
-    fn of(kind: Kind, record: &[u8]) -> Self {
-        Self { labels: partial_decode::metadata(record).labels, fields: partial_decode::fields(kind, record) }
-    }
 }
 
 impl Change {
@@ -100,121 +85,36 @@ impl Change {
         256 + self.record.len() + self.previous.as_ref().map_or(0, Bytes::len)
     }
 
-    fn after(&self) -> &Traits {
+    pub(crate) fn after(&self) -> &Traits {
         self.views.after.get_or_init(|| Traits::of(self.kind, &self.record))
     }
 
-    fn before(&self) -> Option<&Traits> {
+    pub(crate) fn before(&self) -> Option<&Traits> {
         let previous = self.previous.as_ref()?;
         Some(self.views.before.get_or_init(|| Traits::of(self.kind, previous)))
     }
 
-    fn added(&self) -> Bytes {
+    pub(crate) fn added(&self) -> Bytes {
         self.views.added.get_or_init(|| encode_event("ADDED", &self.record, &self.traceparent)).clone()
     }
 
-    fn modified(&self) -> Bytes {
+    pub(crate) fn modified(&self) -> Bytes {
         self.views.modified.get_or_init(|| encode_event("MODIFIED", &self.record, &self.traceparent)).clone()
     }
 
-    fn deleted(&self) -> Bytes {
+    pub(crate) fn deleted(&self) -> Bytes {
         self.views.deleted.get_or_init(|| encode_event("DELETED", &self.record, &self.traceparent)).clone()
     }
 
     /// It no longer matches: a deletion to this watcher, of the old content at
     /// the new version.
-    fn left(&self) -> Bytes {
+    pub(crate) fn left(&self) -> Bytes {
         let encode = || {
             let previous = self.previous.as_deref().unwrap_or_default();
             encode_event("DELETED", &with_version(self.kind, previous, self.revision), &self.traceparent)
         };
         self.views.left.get_or_init(encode).clone()
     }
-}
-
-/// Which records somebody asks for.
-#[derive(Debug, Clone, Default)]
-pub struct Selection {
-    /// Empty means every namespace.
-    pub namespace: String,
-    pub labels: LabelSelector,
-    pub fields: FieldSelector,
-}
-
-impl Selection {
-    /// Whether a record is asked for.
-    pub fn matches(&self, kind: Kind, key: &NamespacedName, record: &[u8]) -> bool {
-        // Labels lie in front of a record; for fields all of it is decoded.
-        self.in_namespace(key)
-            && (self.labels.is_everything() || self.labels.matches(&partial_decode::metadata(record).labels))
-            && (self.fields.is_everything()
-                || self.admits_fields(kind, &partial_decode::fields(kind, record)))
-    }
-
-    /// What a watcher hears of a change, as an encoded frame of one event.
-    pub fn event(&self, change: &Change) -> Option<Bytes> {
-        if !self.in_namespace(&change.key) {
-            return None;
-        }
-        let all = self.takes_all();
-        let before = change.previous.is_some()
-            && (all || change.before().is_some_and(|traits| self.admits(change.kind, traits)));
-        let after = !change.deleted && (all || self.admits(change.kind, change.after()));
-        match (before, after) {
-            (false, true) => Some(change.added()),
-            (true, true) => Some(change.modified()),
-            (true, false) if change.deleted => Some(change.deleted()),
-            (true, false) => Some(change.left()),
-            (false, false) => None,
-        }
-    }
-
-    fn in_namespace(&self, key: &NamespacedName) -> bool {
-        self.namespace.is_empty() || self.namespace == key.namespace()
-    }
-
-    fn takes_all(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
-    }
-
-    fn admits(&self, kind: Kind, traits: &Traits) -> bool {
-        self.labels.matches(&traits.labels) && self.admits_fields(kind, &traits.fields)
-    }
-
-    fn admits_fields(&self, kind: Kind, values: &[String]) -> bool {
-        let value = |field: &'static str| {
-            let index = partial_decode::selectable(kind).iter().position(|name| *name == field);
-            index.and_then(|index| values.get(index)).map_or("", String::as_str)
-        };
-        self.fields.matches(value)
-    }
-
-    /// The one name a change must touch to be of interest, if the selection
-    /// pins one: a node's own name, the node of a pod.
-    pub fn topic(&self, kind: Kind) -> Option<&str> {
-        let name = match kind {
-            Kind::Node => self.fields.requires("metadata.name"),
-            Kind::Pod => self.fields.requires("spec.nodeName"),
-            _ => None,
-        };
-        // Pods without a node are nobody's topic: they are looked for among all.
-        name.filter(|name| !name.is_empty())
-    }
-}
-
-/// The names under which a change is of interest to a watcher with a topic.
-pub fn topics(change: &Change) -> impl Iterator<Item = String> {
-    let (before, after) = match change.kind {
-        Kind::Node => (None, Some(change.key.name().to_owned())),
-        Kind::Pod => {
-            let after = partial_decode::pod_node(&change.record);
-            let before =
-                change.previous.as_deref().map(partial_decode::pod_node).filter(|before| *before != after);
-            (before, Some(after))
-        }
-        _ => (None, None),
-    };
-    before.into_iter().chain(after).filter(|topic| !topic.is_empty())
 }
 
 /// A frame of one event. Every kind's event has the same layout, so the record
@@ -274,4 +174,4 @@ pub fn with_version(kind: Kind, record: &[u8], version: Revision) -> Bytes {
 pub type SharedChange = Arc<Change>;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

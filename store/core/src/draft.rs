@@ -4,6 +4,7 @@
 //! Each request of a batch sees what the ones before it did, and none of it is
 //! seen by anybody else until the commit is durable.
 
+mod budgets;
 mod index;
 mod maintenance;
 

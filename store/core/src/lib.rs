@@ -19,3 +19,4 @@ pub mod memory;
 pub mod namespaced_name;
 pub mod partial_decode;
 pub mod rules;
+pub mod selectors;

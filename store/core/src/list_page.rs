@@ -5,11 +5,11 @@ use std::ops::Bound;
 use bytes::Bytes;
 use muster_proto::record::Kind;
 
-use crate::change::Selection;
 use crate::error::Expired;
 use crate::history::Revision;
 use crate::memory::{Found, Memory};
 use crate::namespaced_name::NamespacedName;
+use crate::selectors::Selection;
 
 /// A page ends here even if more was asked for: clients refuse messages above
 /// 4 MiB unless they are told otherwise.

@@ -10,10 +10,10 @@ use muster_proto::selector::{FieldSelector, LabelSelector};
 
 use crate::error::StoreError;
 use crate::watch_feed::{From as Start, WatchRequest};
-use muster_store_core::change::Selection;
 use muster_store_core::history::Revision;
 use muster_store_core::list_page::{At, List, Token};
 use muster_store_core::partial_decode;
+use muster_store_core::selectors::Selection;
 
 /// A stream ends by itself between once and twice this time.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);

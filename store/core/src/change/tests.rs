@@ -1,7 +1,8 @@
 use super::*;
+use crate::selectors::Selection;
 use muster_proto::watch::WatchFrame;
 
-fn node(labels: &[(&str, &str)], version: u64) -> pb::Node {
+pub(crate) fn node(labels: &[(&str, &str)], version: u64) -> pb::Node {
     let metadata = pb::Metadata {
         name: "a".into(),
         resource_version: version,
@@ -11,7 +12,7 @@ fn node(labels: &[(&str, &str)], version: u64) -> pb::Node {
     pb::Node { metadata: Some(metadata), ..Default::default() }
 }
 
-fn change(previous: Option<pb::Node>, record: pb::Node, deleted: bool) -> Change {
+pub(crate) fn change(previous: Option<pb::Node>, record: pb::Node, deleted: bool) -> Change {
     let version = record.metadata.as_ref().unwrap().resource_version;
     let bytes = |node: pb::Node| Bytes::from(node.encode_to_vec());
     let previous = previous.map(bytes);
@@ -24,13 +25,6 @@ fn change(previous: Option<pb::Node>, record: pb::Node, deleted: bool) -> Change
         previous,
         "00-t-s-01".into(),
     )
-}
-
-fn heard(selection: &Selection, change: &Change) -> Option<pb::NodeWatchEvent> {
-    let frame = selection.event(change)?;
-    let mut events = WatchFrame::<pb::NodeWatchEvent>::decode(frame).unwrap().events;
-    assert_eq!(events.len(), 1);
-    events.pop()
 }
 
 #[test]
@@ -49,61 +43,6 @@ fn an_event_is_encoded_as_prost_would_encode_it() {
     let metadata = event.node.as_ref().unwrap().metadata.as_ref().unwrap();
     assert_eq!(metadata.resource_version, 9);
     assert_eq!(metadata.annotations[INITIAL_EVENTS_END], "true");
-}
-
-/// Scenario 19: what a watcher with a selector hears.
-#[test]
-fn s019_a_selector_turns_changes_into_additions_and_deletions() {
-    let in_zone = |version: u64| node(&[("zone", "a"), ("v", &version.to_string())], version);
-    let outside = |version| node(&[], version);
-    let zone = Selection { labels: "zone=a".parse().unwrap(), ..Default::default() };
-    let everything = Selection::default();
-    for (previous, record, deleted, in_selection, to_all) in [
-        (None, in_zone(2), false, Some(("ADDED", "2")), "ADDED"),
-        (None, outside(2), false, None, "ADDED"),
-        (Some(outside(1)), in_zone(2), false, Some(("ADDED", "2")), "MODIFIED"),
-        (Some(in_zone(1)), in_zone(2), false, Some(("MODIFIED", "2")), "MODIFIED"),
-        (Some(in_zone(1)), outside(2), false, Some(("DELETED", "1")), "MODIFIED"),
-        (Some(outside(1)), outside(2), false, None, "MODIFIED"),
-        (Some(in_zone(1)), in_zone(2), true, Some(("DELETED", "2")), "DELETED"),
-        (Some(outside(1)), outside(2), true, None, "DELETED"),
-    ] {
-        let change = change(previous, record, deleted);
-        assert_eq!(heard(&everything, &change).unwrap().r#type, to_all);
-        let event = heard(&zone, &change);
-        assert_eq!(event.as_ref().map(|e| e.r#type.as_str()), in_selection.map(|(kind, _)| kind));
-        if let (Some(event), Some((_, content))) = (event, in_selection) {
-            let metadata = event.node.unwrap().metadata.unwrap();
-            assert_eq!(metadata.resource_version, 2, "the version is that of the change");
-            assert_eq!(metadata.labels["v"], content, "a watcher that loses it sees the old content");
-            assert_eq!(event.traceparent, "00-t-s-01");
-        }
-    }
-}
-
-#[test]
-fn namespaces_and_fields_select_too() {
-    let mut record = node(&[], 2);
-    record.spec = Some(pb::NodeSpec { unschedulable: true, ..Default::default() });
-    let change = change(None, record, false);
-    let select = |text: &str| Selection {
-        fields: FieldSelector::parse(text, partial_decode::selectable(Kind::Node)).unwrap(),
-        ..Default::default()
-    };
-    for (text, expected) in [
-        ("metadata.name=a", true),
-        ("metadata.name=b", false),
-        ("spec.unschedulable=true", true),
-        ("spec.unschedulable!=true", false),
-        ("metadata.name=a,spec.unschedulable=false", false),
-    ] {
-        assert_eq!(select(text).event(&change).is_some(), expected, "{text}");
-    }
-    let elsewhere = Selection { namespace: "ns".into(), ..Default::default() };
-    assert!(elsewhere.event(&change).is_none());
-    assert_eq!(select("metadata.name=a").topic(Kind::Node), Some("a"));
-    assert_eq!(select("metadata.name=").topic(Kind::Node), None);
-    assert_eq!(topics(&change).collect::<Vec<_>>(), ["a"]);
 }
 
 #[test]

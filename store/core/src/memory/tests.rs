@@ -1,4 +1,5 @@
 use super::*;
+use crate::history::Compaction;
 
 const KEEP_NOTHING: Retention = Retention { min_age_millis: 0, min_changes: 0 };
 
