@@ -3,7 +3,7 @@
 //! A watcher reads from where it is and waits for a signal; it has no queue, so
 //! a slow one costs nothing but its lag, and the writer never waits. What is no
 //! longer here is read from the ledger. A watcher of one node's records has a
-//! topic: it is woken only by changes that touch its node and reads only those.
+//! node: it is woken only by changes that touch its node and reads only those.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ use muster_store_core::history::Revision;
 use muster_store_core::selectors;
 
 /// How much of each kind is held here, by number and by size.
-const HELD: usize = 16 * 1024;
-const HELD_BYTES: usize = 32 << 20;
+const MAX_CHANGES: usize = 16 * 1024;
+const MAX_BYTES: usize = 32 << 20;
 
 /// What a read of the log came to.
 #[derive(Debug)]
@@ -35,32 +35,32 @@ pub struct ChangeLog {
 }
 
 struct KindLog {
-    tail: Mutex<Tail>,
+    recent: Mutex<RecentChanges>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct Tail {
+struct RecentChanges {
     changes: VecDeque<SharedChange>,
     bytes: usize,
     /// Every change of this kind after this revision is here.
-    since: Revision,
-    topics: HashMap<String, Topic>,
+    complete_after: Revision,
+    nodes: HashMap<String, NodeChanges>,
 }
 
-struct Topic {
+struct NodeChanges {
     changes: VecDeque<SharedChange>,
-    /// The newest change on this topic that may have been let go.
-    gone: Revision,
+    /// The newest change on this node that may have been let go.
+    complete_after: Revision,
     changed: watch::Sender<()>,
     watchers: usize,
 }
 
-/// Wakes a watcher; a topic is kept while somebody has its signal.
-pub struct Signal {
+/// Wakes a watcher; a node is kept while somebody has its signal.
+pub struct Subscription {
     log: Arc<ChangeLog>,
     kind: Kind,
-    topic: Option<String>,
+    node: Option<String>,
     changed: watch::Receiver<()>,
 }
 
@@ -68,20 +68,20 @@ impl ChangeLog {
     /// A log of what comes after a revision.
     pub fn new(head: Revision) -> Arc<Self> {
         let kinds = Kind::ALL.map(|kind| {
-            let tail = Mutex::new(Tail { since: head, ..Default::default() });
-            (kind, KindLog { tail, changed: watch::Sender::new(()) })
+            let recent = Mutex::new(RecentChanges { complete_after: head, ..Default::default() });
+            (kind, KindLog { recent, changed: watch::Sender::new(()) })
         });
         Arc::new(Self { head: watch::Sender::new(head), kinds: kinds.into() })
     }
 
     /// Takes in what happened before a restart, in order, so that those who were
     /// watching go on without the disk.
-    pub fn recall(&self, change: Change) {
-        lock(&self.kind(change.kind).tail).push(Arc::new(change));
+    pub fn load(&self, change: Change) {
+        lock(&self.kind(change.kind).recent).push(Arc::new(change));
     }
 
     /// Says that everything up to the head was recalled.
-    pub fn recalled(&self, head: Revision) {
+    pub fn finish_loading(&self, head: Revision) {
         self.head.send_replace(head);
     }
 
@@ -102,28 +102,28 @@ impl ChangeLog {
     /// Takes in what a commit changed. Changes come in order, and only once they
     /// are durable.
     pub fn publish(&self, changes: &[SharedChange], head: Revision) {
-        let mut touched = Vec::new();
+        let mut changed_kinds = Vec::new();
         for kind in Kind::ALL {
             let mut of_kind = changes.iter().filter(|change| change.kind == kind).peekable();
             if of_kind.peek().is_none() {
                 continue;
             }
-            let mut tail = lock(&self.kind(kind).tail);
+            let mut recent = lock(&self.kind(kind).recent);
             for change in of_kind {
-                tail.push(Arc::clone(change));
+                recent.push(Arc::clone(change));
             }
-            touched.push(kind);
+            changed_kinds.push(kind);
         }
         // The head moves before anybody wakes: who wakes may read up to it.
         self.head.send_replace(head);
-        for kind in touched {
+        for kind in changed_kinds {
             let log = self.kind(kind);
             log.changed.send_replace(());
-            let tail = lock(&log.tail);
+            let recent = lock(&log.recent);
             for change in changes.iter().filter(|change| change.kind == kind) {
-                for name in selectors::topics(change) {
-                    if let Some(topic) = tail.topics.get(&name) {
-                        topic.changed.send_replace(());
+                for name in selectors::nodes_of(change) {
+                    if let Some(node) = recent.nodes.get(&name) {
+                        node.changed.send_replace(());
                     }
                 }
             }
@@ -131,45 +131,45 @@ impl ChangeLog {
     }
 
     /// Wakes the watchers of a kind whose news is not in this log.
-    pub fn signal(&self, kind: Kind, head: Revision) {
+    pub fn notify(&self, kind: Kind, head: Revision) {
         self.head.send_replace(head);
         self.kind(kind).changed.send_replace(());
     }
 
-    /// A signal for changes of a kind, or of one topic of it.
-    pub fn subscribe(self: &Arc<Self>, kind: Kind, topic: Option<&str>) -> Signal {
+    /// A signal for changes of a kind, or of one node of it.
+    pub fn subscribe(self: &Arc<Self>, kind: Kind, node: Option<&str>) -> Subscription {
         let log = self.kind(kind);
-        let changed = match topic {
+        let changed = match node {
             None => log.changed.subscribe(),
             Some(name) => {
-                let mut tail = lock(&log.tail);
-                // Sorting out the past for a new topic would cost every agent of a
+                let mut recent = lock(&log.recent);
+                // Sorting out the past for a new node would cost every agent of a
                 // starting fleet a walk through the log: a watcher from before
                 // this moment reads all changes until it has caught up with it.
-                let now = tail.changes.back().map_or(tail.since, |newest| newest.revision);
-                let topic = tail.topics.entry(name.to_owned()).or_insert_with(|| Topic {
+                let now = recent.changes.back().map_or(recent.complete_after, |newest| newest.revision);
+                let node = recent.nodes.entry(name.to_owned()).or_insert_with(|| NodeChanges {
                     changes: VecDeque::new(),
-                    gone: now,
+                    complete_after: now,
                     changed: watch::Sender::new(()),
                     watchers: 0,
                 });
-                topic.watchers += 1;
-                topic.changed.subscribe()
+                node.watchers += 1;
+                node.changed.subscribe()
             }
         };
-        Signal { log: Arc::clone(self), kind, topic: topic.map(str::to_owned), changed }
+        Subscription { log: Arc::clone(self), kind, node: node.map(str::to_owned), changed }
     }
 
-    /// At most `limit` changes of a kind after `after`, or of one topic of it.
-    pub fn read(&self, kind: Kind, topic: Option<&str>, after: Revision, limit: usize) -> Read {
+    /// At most `limit` changes of a kind after `after`, or of one node of it.
+    pub fn read(&self, kind: Kind, node: Option<&str>, after: Revision, limit: usize) -> Read {
         // Before the lock: what is published later is left for the next read.
         let head = self.head();
-        let tail = lock(&self.kind(kind).tail);
-        let topic = topic.and_then(|name| tail.topics.get(name)).filter(|topic| topic.gone <= after);
-        let held = match topic {
-            Some(topic) => &topic.changes,
-            None if after < tail.since => return Read::TooOld { until: tail.since },
-            None => &tail.changes,
+        let recent = lock(&self.kind(kind).recent);
+        let node = node.and_then(|name| recent.nodes.get(name)).filter(|node| node.complete_after <= after);
+        let held = match node {
+            Some(node) => &node.changes,
+            None if after < recent.complete_after => return Read::TooOld { until: recent.complete_after },
+            None => &recent.changes,
         };
         let from = held.partition_point(|change| change.revision <= after);
         let changes: Vec<_> = held.range(from..).take(limit).cloned().collect();
@@ -179,54 +179,54 @@ impl ChangeLog {
     }
 }
 
-impl Tail {
+impl RecentChanges {
     fn push(&mut self, change: SharedChange) {
-        self.bytes += change.weight();
-        if !self.topics.is_empty() {
-            for name in selectors::topics(&change) {
-                if let Some(topic) = self.topics.get_mut(&name) {
-                    topic.changes.push_back(Arc::clone(&change));
+        self.bytes += change.approx_bytes();
+        if !self.nodes.is_empty() {
+            for name in selectors::nodes_of(&change) {
+                if let Some(node) = self.nodes.get_mut(&name) {
+                    node.changes.push_back(Arc::clone(&change));
                 }
             }
         }
         self.changes.push_back(change);
-        while self.changes.len() > HELD || self.bytes > HELD_BYTES {
+        while self.changes.len() > MAX_CHANGES || self.bytes > MAX_BYTES {
             let Some(oldest) = self.changes.pop_front() else { break };
-            self.bytes -= oldest.weight();
-            self.since = oldest.revision;
-            for name in selectors::topics(&oldest) {
-                if let Some(topic) = self.topics.get_mut(&name)
-                    && topic.changes.front().is_some_and(|front| front.revision == oldest.revision)
+            self.bytes -= oldest.approx_bytes();
+            self.complete_after = oldest.revision;
+            for name in selectors::nodes_of(&oldest) {
+                if let Some(node) = self.nodes.get_mut(&name)
+                    && node.changes.front().is_some_and(|front| front.revision == oldest.revision)
                 {
-                    topic.gone = oldest.revision;
-                    topic.changes.pop_front();
+                    node.complete_after = oldest.revision;
+                    node.changes.pop_front();
                 }
             }
         }
     }
 }
 
-impl Signal {
+impl Subscription {
     /// What happened so far is known; wait for what comes next.
-    pub fn seen(&mut self) {
+    pub fn mark_read(&mut self) {
         self.changed.mark_unchanged();
     }
 
-    /// Returns once something happened since [`seen`](Self::seen).
-    pub async fn next(&mut self) {
+    /// Returns once something happened complete_after [`seen`](Self::seen).
+    pub async fn changed(&mut self) {
         // The sender lives in the log, which this signal keeps.
         let _ = self.changed.changed().await;
     }
 }
 
-impl Drop for Signal {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        let Some(name) = &self.topic else { return };
-        let mut tail = lock(&self.log.kind(self.kind).tail);
-        if let Some(topic) = tail.topics.get_mut(name) {
-            topic.watchers -= 1;
-            if topic.watchers == 0 {
-                tail.topics.remove(name);
+        let Some(name) = &self.node else { return };
+        let mut recent = lock(&self.log.kind(self.kind).recent);
+        if let Some(node) = recent.nodes.get_mut(name) {
+            node.watchers -= 1;
+            if node.watchers == 0 {
+                recent.nodes.remove(name);
             }
         }
     }
@@ -269,28 +269,28 @@ mod tests {
     fn a_topic_is_read_without_its_neighbours_even_after_they_pushed_the_rest_out() {
         let log = ChangeLog::new(0);
         let mut signal = log.subscribe(Kind::Node, Some("a"));
-        signal.seen();
+        signal.mark_read();
         log.publish(&[node_change(1, "a", 0)], 1);
         assert!(signal.changed.has_changed().unwrap());
         assert_eq!(revisions(log.read(Kind::Node, Some("a"), 0, 9)), (vec![1], 1));
-        signal.seen();
-        for revision in 2..=(HELD as u64 + 10) {
+        signal.mark_read();
+        for revision in 2..=(MAX_CHANGES as u64 + 10) {
             log.publish(&[node_change(revision, "b", 0)], revision);
         }
         assert!(!signal.changed.has_changed().unwrap(), "the neighbours' changes wake nobody here");
-        let head = HELD as u64 + 10;
+        let head = MAX_CHANGES as u64 + 10;
         assert_eq!(revisions(log.read(Kind::Node, Some("a"), 1, 9)), (vec![], head));
         assert!(matches!(log.read(Kind::Node, Some("a"), 0, 9), Read::TooOld { .. }), "1 was let go");
         assert!(matches!(log.read(Kind::Node, None, 1, 9), Read::TooOld { .. }));
         drop(signal);
-        assert!(lock(&log.kind(Kind::Node).tail).topics.is_empty());
+        assert!(lock(&log.kind(Kind::Node).recent).nodes.is_empty());
     }
 
     #[test]
     fn large_changes_push_others_out_by_size() {
         let log = ChangeLog::new(0);
         for revision in 1..=5 {
-            log.publish(&[node_change(revision, "a", HELD_BYTES / 4)], revision);
+            log.publish(&[node_change(revision, "a", MAX_BYTES / 4)], revision);
         }
         assert!(matches!(log.read(Kind::Node, None, 0, 9), Read::TooOld { until: 2 }));
         assert_eq!(revisions(log.read(Kind::Node, None, 2, 9)), (vec![3, 4, 5], 5));

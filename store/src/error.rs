@@ -93,33 +93,35 @@ impl From<StoreError> for Status {
         let message = error.to_string();
         match error {
             StoreError::Refused(refusal) => refusal_status(refusal),
-            StoreError::Malformed(invalid) => invalid_argument(message, &invalid, Answer::new("INVALID")),
-            StoreError::DeniedBy(_) => {
-                Answer::new("PERMISSION_DENIED").status(Code::PermissionDenied, message)
+            StoreError::Malformed(invalid) => {
+                invalid_argument(message, &invalid, StatusBuilder::new("INVALID"))
             }
-            StoreError::TooLarge { key, bytes, limit } => Answer::new("TOO_LARGE")
-                .about(&key)
-                .fact("bytes", &bytes)
-                .fact("limit", &limit)
+            StoreError::DeniedBy(_) => {
+                StatusBuilder::new("PERMISSION_DENIED").status(Code::PermissionDenied, message)
+            }
+            StoreError::TooLarge { key, bytes, limit } => StatusBuilder::new("TOO_LARGE")
+                .resource(&key)
+                .metadata("bytes", &bytes)
+                .metadata("limit", &limit)
                 .status(Code::InvalidArgument, message),
-            StoreError::Expired { requested, oldest } => Answer::new("EXPIRED")
-                .fact("requested", &requested)
-                .fact("oldest", &oldest)
+            StoreError::Expired { requested, oldest } => StatusBuilder::new("EXPIRED")
+                .metadata("requested", &requested)
+                .metadata("oldest", &oldest)
                 .status(Code::OutOfRange, message),
-            StoreError::FutureVersion { requested, head } => Answer::new("RESOURCE_VERSION_TOO_LARGE")
-                .fact("requested", &requested)
-                .fact("head", &head)
+            StoreError::FutureVersion { requested, head } => StatusBuilder::new("RESOURCE_VERSION_TOO_LARGE")
+                .metadata("requested", &requested)
+                .metadata("head", &head)
                 .retry_after(RETRY_VERSION)
                 .status(Code::Unavailable, message),
-            StoreError::Storage(_) => Answer::new("STORAGE_UNAVAILABLE")
+            StoreError::Storage(_) => StatusBuilder::new("STORAGE_UNAVAILABLE")
                 .retry_after(RETRY_STORAGE)
                 .status(Code::Unavailable, message),
-            StoreError::ClaimLost => Answer::new("CLAIM_LOST").status(Code::Aborted, message),
-            StoreError::Overloaded { .. } => Answer::new("TOO_MANY_IN_FLIGHT")
+            StoreError::ClaimLost => StatusBuilder::new("CLAIM_LOST").status(Code::Aborted, message),
+            StoreError::Overloaded { .. } => StatusBuilder::new("TOO_MANY_IN_FLIGHT")
                 .retry_after(RETRY_OVERLOADED)
                 .status(Code::ResourceExhausted, message),
             StoreError::Stopping => {
-                Answer::new("STOPPING").retry_after(RETRY_STOPPING).status(Code::Unavailable, message)
+                StatusBuilder::new("STOPPING").retry_after(RETRY_STOPPING).status(Code::Unavailable, message)
             }
         }
     }
@@ -129,72 +131,78 @@ fn refusal_status(refusal: Refusal) -> Status {
     let message = refusal.to_string();
     match refusal {
         Refusal::Invalid { key, invalid } => {
-            invalid_argument(message, &invalid, Answer::new("INVALID").about(&key))
+            invalid_argument(message, &invalid, StatusBuilder::new("INVALID").resource(&key))
         }
-        Refusal::NotFound { key } => Answer::new("NOT_FOUND").about(&key).status(Code::NotFound, message),
+        Refusal::NotFound { key } => {
+            StatusBuilder::new("NOT_FOUND").resource(&key).status(Code::NotFound, message)
+        }
         Refusal::AlreadyExists { key } => {
-            Answer::new("ALREADY_EXISTS").about(&key).status(Code::AlreadyExists, message)
+            StatusBuilder::new("ALREADY_EXISTS").resource(&key).status(Code::AlreadyExists, message)
         }
-        Refusal::Stale { key, expected, found } => Answer::new("CONFLICT")
-            .about(&key)
-            .fact("expected", &expected)
-            .fact("found", &found)
-            .unmet("RESOURCE_VERSION", &key, &message)
+        Refusal::Stale { key, expected, found } => StatusBuilder::new("CONFLICT")
+            .resource(&key)
+            .metadata("expected", &expected)
+            .metadata("found", &found)
+            .precondition("RESOURCE_VERSION", &key, &message)
             .status(Code::Aborted, message),
-        Refusal::UidMismatch { key, .. } => Answer::new("UID_MISMATCH")
-            .about(&key)
-            .unmet("UID", &key, &message)
+        Refusal::UidMismatch { key, .. } => StatusBuilder::new("UID_MISMATCH")
+            .resource(&key)
+            .precondition("UID", &key, &message)
             .status(Code::Aborted, message),
-        Refusal::Conflict { key, .. } => Answer::new("CONFLICT").about(&key).status(Code::Aborted, message),
-        Refusal::BudgetExhausted { key, budget, retry_after_seconds, .. } => Answer::new("BUDGET_EXHAUSTED")
-            .about(&key)
-            .fact("budget", &budget.path())
-            .retry_after(Duration::from_secs(retry_after_seconds))
-            .status(Code::ResourceExhausted, message),
+        Refusal::Conflict { key, .. } => {
+            StatusBuilder::new("CONFLICT").resource(&key).status(Code::Aborted, message)
+        }
+        Refusal::BudgetExhausted { key, budget, retry_after_seconds, .. } => {
+            StatusBuilder::new("BUDGET_EXHAUSTED")
+                .resource(&key)
+                .metadata("budget", &budget.path())
+                .retry_after(Duration::from_secs(retry_after_seconds))
+                .status(Code::ResourceExhausted, message)
+        }
         Refusal::SeveralBudgets { key, .. } => {
-            Answer::new("SEVERAL_BUDGETS").about(&key).status(Code::Internal, message)
+            StatusBuilder::new("SEVERAL_BUDGETS").resource(&key).status(Code::Internal, message)
         }
         Refusal::Denied { key, .. } => {
-            Answer::new("PERMISSION_DENIED").about(&key).status(Code::PermissionDenied, message)
+            StatusBuilder::new("PERMISSION_DENIED").resource(&key).status(Code::PermissionDenied, message)
         }
         Refusal::Fenced { key, found, .. } => {
             let (holder, transitions) = found.unwrap_or_default();
-            Answer::new("FENCED")
-                .about(&key)
-                .fact("holder", &holder)
-                .fact("transitions", &transitions)
-                .unmet("FENCE", &key, &message)
+            StatusBuilder::new("FENCED")
+                .resource(&key)
+                .metadata("holder", &holder)
+                .metadata("transitions", &transitions)
+                .precondition("FENCE", &key, &message)
                 .status(Code::Aborted, message)
         }
     }
 }
 
 /// A status in the making.
-struct Answer {
+struct StatusBuilder {
     reason: &'static str,
-    facts: Vec<(String, String)>,
+    metadata: Vec<(String, String)>,
     details: ErrorDetails,
 }
 
-impl Answer {
+impl StatusBuilder {
     fn new(reason: &'static str) -> Self {
-        Self { reason, facts: Vec::new(), details: ErrorDetails::new() }
+        Self { reason, metadata: Vec::new(), details: ErrorDetails::new() }
     }
 
     /// Names the record.
-    fn about(mut self, key: &RecordId) -> Self {
+    fn resource(mut self, key: &RecordId) -> Self {
         self.details.set_resource_info(key.kind.to_string(), key.path().to_string(), "", "");
         self
     }
 
     /// Adds something that a program can act on without reading the message.
-    fn fact(mut self, name: &str, value: &impl ToString) -> Self {
-        self.facts.push((name.to_owned(), value.to_string()));
+    fn metadata(mut self, name: &str, value: &impl ToString) -> Self {
+        self.metadata.push((name.to_owned(), value.to_string()));
         self
     }
 
     /// Names a precondition that does not hold.
-    fn unmet(mut self, what: &str, key: &RecordId, message: &str) -> Self {
+    fn precondition(mut self, what: &str, key: &RecordId, message: &str) -> Self {
         self.details.add_precondition_failure_violation(what, key.to_string(), message);
         self
     }
@@ -205,36 +213,36 @@ impl Answer {
     }
 
     fn status(mut self, code: Code, message: String) -> Status {
-        let facts: HashMap<String, String> = self.facts.into_iter().collect();
-        self.details.set_error_info(self.reason, ERROR_DOMAIN, facts);
-        Status::with_error_details(code, cut(message, MAX_MESSAGE), self.details)
+        let metadata: HashMap<String, String> = self.metadata.into_iter().collect();
+        self.details.set_error_info(self.reason, ERROR_DOMAIN, metadata);
+        Status::with_error_details(code, truncate(message, MAX_MESSAGE), self.details)
     }
 }
 
-/// A status that lists violations, as many as there is room for.
-fn invalid_argument(message: String, invalid: &Invalid, mut answer: Answer) -> Status {
-    let mut room = MAX_VIOLATIONS;
+/// A status that lists violations, as many as there is remaining for.
+fn invalid_argument(message: String, invalid: &Invalid, mut builder: StatusBuilder) -> Status {
+    let mut remaining = MAX_VIOLATIONS;
     let mut listed = Vec::new();
     for Violation { field, reason } in &invalid.violations {
         let violation =
-            FieldViolation::new(cut(field.clone(), MAX_MESSAGE), cut(reason.clone(), MAX_MESSAGE));
+            FieldViolation::new(truncate(field.clone(), MAX_MESSAGE), truncate(reason.clone(), MAX_MESSAGE));
         let size = violation.field.len() + violation.description.len();
-        if size > room {
+        if size > remaining {
             break;
         }
-        room -= size;
+        remaining -= size;
         listed.push(violation);
     }
     let unlisted = invalid.violations.len() - listed.len();
     if unlisted > 0 {
         listed.push(FieldViolation::new("", format!("{unlisted} more violations are not listed")));
     }
-    answer.details.set_bad_request(listed);
-    answer.status(Code::InvalidArgument, message)
+    builder.details.set_bad_request(listed);
+    builder.status(Code::InvalidArgument, message)
 }
 
 /// The text, or as much of it as fits, with a sign that there was more.
-fn cut(mut text: String, limit: usize) -> String {
+fn truncate(mut text: String, limit: usize) -> String {
     const MORE: &str = "...";
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit - MORE.len()));

@@ -47,7 +47,7 @@ impl Ledger {
 
     /// Reads every record back. `recall` gets each change that history still holds.
     pub fn load(&self, mut recall: impl FnMut(Change)) -> Result<Memory, EngineError> {
-        let mut memory = Memory::beginning_after(self.compacted()?);
+        let mut memory = Memory::with_history_after(self.compacted()?);
         self.each_change(0, |revision, change| {
             memory.load_change(revision, &change).map(&mut recall);
             Ok(())
@@ -79,7 +79,7 @@ impl Ledger {
         transaction.puts.push((HEAD.to_vec(), number(commit.head)));
         if let Some(compaction) = &commit.compaction {
             transaction.puts.push((COMPACTED.to_vec(), number(compaction.up_to)));
-            transaction.deletes.extend(compaction.forget.iter().map(|r| revision_key(CHANGES, *r)));
+            transaction.deletes.extend(compaction.obsolete.iter().map(|r| revision_key(CHANGES, *r)));
         }
         for (revision, change) in commit.changes.iter().chain(&commit.folds) {
             transaction.puts.push((revision_key(CHANGES, *revision), change.encode()));

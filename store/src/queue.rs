@@ -51,7 +51,7 @@ where
 {
     fn evaluate(self: Box<Self>, draft: &mut Draft<'_>) -> Settle {
         let Write { traceparent, request, answer } = *self;
-        draft.begin(traceparent);
+        draft.begin_request(traceparent);
         let result = request(draft);
         Box::new(move |committed| {
             // The caller may be gone; the write is committed all the same.

@@ -32,8 +32,8 @@ use tonic::service::Routes;
 use tonic::{Request, Status};
 
 use self::query::{ListQuery, WatchQuery};
-use self::request_record::{asked, present};
-use self::write_context::{Author, author};
+use self::request_record::{parse_record, required_record};
+use self::write_context::{WriteContext, write_context};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;
@@ -41,7 +41,7 @@ use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::draft::Draft;
 use muster_store_core::list_page::Page;
 use muster_store_core::namespaced_name::NamespacedName;
-use muster_store_core::rules::{self, Preconditions, RecordId, Refusal, RemovedAtOnce, Rules};
+use muster_store_core::rules::{self, DeletedWithoutGrace, Preconditions, RecordId, Refusal, Rules};
 
 /// Above the largest record, with room for what surrounds it: larger messages
 /// are refused before they are read.
@@ -107,68 +107,77 @@ impl Services {
         Ok(self.store.write(traceparent, fenced).await?)
     }
 
-    async fn create<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
-        let Author { caller, fence } = author;
-        let wanted = asked::<R>(wire)?;
+    async fn create<R: AuthzRecord + Rules>(
+        &self,
+        context: WriteContext,
+        wire: Option<R::Pb>,
+    ) -> Result<R::Pb, Status> {
+        let WriteContext { caller, fence } = context;
+        let wanted = parse_record::<R>(wire)?;
         let created = self.write(fence, move |draft| {
-            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::Create))?;
-            let current: Option<R> = current(draft, &wanted)?;
-            permit(draft, &caller, Verb::Create, None, Some(&wanted))?;
+            let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Create))?;
+            let current: Option<R> = current_record(draft, &wanted)?;
+            authorize_record(draft, &caller, Verb::Create, None, Some(&wanted))?;
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
             let created = draft.put(created)?;
-            Ok(refreshed(draft, created))
+            Ok(with_budget_status(draft, created))
         });
         Ok(created.await?.into())
     }
 
-    async fn update<R: Kept + Rules>(&self, author: Author, wire: Option<R::Pb>) -> Result<R::Pb, Status> {
-        let Author { caller, fence } = author;
-        let wanted = asked::<R>(wire)?;
-        let updated = self.write(fence, move |draft| {
-            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::Update))?;
-            let current: Option<R> = current(draft, &wanted)?;
-            permit(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
-            let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
-            let updated = draft.settle(outcome)?;
-            Ok(refreshed(draft, updated))
-        });
-        Ok(updated.await?.into())
-    }
-
-    async fn update_status<R: Kept + rules::HasStatus>(
+    async fn update<R: AuthzRecord + Rules>(
         &self,
-        author: Author,
+        context: WriteContext,
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
-        let Author { caller, fence } = author;
-        let wanted = asked::<R>(wire)?;
+        let WriteContext { caller, fence } = context;
+        let wanted = parse_record::<R>(wire)?;
         let updated = self.write(fence, move |draft| {
-            let wanted = wanted.map_err(|unread| unread.refusal::<R>(draft, &caller, Verb::UpdateStatus))?;
-            let current: Option<R> = current(draft, &wanted)?;
-            permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
-            let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.settle(outcome)?)
+            let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Update))?;
+            let current: Option<R> = current_record(draft, &wanted)?;
+            authorize_record(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
+            let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
+            let updated = draft.apply(outcome)?;
+            Ok(with_budget_status(draft, updated))
         });
         Ok(updated.await?.into())
     }
 
-    async fn delete<R: Kept + RemovedAtOnce>(
+    async fn update_status<R: AuthzRecord + rules::HasStatus>(
         &self,
-        author: Author,
+        context: WriteContext,
+        wire: Option<R::Pb>,
+    ) -> Result<R::Pb, Status> {
+        let WriteContext { caller, fence } = context;
+        let wanted = parse_record::<R>(wire)?;
+        let updated = self.write(fence, move |draft| {
+            let wanted =
+                wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::UpdateStatus))?;
+            let current: Option<R> = current_record(draft, &wanted)?;
+            authorize_record(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
+            let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
+            Ok(draft.apply(outcome)?)
+        });
+        Ok(updated.await?.into())
+    }
+
+    async fn delete<R: AuthzRecord + DeletedWithoutGrace>(
+        &self,
+        context: WriteContext,
         key: RecordId,
         preconditions: Preconditions,
     ) -> Result<R::Pb, Status> {
-        let Author { caller, fence } = author;
+        let WriteContext { caller, fence } = context;
         let deleted = self.write(fence, move |draft| {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
-            permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
+            authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
-            Ok(draft.settle(outcome)?)
+            Ok(draft.apply(outcome)?)
         });
         Ok(deleted.await?.into())
     }
 
-    fn get<R: Kept>(&self, caller: &Caller, key: &RecordId) -> Result<R::Pb, Status> {
+    fn get<R: AuthzRecord>(&self, caller: &Caller, key: &RecordId) -> Result<R::Pb, Status> {
         let namespace = namespace_of(key);
         let found = self.store.get(R::KIND, &NamespacedName::new(namespace, key.name.as_str()));
         let record = found.as_deref().map(R::Pb::decode).transpose();
@@ -189,13 +198,13 @@ impl Services {
                 .map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?,
             _ => None,
         };
-        allow(authorize(caller, &call, &R::content(known.as_ref(), None, None)))?;
+        authz_result(authorize(caller, &call, &R::authz_content(known.as_ref(), None, None)))?;
         Ok(record.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?)
     }
 
     async fn list(&self, kind: Kind, caller: &Caller, query: ListQuery) -> Result<Page, Status> {
         let list = query.check(kind)?;
-        self.permit_many(caller, Verb::List, kind, &list.selection)?;
+        self.authorize_selectors(caller, Verb::List, kind, &list.selectors)?;
         Ok(self.store.list(list).await?)
     }
 
@@ -206,8 +215,8 @@ impl Services {
         query: WatchQuery,
     ) -> Result<WatchStream<E>, Status> {
         let (request, at_least) = query.check(kind)?;
-        self.permit_many(caller, Verb::Watch, kind, &request.selection)?;
-        self.store.reach(at_least).await?;
+        self.authorize_selectors(caller, Verb::Watch, kind, &request.selectors)?;
+        self.store.wait_for_revision(at_least).await?;
         let feed = WatchFeed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;
         let frames = stream::unfold(feed, async |mut feed| {
             let frame = feed.next().await?;
@@ -216,40 +225,44 @@ impl Services {
         Ok(Box::pin(frames))
     }
 
-    fn permit_many(
+    fn authorize_selectors(
         &self,
         caller: &Caller,
         verb: Verb,
         kind: Kind,
-        selection: &muster_store_core::selectors::Selection,
+        selectors: &muster_store_core::selectors::Selectors,
     ) -> Result<(), StoreError> {
-        let namespace = (!selection.namespace.is_empty()).then_some(selection.namespace.as_str());
-        let field_selector = Some(&selection.fields);
+        let namespace = (!selectors.namespace.is_empty()).then_some(selectors.namespace.as_str());
+        let field_selector = Some(&selectors.fields);
         let call = Call { verb, kind, namespace, name: None, field_selector };
-        allow(authorize(caller, &call, &Content::None))
+        authz_result(authorize(caller, &call, &Content::None))
     }
 }
 
 /// A record as authorisation looks at it.
-trait Kept: Record {
-    fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, node_uid: Option<&'a Uid>) -> Content<'a>;
+trait AuthzRecord: Record {
+    fn authz_content<'a>(
+        old: Option<&'a Self>,
+        new: Option<&'a Self>,
+        node_uid: Option<&'a Uid>,
+    ) -> Content<'a>;
 }
 
 /// The record a request speaks of, as the batch has left it.
-fn current<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>, StoreError> {
+fn current_record<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>, StoreError> {
     let meta = wanted.meta();
     Ok(draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())?)
 }
 
 /// A budget's status follows from its pods; the answer shows it.
-fn refreshed<R: Record>(draft: &mut Draft<'_>, written: R) -> R {
+fn with_budget_status<R: Record>(draft: &mut Draft<'_>, written: R) -> R {
     // The write stands: if the status cannot be brought up to date, it is shown without.
-    let settled = R::KIND == Kind::DisruptionBudget && draft.settle_budgets().is_ok();
-    let now = if settled { current(draft, &written).ok().flatten() } else { None };
+    let settled = R::KIND == Kind::DisruptionBudget && draft.update_budget_statuses().is_ok();
+    let now = if settled { current_record(draft, &written).ok().flatten() } else { None };
     now.unwrap_or(written)
 }
 
-fn permit<R: Kept>(
+fn authorize_record<R: AuthzRecord>(
     draft: &Draft<'_>,
     caller: &Caller,
     verb: Verb,
@@ -257,12 +270,12 @@ fn permit<R: Kept>(
     new: Option<&R>,
 ) -> Result<(), StoreError> {
     match new.or(old) {
-        Some(record) => permit_named(draft, caller, verb, &RecordId::of(record), old, new),
+        Some(record) => authorize_named(draft, caller, verb, &RecordId::of(record), old, new),
         None => Ok(()),
     }
 }
 
-fn permit_named<R: Kept>(
+fn authorize_named<R: AuthzRecord>(
     draft: &Draft<'_>,
     caller: &Caller,
     verb: Verb,
@@ -282,7 +295,7 @@ fn permit_named<R: Kept>(
         name: Some(key.name.as_str()),
         field_selector: None,
     };
-    allow(authorize(caller, &call, &R::content(old, new, node_uid.as_ref())))
+    authz_result(authorize(caller, &call, &R::authz_content(old, new, node_uid.as_ref())))
 }
 
 fn namespace_of(key: &RecordId) -> &str {
@@ -290,7 +303,7 @@ fn namespace_of(key: &RecordId) -> &str {
 }
 
 /// The record a request names, checked.
-fn named(kind: Kind, namespace: &str, name: &str) -> Result<RecordId, StoreError> {
+fn record_id(kind: Kind, namespace: &str, name: &str) -> Result<RecordId, StoreError> {
     let mut check = muster_proto::invalid::Check::new();
     let root = muster_proto::invalid::Path::ROOT;
     let name = check.field(&root.key("name"), name.parse::<Name>());
@@ -316,10 +329,10 @@ fn caller<T>(request: &Request<T>) -> Caller {
     muster_rpc::identity::caller(request.extensions())
 }
 
-fn allow(verdict: Result<(), muster_store_core::authz::Refused>) -> Result<(), StoreError> {
+fn authz_result(verdict: Result<(), muster_store_core::authz::Refused>) -> Result<(), StoreError> {
     verdict.map_err(|refused| match refused {
         muster_store_core::authz::Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
-        muster_store_core::authz::Refused::MissingNode(name) => named(Kind::Node, "", &name)
+        muster_store_core::authz::Refused::MissingNode(name) => record_id(Kind::Node, "", &name)
             .map_or_else(|invalid| invalid, |key| Refusal::NotFound { key }.into()),
     })
 }

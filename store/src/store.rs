@@ -22,12 +22,12 @@ use crate::writer::Writer;
 use muster_store_core::draft::{Draft, Policy};
 use muster_store_core::history::Revision;
 use muster_store_core::lease_table::{Claim, Renewal};
-use muster_store_core::list_page::{At, List, Page};
+use muster_store_core::list_page::{ListRequest, ListVersion, Page};
 use muster_store_core::memory::Memory;
 use muster_store_core::namespaced_name::NamespacedName;
 
 /// How long a read of a version that is not there yet may wait for it.
-const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
+const FUTURE_VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Everything the store knows, and the way to change it.
 pub struct Store {
@@ -54,9 +54,9 @@ impl Store {
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
         let ledger = Ledger::new(engine);
         let log = ChangeLog::new(ledger.compacted()?);
-        let memory = ledger.load(|change| log.recall(change))?;
+        let memory = ledger.load(|change| log.load(change))?;
         let head = memory.head();
-        log.recalled(head);
+        log.finish_loading(head);
         let store = Arc::new(Self {
             memory: RwLock::new(memory),
             ledger,
@@ -151,11 +151,11 @@ impl Store {
     /// One record's bytes, as a reader is to see them.
     pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<Bytes> {
         let memory = self.read();
-        memory.get(kind, key).map(|current| memory.seen(kind, current))
+        memory.get(kind, key).map(|current| memory.with_newest_renewal(kind, current))
     }
 
     /// Whether history after a revision is all there.
-    pub fn check_kept(&self, revision: Revision) -> Result<(), StoreError> {
+    pub fn check_not_compacted(&self, revision: Revision) -> Result<(), StoreError> {
         let oldest = self.read().compacted();
         if revision < oldest {
             return Err(StoreError::Expired { requested: revision, oldest });
@@ -164,9 +164,9 @@ impl Store {
     }
 
     /// Waits a little for a version that is not there yet.
-    pub async fn reach(&self, revision: Revision) -> Result<(), StoreError> {
+    pub async fn wait_for_revision(&self, revision: Revision) -> Result<(), StoreError> {
         let mut head = self.log.follow_head();
-        let reached = timeout(FUTURE_PATIENCE, head.wait_for(|head| *head >= revision)).await;
+        let reached = timeout(FUTURE_VERSION_TIMEOUT, head.wait_for(|head| *head >= revision)).await;
         match reached {
             Ok(Ok(_)) => Ok(()),
             _ => Err(StoreError::FutureVersion { requested: revision, head: self.log.head() }),
@@ -174,23 +174,23 @@ impl Store {
     }
 
     /// One page of a list.
-    pub async fn list(self: &Arc<Self>, list: List) -> Result<Page, StoreError> {
-        if let At::NotOlderThan(revision) | At::Exactly(revision) = list.at {
-            self.reach(revision).await?;
+    pub async fn list(self: &Arc<Self>, list: ListRequest) -> Result<Page, StoreError> {
+        if let ListVersion::NotOlderThan(revision) | ListVersion::Exact(revision) = list.version {
+            self.wait_for_revision(revision).await?;
         }
-        let mut reading = list.begin(&self.read());
-        while !reading.read_on(&self.read())? {
+        let mut reader = list.begin(&self.read());
+        while !reader.read_chunk(&self.read())? {
             tokio::task::yield_now().await;
         }
-        let (mut page, past) = reading.finish();
+        let (mut page, past) = reader.finish();
         if !past.is_empty() {
-            // Older versions lie in the ledger, and reading it may block.
+            // Older versions lie in the ledger, and reader it may block.
             let (store, at) = (Arc::clone(self), page.revision);
             let read = tokio::task::spawn_blocking(move || {
                 let read = past.into_iter().map(|(place, key, revision)| {
                     let stored = store.ledger.change(revision)?;
                     let stored = stored.ok_or_else(|| store.expired(at))?;
-                    let wanted = list.selection.matches(list.kind, &key, &stored.record);
+                    let wanted = list.selectors.matches(list.kind, &key, &stored.record);
                     Ok((place, wanted.then_some(stored.record)))
                 });
                 read.collect::<Result<Vec<_>, StoreError>>()

@@ -15,14 +15,14 @@ use muster_rpc::exemplar::trace_of;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::{Sleep, sleep};
 
-use crate::change_log::{Read, Signal};
+use crate::change_log::{Read, Subscription};
 use crate::error::StoreError;
-use crate::renewal_log::Missed;
+use crate::renewal_log::RenewalCatchUp;
 use crate::store::Store;
 use muster_store_core::change::{Change, SharedChange, encode_bookmark, encode_event};
 use muster_store_core::history::{Revision, StoredChange};
-use muster_store_core::list_page::{At, List};
-use muster_store_core::selectors::Selection;
+use muster_store_core::list_page::{ListRequest, ListVersion};
+use muster_store_core::selectors::Selectors;
 
 /// A frame holds at most this many events, and no event more once it has this
 /// many bytes.
@@ -36,8 +36,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
 #[derive(Debug, Clone)]
 pub struct WatchRequest {
     pub kind: Kind,
-    pub selection: Selection,
-    pub from: From,
+    pub selectors: Selectors,
+    pub start: WatchStart,
     pub bookmarks: bool,
     /// When the stream is to end.
     pub lifetime: Duration,
@@ -45,9 +45,9 @@ pub struct WatchRequest {
 
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// With the present records; `marked` asks for a bookmark after them.
-    Present { marked: bool },
+pub enum WatchStart {
+    /// With the present records; `end_bookmark` asks for a bookmark after them.
+    Initial { end_bookmark: bool },
     /// After a revision.
     After(Revision),
 }
@@ -57,62 +57,71 @@ pub struct WatchFeed {
     store: Arc<Store>,
     request: WatchRequest,
     cursor: Revision,
-    signal: Signal,
+    subscription: Subscription,
     /// The present records that are still to be told of, and whether a bookmark
     /// ends them.
-    present: Option<(List, bool)>,
+    initial: Option<(ListRequest, bool)>,
     /// Changes that were read and not looked at yet.
     pending: VecDeque<SharedChange>,
     /// Where the cursor stands once `pending` is empty.
     pending_up_to: Revision,
     /// Renewals of leases that happened further back than they are kept.
-    missed: Missed,
-    quiet: std::pin::Pin<Box<Sleep>>,
-    end: std::pin::Pin<Box<Sleep>>,
+    renewal_catch_up: RenewalCatchUp,
+    bookmark_timer: std::pin::Pin<Box<Sleep>>,
+    lifetime_timer: std::pin::Pin<Box<Sleep>>,
     shutdown: Shutdown,
     /// A bookmark is to be said once everything up to the head was read.
     bookmark_due: bool,
     /// The stream ends here: the head when its time was over.
-    ends_at: Option<Revision>,
+    final_revision: Option<Revision>,
     ended: bool,
 }
 
 impl WatchFeed {
     /// Opens a watch, or says why it cannot begin there.
     pub fn open(store: Arc<Store>, request: WatchRequest, shutdown: Shutdown) -> Result<Self, StoreError> {
-        // The signal comes first: what happens from here on will be noticed.
-        let signal = store.log().subscribe(request.kind, request.selection.topic(request.kind));
-        let (cursor, present) = match request.from {
-            From::After(revision) => {
-                store.check_kept(revision)?;
+        // The subscription comes first: what happens from here on will be noticed.
+        let subscription = store.log().subscribe(request.kind, request.selectors.node(request.kind));
+        let (cursor, initial) = match request.start {
+            WatchStart::After(revision) => {
+                store.check_not_compacted(revision)?;
                 (revision, None)
             }
-            From::Present { marked } => {
+            WatchStart::Initial { end_bookmark } => {
                 let now = store.read().head();
-                let (kind, selection, at) = (request.kind, request.selection.clone(), At::Exactly(now));
+                let (kind, selectors, version) =
+                    (request.kind, request.selectors.clone(), ListVersion::Exact(now));
                 // Page by page: a watcher that does not read must not hold a copy of all.
-                let list = List { kind, selection, at, limit: FRAME_EVENTS, query: 0, later_renewals: false };
-                (now, Some((list, marked)))
+                let list = ListRequest {
+                    kind,
+                    selectors,
+                    version,
+                    limit: FRAME_EVENTS,
+                    query_hash: 0,
+                    later_renewals: false,
+                };
+                (now, Some((list, end_bookmark)))
             }
         };
-        let (quiet, end) = (Box::pin(sleep(BOOKMARK_EVERY)), Box::pin(sleep(request.lifetime)));
+        let (bookmark_timer, lifetime_timer) =
+            (Box::pin(sleep(BOOKMARK_EVERY)), Box::pin(sleep(request.lifetime)));
         let (pending, pending_up_to) = (VecDeque::new(), cursor);
-        let (bookmark_due, ends_at, ended) = (false, None, false);
+        let (bookmark_due, final_revision, ended) = (false, None, false);
         store.metrics().watchers.inc();
         Ok(Self {
             store,
             request,
             cursor,
-            signal,
-            present,
+            subscription,
+            initial,
             pending,
             pending_up_to,
-            missed: Missed::default(),
-            quiet,
-            end,
+            renewal_catch_up: RenewalCatchUp::default(),
+            bookmark_timer,
+            lifetime_timer,
             shutdown,
             bookmark_due,
-            ends_at,
+            final_revision,
             ended,
         })
     }
@@ -123,11 +132,13 @@ impl WatchFeed {
             if self.ended {
                 return None;
             }
-            if self.ends_at.is_none() && (self.shutdown.is_requested() || self.end.is_elapsed()) {
-                self.ends_at = Some(self.store.log().head());
+            if self.final_revision.is_none()
+                && (self.shutdown.is_requested() || self.lifetime_timer.is_elapsed())
+            {
+                self.final_revision = Some(self.store.log().head());
             }
-            let frames = match self.present.is_some() {
-                true => self.present_frames().await,
+            let frames = match self.initial.is_some() {
+                true => self.initial_frames().await,
                 false => Ok(self.take_frames()),
             };
             let frames = match frames {
@@ -138,16 +149,16 @@ impl WatchFeed {
                 }
             };
             if !frames.is_empty() {
-                self.reset_quiet();
+                self.reset_bookmark_timer();
                 return Some(Ok(frames));
             }
-            if self.present.is_some() {
+            if self.initial.is_some() {
                 continue;
             }
-            if self.ends_at.is_some_and(|head| self.cursor >= head) {
+            if self.final_revision.is_some_and(|head| self.cursor >= head) {
                 return self.finish();
             }
-            self.signal.seen();
+            self.subscription.mark_read();
             match self.read().await {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -163,12 +174,12 @@ impl WatchFeed {
             // those who watch a kind that seldom changes, and would otherwise let them fall
             // out of history.
             tokio::select! {
-                () = self.signal.next() => {}
-                () = &mut self.quiet => {
-                    self.reset_quiet();
+                () = self.subscription.changed() => {}
+                () = &mut self.bookmark_timer => {
+                    self.reset_bookmark_timer();
                     self.bookmark_due = self.request.bookmarks;
                 }
-                () = &mut self.end => {}
+                () = &mut self.lifetime_timer => {}
                 () = self.shutdown.requested() => {}
             }
         }
@@ -180,22 +191,22 @@ impl WatchFeed {
         self.request.bookmarks.then(|| Ok(vec![encode_bookmark(self.cursor, false)]))
     }
 
-    fn reset_quiet(&mut self) {
-        self.quiet.set(sleep(BOOKMARK_EVERY));
+    fn reset_bookmark_timer(&mut self) {
+        self.bookmark_timer.set(sleep(BOOKMARK_EVERY));
     }
 
     /// The next page of the present records.
-    async fn present_frames(&mut self) -> Result<Vec<Bytes>, StoreError> {
-        let Some((mut list, marked)) = self.present.take() else { return Ok(Vec::new()) };
+    async fn initial_frames(&mut self) -> Result<Vec<Bytes>, StoreError> {
+        let Some((mut list, end_bookmark)) = self.initial.take() else { return Ok(Vec::new()) };
         let page = self.store.list(list.clone()).await?;
         let mut frames: Vec<_> =
             page.records.iter().map(|record| encode_event("ADDED", record, "")).collect();
         match page.next {
             Some(token) => {
-                list.at = At::Continue(token);
-                self.present = Some((list, marked));
+                list.version = ListVersion::Continue(token);
+                self.initial = Some((list, end_bookmark));
             }
-            None if marked => frames.push(encode_bookmark(self.cursor, true)),
+            None if end_bookmark => frames.push(encode_bookmark(self.cursor, true)),
             None => {}
         }
         Ok(frames)
@@ -207,7 +218,7 @@ impl WatchFeed {
         while !full(&frames, bytes) {
             let Some(change) = self.pending.pop_front() else { break };
             self.cursor = change.revision;
-            if let Some(frame) = self.request.selection.event(&change) {
+            if let Some(frame) = self.request.selectors.event(&change) {
                 bytes += frame.len();
                 frames.push(frame);
                 first.get_or_insert(change);
@@ -224,7 +235,7 @@ impl WatchFeed {
 
     /// Notes how long ago the first change of a frame could have been told.
     fn measure_lag(&self, first: &Change) {
-        let Some(published) = first.published() else { return };
+        let Some(published) = first.published_at() else { return };
         let lag = self.store.clock().mono() - published;
         self.store.metrics().watch_lag.observe(lag.as_secs_f64(), trace_of(&first.traceparent), None);
     }
@@ -232,8 +243,8 @@ impl WatchFeed {
     /// Reads on from the cursor; `false` when there is nothing new.
     async fn read(&mut self) -> Result<bool, StoreError> {
         let kind = self.request.kind;
-        let topic = self.request.selection.topic(kind);
-        let (changes, up_to) = match self.store.log().read(kind, topic, self.cursor, FRAME_EVENTS) {
+        let node = self.request.selectors.node(kind);
+        let (changes, up_to) = match self.store.log().read(kind, node, self.cursor, FRAME_EVENTS) {
             Read::Changes { changes, up_to } => (changes, up_to),
             Read::TooOld { until } => {
                 self.store.metrics().watch_replays.inc();
@@ -251,12 +262,12 @@ impl WatchFeed {
     }
 
     async fn read_ledger(&self, until: Revision) -> Result<(Vec<SharedChange>, Revision), StoreError> {
-        self.store.check_kept(self.cursor)?;
+        self.store.check_not_compacted(self.cursor)?;
         let (store, kind, cursor) = (Arc::clone(&self.store), self.request.kind, self.cursor);
         let read = move || -> Result<_, StoreError> {
             let (found, up_to) = store.ledger().changes_of(kind, cursor, until, FRAME_EVENTS)?;
             let changes: Result<Vec<_>, StoreError> =
-                found.into_iter().map(|(revision, change)| past_change(&store, revision, change)).collect();
+                found.into_iter().map(|(revision, change)| stored_change(&store, revision, change)).collect();
             // A commit may have cut history while it was read. The ledger says so in the
             // same transaction, memory only after it.
             let oldest = store.ledger().compacted()?;
@@ -276,7 +287,8 @@ impl WatchFeed {
         up_to: Revision,
     ) -> (Vec<SharedChange>, Revision) {
         let memory = self.store.read();
-        let (mut merged, up_to) = self.store.renewals().read(self.cursor, up_to, &mut self.missed, &memory);
+        let (mut merged, up_to) =
+            self.store.renewals().read(self.cursor, up_to, &mut self.renewal_catch_up, &memory);
         merged.extend(changes.into_iter().filter(|change| change.revision <= up_to));
         merged.sort_by_key(|change| change.revision);
         (merged, up_to)
@@ -284,12 +296,16 @@ impl WatchFeed {
 }
 
 /// A change as watchers share it, from the ledger.
-fn past_change(store: &Store, revision: Revision, change: StoredChange) -> Result<SharedChange, StoreError> {
+fn stored_change(
+    store: &Store,
+    revision: Revision,
+    change: StoredChange,
+) -> Result<SharedChange, StoreError> {
     let previous = match change.previous {
         0 => None,
         version => store.ledger().change(version)?.map(|previous| previous.record),
     };
-    Ok(Arc::new(Change::of_past(revision, change, previous)))
+    Ok(Arc::new(Change::from_stored(revision, change, previous)))
 }
 
 impl Drop for WatchFeed {

@@ -117,8 +117,8 @@ impl Writer {
         store.metrics().queued.inc_by(jobs.len() as i64);
         store.queue().give_back(jobs.collect());
         for (kind, key) in std::mem::take(&mut self.orphans) {
-            draft.begin(String::new());
-            if let Err(error) = draft.drop_orphan(kind, &key) {
+            draft.begin_request(String::new());
+            if let Err(error) = draft.delete_orphan(kind, &key) {
                 tracing::warn!(%kind, record = %key, %error, "a record whose owner is gone could not be deleted");
             }
         }
@@ -209,21 +209,21 @@ impl Writer {
         let head = batch.commit.head;
         {
             let mut memory = store.memory().write().unwrap_or_else(PoisonError::into_inner);
-            memory.install(&batch.commit);
+            memory.apply_commit(&batch.commit);
         }
         let metrics = store.metrics();
         metrics.commits.inc();
         metrics.changes.inc_by(batch.changes.len() as u64);
         metrics.revision.set(head as i64);
         let now = store.clock().mono();
-        batch.changes.iter().for_each(|change| change.publish_at(now));
+        batch.changes.iter().for_each(|change| change.set_published(now));
         for (first, pack) in &batch.commit.renewals {
             metrics.renewals.inc_by(pack.len() as u64);
             store.renewals().publish(*first, pack, now);
         }
         store.log().publish(&batch.changes, head);
         if !batch.commit.renewals.is_empty() {
-            store.log().signal(Kind::Lease, head);
+            store.log().notify(Kind::Lease, head);
         }
         self.orphans = batch.orphans;
     }
@@ -237,7 +237,7 @@ fn evaluate(job: Job, draft: &mut Draft<'_>) -> Evaluated {
         }
         Job::Write(request) => {
             let settle = request.evaluate(draft);
-            if let Err(error) = draft.settle_budgets() {
+            if let Err(error) = draft.update_budget_statuses() {
                 tracing::warn!(%error, "the status of a disruption budget could not be updated");
             }
             Evaluated::Write(settle)

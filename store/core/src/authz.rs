@@ -106,7 +106,7 @@ pub enum Rule {
     #[error("a node may not change the labels of a pod")]
     PodLabels,
     #[error("a node's call is judged by the records it is about, and none were given")]
-    Unseen,
+    MissingContent,
 }
 
 /// A call that is not allowed.
@@ -139,10 +139,10 @@ pub fn authorize(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Res
         Caller::Admin => return Ok(()),
         Caller::Nobody(_) => Some(Rule::NoRole),
         Caller::Node(name) if name.is_empty() => Some(Rule::NoRole),
-        Caller::Node(name) => match node::judge(name, call, content) {
+        Caller::Node(name) => match node::authorize(name, call, content) {
             Ok(()) => None,
-            Err(node::Objection::Broken(rule)) => Some(rule),
-            Err(node::Objection::MissingNode) => return Err(Refused::MissingNode(name.clone())),
+            Err(node::Rejection::Broken(rule)) => Some(rule),
+            Err(node::Rejection::MissingNode) => return Err(Refused::MissingNode(name.clone())),
         },
         Caller::Controller => (!controller_may(call)).then_some(Rule::NotAllowed),
         Caller::Scheduler => (!scheduler_may(call)).then_some(Rule::NotAllowed),

@@ -15,7 +15,7 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 
 use crate::history::{Revision, StoredChange};
 use crate::namespaced_name::NamespacedName;
-use crate::selectors::Traits;
+use crate::selectors::SelectableValues;
 
 /// One step of a record's history.
 #[derive(Debug)]
@@ -31,17 +31,17 @@ pub struct Change {
     pub traceparent: String,
     /// When watchers could first see it; not known of one that was read from the disk.
     published: OnceLock<Mono>,
-    views: Views,
+    cached: Cached,
 }
 
 #[derive(Debug, Default)]
-struct Views {
-    after: OnceLock<Traits>,
-    before: OnceLock<Traits>,
+struct Cached {
+    after: OnceLock<SelectableValues>,
+    before: OnceLock<SelectableValues>,
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     deleted: OnceLock<Bytes>,
-    left: OnceLock<Bytes>,
+    left_selection: OnceLock<Bytes>,
 }
 
 impl Change {
@@ -54,12 +54,12 @@ impl Change {
         previous: Option<Bytes>,
         traceparent: String,
     ) -> Self {
-        let (published, views) = (OnceLock::new(), Views::default());
-        Self { revision, kind, key, deleted, record, previous, traceparent, published, views }
+        let (published, cached) = (OnceLock::new(), Cached::default());
+        Self { revision, kind, key, deleted, record, previous, traceparent, published, cached }
     }
 
     /// A change as it lies in the ledger, with the record it replaced.
-    pub fn of_past(revision: Revision, stored: StoredChange, previous: Option<Bytes>) -> Self {
+    pub fn from_stored(revision: Revision, stored: StoredChange, previous: Option<Bytes>) -> Self {
         let key = stored.key();
         let StoredChange { kind, deleted, mut record, traceparent, .. } = stored;
         if kind == Kind::Lease {
@@ -70,50 +70,50 @@ impl Change {
     }
 
     /// Notes that watchers can see it from now on.
-    pub fn publish_at(&self, now: Mono) {
+    pub fn set_published(&self, now: Mono) {
         // Only once: what was published stays so.
         let _ = self.published.set(now);
     }
 
     /// When watchers could first see it, if that is known.
-    pub fn published(&self) -> Option<Mono> {
+    pub fn published_at(&self) -> Option<Mono> {
         self.published.get().copied()
     }
 
     /// About how much memory the change holds on to.
-    pub fn weight(&self) -> usize {
+    pub fn approx_bytes(&self) -> usize {
         256 + self.record.len() + self.previous.as_ref().map_or(0, Bytes::len)
     }
 
-    pub(crate) fn after(&self) -> &Traits {
-        self.views.after.get_or_init(|| Traits::of(self.kind, &self.record))
+    pub(crate) fn after(&self) -> &SelectableValues {
+        self.cached.after.get_or_init(|| SelectableValues::of(self.kind, &self.record))
     }
 
-    pub(crate) fn before(&self) -> Option<&Traits> {
+    pub(crate) fn before(&self) -> Option<&SelectableValues> {
         let previous = self.previous.as_ref()?;
-        Some(self.views.before.get_or_init(|| Traits::of(self.kind, previous)))
+        Some(self.cached.before.get_or_init(|| SelectableValues::of(self.kind, previous)))
     }
 
     pub(crate) fn added(&self) -> Bytes {
-        self.views.added.get_or_init(|| encode_event("ADDED", &self.record, &self.traceparent)).clone()
+        self.cached.added.get_or_init(|| encode_event("ADDED", &self.record, &self.traceparent)).clone()
     }
 
     pub(crate) fn modified(&self) -> Bytes {
-        self.views.modified.get_or_init(|| encode_event("MODIFIED", &self.record, &self.traceparent)).clone()
+        self.cached.modified.get_or_init(|| encode_event("MODIFIED", &self.record, &self.traceparent)).clone()
     }
 
     pub(crate) fn deleted(&self) -> Bytes {
-        self.views.deleted.get_or_init(|| encode_event("DELETED", &self.record, &self.traceparent)).clone()
+        self.cached.deleted.get_or_init(|| encode_event("DELETED", &self.record, &self.traceparent)).clone()
     }
 
     /// It no longer matches: a deletion to this watcher, of the old content at
     /// the new version.
-    pub(crate) fn left(&self) -> Bytes {
+    pub(crate) fn left_selection(&self) -> Bytes {
         let encode = || {
             let previous = self.previous.as_deref().unwrap_or_default();
             encode_event("DELETED", &with_version(self.kind, previous, self.revision), &self.traceparent)
         };
-        self.views.left.get_or_init(encode).clone()
+        self.cached.left_selection.get_or_init(encode).clone()
     }
 }
 

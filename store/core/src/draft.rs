@@ -24,10 +24,10 @@ use prost::Message;
 
 use crate::change::{Change, SharedChange};
 use crate::error::DraftError;
-use crate::history::{Commit, PACK, Revision, StoredChange, StoredRenewal};
+use crate::history::{Commit, MAX_PACK, Revision, StoredChange, StoredRenewal};
 use crate::indexes::Indexes;
 use crate::lease_table::{Claim, Renewal};
-use crate::memory::{Memory, Retention, renewed_lease};
+use crate::memory::{Memory, Retention, lease_with_renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::rules::{self, Context, Defaults, Outcome};
 
@@ -36,8 +36,8 @@ pub const MAX_RECORD: usize = 1_500_000;
 
 /// A draft with this many changes, or bytes of them, takes no further request: sled's
 /// batches should stay below some thousand entries, housekeeping included.
-const FULL_CHANGES: usize = 1024;
-const FULL_BYTES: usize = 1 << 20;
+const MAX_CHANGES: usize = 1024;
+const MAX_BYTES: usize = 1 << 20;
 
 /// What the writer is set up with.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub struct Policy {
 
 /// A record as the batch has left it so far.
 #[derive(Debug, Clone)]
-struct Pending {
+struct DraftRecord {
     revision: Revision,
     record: Bytes,
     lease_id: u32,
@@ -71,12 +71,12 @@ pub struct Draft<'a> {
     now: Timestamp,
     head: Revision,
     /// `None` marks a record the batch removed.
-    touched: HashMap<(Kind, NamespacedName), Option<Pending>>,
-    renewed: HashMap<u32, Renewal>,
+    written: HashMap<(Kind, NamespacedName), Option<DraftRecord>>,
+    renewals: HashMap<u32, Renewal>,
     /// Leases the batch wrote or removed, and whether a claim on them still holds.
-    leases: HashMap<u32, bool>,
+    claims_valid: HashMap<u32, bool>,
     new_leases: usize,
-    unsettled: BTreeSet<NamespacedName>,
+    stale_budgets: BTreeSet<NamespacedName>,
     orphans: Vec<(Kind, NamespacedName)>,
     commit: Commit,
     changes: Vec<SharedChange>,
@@ -93,11 +93,11 @@ impl<'a> Draft<'a> {
             policy,
             now,
             head,
-            touched: HashMap::new(),
-            renewed: HashMap::new(),
-            leases: HashMap::new(),
+            written: HashMap::new(),
+            renewals: HashMap::new(),
+            claims_valid: HashMap::new(),
             new_leases: 0,
-            unsettled: BTreeSet::new(),
+            stale_budgets: BTreeSet::new(),
             orphans: Vec::new(),
             commit: Commit { base: head, head, ..Default::default() },
             changes: Vec::new(),
@@ -107,13 +107,13 @@ impl<'a> Draft<'a> {
     }
 
     /// What follows belongs to the trace of this request.
-    pub fn begin(&mut self, traceparent: String) {
+    pub fn begin_request(&mut self, traceparent: String) {
         self.traceparent = traceparent;
     }
 
     /// Whether the rest of what waits should have a commit of its own.
     pub fn is_full(&self) -> bool {
-        self.changes.len() >= FULL_CHANGES || self.bytes >= FULL_BYTES
+        self.changes.len() >= MAX_CHANGES || self.bytes >= MAX_BYTES
     }
 
     pub fn now(&self) -> Timestamp {
@@ -125,37 +125,37 @@ impl<'a> Draft<'a> {
         Context { now: self.now, uid: Uid::new(uuid::Uuid::new_v4()), defaults: self.policy.defaults }
     }
 
-    fn pending(&self, kind: Kind, key: &NamespacedName) -> Option<Pending> {
-        if let Some(pending) = self.touched.get(&(kind, key.clone())) {
+    fn lookup(&self, kind: Kind, key: &NamespacedName) -> Option<DraftRecord> {
+        if let Some(pending) = self.written.get(&(kind, key.clone())) {
             return pending.clone();
         }
         let current = self.memory.get(kind, key)?;
         let (revision, lease_id) = (current.revision, current.lease_id);
-        Some(Pending { revision, record: current.record.clone(), lease_id })
+        Some(DraftRecord { revision, record: current.record.clone(), lease_id })
     }
 
     /// A record as the batch has left it so far.
     pub fn get<R: Record>(&self, namespace: &str, name: &str) -> Result<Option<R>, DraftError> {
-        self.at(&NamespacedName::new(namespace, name))
+        self.get_by_key(&NamespacedName::new(namespace, name))
     }
 
-    fn at<R: Record>(&self, key: &NamespacedName) -> Result<Option<R>, DraftError> {
-        let Some(pending) = self.pending(R::KIND, key) else { return Ok(None) };
+    fn get_by_key<R: Record>(&self, key: &NamespacedName) -> Result<Option<R>, DraftError> {
+        let Some(pending) = self.lookup(R::KIND, key) else { return Ok(None) };
         let record = match (R::KIND, self.newest_renewal(&pending)) {
-            (Kind::Lease, Some(renewal)) => renewed_lease(&pending.record, &renewal),
+            (Kind::Lease, Some(renewal)) => lease_with_renewal(&pending.record, &renewal),
             _ => pending.record,
         };
         decode(key, &record).map(Some)
     }
 
-    fn newest_renewal(&self, lease: &Pending) -> Option<Renewal> {
-        let newest = self.renewed.get(&lease.lease_id).copied();
+    fn newest_renewal(&self, lease: &DraftRecord) -> Option<Renewal> {
+        let newest = self.renewals.get(&lease.lease_id).copied();
         let newest = newest.or_else(|| self.memory.leases.newest(lease.lease_id));
         newest.filter(|renewal| renewal.revision > lease.revision)
     }
 
     /// Writes down what the rules made of a record and returns it as stored.
-    pub fn settle<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, DraftError> {
+    pub fn apply<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, DraftError> {
         match outcome {
             Outcome::Unchanged(record) => Ok(record),
             Outcome::Store(record) => self.put(record),
@@ -171,7 +171,7 @@ impl<'a> Draft<'a> {
             return Err(DraftError::TooLarge { key, bytes: bytes.len(), limit: MAX_RECORD });
         }
         let key = key_of(record.meta());
-        let was = self.pending(R::KIND, &key);
+        let was = self.lookup(R::KIND, &key);
         let lease_id = match (&was, R::KIND) {
             (Some(was), _) => was.lease_id,
             (None, Kind::Lease) => {
@@ -181,8 +181,8 @@ impl<'a> Draft<'a> {
             (None, _) => 0,
         };
         self.index_put(&key, &record, &bytes, was.as_ref(), lease_id)?;
-        let pending = Pending { revision: self.head + 1, record: bytes.clone(), lease_id };
-        self.touched.insert((R::KIND, key.clone()), Some(pending));
+        let pending = DraftRecord { revision: self.head + 1, record: bytes.clone(), lease_id };
+        self.written.insert((R::KIND, key.clone()), Some(pending));
         self.push(R::KIND, key, bytes, was, false, lease_id);
         Ok(record)
     }
@@ -191,15 +191,15 @@ impl<'a> Draft<'a> {
     pub fn remove<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
         let (record, bytes) = self.encode(record);
         let key = key_of(record.meta());
-        let was = self.pending(R::KIND, &key);
+        let was = self.lookup(R::KIND, &key);
         self.index_remove(&key, was.as_ref(), R::KIND)?;
         let lease_id = was.as_ref().map_or(0, |was| was.lease_id);
-        self.touched.insert((R::KIND, key.clone()), None);
+        self.written.insert((R::KIND, key.clone()), None);
         self.push(R::KIND, key, bytes, was, true, lease_id);
         if R::KIND == Kind::Node
             && let Some(uid) = record.meta().uid
         {
-            self.collect(&uid.to_string());
+            self.delete_dependents(&uid.to_string());
         }
         Ok(record)
     }
@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
         kind: Kind,
         key: NamespacedName,
         record: Bytes,
-        was: Option<Pending>,
+        was: Option<DraftRecord>,
         deleted: bool,
         lease_id: u32,
     ) {
@@ -253,15 +253,15 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a claim on a lease still stands.
-    pub fn holds(&self, claim: Claim) -> bool {
-        let untouched = self.leases.get(&claim.lease_id).copied().unwrap_or(true);
+    pub fn is_claim_valid(&self, claim: Claim) -> bool {
+        let untouched = self.claims_valid.get(&claim.lease_id).copied().unwrap_or(true);
         untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
     }
 
     /// Renews a lease for whoever holds the claim. A renewal that says nothing of
     /// the holder's status leaves it as it was.
     pub fn renew(&mut self, claim: Claim, status: Option<(u64, u32)>) -> Result<Renewal, DraftError> {
-        if !self.holds(claim) {
+        if !self.is_claim_valid(claim) {
             return Err(DraftError::ClaimLost);
         }
         let (digest, age_millis) = status.unwrap_or_else(|| self.last_status(claim.lease_id));
@@ -280,18 +280,18 @@ impl<'a> Draft<'a> {
         };
         match self.commit.renewals.last_mut() {
             // Revisions of a pack are consecutive: a change in between starts a new one.
-            Some((first, pack)) if pack.len() < PACK && *first + pack.len() as u64 == self.head => {
+            Some((first, pack)) if pack.len() < MAX_PACK && *first + pack.len() as u64 == self.head => {
                 pack.push(stored);
             }
             _ => self.commit.renewals.push((self.head, vec![stored])),
         }
-        self.renewed.insert(claim.lease_id, renewal);
+        self.renewals.insert(claim.lease_id, renewal);
         Ok(renewal)
     }
 
     /// Digest and age of the status that a lease's holder told of last.
     fn last_status(&self, lease_id: u32) -> (u64, u32) {
-        let lease = self.memory.leases.key(lease_id).and_then(|key| self.pending(Kind::Lease, key));
+        let lease = self.memory.leases.key(lease_id).and_then(|key| self.lookup(Kind::Lease, key));
         let Some(lease) = lease else { return (0, 0) };
         match self.newest_renewal(&lease) {
             Some(renewal) => (renewal.status_digest, renewal.status_age_millis),

@@ -69,7 +69,7 @@ impl Hello {
 
 /// What becomes of the node's lease when an agent introduces itself: the lease to
 /// write, or `None` if it is this agent's already, and as the agent means it.
-pub fn greet(
+pub fn acquire_lease(
     hello: &Hello,
     node: Option<&Node>,
     lease: Option<&Lease>,
@@ -81,12 +81,12 @@ pub fn greet(
         let (expected, found) = (hello.node_uid, node.meta.uid);
         return Err(Refusal::UidMismatch { key: node_key, expected, found });
     }
-    let Some(lease) = lease else { return Ok(Some(first_lease(hello, now))) };
+    let Some(lease) = lease else { return Ok(Some(new_lease(hello, now))) };
     let holder = lease.meta.annotations.get(INCARNATION);
     if holder.is_some_and(|holder| *holder == hello.incarnation)
         && lease.spec.holder_identity == hello.node.as_str()
     {
-        return Ok(mended(hello, lease, now));
+        return Ok(refreshed(hello, lease, now));
     }
     if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
         let why = format!(
@@ -111,7 +111,7 @@ fn time_left(lease: &Lease, now: Timestamp) -> Option<i64> {
     counts.then(|| left.as_secs().max(1))
 }
 
-fn first_lease(hello: &Hello, now: Timestamp) -> Lease {
+fn new_lease(hello: &Hello, now: Timestamp) -> Lease {
     // A lease's times are to the microsecond, as its renewals are.
     let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
     let owner = OwnerReference {
@@ -139,7 +139,7 @@ fn first_lease(hello: &Hello, now: Timestamp) -> Lease {
 
 fn taken_over(hello: &Hello, lease: &Lease, now: Timestamp) -> Lease {
     let mut lease = lease.clone();
-    let fresh = first_lease(hello, now);
+    let fresh = new_lease(hello, now);
     lease.meta.annotations.insert(INCARNATION.to_owned(), hello.incarnation.clone());
     lease.meta.owner_references = fresh.meta.owner_references;
     lease.spec.lease_transitions += 1;
@@ -148,28 +148,28 @@ fn taken_over(hello: &Hello, lease: &Lease, now: Timestamp) -> Lease {
 }
 
 /// The lease of the agent that holds it, where it lacks what the agent says of it: how long it lasts, or whose it is.
-fn mended(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
-    let fresh = first_lease(hello, now);
-    let mut mended = lease.clone();
-    mended.spec.lease_duration_seconds = fresh.spec.lease_duration_seconds;
+fn refreshed(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
+    let fresh = new_lease(hello, now);
+    let mut refreshed = lease.clone();
+    refreshed.spec.lease_duration_seconds = fresh.spec.lease_duration_seconds;
     for owner in fresh.meta.owner_references {
-        if !mended.meta.owner_references.contains(&owner) {
-            mended.meta.owner_references.push(owner);
+        if !refreshed.meta.owner_references.contains(&owner) {
+            refreshed.meta.owner_references.push(owner);
         }
     }
-    (mended != *lease).then_some(mended)
+    (refreshed != *lease).then_some(refreshed)
 }
 
 /// Who holds a lease, down to the instance of the agent.
-pub fn holder(lease: &pb::Lease) -> String {
+pub fn holder_instance(lease: &pb::Lease) -> String {
     let annotations = lease.metadata.as_ref().map(|metadata| &metadata.annotations);
     let incarnation = annotations.and_then(|annotations| annotations.get(INCARNATION));
     let identity = lease.spec.as_ref().map_or("", |spec| spec.holder_identity.as_str());
-    holder_of(identity, incarnation.map_or("", String::as_str))
+    join_holder_instance(identity, incarnation.map_or("", String::as_str))
 }
 
 /// A holder's identity and its instance as one text.
-pub fn holder_of(identity: &str, incarnation: &str) -> String {
+pub fn join_holder_instance(identity: &str, incarnation: &str) -> String {
     format!("{identity}\0{incarnation}")
 }
 

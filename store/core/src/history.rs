@@ -33,15 +33,15 @@ pub struct Commit {
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Compaction {
     pub up_to: Revision,
-    pub steps: usize,
+    pub entries: usize,
     /// Changes that nothing refers to any more.
-    pub forget: Vec<Revision>,
+    pub obsolete: Vec<Revision>,
 }
 
 /// The most renewals in a pack: less than 2 KiB, which no engine has to split.
-pub const PACK: usize = 80;
+pub const MAX_PACK: usize = 80;
 
-/// One step of a record's history.
+/// One entry of a record's history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredChange {
     pub kind: Kind,
@@ -61,7 +61,7 @@ pub struct StoredChange {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Wire {
+struct ChangeMessage {
     #[prost(uint32, tag = "1")]
     kind: u32,
     #[prost(string, tag = "2")]
@@ -84,7 +84,7 @@ struct Wire {
 
 impl StoredChange {
     pub fn encode(&self) -> Bytes {
-        let wire = Wire {
+        let wire = ChangeMessage {
             kind: self.kind as u32,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -99,7 +99,7 @@ impl StoredChange {
     }
 
     pub fn decode(value: Bytes) -> Result<Self, String> {
-        let wire = Wire::decode(value).map_err(|e| e.to_string())?;
+        let wire = ChangeMessage::decode(value).map_err(|e| e.to_string())?;
         let kind = u8::try_from(wire.kind).ok().and_then(Kind::from_byte);
         Ok(Self {
             kind: kind.ok_or_else(|| format!("unknown kind {}", wire.kind))?,

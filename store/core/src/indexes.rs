@@ -20,7 +20,7 @@ use crate::rules;
 
 /// The pods a disruption budget counts.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct BudgetCounts {
     selector: LabelSelector,
     pub expected: u32,
     pub healthy: u32,
@@ -28,12 +28,12 @@ pub struct Tally {
 
 /// What a budget needs to know of a pod.
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct CountedPod {
     labels: Labels,
     healthy: bool,
 }
 
-impl Counted {
+impl CountedPod {
     pub fn of(pod: &Pod) -> Self {
         Self { labels: pod.meta.labels.clone(), healthy: rules::counts_as_healthy(pod) }
     }
@@ -43,7 +43,7 @@ impl Counted {
 #[derive(Debug, Default)]
 pub struct Indexes {
     /// Budgets by key, which sorts them by namespace.
-    tallies: BTreeMap<NamespacedName, Tally>,
+    budget_counts: BTreeMap<NamespacedName, BudgetCounts>,
     /// Records that go when the node with this uid is gone. A uid may be written in
     /// either case; here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
@@ -60,23 +60,23 @@ impl Indexes {
             let budget = pb::DisruptionBudget::decode(&*current.record).unwrap_or_default();
             if let Ok(budget) = muster_proto::budget::DisruptionBudget::try_from(budget) {
                 let selector = budget.spec.selector;
-                indexes.tallies.insert(key.clone(), Tally { selector, expected: 0, healthy: 0 });
+                indexes.budget_counts.insert(key.clone(), BudgetCounts { selector, expected: 0, healthy: 0 });
             }
         }
         for kind in [Kind::Pod, Kind::Lease] {
             for (key, current) in memory.scan(kind, Bound::Unbounded) {
                 for owner in partial_decode::metadata(&current.record).owner_references {
-                    indexes.own(&owner.kind, &owner.uid, kind, key);
+                    indexes.add_owner(&owner.kind, &owner.uid, kind, key);
                 }
             }
         }
-        if !indexes.tallies.is_empty() {
+        if !indexes.budget_counts.is_empty() {
             for (key, current) in memory.scan(Kind::Pod, Bound::Unbounded) {
                 let pod = pb::Pod::decode(&*current.record).unwrap_or_default();
                 if indexes.has_budgets(key.namespace())
                     && let Ok(pod) = Pod::try_from(pod)
                 {
-                    indexes.count(key.namespace(), None, Some(&Counted::of(&pod)));
+                    indexes.update_counts(key.namespace(), None, Some(&CountedPod::of(&pod)));
                 }
             }
         }
@@ -90,42 +90,42 @@ impl Indexes {
     }
 
     /// The budgets of a namespace.
-    pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = (&NamespacedName, &Tally)> {
+    pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = (&NamespacedName, &BudgetCounts)> {
         let from = NamespacedName::start_of(namespace);
-        self.tallies.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
+        self.budget_counts.range(from..).take_while(move |(key, _)| key.namespace() == namespace)
     }
 
     pub fn has_budgets(&self, namespace: &str) -> bool {
         self.budgets(namespace).next().is_some()
     }
 
-    pub fn tally(&self, budget: &NamespacedName) -> Option<&Tally> {
-        self.tallies.get(budget)
+    pub fn counts(&self, budget: &NamespacedName) -> Option<&BudgetCounts> {
+        self.budget_counts.get(budget)
     }
 
     /// Moves the counts of a namespace's budgets from a pod as it was to the pod
     /// as it is, and says which budgets that touched.
-    pub fn count(
+    pub fn update_counts(
         &mut self,
         namespace: &str,
-        was: Option<&Counted>,
-        is: Option<&Counted>,
+        was: Option<&CountedPod>,
+        is: Option<&CountedPod>,
     ) -> Vec<NamespacedName> {
         let from = NamespacedName::start_of(namespace);
         let mut touched = Vec::new();
-        for (key, tally) in self.tallies.range_mut(from..) {
+        for (key, counts) in self.budget_counts.range_mut(from..) {
             if key.namespace() != namespace {
                 break;
             }
-            let was = was.filter(|pod| tally.selector.matches(&pod.labels));
-            let is = is.filter(|pod| tally.selector.matches(&pod.labels));
+            let was = was.filter(|pod| counts.selector.matches(&pod.labels));
+            let is = is.filter(|pod| counts.selector.matches(&pod.labels));
             if let Some(pod) = was {
-                tally.expected -= 1;
-                tally.healthy -= u32::from(pod.healthy);
+                counts.expected -= 1;
+                counts.healthy -= u32::from(pod.healthy);
             }
             if let Some(pod) = is {
-                tally.expected += 1;
-                tally.healthy += u32::from(pod.healthy);
+                counts.expected += 1;
+                counts.healthy += u32::from(pod.healthy);
             }
             if was.is_some() || is.is_some() {
                 touched.push(key.clone());
@@ -139,34 +139,34 @@ impl Indexes {
         &mut self,
         key: NamespacedName,
         selector: LabelSelector,
-        pods: impl Iterator<Item = Counted>,
+        pods: impl Iterator<Item = CountedPod>,
     ) {
-        let mut tally = Tally { selector, expected: 0, healthy: 0 };
-        for pod in pods.filter(|pod| tally.selector.matches(&pod.labels)) {
-            tally.expected += 1;
-            tally.healthy += u32::from(pod.healthy);
+        let mut counts = BudgetCounts { selector, expected: 0, healthy: 0 };
+        for pod in pods.filter(|pod| counts.selector.matches(&pod.labels)) {
+            counts.expected += 1;
+            counts.healthy += u32::from(pod.healthy);
         }
-        self.tallies.insert(key, tally);
+        self.budget_counts.insert(key, counts);
     }
 
     /// Whether a budget is counted by this selector already.
-    pub fn counts_by(&self, key: &NamespacedName, selector: &LabelSelector) -> bool {
-        self.tallies.get(key).is_some_and(|tally| tally.selector == *selector)
+    pub fn has_selector(&self, key: &NamespacedName, selector: &LabelSelector) -> bool {
+        self.budget_counts.get(key).is_some_and(|counts| counts.selector == *selector)
     }
 
     pub fn remove_budget(&mut self, key: &NamespacedName) {
-        self.tallies.remove(key);
+        self.budget_counts.remove(key);
     }
 
     /// Notes that a record goes with its owner, if the owner is a node.
-    pub fn own(&mut self, owner_kind: &str, owner_uid: &str, kind: Kind, key: &NamespacedName) {
+    pub fn add_owner(&mut self, owner_kind: &str, owner_uid: &str, kind: Kind, key: &NamespacedName) {
         if owner_kind == "Node" {
             let owner = owner_uid.to_ascii_lowercase();
             self.dependents.entry(owner).or_default().insert((kind, key.clone()));
         }
     }
 
-    pub fn disown(&mut self, owner_uid: &str, kind: Kind, key: &NamespacedName) {
+    pub fn remove_owner(&mut self, owner_uid: &str, kind: Kind, key: &NamespacedName) {
         let owner = owner_uid.to_ascii_lowercase();
         if let Some(dependents) = self.dependents.get_mut(&owner) {
             dependents.remove(&(kind, key.clone()));
@@ -192,12 +192,12 @@ impl Indexes {
 
     /// Notes when an event is over.
     pub fn expire_at(&mut self, event: &NamespacedName, at_millis: i64) {
-        self.never_expire(event);
+        self.cancel_expiry(event);
         self.expiries.insert((at_millis, event.clone()));
         self.expiry_of.insert(event.clone(), at_millis);
     }
 
-    pub fn never_expire(&mut self, event: &NamespacedName) {
+    pub fn cancel_expiry(&mut self, event: &NamespacedName) {
         if let Some(at) = self.expiry_of.remove(event) {
             self.expiries.remove(&(at, event.clone()));
         }

@@ -59,8 +59,8 @@ pub struct LeaseTable {
 
 /// The log may hold this many renewals per lease, and some more for small
 /// fleets, before its oldest pack is retired.
-const LOGGED_PER_LEASE: usize = 4;
-const LOGGED_AT_LEAST: usize = 16 * 1024;
+const MAX_LOGGED_PER_LEASE: usize = 4;
+const MAX_LOGGED_BASE: usize = 16 * 1024;
 
 impl LeaseTable {
     /// The number the next new lease will get, if `taken` others came before it
@@ -124,7 +124,8 @@ impl LeaseTable {
 
     /// Whether a lease is held by this very instance.
     pub fn is_held_by(&self, id: u32, holder: &str, incarnation: &str) -> bool {
-        self.entry(id).is_some_and(|entry| *entry.holder == *heartbeat::holder_of(holder, incarnation))
+        self.entry(id)
+            .is_some_and(|entry| *entry.holder == *heartbeat::join_holder_instance(holder, incarnation))
     }
 
     pub fn claim(&self, id: u32) -> Option<Claim> {
@@ -139,7 +140,7 @@ impl LeaseTable {
     ///
     /// A renewal older than what is known of its lease is history: it is kept
     /// out, so packs can be replayed in any state of folding.
-    pub fn renewed(
+    pub fn apply_renewals(
         &mut self,
         first: Revision,
         pack: &[StoredRenewal],
@@ -163,13 +164,13 @@ impl LeaseTable {
     }
 
     /// The oldest pack if it is time to retire it, with the leases that have to
-    /// be folded first. `ahead` packs are being retired already.
-    pub fn retirable(&self, ahead: usize) -> Option<(Revision, Vec<u32>)> {
-        let gone: usize = self.packs.iter().take(ahead).map(|pack| pack.leases.len()).sum();
-        if self.logged - gone <= self.live * LOGGED_PER_LEASE + LOGGED_AT_LEAST {
+    /// be folded first. `skip` packs are being retired already.
+    pub fn retirable(&self, skip: usize) -> Option<(Revision, Vec<u32>)> {
+        let gone: usize = self.packs.iter().take(skip).map(|pack| pack.leases.len()).sum();
+        if self.logged - gone <= self.live * MAX_LOGGED_PER_LEASE + MAX_LOGGED_BASE {
             return None;
         }
-        let pack = self.packs.get(ahead)?;
+        let pack = self.packs.get(skip)?;
         let mut fold: Vec<u32> = pack
             .leases
             .iter()
@@ -182,7 +183,7 @@ impl LeaseTable {
     }
 
     /// Notes that the oldest pack is gone and its leases are folded.
-    pub fn retired(&mut self, first: Revision) {
+    pub fn remove_pack(&mut self, first: Revision) {
         if self.packs.front().is_some_and(|pack| pack.first == first)
             && let Some(pack) = self.packs.pop_front()
         {
@@ -206,63 +207,63 @@ mod tests {
         StoredRenewal { lease_id, status_age_millis: 0, status_digest: 0, at_micros }
     }
 
-    fn book(leases: u32) -> LeaseTable {
-        let mut book = LeaseTable::default();
+    fn table(leases: u32) -> LeaseTable {
+        let mut table = LeaseTable::default();
         for i in 0..leases {
-            let id = book.next_id(0);
-            book.put(id, NamespacedName::new("ns", &format!("n{i}")), "holder", None);
+            let id = table.next_id(0);
+            table.put(id, NamespacedName::new("ns", &format!("n{i}")), "holder", None);
         }
-        book
+        table
     }
 
     #[test]
     fn numbers_are_dense_and_used_again() {
-        let mut book = book(3);
-        book.remove(1);
-        assert_eq!((book.next_id(0), book.next_id(1), book.next_id(2)), (1, 3, 4));
+        let mut table = table(3);
+        table.remove(1);
+        assert_eq!((table.next_id(0), table.next_id(1), table.next_id(2)), (1, 3, 4));
     }
 
     #[test]
     fn the_newest_renewal_wins_and_older_ones_are_ignored() {
-        let mut book = book(2);
-        book.renewed(10, &[renewal(0, 100), renewal(1, 101), renewal(0, 102)], |_| 5);
-        assert_eq!(book.newest(0).unwrap().revision, 12);
-        assert_eq!(book.newest(1).unwrap().at_micros, 101);
-        book.renewed(3, &[renewal(0, 1)], |_| 5);
-        assert_eq!(book.newest(0).unwrap().revision, 12, "replayed history changes nothing");
-        book.put(0, NamespacedName::new("ns", "n0"), "holder", None);
-        assert_eq!(book.newest(0), None, "a written lease speaks for itself");
-        book.renewed(10, &[renewal(0, 100)], |_| 20);
-        assert_eq!(book.newest(0), None, "the lease was written after that renewal");
+        let mut table = table(2);
+        table.apply_renewals(10, &[renewal(0, 100), renewal(1, 101), renewal(0, 102)], |_| 5);
+        assert_eq!(table.newest(0).unwrap().revision, 12);
+        assert_eq!(table.newest(1).unwrap().at_micros, 101);
+        table.apply_renewals(3, &[renewal(0, 1)], |_| 5);
+        assert_eq!(table.newest(0).unwrap().revision, 12, "replayed history changes nothing");
+        table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        assert_eq!(table.newest(0), None, "a written lease speaks for itself");
+        table.apply_renewals(10, &[renewal(0, 100)], |_| 20);
+        assert_eq!(table.newest(0), None, "the lease was written after that renewal");
     }
 
     #[test]
     fn a_claim_ends_when_the_holder_changes() {
-        let mut book = book(1);
-        let claim = book.claim(0);
-        book.put(0, NamespacedName::new("ns", "n0"), "holder", None);
-        assert_eq!(book.claim(0), claim);
-        book.put(0, NamespacedName::new("ns", "n0"), "other", None);
-        let other = book.claim(0);
+        let mut table = table(1);
+        let claim = table.claim(0);
+        table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        assert_eq!(table.claim(0), claim);
+        table.put(0, NamespacedName::new("ns", "n0"), "other", None);
+        let other = table.claim(0);
         assert_ne!(other, claim);
-        book.remove(0);
-        assert_eq!(book.claim(0), None);
-        book.put(0, NamespacedName::new("ns", "another"), "other", None);
-        assert_ne!(book.claim(0), other, "the number is used again, the claim is not");
+        table.remove(0);
+        assert_eq!(table.claim(0), None);
+        table.put(0, NamespacedName::new("ns", "another"), "other", None);
+        assert_ne!(table.claim(0), other, "the number is used again, the claim is not");
     }
 
     #[test]
     fn only_leases_that_stopped_renewing_are_folded() {
-        let mut book = book(2);
-        assert_eq!(book.retirable(0), None);
-        let busy: Vec<_> = (0..LOGGED_AT_LEAST as i64).map(|i| renewal(0, i)).collect();
-        book.renewed(10, &[renewal(0, 1), renewal(1, 1)], |_| 1);
-        book.renewed(12, &busy, |_| 1);
-        assert_eq!(book.retirable(0), None, "8 for two leases are allowed on top");
-        book.renewed(20_000, &busy[..10], |_| 1);
-        assert_eq!(book.retirable(0), Some((10, vec![1])));
-        book.retired(10);
-        assert_eq!(book.logged, LOGGED_AT_LEAST + 10);
-        assert_eq!(book.newest(1).unwrap().at_micros, 1, "still known after its pack is gone");
+        let mut table = table(2);
+        assert_eq!(table.retirable(0), None);
+        let busy: Vec<_> = (0..MAX_LOGGED_BASE as i64).map(|i| renewal(0, i)).collect();
+        table.apply_renewals(10, &[renewal(0, 1), renewal(1, 1)], |_| 1);
+        table.apply_renewals(12, &busy, |_| 1);
+        assert_eq!(table.retirable(0), None, "8 for two leases are allowed on top");
+        table.apply_renewals(20_000, &busy[..10], |_| 1);
+        assert_eq!(table.retirable(0), Some((10, vec![1])));
+        table.remove_pack(10);
+        assert_eq!(table.logged, MAX_LOGGED_BASE + 10);
+        assert_eq!(table.newest(1).unwrap().at_micros, 1, "still known after its pack is gone");
     }
 }

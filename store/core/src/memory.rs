@@ -14,8 +14,8 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use prost::Message;
 
-use self::compaction::Step;
-pub use self::compaction::{Portion, Retention};
+use self::compaction::HistoryEntry;
+pub use self::compaction::{CompactionLimit, Retention};
 use crate::change::Change;
 use crate::heartbeat;
 use crate::history::{Commit, Revision, StoredChange, StoredRenewal};
@@ -25,7 +25,7 @@ use crate::partial_decode;
 
 /// A record as it is now.
 #[derive(Debug, Clone)]
-pub struct Current {
+pub struct CurrentRecord {
     /// The revision of its last change; a lease's renewals are apart.
     pub revision: Revision,
     pub record: Bytes,
@@ -34,21 +34,21 @@ pub struct Current {
 
 /// Where a record of the past is to be found.
 #[derive(Debug, Clone)]
-pub enum Found {
-    Now(Current),
+pub enum RecordVersion {
+    Current(CurrentRecord),
     InLedger { revision: Revision, bytes: usize },
 }
 
 #[derive(Debug, Clone, Default)]
-struct Slot {
-    current: Option<Current>,
+struct RecordVersions {
+    current: Option<CurrentRecord>,
     /// Versions that history still holds, oldest first.
-    older: VecDeque<Older>,
+    older: VecDeque<OlderVersion>,
 }
 
 /// A version that was superseded.
 #[derive(Debug, Clone, Copy)]
-struct Older {
+struct OlderVersion {
     revision: Revision,
     deleted: bool,
     /// The length of its record.
@@ -60,19 +60,19 @@ struct Older {
 pub struct Memory {
     head: Revision,
     compacted: Revision,
-    shelves: BTreeMap<Kind, BTreeMap<NamespacedName, Slot>>,
-    history: VecDeque<Step>,
+    records: BTreeMap<Kind, BTreeMap<NamespacedName, RecordVersions>>,
+    history: VecDeque<HistoryEntry>,
     /// Pods by their node: how often each is there, now and in the past that history
     /// holds.
     pods_by_node: HashMap<String, BTreeMap<NamespacedName, u32>>,
     /// The nodes of pods that are gone, by the revision of the deletion.
-    departed: HashMap<Revision, String>,
+    nodes_of_deleted_pods: HashMap<Revision, String>,
     pub leases: LeaseTable,
 }
 
 impl Memory {
     /// An empty memory whose history begins after this revision.
-    pub fn beginning_after(compacted: Revision) -> Self {
+    pub fn with_history_after(compacted: Revision) -> Self {
         Memory { compacted, ..Default::default() }
     }
 
@@ -81,16 +81,16 @@ impl Memory {
     pub fn load_change(&mut self, revision: Revision, change: &StoredChange) -> Option<Change> {
         let kept = (revision > self.compacted).then(|| {
             let previous = self.get(change.kind, &change.key()).map(|was| was.record.clone());
-            Change::of_past(revision, change.clone(), previous)
+            Change::from_stored(revision, change.clone(), previous)
         });
-        self.apply(revision, change);
+        self.apply_change(revision, change);
         self.head = revision;
         kept
     }
 
     /// Takes in a stored pack of renewals while loading, after all changes.
     pub fn load_pack(&mut self, first: Revision, pack: &[StoredRenewal]) {
-        self.renewed(first, pack);
+        self.apply_renewals(first, pack);
         self.head = self.head.max(first + pack.len().saturating_sub(1) as u64);
     }
 
@@ -101,8 +101,8 @@ impl Memory {
     pub fn finish_loading(&mut self, head: Revision) -> Result<(), String> {
         let last = std::mem::replace(&mut self.head, head);
         // Slots of records that were deleted before history begins hold nothing.
-        for shelf in self.shelves.values_mut() {
-            shelf.retain(|_, slot| slot.current.is_some() || !slot.older.is_empty());
+        for of_kind in self.records.values_mut() {
+            of_kind.retain(|_, versions| versions.current.is_some() || !versions.older.is_empty());
         }
         if head < last {
             return Err(format!("they end at revision {head}, and hold changes up to {last}"));
@@ -119,8 +119,8 @@ impl Memory {
         self.compacted
     }
 
-    pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<&Current> {
-        self.shelves.get(&kind)?.get(key)?.current.as_ref()
+    pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<&CurrentRecord> {
+        self.records.get(&kind)?.get(key)?.current.as_ref()
     }
 
     /// The records of a kind as they are now, from a key on.
@@ -128,8 +128,8 @@ impl Memory {
         &'m self,
         kind: Kind,
         from: Bound<&NamespacedName>,
-    ) -> impl Iterator<Item = (&'m NamespacedName, &'m Current)> + use<'m> {
-        self.slots(kind, from).filter_map(|(key, slot)| Some((key, slot.current.as_ref()?)))
+    ) -> impl Iterator<Item = (&'m NamespacedName, &'m CurrentRecord)> + use<'m> {
+        self.versions(kind, from).filter_map(|(key, versions)| Some((key, versions.current.as_ref()?)))
     }
 
     /// The records of a kind as they were at a revision that history still holds.
@@ -138,28 +138,36 @@ impl Memory {
         kind: Kind,
         from: Bound<&NamespacedName>,
         at: Revision,
-    ) -> impl Iterator<Item = (&'m NamespacedName, Found)> + use<'m> {
-        self.slots(kind, from).filter_map(move |(key, slot)| Some((key, slot.at(at)?)))
+    ) -> impl Iterator<Item = (&'m NamespacedName, RecordVersion)> + use<'m> {
+        self.versions(kind, from).filter_map(move |(key, versions)| Some((key, versions.at(at)?)))
     }
 
     /// One record as it was at a revision that history still holds.
-    pub fn find(&self, kind: Kind, key: &NamespacedName, at: Revision) -> Option<(&NamespacedName, Found)> {
-        let (key, slot) = self.shelves.get(&kind)?.get_key_value(key)?;
-        Some((key, slot.at(at)?))
+    pub fn version_at(
+        &self,
+        kind: Kind,
+        key: &NamespacedName,
+        at: Revision,
+    ) -> Option<(&NamespacedName, RecordVersion)> {
+        let (key, versions) = self.records.get(&kind)?.get_key_value(key)?;
+        Some((key, versions.at(at)?))
     }
 
-    fn slots<'m>(
+    fn versions<'m>(
         &'m self,
         kind: Kind,
         from: Bound<&NamespacedName>,
-    ) -> impl Iterator<Item = (&'m NamespacedName, &'m Slot)> + use<'m> {
-        let shelf = self.shelves.get(&kind);
-        shelf.map(|shelf| shelf.range::<NamespacedName, _>((from, Bound::Unbounded))).into_iter().flatten()
+    ) -> impl Iterator<Item = (&'m NamespacedName, &'m RecordVersions)> + use<'m> {
+        let of_kind = self.records.get(&kind);
+        of_kind
+            .map(|of_kind| of_kind.range::<NamespacedName, _>((from, Bound::Unbounded)))
+            .into_iter()
+            .flatten()
     }
 
     /// The keys of the pods that are bound to a node, or were at a moment that history
     /// still holds.
-    pub fn pods_of<'m>(
+    pub fn pods_on_node<'m>(
         &'m self,
         node: &str,
         from: Bound<&NamespacedName>,
@@ -171,33 +179,33 @@ impl Memory {
 
     /// A record's bytes as a reader is to see them: a lease with its newest
     /// renewal.
-    pub fn seen(&self, kind: Kind, current: &Current) -> Bytes {
-        self.seen_at(kind, current, Revision::MAX)
+    pub fn with_newest_renewal(&self, kind: Kind, current: &CurrentRecord) -> Bytes {
+        self.with_renewal_up_to(kind, current, Revision::MAX)
     }
 
     /// As [`seen`](Self::seen), without a renewal that came after `at`.
-    pub fn seen_at(&self, kind: Kind, current: &Current, at: Revision) -> Bytes {
+    pub fn with_renewal_up_to(&self, kind: Kind, current: &CurrentRecord, at: Revision) -> Bytes {
         match (kind, self.leases.newest(current.lease_id)) {
             (Kind::Lease, Some(renewal)) if renewal.revision <= at => {
-                renewed_lease(&current.record, &renewal)
+                lease_with_renewal(&current.record, &renewal)
             }
             _ => current.record.clone(),
         }
     }
 
     /// Takes in a commit that is durable.
-    pub fn install(&mut self, commit: &Commit) {
+    pub fn apply_commit(&mut self, commit: &Commit) {
         for (revision, change) in &commit.folds {
-            self.fold(*revision, change);
+            self.fold_renewal(*revision, change);
         }
         for (revision, change) in &commit.changes {
-            self.apply(*revision, change);
+            self.apply_change(*revision, change);
         }
         for (first, pack) in &commit.renewals {
-            self.renewed(*first, pack);
+            self.apply_renewals(*first, pack);
         }
         for first in &commit.retired {
-            self.leases.retired(*first);
+            self.leases.remove_pack(*first);
         }
         if let Some(compaction) = &commit.compaction {
             self.compact(compaction);
@@ -205,25 +213,26 @@ impl Memory {
         self.head = commit.head;
     }
 
-    fn apply(&mut self, revision: Revision, change: &StoredChange) {
+    fn apply_change(&mut self, revision: Revision, change: &StoredChange) {
         let key = change.key();
-        let slot = self.shelves.entry(change.kind).or_default().entry(key.clone()).or_default();
-        let was = slot.current.take();
+        let versions = self.records.entry(change.kind).or_default().entry(key.clone()).or_default();
+        let was = versions.current.take();
         if let Some(was) = &was {
             let bytes = was.record.len() as u32;
-            slot.older.push_back(Older { revision: was.revision, deleted: false, bytes });
+            versions.older.push_back(OlderVersion { revision: was.revision, deleted: false, bytes });
         }
         if change.deleted {
-            slot.older.push_back(Older { revision, deleted: true, bytes: 0 });
+            versions.older.push_back(OlderVersion { revision, deleted: true, bytes: 0 });
         } else {
-            let current = Current { revision, record: change.record.clone(), lease_id: change.lease_id };
-            slot.current = Some(current);
+            let current =
+                CurrentRecord { revision, record: change.record.clone(), lease_id: change.lease_id };
+            versions.current = Some(current);
         }
         if revision <= self.compacted {
-            slot.older.clear();
+            versions.older.clear();
         } else {
             let own = if change.deleted { change.record.len() } else { 0 };
-            self.history.push_back(Step {
+            self.history.push_back(HistoryEntry {
                 revision,
                 kind: change.kind,
                 key: key.clone(),
@@ -234,10 +243,10 @@ impl Memory {
             });
         }
         match change.kind {
-            Kind::Pod => self.place_pod(key, revision, was.as_ref(), change),
+            Kind::Pod => self.index_pod(key, revision, was.as_ref(), change),
             Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
             Kind::Lease => {
-                let (holder, folded) = lease_claim(revision, &change.record);
+                let (holder, folded) = lease_holder(revision, &change.record);
                 self.leases.put(change.lease_id, key, &holder, folded);
             }
             _ => {}
@@ -246,11 +255,11 @@ impl Memory {
 
     /// A pod's node is set once, so it leaves its node by being deleted; and the index
     /// when that is forgotten.
-    fn place_pod(
+    fn index_pod(
         &mut self,
         key: NamespacedName,
         revision: Revision,
-        was: Option<&Current>,
+        was: Option<&CurrentRecord>,
         change: &StoredChange,
     ) {
         let node = partial_decode::pod_node(&change.record);
@@ -258,47 +267,47 @@ impl Memory {
             return;
         }
         if change.deleted && revision > self.compacted {
-            self.departed.insert(revision, node);
+            self.nodes_of_deleted_pods.insert(revision, node);
         } else if change.deleted {
-            unplace(&mut self.pods_by_node, &node, &key);
+            unindex_pod(&mut self.pods_by_node, &node, &key);
         } else if was.is_none_or(|was| partial_decode::pod_node(&was.record) != node) {
             *self.pods_by_node.entry(node).or_default().entry(key).or_default() += 1;
         }
     }
 
     /// Replaces a lease's value by one with its renewals folded in.
-    fn fold(&mut self, revision: Revision, change: &StoredChange) {
-        let slot = self.shelves.entry(Kind::Lease).or_default().get_mut(&change.key());
-        if let Some(current) = slot.and_then(|slot| slot.current.as_mut())
+    fn fold_renewal(&mut self, revision: Revision, change: &StoredChange) {
+        let versions = self.records.entry(Kind::Lease).or_default().get_mut(&change.key());
+        if let Some(current) = versions.and_then(|versions| versions.current.as_mut())
             && current.revision == revision
         {
             current.record = change.record.clone();
         }
     }
 
-    fn renewed(&mut self, first: Revision, pack: &[StoredRenewal]) {
-        let shelf = self.shelves.entry(Kind::Lease).or_default();
+    fn apply_renewals(&mut self, first: Revision, pack: &[StoredRenewal]) {
+        let of_kind = self.records.entry(Kind::Lease).or_default();
         let base = |key: &NamespacedName| {
-            shelf.get(key).and_then(|slot| slot.current.as_ref()).map_or(0, |c| c.revision)
+            of_kind.get(key).and_then(|versions| versions.current.as_ref()).map_or(0, |c| c.revision)
         };
-        self.leases.renewed(first, pack, base);
+        self.leases.apply_renewals(first, pack, base);
     }
 }
 
-impl Slot {
-    fn at(&self, at: Revision) -> Option<Found> {
+impl RecordVersions {
+    fn at(&self, at: Revision) -> Option<RecordVersion> {
         if let Some(current) = &self.current
             && current.revision <= at
         {
-            return Some(Found::Now(current.clone()));
+            return Some(RecordVersion::Current(current.clone()));
         }
         let newer = self.older.partition_point(|older| older.revision <= at);
-        let Older { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
-        (!deleted).then_some(Found::InLedger { revision, bytes: bytes as usize })
+        let OlderVersion { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
+        (!deleted).then_some(RecordVersion::InLedger { revision, bytes: bytes as usize })
     }
 }
 
-fn unplace(
+fn unindex_pod(
     pods_by_node: &mut HashMap<String, BTreeMap<NamespacedName, u32>>,
     node: &str,
     key: &NamespacedName,
@@ -316,7 +325,7 @@ fn unplace(
 }
 
 /// The lease's bytes with a renewal written into them.
-pub fn renewed_lease(record: &[u8], renewal: &Renewal) -> Bytes {
+pub fn lease_with_renewal(record: &[u8], renewal: &Renewal) -> Bytes {
     let mut lease = pb::Lease::decode(record).unwrap_or_default();
     lease.metadata.get_or_insert_default().resource_version = renewal.revision;
     let spec = lease.spec.get_or_insert_default();
@@ -331,9 +340,9 @@ pub fn renewed_lease(record: &[u8], renewal: &Renewal) -> Bytes {
 
 /// Who may renew a lease: its holder and, for a node's, the very instance of the
 /// agent. Also the renewal that was folded into the value, if one was.
-fn lease_claim(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
+fn lease_holder(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
     let lease = pb::Lease::decode(record).unwrap_or_default();
-    let holder = heartbeat::holder(&lease);
+    let holder = heartbeat::holder_instance(&lease);
     let (metadata, spec) = (lease.metadata.unwrap_or_default(), lease.spec.unwrap_or_default());
     let folded = (metadata.resource_version > revision).then(|| {
         let at = spec.renew_time.unwrap_or_default();

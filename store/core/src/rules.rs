@@ -14,14 +14,14 @@ mod budget;
 mod common;
 mod event;
 mod eviction;
+#[cfg(test)]
+mod fixtures;
 mod lease;
 mod node;
 mod pod;
 mod refusal;
-#[cfg(test)]
-mod fixtures;
 
-pub use budget::{budget_status, counts_as_healthy, guards};
+pub use budget::{budget_selects, budget_status, counts_as_healthy};
 pub use common::{check_preconditions, create, delete, update, update_status};
 pub use event::{event_name, record_event};
 pub use eviction::evict;
@@ -125,4 +125,4 @@ pub trait HasStatus: Rules {
 }
 
 /// A kind that knows no grace: a deletion removes the record, or waits for its finalizers only.
-pub trait RemovedAtOnce: Rules {}
+pub trait DeletedWithoutGrace: Rules {}

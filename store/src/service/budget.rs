@@ -7,11 +7,13 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Kept, Services, WatchStream, author, caller, decode_page, named, preconditions};
+use super::{
+    AuthzRecord, Services, WatchStream, caller, decode_page, preconditions, record_id, write_context,
+};
 use muster_store_core::authz::Content;
 
-impl Kept for DisruptionBudget {
-    fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+impl AuthzRecord for DisruptionBudget {
+    fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
         Content::None
     }
 }
@@ -25,7 +27,7 @@ impl DisruptionBudgetService for Services {
         request: Request<pb::CreateDisruptionBudgetRequest>,
     ) -> Result<Response<pb::CreateDisruptionBudgetResponse>, Status> {
         let created = self
-            .create::<DisruptionBudget>(author(&request)?, request.into_inner().disruption_budget)
+            .create::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
             .await?;
         Ok(Response::new(pb::CreateDisruptionBudgetResponse { disruption_budget: Some(created) }))
     }
@@ -37,7 +39,7 @@ impl DisruptionBudgetService for Services {
         let caller = caller(&request);
         let pb::GetDisruptionBudgetRequest { namespace, name } = request.into_inner();
         let found =
-            self.get::<DisruptionBudget>(&caller, &named(Kind::DisruptionBudget, &namespace, &name)?)?;
+            self.get::<DisruptionBudget>(&caller, &record_id(Kind::DisruptionBudget, &namespace, &name)?)?;
         Ok(Response::new(pb::GetDisruptionBudgetResponse { disruption_budget: Some(found) }))
     }
 
@@ -59,7 +61,7 @@ impl DisruptionBudgetService for Services {
         request: Request<pb::UpdateDisruptionBudgetRequest>,
     ) -> Result<Response<pb::UpdateDisruptionBudgetResponse>, Status> {
         let updated = self
-            .update::<DisruptionBudget>(author(&request)?, request.into_inner().disruption_budget)
+            .update::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
             .await?;
         Ok(Response::new(pb::UpdateDisruptionBudgetResponse { disruption_budget: Some(updated) }))
     }
@@ -68,11 +70,11 @@ impl DisruptionBudgetService for Services {
         &self,
         request: Request<pb::DeleteDisruptionBudgetRequest>,
     ) -> Result<Response<pb::DeleteDisruptionBudgetResponse>, Status> {
-        let author = author(&request)?;
+        let context = write_context(&request)?;
         let pb::DeleteDisruptionBudgetRequest { namespace, name, preconditions: wanted } =
             request.into_inner();
-        let key = named(Kind::DisruptionBudget, &namespace, &name)?;
-        let deleted = self.delete::<DisruptionBudget>(author, key, preconditions(wanted)?).await?;
+        let key = record_id(Kind::DisruptionBudget, &namespace, &name)?;
+        let deleted = self.delete::<DisruptionBudget>(context, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteDisruptionBudgetResponse { disruption_budget: Some(deleted) }))
     }
 

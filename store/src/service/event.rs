@@ -7,13 +7,16 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Author, Kept, Services, WatchStream, allow, author, caller, current, decode_page, present};
+use super::{
+    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, current_record, decode_page,
+    required_record, write_context,
+};
 use crate::error::StoreError;
 use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::rules;
 
-impl Kept for Event {
-    fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+impl AuthzRecord for Event {
+    fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
         Content::None
     }
 }
@@ -26,18 +29,18 @@ impl EventService for Services {
         &self,
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<pb::RecordEventResponse>, Status> {
-        let Author { caller, fence } = author(&request)?;
+        let WriteContext { caller, fence } = write_context(&request)?;
         let call =
             Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
-        allow(authorize(&caller, &call, &Content::None))?;
-        let happened = present::<Event>(request.into_inner().event)?;
-        let mut happened = Event::try_from(happened).map_err(StoreError::from)?;
+        authz_result(authorize(&caller, &call, &Content::None))?;
+        let event = required_record::<Event>(request.into_inner().event)?;
+        let mut event = Event::try_from(event).map_err(StoreError::from)?;
         // The same happening has the same name, so that it is counted.
-        happened.meta.name = rules::event_name(&happened);
+        event.meta.name = rules::event_name(&event);
         let recorded = self.write(fence, move |draft| {
-            let known: Option<Event> = current(draft, &happened)?;
-            let event = rules::record_event(known.as_ref(), happened, &draft.context());
-            Ok(draft.put(event)?)
+            let known: Option<Event> = current_record(draft, &event)?;
+            let recorded = rules::record_event(known.as_ref(), event, &draft.context());
+            Ok(draft.put(recorded)?)
         });
         Ok(Response::new(pb::RecordEventResponse { event: Some(recorded.await?.into()) }))
     }

@@ -22,16 +22,16 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::layers::message_size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Services, allow, caller, permit, timestamp};
+use super::{Services, authorize_record, authz_result, caller, timestamp};
 use crate::error::StoreError;
 use crate::queue::AckSlot;
 use muster_store_core::authz::{Call, Content, Verb, authorize};
-use muster_store_core::heartbeat::{Hello, greet};
+use muster_store_core::heartbeat::{Hello, acquire_lease};
 use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
-type Work<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+type PendingWrite<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
 /// An agent that was let in.
 struct Agent {
@@ -42,13 +42,13 @@ struct Agent {
 /// What the stream is waiting for.
 enum Phase {
     /// The agent's next message.
-    Listening,
+    Receiving,
     /// The lease to be the agent's.
-    Greeting(u64, Work<(Agent, u64)>),
+    AcquiringLease(u64, PendingWrite<(Agent, u64)>),
     /// A renewal to be durable.
     Renewing(u64),
     /// A status to be durable.
-    Reporting(u64, Work<u64>),
+    UpdatingStatus(u64, PendingWrite<u64>),
     Ended,
 }
 
@@ -78,7 +78,7 @@ impl HeartbeatService for Services {
             caller,
             inbound: request.into_inner(),
             agent: None,
-            phase: Phase::Listening,
+            phase: Phase::Receiving,
             slot: Arc::default(),
             stopping: Box::pin(self.shutdown.requested()),
         }))
@@ -94,7 +94,10 @@ impl HeartbeatStream {
             (Message::Hello(hello), None) => {
                 let hello = Hello::try_from(hello).map_err(StoreError::from)?;
                 let (services, caller) = (self.services.clone(), self.caller.clone());
-                Ok(Phase::Greeting(sequence, Box::pin(async move { services.greet(caller, hello).await })))
+                Ok(Phase::AcquiringLease(
+                    sequence,
+                    Box::pin(async move { services.accept_hello(caller, hello).await }),
+                ))
             }
             (Message::Hello(_), Some(_)) => Err(malformed("hello", "was said already")),
             (_, None) => Err(malformed("hello", "must be the first message of the stream")),
@@ -108,13 +111,14 @@ impl HeartbeatStream {
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let report = async move { services.report(caller, hello, claim, status).await };
-                Ok(Phase::Reporting(sequence, Box::pin(report)))
+                let report =
+                    async move { services.update_node_status_of(caller, hello, claim, status).await };
+                Ok(Phase::UpdatingStatus(sequence, Box::pin(report)))
             }
         }
     }
 
-    fn answer(&self, sequence: u64, version: u64, renewal: Option<Renewal>) -> pb::HeartbeatResponse {
+    fn response(&self, sequence: u64, version: u64, renewal: Option<Renewal>) -> pb::HeartbeatResponse {
         let next = self.agent.as_ref().map(|agent| agent.hello.next_renewal());
         pb::HeartbeatResponse {
             sequence,
@@ -124,34 +128,34 @@ impl HeartbeatStream {
         }
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<pb::HeartbeatResponse, Status>>> {
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<pb::HeartbeatResponse, Status>>> {
         loop {
             match &mut self.phase {
                 Phase::Ended => return Poll::Ready(None),
-                Phase::Listening => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
+                Phase::Receiving => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
                     Some(Ok(request)) => self.phase = self.begin(request)?,
                     // The agent is gone, and its lease will tell; or it said more than is read.
                     Some(Err(status)) => return Poll::Ready(too_large(&status).map(Err)),
                     None => return Poll::Ready(None),
                 },
-                Phase::Greeting(sequence, work) => {
+                Phase::AcquiringLease(sequence, work) => {
                     let sequence = *sequence;
                     let (agent, version) = ready!(work.as_mut().poll(cx))?;
                     self.agent = Some(agent);
-                    self.phase = Phase::Listening;
-                    return Poll::Ready(Some(Ok(self.answer(sequence, version, None))));
+                    self.phase = Phase::Receiving;
+                    return Poll::Ready(Some(Ok(self.response(sequence, version, None))));
                 }
                 Phase::Renewing(sequence) => {
                     let sequence = *sequence;
                     let renewal = ready!(self.slot.poll(cx))?;
-                    self.phase = Phase::Listening;
-                    return Poll::Ready(Some(Ok(self.answer(sequence, renewal.revision, Some(renewal)))));
+                    self.phase = Phase::Receiving;
+                    return Poll::Ready(Some(Ok(self.response(sequence, renewal.revision, Some(renewal)))));
                 }
-                Phase::Reporting(sequence, work) => {
+                Phase::UpdatingStatus(sequence, work) => {
                     let sequence = *sequence;
                     let version = ready!(work.as_mut().poll(cx))?;
-                    self.phase = Phase::Listening;
-                    return Poll::Ready(Some(Ok(self.answer(sequence, version, None))));
+                    self.phase = Phase::Receiving;
+                    return Poll::Ready(Some(Ok(self.response(sequence, version, None))));
                 }
             }
         }
@@ -162,21 +166,21 @@ impl Stream for HeartbeatStream {
     type Item = Result<pb::HeartbeatResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let answer = self.poll_answer(cx);
-        let answer = match answer {
+        let response = self.poll_response(cx);
+        let response = match response {
             Poll::Pending if self.stopping.as_mut().poll(cx).is_ready() => {
                 Poll::Ready(Some(Err(StoreError::Stopping.into())))
             }
             other => other,
         };
         // An error is the stream's last word.
-        if let Poll::Ready(None | Some(Err(_))) = &answer {
+        if let Poll::Ready(None | Some(Err(_))) = &response {
             let ended = std::mem::replace(&mut self.phase, Phase::Ended);
             if matches!(ended, Phase::Ended) {
                 return Poll::Ready(None);
             }
         }
-        answer
+        response
     }
 }
 
@@ -188,7 +192,7 @@ impl Drop for HeartbeatStream {
 
 impl Services {
     /// Lets an agent in: its node is there, and its lease is its own from now on.
-    async fn greet(&self, caller: Caller, hello: Hello) -> Result<(Agent, u64), Status> {
+    async fn accept_hello(&self, caller: Caller, hello: Hello) -> Result<(Agent, u64), Status> {
         let call = Call {
             verb: Verb::Renew,
             kind: Kind::Lease,
@@ -196,12 +200,12 @@ impl Services {
             name: Some(hello.node.as_str()),
             field_selector: None,
         };
-        allow(authorize(&caller, &call, &Content::None))?;
+        authz_result(authorize(&caller, &call, &Content::None))?;
         let wanted = hello.clone();
         let version = self.write(None, move |draft| {
             let node: Option<Node> = draft.get("", wanted.node.as_str())?;
             let lease: Option<Lease> = draft.get(NODE_LEASE_NAMESPACE, wanted.node.as_str())?;
-            let next = greet(&wanted, node.as_ref(), lease.as_ref(), draft.now())?;
+            let next = acquire_lease(&wanted, node.as_ref(), lease.as_ref(), draft.now())?;
             let cx = draft.context();
             let written = match (lease, next) {
                 (None, Some(new)) => draft.put(rules::create(None, new, &cx)?)?,
@@ -229,7 +233,7 @@ impl Services {
     }
 
     /// Stores the status an agent reports of its node.
-    async fn report(
+    async fn update_node_status_of(
         &self,
         caller: Caller,
         hello: Hello,
@@ -246,7 +250,7 @@ impl Services {
             let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
             wanted.meta.resource_version = version;
             wanted.status = reported.status;
-            permit(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
+            authorize_record(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             if let Some(current) = &current
                 && current.meta.uid != Some(hello.node_uid)
             {
@@ -254,11 +258,11 @@ impl Services {
                 return Err(Refusal::UidMismatch { key, expected, found }.into());
             }
             // Who lost the lease to another instance does not speak for the node any more.
-            if !draft.holds(claim) {
+            if !draft.is_claim_valid(claim) {
                 return Err(StoreError::ClaimLost);
             }
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.settle(outcome)?.meta.resource_version)
+            Ok(draft.apply(outcome)?.meta.resource_version)
         })
         .await
     }

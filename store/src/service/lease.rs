@@ -13,8 +13,8 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Author, Kept, Services, WatchStream, allow, author, caller, decode_page, named, namespace_of,
-    preconditions, timestamp,
+    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, decode_page, namespace_of,
+    preconditions, record_id, timestamp, write_context,
 };
 use crate::error::StoreError;
 use crate::queue::AckSlot;
@@ -23,8 +23,8 @@ use muster_store_core::lease_table::Renewal;
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
-impl Kept for Lease {
-    fn content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+impl AuthzRecord for Lease {
+    fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
         Content::None
     }
 }
@@ -37,7 +37,7 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::CreateLeaseRequest>,
     ) -> Result<Response<pb::CreateLeaseResponse>, Status> {
-        let created = self.create::<Lease>(author(&request)?, request.into_inner().lease).await?;
+        let created = self.create::<Lease>(write_context(&request)?, request.into_inner().lease).await?;
         Ok(Response::new(pb::CreateLeaseResponse { lease: Some(created) }))
     }
 
@@ -47,7 +47,7 @@ impl LeaseService for Services {
     ) -> Result<Response<pb::GetLeaseResponse>, Status> {
         let caller = caller(&request);
         let pb::GetLeaseRequest { namespace, name } = request.into_inner();
-        let found = self.get::<Lease>(&caller, &named(Kind::Lease, &namespace, &name)?)?;
+        let found = self.get::<Lease>(&caller, &record_id(Kind::Lease, &namespace, &name)?)?;
         Ok(Response::new(pb::GetLeaseResponse { lease: Some(found) }))
     }
 
@@ -68,7 +68,7 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::UpdateLeaseRequest>,
     ) -> Result<Response<pb::UpdateLeaseResponse>, Status> {
-        let updated = self.update::<Lease>(author(&request)?, request.into_inner().lease).await?;
+        let updated = self.update::<Lease>(write_context(&request)?, request.into_inner().lease).await?;
         Ok(Response::new(pb::UpdateLeaseResponse { lease: Some(updated) }))
     }
 
@@ -76,11 +76,11 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::RenewLeaseRequest>,
     ) -> Result<Response<pb::RenewLeaseResponse>, Status> {
-        let author = author(&request)?;
+        let context = write_context(&request)?;
         let pb::RenewLeaseRequest { namespace, name, holder_identity } = request.into_inner();
         let namespace = if namespace.is_empty() { NODE_LEASE_NAMESPACE } else { &namespace };
-        let key = named(Kind::Lease, namespace, &name)?;
-        let renewal = self.renew(author, key, holder_identity).await?;
+        let key = record_id(Kind::Lease, namespace, &name)?;
+        let renewal = self.renew(context, key, holder_identity).await?;
         Ok(Response::new(pb::RenewLeaseResponse {
             resource_version: renewal.revision,
             renew_time: Some(timestamp(renewal.at_micros)),
@@ -91,10 +91,10 @@ impl LeaseService for Services {
         &self,
         request: Request<pb::DeleteLeaseRequest>,
     ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
-        let author = author(&request)?;
+        let context = write_context(&request)?;
         let pb::DeleteLeaseRequest { namespace, name, preconditions: wanted } = request.into_inner();
-        let key = named(Kind::Lease, &namespace, &name)?;
-        let deleted = self.delete::<Lease>(author, key, preconditions(wanted)?).await?;
+        let key = record_id(Kind::Lease, &namespace, &name)?;
+        let deleted = self.delete::<Lease>(context, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteLeaseResponse { lease: Some(deleted) }))
     }
 
@@ -110,8 +110,8 @@ impl LeaseService for Services {
 
 impl Services {
     /// Renews a lease for its holder.
-    async fn renew(&self, author: Author, key: RecordId, holder: String) -> Result<Renewal, Status> {
-        let Author { caller, fence } = author;
+    async fn renew(&self, context: WriteContext, key: RecordId, holder: String) -> Result<Renewal, Status> {
+        let WriteContext { caller, fence } = context;
         let call = Call {
             verb: Verb::Renew,
             kind: Kind::Lease,
@@ -119,7 +119,7 @@ impl Services {
             name: Some(key.name.as_str()),
             field_selector: None,
         };
-        allow(authorize(&caller, &call, &Content::None))?;
+        authz_result(authorize(&caller, &call, &Content::None))?;
         let claim = {
             let memory = self.store.read();
             let lease = memory.get(Kind::Lease, &NamespacedName::new(namespace_of(&key), key.name.as_str()));
@@ -133,7 +133,7 @@ impl Services {
                 _ => memory.leases.claim(lease.lease_id),
             }
         };
-        let Some(claim) = claim else { return self.take_lease(fence, key, holder).await };
+        let Some(claim) = claim else { return self.acquire_lease(fence, key, holder).await };
         if fence.is_some() {
             return self.write(fence, move |draft| Ok(draft.renew(claim, None)?)).await;
         }
@@ -143,7 +143,7 @@ impl Services {
     }
 
     /// Renews a lease that nobody holds: whoever does takes it.
-    async fn take_lease(
+    async fn acquire_lease(
         &self,
         fence: Option<Fence>,
         key: RecordId,

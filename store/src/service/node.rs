@@ -7,11 +7,13 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
-use super::{Kept, Services, WatchStream, author, caller, decode_page, named, preconditions};
+use super::{
+    AuthzRecord, Services, WatchStream, caller, decode_page, preconditions, record_id, write_context,
+};
 use muster_store_core::authz::Content;
 
-impl Kept for Node {
-    fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
+impl AuthzRecord for Node {
+    fn authz_content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
         Content::Node { old, new }
     }
 }
@@ -24,7 +26,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::CreateNodeRequest>,
     ) -> Result<Response<pb::CreateNodeResponse>, Status> {
-        let created = self.create::<Node>(author(&request)?, request.into_inner().node).await?;
+        let created = self.create::<Node>(write_context(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::CreateNodeResponse { node: Some(created) }))
     }
 
@@ -34,7 +36,7 @@ impl NodeService for Services {
     ) -> Result<Response<pb::GetNodeResponse>, Status> {
         let caller = caller(&request);
         let pb::GetNodeRequest { name } = request.into_inner();
-        let found = self.get::<Node>(&caller, &named(Kind::Node, "", &name)?)?;
+        let found = self.get::<Node>(&caller, &record_id(Kind::Node, "", &name)?)?;
         Ok(Response::new(pb::GetNodeResponse { node: Some(found) }))
     }
 
@@ -55,7 +57,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::UpdateNodeRequest>,
     ) -> Result<Response<pb::UpdateNodeResponse>, Status> {
-        let updated = self.update::<Node>(author(&request)?, request.into_inner().node).await?;
+        let updated = self.update::<Node>(write_context(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::UpdateNodeResponse { node: Some(updated) }))
     }
 
@@ -63,7 +65,7 @@ impl NodeService for Services {
         &self,
         request: Request<pb::UpdateNodeStatusRequest>,
     ) -> Result<Response<pb::UpdateNodeStatusResponse>, Status> {
-        let updated = self.update_status::<Node>(author(&request)?, request.into_inner().node).await?;
+        let updated = self.update_status::<Node>(write_context(&request)?, request.into_inner().node).await?;
         Ok(Response::new(pb::UpdateNodeStatusResponse { node: Some(updated) }))
     }
 
@@ -71,10 +73,10 @@ impl NodeService for Services {
         &self,
         request: Request<pb::DeleteNodeRequest>,
     ) -> Result<Response<pb::DeleteNodeResponse>, Status> {
-        let author = author(&request)?;
+        let context = write_context(&request)?;
         let pb::DeleteNodeRequest { name, preconditions: wanted } = request.into_inner();
-        let key = named(Kind::Node, "", &name)?;
-        let deleted = self.delete::<Node>(author, key, preconditions(wanted)?).await?;
+        let key = record_id(Kind::Node, "", &name)?;
+        let deleted = self.delete::<Node>(context, key, preconditions(wanted)?).await?;
         Ok(Response::new(pb::DeleteNodeResponse { node: Some(deleted) }))
     }
 

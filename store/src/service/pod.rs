@@ -9,15 +9,19 @@ use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Author, Kept, Services, WatchStream, author, caller, decode_page, named, namespace_of, permit_named,
-    preconditions,
+    AuthzRecord, Services, WatchStream, WriteContext, authorize_named, caller, decode_page, namespace_of,
+    preconditions, record_id, write_context,
 };
 use crate::error::StoreError;
 use muster_store_core::authz::{Content, Verb};
 use muster_store_core::rules::{self, PodDeletion};
 
-impl Kept for Pod {
-    fn content<'a>(old: Option<&'a Self>, new: Option<&'a Self>, node_uid: Option<&'a Uid>) -> Content<'a> {
+impl AuthzRecord for Pod {
+    fn authz_content<'a>(
+        old: Option<&'a Self>,
+        new: Option<&'a Self>,
+        node_uid: Option<&'a Uid>,
+    ) -> Content<'a> {
         Content::Pod { old, new, node_uid }
     }
 }
@@ -30,7 +34,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::CreatePodRequest>,
     ) -> Result<Response<pb::CreatePodResponse>, Status> {
-        let created = self.create::<Pod>(author(&request)?, request.into_inner().pod).await?;
+        let created = self.create::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::CreatePodResponse { pod: Some(created) }))
     }
 
@@ -40,7 +44,7 @@ impl PodService for Services {
     ) -> Result<Response<pb::GetPodResponse>, Status> {
         let caller = caller(&request);
         let pb::GetPodRequest { namespace, name } = request.into_inner();
-        let found = self.get::<Pod>(&caller, &named(Kind::Pod, &namespace, &name)?)?;
+        let found = self.get::<Pod>(&caller, &record_id(Kind::Pod, &namespace, &name)?)?;
         Ok(Response::new(pb::GetPodResponse { pod: Some(found) }))
     }
 
@@ -61,7 +65,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::UpdatePodRequest>,
     ) -> Result<Response<pb::UpdatePodResponse>, Status> {
-        let updated = self.update::<Pod>(author(&request)?, request.into_inner().pod).await?;
+        let updated = self.update::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::UpdatePodResponse { pod: Some(updated) }))
     }
 
@@ -69,7 +73,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::UpdatePodStatusRequest>,
     ) -> Result<Response<pb::UpdatePodStatusResponse>, Status> {
-        let updated = self.update_status::<Pod>(author(&request)?, request.into_inner().pod).await?;
+        let updated = self.update_status::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
         Ok(Response::new(pb::UpdatePodStatusResponse { pod: Some(updated) }))
     }
 
@@ -77,16 +81,16 @@ impl PodService for Services {
         &self,
         request: Request<pb::BindPodRequest>,
     ) -> Result<Response<pb::BindPodResponse>, Status> {
-        let Author { caller, fence } = author(&request)?;
+        let WriteContext { caller, fence } = write_context(&request)?;
         let pb::BindPodRequest { namespace, name, node_name, preconditions: wanted } = request.into_inner();
-        let key = named(Kind::Pod, &namespace, &name)?;
+        let key = record_id(Kind::Pod, &namespace, &name)?;
         let node: Name = node_name.parse().map_err(|e| StoreError::from(Invalid::of("nodeName", e)))?;
         let wanted = preconditions(wanted)?;
         let bound = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
-            permit_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
+            authorize_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
-            Ok(draft.settle(outcome)?)
+            Ok(draft.apply(outcome)?)
         });
         Ok(Response::new(pb::BindPodResponse { pod: Some(bound.await?.into()) }))
     }
@@ -95,18 +99,18 @@ impl PodService for Services {
         &self,
         request: Request<pb::EvictPodRequest>,
     ) -> Result<Response<pb::EvictPodResponse>, Status> {
-        let Author { caller, fence } = author(&request)?;
+        let WriteContext { caller, fence } = write_context(&request)?;
         let pb::EvictPodRequest { namespace, name, delete_options, dry_run } = request.into_inner();
-        let key = named(Kind::Pod, &namespace, &name)?;
+        let key = record_id(Kind::Pod, &namespace, &name)?;
         let pb::PodDeleteOptions { preconditions: wanted, grace_period_seconds } =
             delete_options.unwrap_or_default();
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
         let evicted = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
-            permit_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
+            authorize_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
             let outcome = rules::evict(&key, current.as_ref(), &budgets, &deletion, &draft.context())?;
-            if dry_run { Ok(outcome.into_record()) } else { Ok(draft.settle(outcome)?) }
+            if dry_run { Ok(outcome.into_record()) } else { Ok(draft.apply(outcome)?) }
         });
         Ok(Response::new(pb::EvictPodResponse { pod: Some(evicted.await?.into()) }))
     }
@@ -115,16 +119,16 @@ impl PodService for Services {
         &self,
         request: Request<pb::DeletePodRequest>,
     ) -> Result<Response<pb::DeletePodResponse>, Status> {
-        let Author { caller, fence } = author(&request)?;
+        let WriteContext { caller, fence } = write_context(&request)?;
         let pb::DeletePodRequest { namespace, name, preconditions: wanted, grace_period_seconds } =
             request.into_inner();
-        let key = named(Kind::Pod, &namespace, &name)?;
+        let key = record_id(Kind::Pod, &namespace, &name)?;
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
         let deleted = self.write(fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
-            permit_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
+            authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;
-            Ok(draft.settle(outcome)?)
+            Ok(draft.apply(outcome)?)
         });
         Ok(Response::new(pb::DeletePodResponse { pod: Some(deleted.await?.into()) }))
     }

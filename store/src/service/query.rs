@@ -9,14 +9,14 @@ use muster_proto::record::Kind;
 use muster_proto::selector::{FieldSelector, LabelSelector};
 
 use crate::error::StoreError;
-use crate::watch_feed::{From as Start, WatchRequest};
+use crate::watch_feed::{WatchRequest, WatchStart};
 use muster_store_core::history::Revision;
-use muster_store_core::list_page::{At, List, Token};
+use muster_store_core::list_page::{ListRequest, ListVersion, PageToken};
 use muster_store_core::partial_decode;
-use muster_store_core::selectors::Selection;
+use muster_store_core::selectors::Selectors;
 
 /// A stream ends by itself between once and twice this time.
-const LIFETIME: Duration = Duration::from_secs(30 * 60);
+const MIN_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 /// The words of a list request, the same for every kind.
 pub(super) struct ListQuery {
@@ -94,32 +94,32 @@ queries!(pb::ListEventsRequest, pb::WatchEventsRequest, |list| list.namespace.cl
     .clone());
 
 #[derive(Clone, Copy, PartialEq)]
-enum Match {
+enum VersionMatch {
     Unset,
     NotOlderThan,
     Exact,
 }
 
-fn version_match(check: &mut Check, text: &str) -> Match {
+fn version_match(check: &mut Check, text: &str) -> VersionMatch {
     match text {
-        "" => Match::Unset,
-        "NotOlderThan" => Match::NotOlderThan,
-        "Exact" => Match::Exact,
+        "" => VersionMatch::Unset,
+        "NotOlderThan" => VersionMatch::NotOlderThan,
+        "Exact" => VersionMatch::Exact,
         _ => {
             check.fail(&Path::ROOT.key("resourceVersionMatch"), "must be NotOlderThan or Exact");
-            Match::Unset
+            VersionMatch::Unset
         }
     }
 }
 
-fn selection(check: &mut Check, kind: Kind, namespace: &str, labels: &str, fields: &str) -> Selection {
+fn selectors(check: &mut Check, kind: Kind, namespace: &str, labels: &str, fields: &str) -> Selectors {
     if !namespace.is_empty() {
         check.field(&Path::ROOT.key("namespace"), namespace.parse::<Namespace>());
     }
     let labels = check.field(&Path::ROOT.key("labelSelector"), labels.parse::<LabelSelector>());
     let fields = FieldSelector::parse(fields, partial_decode::selectable(kind));
     let fields = check.field(&Path::ROOT.key("fieldSelector"), fields);
-    Selection {
+    Selectors {
         namespace: namespace.to_owned(),
         labels: labels.unwrap_or_default(),
         fields: fields.unwrap_or_default(),
@@ -127,20 +127,20 @@ fn selection(check: &mut Check, kind: Kind, namespace: &str, labels: &str, field
 }
 
 impl ListQuery {
-    pub(super) fn check(&self, kind: Kind) -> Result<List, StoreError> {
+    pub(super) fn check(&self, kind: Kind) -> Result<ListRequest, StoreError> {
         let mut check = Check::new();
         let root = Path::ROOT;
-        let selection =
-            selection(&mut check, kind, &self.namespace, &self.label_selector, &self.field_selector);
+        let selectors =
+            selectors(&mut check, kind, &self.namespace, &self.label_selector, &self.field_selector);
         let wanted = version_match(&mut check, &self.resource_version_match);
-        if wanted == Match::Exact && self.resource_version == 0 {
+        if wanted == VersionMatch::Exact && self.resource_version == 0 {
             check.fail(&root.key("resourceVersionMatch"), "Exact needs a resourceVersion above 0");
         }
-        let query = self.fingerprint(kind);
-        let mut at = match (self.resource_version, wanted) {
-            (0, _) => At::Now,
-            (version, Match::Exact) => At::Exactly(version),
-            (version, _) => At::NotOlderThan(version),
+        let query_hash = self.query_hash(kind);
+        let mut version = match (self.resource_version, wanted) {
+            (0, _) => ListVersion::Latest,
+            (version, VersionMatch::Exact) => ListVersion::Exact(version),
+            (version, _) => ListVersion::NotOlderThan(version),
         };
         if !self.page_token.is_empty() {
             let path = root.key("pageToken");
@@ -149,22 +149,22 @@ impl ListQuery {
                 self.resource_version == 0,
                 "cannot be given with a pageToken, which has a version of its own",
             );
-            if let Some(token) = check.field(&path, Token::parse(&self.page_token, query)) {
-                at = At::Continue(token);
+            if let Some(token) = check.field(&path, PageToken::parse(&self.page_token, query_hash)) {
+                version = ListVersion::Continue(token);
             }
         }
-        Ok(check.finish(List {
+        Ok(check.finish(ListRequest {
             kind,
-            selection,
-            at,
+            selectors,
+            version,
             limit: self.page_size as usize,
-            query,
+            query_hash,
             later_renewals: true,
         })?)
     }
 
     /// A token must come back with the selectors it was made for.
-    fn fingerprint(&self, kind: Kind) -> u32 {
+    fn query_hash(&self, kind: Kind) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         for part in [&kind.to_string(), &self.namespace, &self.label_selector, &self.field_selector] {
             hasher.update(part.as_bytes());
@@ -179,26 +179,26 @@ impl WatchQuery {
     pub(super) fn check(&self, kind: Kind) -> Result<(WatchRequest, Revision), StoreError> {
         let mut check = Check::new();
         let path = Path::ROOT.key("resourceVersionMatch");
-        let selection =
-            selection(&mut check, kind, &self.namespace, &self.label_selector, &self.field_selector);
+        let selectors =
+            selectors(&mut check, kind, &self.namespace, &self.label_selector, &self.field_selector);
         let wanted = version_match(&mut check, &self.resource_version_match);
         match (self.send_initial_events, wanted) {
-            (true, Match::NotOlderThan) | (false, Match::Unset) => {}
+            (true, VersionMatch::NotOlderThan) | (false, VersionMatch::Unset) => {}
             (true, _) => check.fail(&path, "must be NotOlderThan with sendInitialEvents"),
             (false, _) => check.fail(&path, "can only be given with sendInitialEvents"),
         }
-        let from = match (self.send_initial_events, self.resource_version) {
-            (true, _) => Start::Present { marked: true },
-            (false, 0) => Start::Present { marked: false },
-            (false, version) => Start::After(version),
+        let start = match (self.send_initial_events, self.resource_version) {
+            (true, _) => WatchStart::Initial { end_bookmark: true },
+            (false, 0) => WatchStart::Initial { end_bookmark: false },
+            (false, version) => WatchStart::After(version),
         };
         let lifetime = match self.timeout_seconds {
-            0 => LIFETIME + LIFETIME.mul_f64(f64::from(random_byte()) / 255.0),
+            0 => MIN_LIFETIME + MIN_LIFETIME.mul_f64(f64::from(random_byte()) / 255.0),
             seconds => Duration::from_secs(u64::from(seconds)),
         };
         let bookmarks = self.allow_bookmarks;
         check.finish(())?;
-        Ok((WatchRequest { kind, selection, from, bookmarks, lifetime }, self.resource_version))
+        Ok((WatchRequest { kind, selectors, start, bookmarks, lifetime }, self.resource_version))
     }
 }
 

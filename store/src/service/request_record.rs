@@ -8,36 +8,36 @@ use muster_proto::invalid::Invalid;
 use muster_proto::name::Namespace;
 use muster_proto::record::{Kind, Record};
 
-use super::{Kept, allow, named, namespace_of};
+use super::{AuthzRecord, authz_result, namespace_of, record_id};
 use crate::error::StoreError;
 use muster_store_core::authz::{Call, Denial, Refused, Rule, Verb, authorize};
 use muster_store_core::draft::Draft;
 use muster_store_core::rules::{self, Preconditions, RecordId, Refusal, Rules};
 
 /// A record that cannot be read as what it claims to be.
-pub(super) struct Unreadable {
+pub(super) struct InvalidRecord {
     key: RecordId,
     seen: Preconditions,
     invalid: Invalid,
 }
 
 /// The record of a request; or why it has none, or none with a name.
-pub(super) fn asked<R: Record>(wire: Option<R::Pb>) -> Result<Result<R, Unreadable>, StoreError> {
-    let wire = present::<R>(wire)?;
+pub(super) fn parse_record<R: Record>(wire: Option<R::Pb>) -> Result<Result<R, InvalidRecord>, StoreError> {
+    let wire = required_record::<R>(wire)?;
     let meta = R::wire_meta(&wire);
     let said = meta.map(|meta| {
         (meta.name.clone(), meta.namespace.clone(), meta.uid.parse().ok(), meta.resource_version)
     });
     R::try_from(wire).map(Ok).or_else(|invalid| {
         let (name, namespace, uid, version) = said.unwrap_or_default();
-        let Ok(key) = named(R::KIND, &namespace, &name) else { return Err(invalid.into()) };
+        let Ok(key) = record_id(R::KIND, &namespace, &name) else { return Err(invalid.into()) };
         let seen = Preconditions { uid, resource_version: (version > 0).then_some(version) };
-        Ok(Err(Unreadable { key, seen, invalid }))
+        Ok(Err(InvalidRecord { key, seen, invalid }))
     })
 }
 
 /// The record of a request, unread.
-pub(super) fn present<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, StoreError> {
+pub(super) fn required_record<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, StoreError> {
     let field = match R::KIND {
         Kind::Node => "node",
         Kind::Lease => "lease",
@@ -48,16 +48,16 @@ pub(super) fn present<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, StoreErro
     Ok(wire.ok_or_else(|| Invalid::of(field, "is required"))?)
 }
 
-impl Unreadable {
+impl InvalidRecord {
     /// The first thing that stands against it.
-    pub(super) fn refusal<R: Kept + Rules>(
+    pub(super) fn into_error<R: AuthzRecord + Rules>(
         self,
         draft: &Draft<'_>,
         caller: &Caller,
         verb: Verb,
     ) -> StoreError {
         let Self { key, seen, invalid } = self;
-        let refused = permit_unread::<R>(caller, verb, &key).and_then(|()| match verb {
+        let refused = authorize_unparsed::<R>(caller, verb, &key).and_then(|()| match verb {
             Verb::Create => Ok(()),
             _ => match draft.get::<R>(namespace_of(&key), key.name.as_str())? {
                 Some(current) => Ok(rules::check_preconditions(&current, &seen)?),
@@ -71,7 +71,7 @@ impl Unreadable {
 
 /// Whether the caller may do this to such a record at all. Whether its content is allowed cannot be told of what
 /// cannot be read.
-fn permit_unread<R: Kept>(caller: &Caller, verb: Verb, key: &RecordId) -> Result<(), StoreError> {
+fn authorize_unparsed<R: AuthzRecord>(caller: &Caller, verb: Verb, key: &RecordId) -> Result<(), StoreError> {
     let call = Call {
         verb,
         kind: R::KIND,
@@ -79,8 +79,8 @@ fn permit_unread<R: Kept>(caller: &Caller, verb: Verb, key: &RecordId) -> Result
         name: Some(key.name.as_str()),
         field_selector: None,
     };
-    match authorize(caller, &call, &R::content(None, None, None)) {
-        Err(Refused::Denied(Denial { rule: Rule::Unseen, .. })) => Ok(()),
-        verdict => allow(verdict),
+    match authorize(caller, &call, &R::authz_content(None, None, None)) {
+        Err(Refused::Denied(Denial { rule: Rule::MissingContent, .. })) => Ok(()),
+        verdict => authz_result(verdict),
     }
 }

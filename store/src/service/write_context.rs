@@ -7,13 +7,13 @@ use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
 use tonic::Request;
 
-use super::{allow, caller};
+use super::{authz_result, caller};
 use crate::error::StoreError;
 use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::rules;
 
 /// Who writes, and by which lease they do so, if they say.
-pub(super) struct Author {
+pub(super) struct WriteContext {
     pub(super) caller: Caller,
     pub(super) fence: Option<Fence>,
 }
@@ -22,10 +22,10 @@ pub(super) struct Author {
 ///
 /// # Errors
 /// When the fence is none, or is about a lease that the caller may not read.
-pub(super) fn author<T>(request: &Request<T>) -> Result<Author, StoreError> {
+pub(super) fn write_context<T>(request: &Request<T>) -> Result<WriteContext, StoreError> {
     let caller = caller(request);
     let mut said = request.metadata().get_all(FENCE_KEY).iter();
-    let Some(fence) = said.next() else { return Ok(Author { caller, fence: None }) };
+    let Some(fence) = said.next() else { return Ok(WriteContext { caller, fence: None }) };
     let malformed = |reason: String| Invalid::of(FENCE_KEY, reason);
     if said.next().is_some() {
         return Err(malformed("must be given once".to_owned()).into());
@@ -41,6 +41,6 @@ pub(super) fn author<T>(request: &Request<T>) -> Result<Author, StoreError> {
         name: Some(lease.name.as_str()),
         field_selector: None,
     };
-    allow(authorize(&caller, &call, &Content::None))?;
-    Ok(Author { caller, fence: Some(fence) })
+    authz_result(authorize(&caller, &call, &Content::None))?;
+    Ok(WriteContext { caller, fence: Some(fence) })
 }

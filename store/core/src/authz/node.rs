@@ -17,23 +17,23 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use super::{Call, Content, Rule, Verb};
 
 /// What stands against a node's call.
-pub(super) enum Objection {
+pub(super) enum Rejection {
     Broken(Rule),
     /// The mirror pod is as it should be, but the Node to own it is not there.
     MissingNode,
 }
 
-impl From<Rule> for Objection {
+impl From<Rule> for Rejection {
     fn from(rule: Rule) -> Self {
         Self::Broken(rule)
     }
 }
 
-pub(super) fn judge(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Objection> {
+pub(super) fn authorize(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rejection> {
     match call.kind {
-        Kind::Node => Ok(judge_node(own, call, content)?),
-        Kind::Lease => Ok(judge_lease(own, call)?),
-        Kind::Pod => judge_pod(own, call, content),
+        Kind::Node => Ok(authorize_node(own, call, content)?),
+        Kind::Lease => Ok(authorize_lease(own, call)?),
+        Kind::Pod => authorize_pod(own, call, content),
         Kind::Event => Ok(ensure(call.verb == Verb::Record, Rule::NotAllowed)?),
         Kind::DisruptionBudget => Err(Rule::NotAllowed.into()),
     }
@@ -43,7 +43,7 @@ fn ensure(holds: bool, rule: Rule) -> Result<(), Rule> {
     if holds { Ok(()) } else { Err(rule) }
 }
 
-fn judge_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rule> {
+fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rule> {
     match call.verb {
         // Its own name may be read before there is such a Node: registration begins with that.
         Verb::Get => ensure(call.name == Some(own), Rule::OwnNode),
@@ -51,13 +51,13 @@ fn judge_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), R
         Verb::Create | Verb::Update | Verb::UpdateStatus => {
             ensure(call.name == Some(own), Rule::OwnNode)?;
             let Content::Node { old, new: Some(new) } = content else {
-                return Err(Rule::Unseen);
+                return Err(Rule::MissingContent);
             };
             ensure(new.meta.name == own, Rule::OwnNode)?;
             match (call.verb, old) {
                 // Taints are welcome here: a machine may ask to be left alone.
-                (Verb::Create, _) => ensure_may_relabel(&Labels::new(), &new.meta.labels),
-                (_, Some(old)) => judge_change(old, new),
+                (Verb::Create, _) => ensure_label_changes_allowed(&Labels::new(), &new.meta.labels),
+                (_, Some(old)) => authorize_node_change(old, new),
                 (_, None) => Ok(()),
             }
         }
@@ -66,16 +66,16 @@ fn judge_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), R
 }
 
 /// Holds for status updates too: they carry labels, and must not look as if they changed anything else.
-fn judge_change(old: &Node, new: &Node) -> Result<(), Rule> {
+fn authorize_node_change(old: &Node, new: &Node) -> Result<(), Rule> {
     ensure(old.spec.taints == new.spec.taints, Rule::Taints)?;
     ensure(old.meta.owner_references == new.meta.owner_references, Rule::Owners)?;
     let asked = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
     ensure(asked, Rule::Intent)?;
-    ensure_may_relabel(&old.meta.labels, &new.meta.labels)
+    ensure_label_changes_allowed(&old.meta.labels, &new.meta.labels)
 }
 
 /// Forbidden labels may be there, as long as the node leaves them alone.
-fn ensure_may_relabel(old: &Labels, new: &Labels) -> Result<(), Rule> {
+fn ensure_label_changes_allowed(old: &Labels, new: &Labels) -> Result<(), Rule> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut changed = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
     match changed.find(|key| !node_may_set_label(key)) {
@@ -89,7 +89,7 @@ fn ensure_selects(own: &str, call: &Call<'_>, field: &'static str) -> Result<(),
     ensure(selected == Some(own), Rule::OwnSelection { field })
 }
 
-fn judge_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
+fn authorize_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
     match call.verb {
         Verb::Get | Verb::Create | Verb::Update | Verb::Renew | Verb::Delete => {
             let is_own = call.namespace == Some(NODE_LEASE_NAMESPACE) && call.name == Some(own);
@@ -101,10 +101,10 @@ fn judge_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
     }
 }
 
-fn judge_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Objection> {
+fn authorize_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rejection> {
     let seen = match content {
         Content::Pod { old, new, node_uid } => Ok((*old, *new, *node_uid)),
-        Content::None | Content::Node { .. } => Err(Rule::Unseen),
+        Content::None | Content::Node { .. } => Err(Rule::MissingContent),
     };
     match call.verb {
         Verb::List | Verb::Watch => Ok(ensure_selects(own, call, "spec.nodeName")?),
@@ -118,7 +118,7 @@ fn judge_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Ob
         }
         Verb::UpdateStatus => {
             let (old, new, _) = seen?;
-            let new = new.ok_or(Rule::Unseen)?;
+            let new = new.ok_or(Rule::MissingContent)?;
             let Some(old) = old else {
                 return Ok(());
             };
@@ -127,13 +127,13 @@ fn judge_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Ob
         }
         Verb::Create => {
             let (_, new, node_uid) = seen?;
-            judge_mirror(own, new.ok_or(Rule::Unseen)?, node_uid)
+            authorize_mirror(own, new.ok_or(Rule::MissingContent)?, node_uid)
         }
         Verb::Update | Verb::Bind | Verb::Renew | Verb::Record => Err(Rule::NotAllowed.into()),
     }
 }
 
-fn judge_mirror(own: &str, pod: &Pod, node_uid: Option<&Uid>) -> Result<(), Objection> {
+fn authorize_mirror(own: &str, pod: &Pod, node_uid: Option<&Uid>) -> Result<(), Rejection> {
     ensure(pod.is_mirror(), Rule::MirrorOnly)?;
     ensure(pod.is_on(own), Rule::MirrorNode)?;
     let references = pod.references();
@@ -152,6 +152,6 @@ fn judge_mirror(own: &str, pod: &Pod, node_uid: Option<&Uid>) -> Result<(), Obje
     };
     let is_node = api_version == "v1" && kind == "Node" && name == own;
     ensure(is_node && *controller && !block_owner_deletion, Rule::MirrorOwner)?;
-    let node_uid = node_uid.ok_or(Objection::MissingNode)?;
+    let node_uid = node_uid.ok_or(Rejection::MissingNode)?;
     Ok(ensure(uid.parse().is_ok_and(|uid: Uid| uid == *node_uid), Rule::MirrorOwner)?)
 }

@@ -370,9 +370,9 @@ fn a_node_is_judged_by_records_or_not_at_all() {
     let update = call(Verb::Update, Kind::Node, "", "a");
     let own = node("a", &[], &[]);
     for content in [Content::None, Content::Node { old: Some(&own), new: None }] {
-        assert_eq!(broken(&node_a(), &update, &content), Some(Rule::Unseen));
+        assert_eq!(broken(&node_a(), &update, &content), Some(Rule::MissingContent));
     }
-    assert_eq!(broken_by_pod(Verb::Create, None, None), Some(Rule::Unseen));
+    assert_eq!(broken_by_pod(Verb::Create, None, None), Some(Rule::MissingContent));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::selectors::Selection;
+use crate::selectors::Selectors;
 use muster_proto::watch::WatchFrame;
 
 pub(crate) fn node(labels: &[(&str, &str)], version: u64) -> pb::Node {
@@ -48,7 +48,7 @@ fn an_event_is_encoded_as_prost_would_encode_it() {
 #[test]
 fn an_event_is_encoded_once() {
     let change = change(None, node(&[], 2), false);
-    let selection = Selection::default();
-    let (first, second) = (selection.event(&change).unwrap(), selection.event(&change).unwrap());
+    let selectors = Selectors::default();
+    let (first, second) = (selectors.event(&change).unwrap(), selectors.event(&change).unwrap());
     assert_eq!(first.as_ptr(), second.as_ptr(), "the same bytes, not a copy");
 }

@@ -7,7 +7,7 @@ use muster_proto::pb;
 use muster_proto::record::{Kind, Record};
 use prost::Message;
 
-use super::{Draft, Pending, decode};
+use super::{Draft, DraftRecord, decode};
 use crate::error::DraftError;
 use crate::heartbeat;
 use crate::namespaced_name::NamespacedName;
@@ -19,7 +19,7 @@ impl Draft<'_> {
         key: &NamespacedName,
         record: &R,
         bytes: &Bytes,
-        was: Option<&Pending>,
+        was: Option<&DraftRecord>,
         lease_id: u32,
     ) -> Result<(), DraftError> {
         let kind = R::KIND;
@@ -30,11 +30,12 @@ impl Draft<'_> {
             Kind::Pod => self.count_pod(key, was, Some(bytes))?,
             Kind::Lease => {
                 // A claim holds on while the same holder and incarnation stay.
-                let holder =
-                    |bytes: &Bytes| pb::Lease::decode(&**bytes).map(|lease| heartbeat::holder(&lease));
+                let holder = |bytes: &Bytes| {
+                    pb::Lease::decode(&**bytes).map(|lease| heartbeat::holder_instance(&lease))
+                };
                 let same = was.is_some_and(|was| holder(&was.record) == holder(bytes));
-                let held = self.leases.get(&lease_id).copied().unwrap_or(true);
-                self.leases.insert(lease_id, held && same);
+                let held = self.claims_valid.get(&lease_id).copied().unwrap_or(true);
+                self.claims_valid.insert(lease_id, held && same);
             }
             Kind::DisruptionBudget => self.index_budget(key, bytes)?,
             Kind::Event => {
@@ -50,46 +51,46 @@ impl Draft<'_> {
     pub(super) fn index_remove(
         &mut self,
         key: &NamespacedName,
-        was: Option<&Pending>,
+        was: Option<&DraftRecord>,
         kind: Kind,
     ) -> Result<(), DraftError> {
         // By what was indexed: the last content may name other owners.
         if let Some(was) = was {
             for owner in partial_decode::metadata(&was.record).owner_references {
-                self.indexes.disown(&owner.uid, kind, key);
+                self.indexes.remove_owner(&owner.uid, kind, key);
             }
         }
         match kind {
             Kind::Pod => self.count_pod(key, was, None)?,
             Kind::Lease => {
-                self.leases.insert(was.map_or(0, |was| was.lease_id), false);
+                self.claims_valid.insert(was.map_or(0, |was| was.lease_id), false);
             }
             Kind::DisruptionBudget => {
                 self.indexes.remove_budget(key);
-                self.unsettled.remove(key);
+                self.stale_budgets.remove(key);
             }
-            Kind::Event => self.indexes.never_expire(key),
+            Kind::Event => self.indexes.cancel_expiry(key),
             Kind::Node => {}
         }
         Ok(())
     }
 
-    fn index_owners(&mut self, key: &NamespacedName, kind: Kind, meta: &Metadata, was: Option<&Pending>) {
+    fn index_owners(&mut self, key: &NamespacedName, kind: Kind, meta: &Metadata, was: Option<&DraftRecord>) {
         if let Some(was) = was {
             for owner in partial_decode::metadata(&was.record).owner_references {
-                self.indexes.disown(&owner.uid, kind, key);
+                self.indexes.remove_owner(&owner.uid, kind, key);
             }
         }
         for owner in &meta.owner_references {
-            self.indexes.own(&owner.kind, &owner.uid, kind, key);
-            if owner.kind == "Node" && !self.node_lives(&owner.name, &owner.uid) {
+            self.indexes.add_owner(&owner.kind, &owner.uid, kind, key);
+            if owner.kind == "Node" && !self.node_exists(&owner.name, &owner.uid) {
                 self.orphans.push((kind, key.clone()));
             }
         }
     }
 
-    pub(super) fn node_lives(&self, name: &str, uid: &str) -> bool {
-        let node = self.pending(Kind::Node, &NamespacedName::new("", name));
+    pub(super) fn node_exists(&self, name: &str, uid: &str) -> bool {
+        let node = self.lookup(Kind::Node, &NamespacedName::new("", name));
         node.is_some_and(|node| partial_decode::metadata(&node.record).uid.eq_ignore_ascii_case(uid))
     }
 }

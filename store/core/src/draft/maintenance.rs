@@ -8,56 +8,56 @@ use muster_proto::record::Kind;
 use super::Draft;
 use crate::error::DraftError;
 use crate::history::{Revision, StoredChange};
-use crate::memory::{Portion, renewed_lease};
+use crate::memory::{CompactionLimit, lease_with_renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 use crate::rules::{self, PodDeletion};
 
 /// How much housekeeping one commit takes along, or as much as it brings.
-const EXPIRE_AT_ONCE: usize = 256;
-pub(super) const COMPACT_AT_ONCE: usize = 1024;
+const MAX_EXPIRED_EVENTS: usize = 256;
+pub(super) const MAX_COMPACTED_CHANGES: usize = 1024;
 /// Long records cost an engine as much to forget as to write.
-const COMPACT_BYTES_AT_ONCE: usize = 256 * 1024;
-const RETIRE_AT_ONCE: usize = 64;
+const MAX_COMPACTED_BYTES: usize = 256 * 1024;
+const MAX_RETIRED_PACKS: usize = 64;
 /// Leases that have stopped renewing are folded as they come up, no more than this
 /// at once: there are at most as many of them as leases.
-const FOLD_AT_ONCE: usize = 1024;
+const MAX_FOLDED_LEASES: usize = 1024;
 
 impl Draft<'_> {
     /// Removes what belongs to a node that is gone. The node's removal stands
     /// whatever comes of it: what cannot be removed now is an orphan.
-    pub(super) fn collect(&mut self, owner_uid: &str) {
+    pub(super) fn delete_dependents(&mut self, owner_uid: &str) {
         for (kind, key) in self.indexes.dependents(owner_uid) {
-            if self.drop_orphan(kind, &key).is_err() {
+            if self.delete_orphan(kind, &key).is_err() {
                 self.orphans.push((kind, key));
             }
         }
     }
 
     /// Removes a record whose owner is not there, if that is still so.
-    pub fn drop_orphan(&mut self, kind: Kind, key: &NamespacedName) -> Result<(), DraftError> {
-        let Some(pending) = self.pending(kind, key) else { return Ok(()) };
+    pub fn delete_orphan(&mut self, kind: Kind, key: &NamespacedName) -> Result<(), DraftError> {
+        let Some(pending) = self.lookup(kind, key) else { return Ok(()) };
         let owners = partial_decode::metadata(&pending.record).owner_references;
         let nodes: Vec<_> = owners.iter().filter(|owner| owner.kind == "Node").collect();
-        if !nodes.is_empty() && nodes.iter().all(|owner| !self.node_lives(&owner.name, &owner.uid)) {
-            self.drop_record(kind, key)?;
+        if !nodes.is_empty() && nodes.iter().all(|owner| !self.node_exists(&owner.name, &owner.uid)) {
+            self.delete_without_grace(kind, key)?;
         }
         Ok(())
     }
 
-    fn drop_record(&mut self, kind: Kind, key: &NamespacedName) -> Result<(), DraftError> {
+    fn delete_without_grace(&mut self, kind: Kind, key: &NamespacedName) -> Result<(), DraftError> {
         let cx = self.context();
         if kind == Kind::Lease {
-            if let Some(lease) = self.at::<Lease>(key)? {
+            if let Some(lease) = self.get_by_key::<Lease>(key)? {
                 let wanted = rules::RecordId::of(&lease);
                 let outcome = rules::delete(&wanted, Some(&lease), &rules::Preconditions::default(), &cx)?;
-                self.settle(outcome)?;
+                self.apply(outcome)?;
             }
-        } else if let Some(pod) = self.at::<Pod>(key)? {
+        } else if let Some(pod) = self.get_by_key::<Pod>(key)? {
             let at_once = PodDeletion { grace_period_seconds: Some(0), ..Default::default() };
             let wanted = rules::RecordId::of(&pod);
             let outcome = rules::delete_pod(&wanted, Some(&pod), &at_once, &cx)?;
-            self.settle(outcome)?;
+            self.apply(outcome)?;
         }
         Ok(())
     }
@@ -68,18 +68,18 @@ impl Draft<'_> {
         stored: impl Fn(Revision) -> Result<Option<StoredChange>, String>,
     ) -> Result<(), DraftError> {
         let now_millis = self.now.as_millisecond();
-        self.begin(String::new());
+        self.begin_request(String::new());
         // At least as much as comes in, or it would pile up.
-        for key in self.indexes.expired(now_millis, EXPIRE_AT_ONCE.max(self.changes.len())) {
-            match self.at::<Event>(&key) {
+        for key in self.indexes.expired(now_millis, MAX_EXPIRED_EVENTS.max(self.changes.len())) {
+            match self.get_by_key::<Event>(&key) {
                 Ok(Some(event)) => drop(self.remove(event)?),
                 // One that cannot be read stays, and must not be tried for ever.
-                Ok(None) | Err(_) => self.indexes.never_expire(&key),
+                Ok(None) | Err(_) => self.indexes.cancel_expiry(&key),
             }
         }
-        let most = Portion {
-            steps: COMPACT_AT_ONCE.max(self.changes.len()),
-            bytes: COMPACT_BYTES_AT_ONCE.max(self.bytes),
+        let most = CompactionLimit {
+            entries: MAX_COMPACTED_CHANGES.max(self.changes.len()),
+            bytes: MAX_COMPACTED_BYTES.max(self.bytes),
         };
         self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, most);
         self.retire_packs(stored)
@@ -90,11 +90,11 @@ impl Draft<'_> {
         stored: impl Fn(Revision) -> Result<Option<StoredChange>, String>,
     ) -> Result<(), DraftError> {
         // At least as many as come in, or they would pile up.
-        for ahead in 0..RETIRE_AT_ONCE + self.commit.renewals.len() {
-            if self.commit.folds.len() >= FOLD_AT_ONCE {
+        for skip in 0..MAX_RETIRED_PACKS + self.commit.renewals.len() {
+            if self.commit.folds.len() >= MAX_FOLDED_LEASES {
                 break;
             }
-            let Some((first, leases)) = self.memory.leases.retirable(ahead) else { break };
+            let Some((first, leases)) = self.memory.leases.retirable(skip) else { break };
             for id in leases {
                 let Some(key) = self.memory.leases.key(id) else { continue };
                 let (Some(current), Some(renewal)) =
@@ -105,7 +105,7 @@ impl Draft<'_> {
                 let found = stored(current.revision).map_err(DraftError::Unreadable)?;
                 let missing = || DraftError::Unreadable(format!("Lease {key} is not where it was written"));
                 let mut folded = found.ok_or_else(missing)?;
-                folded.record = renewed_lease(&current.record, &renewal);
+                folded.record = lease_with_renewal(&current.record, &renewal);
                 self.commit.folds.push((current.revision, folded));
             }
             self.commit.retired.push(first);

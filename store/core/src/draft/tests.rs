@@ -1,7 +1,7 @@
 use muster_proto::lease::LeaseSpec;
 use muster_proto::record::Record;
 
-use super::maintenance::COMPACT_AT_ONCE;
+use super::maintenance::MAX_COMPACTED_CHANGES;
 use super::*;
 use crate::rules::Refusal;
 
@@ -30,13 +30,13 @@ fn a_record_names_the_trace_of_the_write_that_made_it() {
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
     let write = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     for traceparent in [write, ""] {
-        draft.begin(traceparent.to_owned());
+        draft.begin_request(traceparent.to_owned());
         let expected = Some(traceparent.to_owned()).filter(|text| !text.is_empty());
         assert_eq!(draft.put(lease("a", 1)).unwrap().meta.traceparent, expected);
         let kept: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
         assert_eq!(kept.meta.traceparent, expected);
     }
-    draft.begin(write.to_owned());
+    draft.begin_request(write.to_owned());
     let gone = draft.remove(lease("a", 1)).unwrap();
     assert_eq!(gone.meta.traceparent.as_deref(), Some(write), "its last content too");
 }
@@ -67,7 +67,7 @@ fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
 
 #[test]
 fn housekeeping_keeps_up_with_what_a_commit_brings() {
-    const BROUGHT: usize = 5 * COMPACT_AT_ONCE;
+    const BROUGHT: usize = 5 * MAX_COMPACTED_CHANGES;
     let mut memory = Memory::default();
     let record = Bytes::from(pb::Node::default().encode_to_vec());
     let old = |revision: Revision| StoredChange {
@@ -83,12 +83,12 @@ fn housekeeping_keeps_up_with_what_a_commit_brings() {
     };
     let head = 2 * BROUGHT as u64;
     let changes = (1..=head).map(|revision| (revision, old(revision))).collect();
-    memory.install(&Commit { head, changes, ..Default::default() });
+    memory.apply_commit(&Commit { head, changes, ..Default::default() });
     let (mut indexes, policy) = (Indexes::rebuild(&memory, 0), keep_nothing());
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
     for transitions in 0..BROUGHT {
         draft.put(lease("a", transitions as i32)).unwrap();
     }
     draft.maintain(|_| Ok(None)).unwrap();
-    assert_eq!(draft.finish().commit.compaction.unwrap().steps, BROUGHT);
+    assert_eq!(draft.finish().commit.compaction.unwrap().entries, BROUGHT);
 }

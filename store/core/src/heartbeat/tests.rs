@@ -22,7 +22,7 @@ fn at(seconds: i64) -> Timestamp {
 
 #[test]
 fn the_first_agent_gets_a_lease_that_goes_with_its_node() {
-    let lease = greet(&hello("i1"), Some(&node(NODE_UID)), None, at(0)).unwrap().unwrap();
+    let lease = acquire_lease(&hello("i1"), Some(&node(NODE_UID)), None, at(0)).unwrap().unwrap();
     assert_eq!(lease.spec.holder_identity, "n1");
     assert_eq!(lease.meta.owner_references[0].uid, NODE_UID);
     assert_eq!(lease.meta.annotations[INCARNATION], "i1");
@@ -32,7 +32,7 @@ fn the_first_agent_gets_a_lease_that_goes_with_its_node() {
 #[test]
 fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
     let node = node(NODE_UID);
-    let lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    let lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
     for (incarnation, seconds, expected) in [
         ("i1", 1, "is its own"),
         ("i2", 1, "refused"),
@@ -42,7 +42,7 @@ fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
         ("i2", 40, "taken over"),
         ("i1", 400, "is its own"),
     ] {
-        let said = match greet(&hello(incarnation), Some(&node), Some(&lease), at(seconds)) {
+        let said = match acquire_lease(&hello(incarnation), Some(&node), Some(&lease), at(seconds)) {
             Ok(None) => "is its own",
             Ok(Some(taken)) => {
                 assert_eq!(taken.meta.annotations[INCARNATION], incarnation);
@@ -63,18 +63,18 @@ fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
 #[test]
 fn a_lease_that_no_agent_holds_is_taken_at_once() {
     let node = node(NODE_UID);
-    let mut lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    let mut lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
     lease.meta.annotations.clear();
-    let taken = greet(&hello("i2"), Some(&node), Some(&lease), at(1)).unwrap().unwrap();
+    let taken = acquire_lease(&hello("i2"), Some(&node), Some(&lease), at(1)).unwrap().unwrap();
     assert_eq!(taken.meta.annotations[INCARNATION], "i2");
 }
 
 #[test]
 fn only_the_agent_of_this_very_node_is_let_in() {
-    let missing = greet(&hello("i1"), None, None, at(0));
+    let missing = acquire_lease(&hello("i1"), None, None, at(0));
     assert!(matches!(missing, Err(Refusal::NotFound { .. })));
     let other = node("11111111-d9d8-4e3e-a5ee-59b87da79b7a");
-    let refused = greet(&hello("i1"), Some(&other), None, at(0));
+    let refused = acquire_lease(&hello("i1"), Some(&other), None, at(0));
     assert!(matches!(refused, Err(Refusal::UidMismatch { .. })));
 }
 
@@ -103,17 +103,21 @@ fn agents_are_spread_over_a_tenth_of_the_interval() {
 #[test]
 fn what_an_agent_says_of_its_own_lease_holds_from_its_next_hello_on() {
     let node = node(NODE_UID);
-    let lease = greet(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
-    assert_eq!(greet(&hello("i1"), Some(&node), Some(&lease), at(1)).unwrap(), None, "nothing to mend");
+    let lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
+    assert_eq!(
+        acquire_lease(&hello("i1"), Some(&node), Some(&lease), at(1)).unwrap(),
+        None,
+        "nothing to mend"
+    );
 
     let longer = Hello { lease_duration: Duration::from_secs(80), ..hello("i1") };
-    let mended = greet(&longer, Some(&node), Some(&lease), at(1)).unwrap().unwrap();
-    assert_eq!(mended.spec.lease_duration_seconds, Some(80));
-    assert_eq!(mended.spec.renew_time, lease.spec.renew_time, "a hello is no renewal");
-    assert_eq!(mended.spec.lease_transitions, lease.spec.lease_transitions, "nor does it change hands");
+    let refreshed = acquire_lease(&longer, Some(&node), Some(&lease), at(1)).unwrap().unwrap();
+    assert_eq!(refreshed.spec.lease_duration_seconds, Some(80));
+    assert_eq!(refreshed.spec.renew_time, lease.spec.renew_time, "a hello is no renewal");
+    assert_eq!(refreshed.spec.lease_transitions, lease.spec.lease_transitions, "nor does it change hands");
 
     let mut stripped = lease.clone();
     stripped.meta.owner_references.clear();
-    let mended = greet(&hello("i1"), Some(&node), Some(&stripped), at(1)).unwrap().unwrap();
-    assert_eq!(mended.meta.owner_references, lease.meta.owner_references);
+    let refreshed = acquire_lease(&hello("i1"), Some(&node), Some(&stripped), at(1)).unwrap().unwrap();
+    assert_eq!(refreshed.meta.owner_references, lease.meta.owner_references);
 }

@@ -2,13 +2,13 @@
 
 use muster_proto::record::Kind;
 
-use super::{Memory, unplace};
+use super::{Memory, unindex_pod};
 use crate::history::{Compaction, Revision};
 use crate::namespaced_name::NamespacedName;
 
-/// One kept step of history, for compaction.
+/// One kept entry of history, for compaction.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct HistoryEntry {
     pub(super) revision: Revision,
     pub(super) kind: Kind,
     pub(super) key: NamespacedName,
@@ -21,8 +21,8 @@ pub(super) struct Step {
 
 /// How much history goes at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Portion {
-    pub steps: usize,
+pub struct CompactionLimit {
+    pub entries: usize,
     /// No more once their records have this length.
     pub bytes: usize,
 }
@@ -36,27 +36,32 @@ pub struct Retention {
 
 impl Memory {
     /// History that the retention no longer asks for, at most a portion of it.
-    pub fn compactable(&self, retention: Retention, now_millis: i64, most: Portion) -> Option<Compaction> {
-        let spare = self.history.len().saturating_sub(retention.min_changes).min(most.steps);
+    pub fn compactable(
+        &self,
+        retention: Retention,
+        now_millis: i64,
+        most: CompactionLimit,
+    ) -> Option<Compaction> {
+        let spare = self.history.len().saturating_sub(retention.min_changes).min(most.entries);
         let (mut compaction, mut bytes) = (Compaction::default(), 0);
-        for step in self.history.iter().take(spare) {
-            if now_millis - step.at_millis < retention.min_age_millis || bytes >= most.bytes {
+        for entry in self.history.iter().take(spare) {
+            if now_millis - entry.at_millis < retention.min_age_millis || bytes >= most.bytes {
                 break;
             }
-            compaction.steps += 1;
-            bytes += step.bytes as usize;
-            compaction.up_to = step.revision;
-            if step.previous > 0 {
-                compaction.forget.push(step.previous);
+            compaction.entries += 1;
+            bytes += entry.bytes as usize;
+            compaction.up_to = entry.revision;
+            if entry.previous > 0 {
+                compaction.obsolete.push(entry.previous);
             }
-            if step.deleted {
-                compaction.forget.push(step.revision);
+            if entry.deleted {
+                compaction.obsolete.push(entry.revision);
             }
         }
-        (compaction.steps > 0).then_some(compaction)
+        (compaction.entries > 0).then_some(compaction)
     }
 
-    /// When the oldest step of history can go, if nothing else happens.
+    /// When the oldest entry of history can go, if nothing else happens.
     pub fn compactable_at(&self, retention: Retention) -> Option<i64> {
         let oldest = self.history.front()?;
         (self.history.len() > retention.min_changes).then(|| oldest.at_millis + retention.min_age_millis)
@@ -64,19 +69,19 @@ impl Memory {
 
     pub(super) fn compact(&mut self, compaction: &Compaction) {
         self.compacted = self.compacted.max(compaction.up_to);
-        for step in self.history.drain(..compaction.steps.min(self.history.len())) {
-            if let Some(node) = self.departed.remove(&step.revision) {
-                unplace(&mut self.pods_by_node, &node, &step.key);
+        for entry in self.history.drain(..compaction.entries.min(self.history.len())) {
+            if let Some(node) = self.nodes_of_deleted_pods.remove(&entry.revision) {
+                unindex_pod(&mut self.pods_by_node, &node, &entry.key);
             }
-            let Some(shelf) = self.shelves.get_mut(&step.kind) else { continue };
-            if let Some(slot) = shelf.get_mut(&step.key) {
+            let Some(of_kind) = self.records.get_mut(&entry.kind) else { continue };
+            if let Some(versions) = of_kind.get_mut(&entry.key) {
                 // Oldest first: what goes is in front, however much there is behind it.
-                let gone = if step.deleted { step.revision } else { step.previous };
-                while slot.older.front().is_some_and(|older| older.revision <= gone) {
-                    slot.older.pop_front();
+                let gone = if entry.deleted { entry.revision } else { entry.previous };
+                while versions.older.front().is_some_and(|older| older.revision <= gone) {
+                    versions.older.pop_front();
                 }
-                if slot.current.is_none() && slot.older.is_empty() {
-                    shelf.remove(&step.key);
+                if versions.current.is_none() && versions.older.is_empty() {
+                    of_kind.remove(&entry.key);
                 }
             }
         }

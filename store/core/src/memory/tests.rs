@@ -26,7 +26,7 @@ fn change(name: &str, revision: u64, previous: u64, deleted: bool) -> (Revision,
 fn commit(memory: &mut Memory, changes: Vec<(Revision, StoredChange)>) {
     let base = memory.head();
     let head = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(base);
-    memory.install(&Commit { base, head, changes, ..Default::default() });
+    memory.apply_commit(&Commit { base, head, changes, ..Default::default() });
 }
 
 fn names_at(memory: &Memory, at: Revision) -> Vec<(String, Revision)> {
@@ -34,8 +34,8 @@ fn names_at(memory: &Memory, at: Revision) -> Vec<(String, Revision)> {
         .scan_at(Kind::Node, Bound::Unbounded, at)
         .map(|(key, found)| {
             let revision = match found {
-                Found::Now(current) => current.revision,
-                Found::InLedger { revision, .. } => revision,
+                RecordVersion::Current(current) => current.revision,
+                RecordVersion::InLedger { revision, .. } => revision,
             };
             (key.name().to_owned(), revision)
         })
@@ -51,8 +51,8 @@ fn memory() -> Memory {
     memory
 }
 
-fn steps(steps: usize) -> Portion {
-    Portion { steps, bytes: usize::MAX }
+fn entries(entries: usize) -> CompactionLimit {
+    CompactionLimit { entries, bytes: usize::MAX }
 }
 
 #[test]
@@ -73,23 +73,23 @@ fn every_moment_that_history_holds_can_be_seen() {
 fn compaction_forgets_what_no_moment_needs_any_more() {
     let mut memory = memory();
     assert_eq!(
-        memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, steps(99)),
+        memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, entries(99)),
         None
     );
     let young = Retention { min_age_millis: 1000, min_changes: 0 };
-    assert_eq!(memory.compactable(young, 1999, steps(99)), None);
+    assert_eq!(memory.compactable(young, 1999, entries(99)), None);
     assert_eq!(memory.compactable_at(young), Some(2000));
-    let four = memory.compactable(KEEP_NOTHING, i64::MAX, steps(4)).unwrap();
+    let four = memory.compactable(KEEP_NOTHING, i64::MAX, entries(4)).unwrap();
     // 1 was superseded by 3; 2 and the deletion at 4 are of a record that was gone.
-    assert_eq!(four, Compaction { up_to: 4, steps: 4, forget: vec![1, 2, 4] });
+    assert_eq!(four, Compaction { up_to: 4, entries: 4, obsolete: vec![1, 2, 4] });
     let head = memory.head();
-    memory.install(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
+    memory.apply_commit(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
     assert_eq!(memory.compacted(), 4);
     let at = |memory: &Memory, revision| names_at(memory, revision);
     assert_eq!(at(&memory, 4), [("a".to_owned(), 3)]);
     assert_eq!(at(&memory, 6), [("a".to_owned(), 6), ("b".to_owned(), 5)]);
-    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
-    assert_eq!(rest, Compaction { up_to: 6, steps: 2, forget: vec![3] });
+    let rest = memory.compactable(KEEP_NOTHING, i64::MAX, entries(99)).unwrap();
+    assert_eq!(rest, Compaction { up_to: 6, entries: 2, obsolete: vec![3] });
 }
 
 #[test]
@@ -102,8 +102,9 @@ fn long_records_go_a_few_at_a_time() {
     commit(&mut memory, (1..=5).map(|revision| long(revision, revision == 5)).collect());
     // The first replaces nothing; the last takes what it replaces and itself along.
     for (bytes, expected) in [(1, 2), (1000, 2), (1001, 3), (3000, 4), (3001, 5), (usize::MAX, 5)] {
-        let some = memory.compactable(KEEP_NOTHING, i64::MAX, Portion { steps: 99, bytes }).unwrap();
-        assert_eq!(some.steps, expected, "{bytes} bytes");
+        let some =
+            memory.compactable(KEEP_NOTHING, i64::MAX, CompactionLimit { entries: 99, bytes }).unwrap();
+        assert_eq!(some.entries, expected, "{bytes} bytes");
     }
 }
 
@@ -111,10 +112,10 @@ fn long_records_go_a_few_at_a_time() {
 fn a_record_that_is_gone_leaves_nothing_behind() {
     let mut memory = Memory::default();
     commit(&mut memory, vec![change("a", 1, 0, false), change("a", 2, 1, true)]);
-    let all = memory.compactable(KEEP_NOTHING, i64::MAX, steps(99)).unwrap();
-    assert_eq!(all.forget, [1, 2]);
-    memory.install(&Commit { base: 2, head: 2, compaction: Some(all), ..Default::default() });
-    assert!(memory.shelves[&Kind::Node].is_empty());
+    let all = memory.compactable(KEEP_NOTHING, i64::MAX, entries(99)).unwrap();
+    assert_eq!(all.obsolete, [1, 2]);
+    memory.apply_commit(&Commit { base: 2, head: 2, compaction: Some(all), ..Default::default() });
+    assert!(memory.records[&Kind::Node].is_empty());
 }
 
 #[test]
@@ -127,16 +128,16 @@ fn pods_are_found_by_their_node() {
     };
     let mut memory = Memory::default();
     let on = |memory: &Memory, node: &str, at: Revision| {
-        let keys = memory.pods_of(node, Bound::Unbounded);
-        keys.filter_map(|key| memory.find(Kind::Pod, key, at)).count()
+        let keys = memory.pods_on_node(node, Bound::Unbounded);
+        keys.filter_map(|key| memory.version_at(Kind::Pod, key, at)).count()
     };
     commit(&mut memory, vec![pod(1, "", false)]);
     assert_eq!(on(&memory, "n1", 1), 0);
     commit(&mut memory, vec![pod(2, "n1", false)]);
     commit(&mut memory, vec![pod(3, "n1", false)]);
-    let keys: Vec<_> = memory.pods_of("n1", Bound::Unbounded).map(NamespacedName::to_string).collect();
+    let keys: Vec<_> = memory.pods_on_node("n1", Bound::Unbounded).map(NamespacedName::to_string).collect();
     assert_eq!(keys, ["default/p"]);
-    assert_eq!(memory.pods_of("n1", Bound::Excluded(&NamespacedName::new("default", "p"))).count(), 0);
+    assert_eq!(memory.pods_on_node("n1", Bound::Excluded(&NamespacedName::new("default", "p"))).count(), 0);
     // Gone and there again, twice: each moment of it can be asked for.
     commit(&mut memory, vec![pod(4, "n1", true), pod(5, "n1", false), pod(6, "n1", true)]);
     commit(&mut memory, vec![pod(7, "n2", false)]);
@@ -144,11 +145,11 @@ fn pods_are_found_by_their_node() {
     assert_eq!(seen, [1, 1, 0, 1, 0]);
     assert_eq!(on(&memory, "n2", 7), 1);
     for (number, left) in [(5, 1), (1, 0)] {
-        let some = memory.compactable(KEEP_NOTHING, i64::MAX, steps(number));
-        memory.install(&Commit { base: 7, head: 7, compaction: some, ..Default::default() });
-        assert_eq!(memory.pods_of("n1", Bound::Unbounded).count(), left, "after {number} more");
+        let some = memory.compactable(KEEP_NOTHING, i64::MAX, entries(number));
+        memory.apply_commit(&Commit { base: 7, head: 7, compaction: some, ..Default::default() });
+        assert_eq!(memory.pods_on_node("n1", Bound::Unbounded).count(), left, "after {number} more");
     }
-    assert!(memory.departed.is_empty());
+    assert!(memory.nodes_of_deleted_pods.is_empty());
     assert_eq!(on(&memory, "n2", 7), 1);
 }
 

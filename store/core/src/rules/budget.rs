@@ -6,7 +6,7 @@
 use muster_proto::budget::{DisruptionBudget, DisruptionBudgetSpec, DisruptionBudgetStatus, DisruptionLimit};
 use muster_proto::pod::Pod;
 
-use super::{Context, RemovedAtOnce, Rules};
+use super::{Context, DeletedWithoutGrace, Rules};
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +25,10 @@ impl Rules for DisruptionBudget {
     }
 }
 
-impl RemovedAtOnce for DisruptionBudget {}
+impl DeletedWithoutGrace for DisruptionBudget {}
 
 /// Whether the pod is one of those the budget speaks of.
-pub fn guards(budget: &DisruptionBudget, pod: &Pod) -> bool {
+pub fn budget_selects(budget: &DisruptionBudget, pod: &Pod) -> bool {
     budget.meta.namespace == pod.meta.namespace && budget.spec.selector.matches(&pod.meta.labels)
 }
 

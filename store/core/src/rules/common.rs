@@ -8,7 +8,7 @@ use muster_proto::invalid::{Check, Invalid, Path};
 use muster_proto::meta::Metadata;
 use muster_proto::record::Record;
 
-use super::{Context, HasStatus, Outcome, Preconditions, RecordId, Refusal, RemovedAtOnce, Rules};
+use super::{Context, DeletedWithoutGrace, HasStatus, Outcome, Preconditions, RecordId, Refusal, Rules};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ pub fn create<R: Rules>(current: Option<&R>, mut wanted: R, cx: &Context) -> Res
     if current.is_some() {
         return Err(Refusal::AlreadyExists { key: RecordId::of(&wanted) });
     }
-    found(wanted.meta_mut(), cx);
+    set_creation_metadata(wanted.meta_mut(), cx);
     wanted.prepare_create(cx);
     Ok(wanted)
 }
@@ -28,7 +28,7 @@ pub fn update<R: Rules>(current: Option<&R>, wanted: R, cx: &Context) -> Result<
     let Some(current) = current else {
         return if R::UPDATE_CREATES { create_by_update(wanted, cx) } else { Err(missing(&wanted)) };
     };
-    let expected = seen_by(wanted.meta());
+    let expected = preconditions_of(wanted.meta());
     check_preconditions(current, &expected)?;
     if R::UPDATE_CREATES && expected.resource_version.is_none() {
         let invalid = Invalid::of("metadata.resourceVersion", "is required to update a record that exists");
@@ -41,7 +41,7 @@ pub fn update<R: Rules>(current: Option<&R>, wanted: R, cx: &Context) -> Result<
     let mut check = Check::new();
     check_finalizers(&mut check, next.meta(), current.meta());
     next.validate_update(current, &mut check);
-    settle(current, next, check)
+    finish_update(current, next, check)
 }
 
 /// What an update of the status comes to.
@@ -51,7 +51,7 @@ pub fn update_status<R: HasStatus>(
     _cx: &Context,
 ) -> Result<Outcome<R>, Refusal> {
     let current = current.ok_or_else(|| missing(&wanted))?;
-    check_preconditions(current, &seen_by(wanted.meta()))?;
+    check_preconditions(current, &preconditions_of(wanted.meta()))?;
     let mut next = wanted;
     keep_store_fields(next.meta_mut(), current.meta());
     next.meta_mut().finalizers.clone_from(&current.meta().finalizers);
@@ -60,11 +60,11 @@ pub fn update_status<R: HasStatus>(
 
     let mut check = Check::new();
     next.validate_status_update(current, &mut check);
-    settle(current, next, check)
+    finish_update(current, next, check)
 }
 
 /// What a deletion without grace comes to: removal, or a mark until the last finalizer is gone.
-pub fn delete<R: RemovedAtOnce>(
+pub fn delete<R: DeletedWithoutGrace>(
     key: &RecordId,
     current: Option<&R>,
     preconditions: &Preconditions,
@@ -122,13 +122,13 @@ fn create_by_update<R: Rules>(wanted: R, cx: &Context) -> Result<Outcome<R>, Ref
 }
 
 /// What an update itself says about the record it means to replace.
-fn seen_by(wanted: &Metadata) -> Preconditions {
+fn preconditions_of(wanted: &Metadata) -> Preconditions {
     let resource_version = Some(wanted.resource_version).filter(|version| *version != 0);
     Preconditions { uid: wanted.uid, resource_version }
 }
 
 /// Writes what a record is given once, at its creation.
-pub(super) fn found(meta: &mut Metadata, cx: &Context) {
+pub(super) fn set_creation_metadata(meta: &mut Metadata, cx: &Context) {
     meta.uid = Some(cx.uid);
     meta.resource_version = 0;
     meta.generation = 0;
@@ -165,7 +165,7 @@ fn check_finalizers(check: &mut Check, meta: &Metadata, old: &Metadata) {
 }
 
 /// The last steps of an update: is it allowed, is it a change, is it the end of the record.
-fn settle<R: Record>(current: &R, next: R, check: Check) -> Result<Outcome<R>, Refusal> {
+fn finish_update<R: Record>(current: &R, next: R, check: Check) -> Result<Outcome<R>, Refusal> {
     let next =
         check.finish(next).map_err(|invalid| Refusal::Invalid { key: RecordId::of(current), invalid })?;
     if next == *current {

@@ -30,7 +30,7 @@ pub fn record_event(current: Option<&Event>, wanted: Event, cx: &Context) -> Eve
         None => {
             let mut event = wanted;
             event.meta.name = event_name(&event);
-            super::common::found(&mut event.meta, cx);
+            super::common::set_creation_metadata(&mut event.meta, cx);
             event.count = 1;
             event.first_timestamp.get_or_insert(last);
             event.last_timestamp = Some(last);
@@ -41,7 +41,7 @@ pub fn record_event(current: Option<&Event>, wanted: Event, cx: &Context) -> Eve
 
 /// What an event is called: the involved record's name, and a digest of all that the event says.
 pub fn event_name(event: &Event) -> Name {
-    let digest = Uuid::new_v5(&NAMES, &said_by(event)).simple().to_string();
+    let digest = Uuid::new_v5(&NAMES, &identity_bytes(event)).simple().to_string();
     let room = MAX_NAME - digest.len() - 1;
     let involved = event.involved.name.as_str();
     // A name is ASCII, so it can be cut anywhere; only its end must not be a dash or dot.
@@ -51,7 +51,7 @@ pub fn event_name(event: &Event) -> Name {
 
 /// The event's content as bytes. Each part ends in a byte that no text holds, so that parts cannot run
 /// into each other.
-fn said_by(event: &Event) -> Vec<u8> {
+fn identity_bytes(event: &Event) -> Vec<u8> {
     const END: u8 = 0xff;
     let Event { involved, kind, reason, message, source_component, .. } = event;
     let parts = [

@@ -7,9 +7,9 @@ use muster_proto::budget::{DisruptionBudget, UnhealthyPodEvictionPolicy};
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::pod::{Pod, PodCondition, PodPhase};
 
-use super::budget::guards;
+use super::budget::budget_selects;
 use super::common::{check_preconditions, existing};
-use super::pod::end;
+use super::pod::delete_with_grace;
 use super::{Context, Outcome, PodDeletion, RecordId, Refusal};
 
 #[cfg(test)]
@@ -28,13 +28,13 @@ pub fn evict<'a>(
 ) -> Result<Outcome<Pod>, Refusal> {
     let pod = existing(key, current)?;
     check_preconditions(pod, &deletion.preconditions)?;
-    if is_guarded(pod) {
-        let guarding: Vec<_> = budgets.into_iter().filter(|budget| guards(budget, pod)).collect();
-        match guarding[..] {
+    if is_protected(pod) {
+        let selecting: Vec<_> = budgets.into_iter().filter(|budget| budget_selects(budget, pod)).collect();
+        match selecting[..] {
             [] => {}
-            [budget] => ask(pod, budget)?,
+            [budget] => check_budget(pod, budget)?,
             _ => {
-                let budgets = guarding.into_iter().map(|budget| budget.meta.name.clone()).collect();
+                let budgets = selecting.into_iter().map(|budget| budget.meta.name.clone()).collect();
                 return Err(Refusal::SeveralBudgets { key: key.clone(), budgets });
             }
         }
@@ -49,7 +49,7 @@ pub fn evict<'a>(
         last_transition_time: Some(cx.now),
     };
     marked.status.set_condition(target);
-    match end(marked, deletion.grace_period_seconds, cx) {
+    match delete_with_grace(marked, deletion.grace_period_seconds, cx) {
         // A pod that was ending anyway still gets its mark.
         Outcome::Unchanged(marked) if marked != *pod => Ok(Outcome::Store(marked)),
         outcome => Ok(outcome),
@@ -57,7 +57,7 @@ pub fn evict<'a>(
 }
 
 /// Whether budgets have a say: not over a pod that does not run yet, has ended, or is ending.
-fn is_guarded(pod: &Pod) -> bool {
+fn is_protected(pod: &Pod) -> bool {
     match pod.status.phase {
         PodPhase::Pending | PodPhase::Succeeded | PodPhase::Failed => false,
         PodPhase::Running | PodPhase::Unknown => !pod.meta.is_deleting(),
@@ -65,7 +65,7 @@ fn is_guarded(pod: &Pod) -> bool {
 }
 
 /// Whether the budget can spare the pod.
-fn ask(pod: &Pod, budget: &DisruptionBudget) -> Result<(), Refusal> {
+fn check_budget(pod: &Pod, budget: &DisruptionBudget) -> Result<(), Refusal> {
     let status = &budget.status;
     if !pod.is_ready() {
         // It is not among the healthy ones, so its going takes nothing away from them.

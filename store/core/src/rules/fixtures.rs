@@ -56,7 +56,7 @@ pub(super) fn pod(name: &str) -> Pod {
 }
 
 /// A pod that runs and serves on node n1, labelled app=web.
-pub(super) fn serving(name: &str) -> Pod {
+pub(super) fn ready_pod(name: &str) -> Pod {
     let mut pod = pod(name);
     pod.spec.node_name = Some("n1".parse().unwrap());
     pod.meta.labels.insert("app".into(), "web".into());
@@ -108,7 +108,7 @@ pub(super) fn stored<R: Record>(created: Result<R, Refusal>) -> R {
 }
 
 /// The fields that a refusal finds fault with.
-pub(super) fn faults<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Vec<String> {
+pub(super) fn invalid_fields<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Vec<String> {
     match result {
         Err(Refusal::Invalid { invalid, .. }) => {
             invalid.violations.into_iter().map(|violation| violation.field).collect()

@@ -9,7 +9,7 @@ use muster_proto::lease::Lease;
 use muster_proto::record::Kind;
 
 use super::common::existing;
-use super::{Context, RecordId, Refusal, RemovedAtOnce, Rules};
+use super::{Context, DeletedWithoutGrace, RecordId, Refusal, Rules};
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ impl Rules for Lease {
     const UPDATE_CREATES: bool = true;
 }
 
-impl RemovedAtOnce for Lease {}
+impl DeletedWithoutGrace for Lease {}
 
 /// A sign of life, without the rest of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

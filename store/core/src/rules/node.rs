@@ -5,7 +5,7 @@ use muster_proto::node::Node;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint;
 
-use super::{Context, HasStatus, RemovedAtOnce, Rules};
+use super::{Context, DeletedWithoutGrace, HasStatus, Rules};
 
 #[cfg(test)]
 mod tests;
@@ -43,4 +43,4 @@ impl HasStatus for Node {
     }
 }
 
-impl RemovedAtOnce for Node {}
+impl DeletedWithoutGrace for Node {}

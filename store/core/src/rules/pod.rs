@@ -10,7 +10,7 @@ use muster_proto::taint::only_extended;
 use muster_proto::wellknown::annotation;
 
 use super::common::{check_preconditions, existing};
-use super::refusal::Few;
+use super::refusal::Shortened;
 use super::{Context, HasStatus, Outcome, Preconditions, RecordId, Refusal, Rules};
 
 mod defaults;
@@ -19,7 +19,7 @@ mod deletion;
 mod tests;
 
 pub use deletion::delete_pod;
-pub(super) use deletion::end;
+pub(super) use deletion::delete_with_grace;
 
 impl Rules for Pod {
     fn prepare_create(&mut self, cx: &Context) {
@@ -143,7 +143,7 @@ pub fn bind(
         return conflict(format!("is already bound to node {holder}"));
     }
     if !current.spec.scheduling_gates.is_empty() {
-        let gates = Few(&current.spec.scheduling_gates);
+        let gates = Shortened(&current.spec.scheduling_gates);
         return conflict(format!("cannot be bound while it has scheduling gates: {gates}"));
     }
     let mut next = current.clone();

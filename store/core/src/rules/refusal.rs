@@ -66,7 +66,7 @@ pub enum Refusal {
     Conflict { key: RecordId, why: String },
     #[error("{key} cannot be evicted: {budget} needs {needed} healthy, has {healthy}")]
     BudgetExhausted { key: RecordId, budget: RecordId, needed: i32, healthy: i32, retry_after_seconds: u64 },
-    #[error("{key} cannot be evicted: it may be in one disruption budget only, and is in {}", Few(.budgets))]
+    #[error("{key} cannot be evicted: it may be in one disruption budget only, and is in {}", Shortened(.budgets))]
     SeveralBudgets { key: RecordId, budgets: Vec<Name> },
     /// `why` reads on after the key.
     #[error("{key} {why}")]
@@ -104,9 +104,9 @@ impl fmt::Display for Found<'_> {
 }
 
 /// The first few of a list: an error has to fit the headers it travels in.
-pub(super) struct Few<'a, T>(pub(super) &'a [T]);
+pub(super) struct Shortened<'a, T>(pub(super) &'a [T]);
 
-impl<T: fmt::Display> fmt::Display for Few<'_, T> {
+impl<T: fmt::Display> fmt::Display for Shortened<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 3;
         for (i, item) in self.0.iter().take(SHOWN).enumerate() {

@@ -4,8 +4,8 @@ use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
 use prost::Message;
 
-fn heard(selection: &Selection, change: &Change) -> Option<pb::NodeWatchEvent> {
-    let frame = selection.event(change)?;
+fn heard(selectors: &Selectors, change: &Change) -> Option<pb::NodeWatchEvent> {
+    let frame = selectors.event(change)?;
     let mut events = WatchFrame::<pb::NodeWatchEvent>::decode(frame).unwrap().events;
     assert_eq!(events.len(), 1);
     events.pop()
@@ -16,8 +16,8 @@ fn heard(selection: &Selection, change: &Change) -> Option<pb::NodeWatchEvent> {
 fn s019_a_selector_turns_changes_into_additions_and_deletions() {
     let in_zone = |version: u64| node(&[("zone", "a"), ("v", &version.to_string())], version);
     let outside = |version| node(&[], version);
-    let zone = Selection { labels: "zone=a".parse().unwrap(), ..Default::default() };
-    let everything = Selection::default();
+    let zone = Selectors { labels: "zone=a".parse().unwrap(), ..Default::default() };
+    let everything = Selectors::default();
     for (previous, record, deleted, in_selection, to_all) in [
         (None, in_zone(2), false, Some(("ADDED", "2")), "ADDED"),
         (None, outside(2), false, None, "ADDED"),
@@ -46,7 +46,7 @@ fn namespaces_and_fields_select_too() {
     let mut record = node(&[], 2);
     record.spec = Some(pb::NodeSpec { unschedulable: true, ..Default::default() });
     let change = change(None, record, false);
-    let select = |text: &str| Selection {
+    let select = |text: &str| Selectors {
         fields: FieldSelector::parse(text, partial_decode::selectable(Kind::Node)).unwrap(),
         ..Default::default()
     };
@@ -59,9 +59,9 @@ fn namespaces_and_fields_select_too() {
     ] {
         assert_eq!(select(text).event(&change).is_some(), expected, "{text}");
     }
-    let elsewhere = Selection { namespace: "ns".into(), ..Default::default() };
+    let elsewhere = Selectors { namespace: "ns".into(), ..Default::default() };
     assert!(elsewhere.event(&change).is_none());
-    assert_eq!(select("metadata.name=a").topic(Kind::Node), Some("a"));
-    assert_eq!(select("metadata.name=").topic(Kind::Node), None);
-    assert_eq!(topics(&change).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(select("metadata.name=a").node(Kind::Node), Some("a"));
+    assert_eq!(select("metadata.name=").node(Kind::Node), None);
+    assert_eq!(nodes_of(&change).collect::<Vec<_>>(), ["a"]);
 }

@@ -57,7 +57,7 @@ fn counts_too_large_for_the_schema_stop_at_its_limit() {
 
 #[test]
 fn a_pod_counts_while_it_serves_and_stays() {
-    let mut pod = serving("web-0");
+    let mut pod = ready_pod("web-0");
     assert!(counts_as_healthy(&pod));
     pod.meta.deletion_timestamp = Some(t0());
     assert!(!counts_as_healthy(&pod), "it is leaving");
@@ -73,14 +73,14 @@ fn a_pod_counts_while_it_serves_and_stays() {
 #[test]
 fn a_budget_guards_the_pods_it_selects_in_its_own_namespace() {
     let mut budget = budget("web", at_least("1"));
-    let mut pod = serving("web-0");
-    assert!(guards(&budget, &pod));
+    let mut pod = ready_pod("web-0");
+    assert!(budget_selects(&budget, &pod));
     pod.meta.labels.insert("app".into(), "db".into());
-    assert!(!guards(&budget, &pod));
+    assert!(!budget_selects(&budget, &pod));
     budget.spec.selector = Default::default();
-    assert!(guards(&budget, &pod), "an empty selector means all pods");
+    assert!(budget_selects(&budget, &pod), "an empty selector means all pods");
     pod.meta.namespace = Some("other".parse().unwrap());
-    assert!(!guards(&budget, &pod));
+    assert!(!budget_selects(&budget, &pod));
 }
 
 #[test]

@@ -142,8 +142,8 @@ fn s023_a_record_with_finalizers_goes_with_the_last_of_them() {
 
     let mut more = deleting.clone();
     more.meta.finalizers.extend(["h".into(), "i".into()]);
-    let faults = faults(update(Some(&deleting), more, &at(7)));
-    assert_eq!(faults, ["metadata.finalizers[2]", "metadata.finalizers[3]"]);
+    let invalid_fields = invalid_fields(update(Some(&deleting), more, &at(7)));
+    assert_eq!(invalid_fields, ["metadata.finalizers[2]", "metadata.finalizers[3]"]);
 
     let mut fewer = deleting.clone();
     fewer.meta.finalizers = vec!["g".into()];

@@ -4,7 +4,7 @@ use muster_proto::record::Kind;
 use super::super::fixtures::*;
 use super::*;
 
-fn happening() -> Event {
+fn node_ready() -> Event {
     Event {
         meta: {
             let mut meta = pod("n1").meta;
@@ -29,10 +29,10 @@ fn happening() -> Event {
 
 #[test]
 fn the_same_happening_is_counted() {
-    let mut wanted = happening();
+    let mut wanted = node_ready();
     wanted.count = 50;
     let first = record_event(None, wanted.clone(), &at(0));
-    assert_eq!(first.meta.name, event_name(&happening()));
+    assert_eq!(first.meta.name, event_name(&node_ready()));
     assert_eq!((first.meta.uid, first.meta.generation), (Some(uid(1)), 0));
     assert_eq!((first.count, first.first_timestamp, first.last_timestamp), (1, Some(t0()), Some(t0())));
 
@@ -47,7 +47,7 @@ fn the_same_happening_is_counted() {
 
 #[test]
 fn times_that_are_given_stand_and_the_last_never_goes_back() {
-    let mut wanted = happening();
+    let mut wanted = node_ready();
     wanted.last_timestamp = Some(after(-5));
     let first = record_event(None, wanted.clone(), &at(0));
     assert_eq!((first.first_timestamp, first.last_timestamp), (Some(after(-5)), Some(after(-5))));
@@ -63,10 +63,10 @@ fn times_that_are_given_stand_and_the_last_never_goes_back() {
 
 #[test]
 fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
-    let name = event_name(&happening());
+    let name = event_name(&node_ready());
     assert!(name.as_str().starts_with("n1."), "{name}");
 
-    let mut same = happening();
+    let mut same = node_ready();
     same.count = 9;
     same.first_timestamp = Some(t0());
     same.last_timestamp = Some(after(9));
@@ -89,7 +89,7 @@ fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
         }),
     ];
     for (what, change) in changes {
-        let mut other = happening();
+        let mut other = node_ready();
         change(&mut other);
         assert_ne!(event_name(&other), name, "{what}");
     }
@@ -98,17 +98,17 @@ fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
 #[test]
 fn a_name_is_fixed_for_ever() {
     // Stored events are found under it: a new way of naming would count every happening afresh.
-    assert_eq!(event_name(&happening()).as_str(), "n1.9d4fbc745f4f5949a914547be20c9b03");
+    assert_eq!(event_name(&node_ready()).as_str(), "n1.9d4fbc745f4f5949a914547be20c9b03");
 }
 
 #[test]
 fn the_longest_involved_name_still_makes_a_name() {
-    let mut event = happening();
+    let mut event = node_ready();
     event.involved.name = "a".repeat(MAX_NAME).parse().unwrap();
     assert_eq!(event_name(&event).as_str().len(), MAX_NAME);
     // Cut right after a dash and after a dot.
     for tail in ["-b", ".b"] {
-        let mut event = happening();
+        let mut event = node_ready();
         event.involved.name = format!("{}{tail}{}", "a".repeat(219), "c".repeat(20)).parse().unwrap();
         assert!(event_name(&event).as_str().starts_with(&format!("{}.", "a".repeat(219))), "{tail}");
     }

@@ -18,7 +18,7 @@ fn evict_now(pod: &Pod, budgets: &[DisruptionBudget]) -> Result<Outcome<Pod>, Re
 }
 
 fn not_ready(name: &str) -> Pod {
-    let mut pod = serving(name);
+    let mut pod = ready_pod(name);
     set_ready(&mut pod, ConditionStatus::False);
     pod
 }
@@ -33,7 +33,7 @@ fn marked(outcome: Result<Outcome<Pod>, Refusal>) -> Pod {
 
 #[test]
 fn s030_a_pod_that_cannot_be_spared_is_not_evicted() {
-    let pods = [serving("web-0"), serving("web-1")];
+    let pods = [ready_pod("web-0"), ready_pod("web-1")];
     let refusal = evict_now(&pods[0], &[budget_over("web", 2, &pods)]).unwrap_err();
     assert_eq!(
         refusal.to_string(),
@@ -44,7 +44,7 @@ fn s030_a_pod_that_cannot_be_spared_is_not_evicted() {
 
 #[test]
 fn s030_a_granted_eviction_uses_up_the_budget() {
-    let mut pods = [serving("web-0"), serving("web-1")];
+    let mut pods = [ready_pod("web-0"), ready_pod("web-1")];
     let Ok(Outcome::Store(leaving)) = evict_now(&pods[0], &[budget_over("web", 1, &pods)]) else {
         panic!("one pod can be spared")
     };
@@ -58,19 +58,19 @@ fn s030_a_granted_eviction_uses_up_the_budget() {
 
 #[test]
 fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
-    let others = [serving("web-0"), serving("web-1")];
+    let others = [ready_pod("web-0"), ready_pod("web-1")];
     let full = [budget_over("web", 2, &others)];
     for (phase, removed) in
         [(PodPhase::Pending, false), (PodPhase::Succeeded, true), (PodPhase::Failed, true)]
     {
-        let mut pod = serving("web-2");
+        let mut pod = ready_pod("web-2");
         pod.status.phase = phase;
         let outcome = evict_now(&pod, &full);
         assert_eq!(matches!(outcome, Ok(Outcome::Remove(_))), removed, "{phase}");
         marked(outcome);
     }
     for phase in [PodPhase::Running, PodPhase::Unknown] {
-        let mut pod = serving("web-2");
+        let mut pod = ready_pod("web-2");
         pod.status.phase = phase;
         assert!(evict_now(&pod, &full).is_err(), "{phase}");
     }
@@ -78,9 +78,9 @@ fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
 
 #[test]
 fn s031_a_pod_that_is_ending_is_marked_and_its_deadline_kept() {
-    let others = [serving("web-0"), serving("web-1")];
+    let others = [ready_pod("web-0"), ready_pod("web-1")];
     let full = [budget_over("web", 2, &others)];
-    let mut pod = serving("web-2");
+    let mut pod = ready_pod("web-2");
     pod.meta.deletion_timestamp = Some(after(30));
     pod.meta.deletion_grace_period_seconds = Some(30);
     let first = marked(evict_now(&pod, &full));
@@ -90,7 +90,7 @@ fn s031_a_pod_that_is_ending_is_marked_and_its_deadline_kept() {
 
 #[test]
 fn s032_a_pod_in_several_budgets_is_not_evicted() {
-    let pods = [serving("web-0"), serving("web-1")];
+    let pods = [ready_pod("web-0"), ready_pod("web-1")];
     let budgets = [budget_over("a", 0, &pods), budget_over("b", 0, &pods)];
     let refusal = evict_now(&pods[0], &budgets).unwrap_err();
     assert_eq!(
@@ -116,7 +116,7 @@ fn s033_a_pod_that_is_not_ready_goes_while_the_others_suffice() {
         (0, 0, AlwaysAllow, true),
     ] {
         let mut pods = vec![not_ready("web-0")];
-        pods.extend((0..healthy).map(|i| serving(&format!("web-{}", i + 1))));
+        pods.extend((0..healthy).map(|i| ready_pod(&format!("web-{}", i + 1))));
         let mut budget = budget_over("web", desired, &pods);
         budget.spec.unhealthy_pod_eviction_policy = policy;
         assert_eq!(budget.status.disruptions_allowed, 0);
@@ -127,7 +127,7 @@ fn s033_a_pod_that_is_not_ready_goes_while_the_others_suffice() {
 
 #[test]
 fn a_damaged_budget_grants_nothing() {
-    let pods = [serving("web-0")];
+    let pods = [ready_pod("web-0")];
     let mut budget = budget_over("web", 0, &pods);
     budget.status.disruptions_allowed = -1;
     let refusal = evict_now(&pods[0], &[budget]).unwrap_err();
@@ -136,7 +136,7 @@ fn a_damaged_budget_grants_nothing() {
 
 #[test]
 fn preconditions_are_checked_before_budgets() {
-    let pods = [serving("web-0")];
+    let pods = [ready_pod("web-0")];
     let full = [budget_over("web", 1, &pods)];
     let preconditions = Preconditions { uid: Some(uid(2)), resource_version: None };
     let deletion = PodDeletion { preconditions, grace_period_seconds: None };
@@ -149,7 +149,7 @@ fn preconditions_are_checked_before_budgets() {
 
 #[test]
 fn s034_an_eviction_deletes_as_asked() {
-    let pods = [serving("web-0"), serving("web-1")];
+    let pods = [ready_pod("web-0"), ready_pod("web-1")];
     let budgets = [budget_over("web", 1, &pods)];
     let key = RecordId::of(&pods[0]);
     for (seconds, grace) in [(0, None), (5, Some(5)), (-5, Some(1))] {

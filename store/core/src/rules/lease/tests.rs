@@ -17,7 +17,7 @@ fn s017_a_lease_is_replaced_only_at_a_known_version() {
     let current = existing_lease();
     let mut wanted = lease("n1");
     wanted.spec.holder_identity = "n1".into();
-    assert_eq!(faults(update(Some(&current), wanted.clone(), &at(1))), ["metadata.resourceVersion"]);
+    assert_eq!(invalid_fields(update(Some(&current), wanted.clone(), &at(1))), ["metadata.resourceVersion"]);
 
     wanted.meta.resource_version = 6;
     let stale = Refusal::Stale { key: RecordId::of(&wanted), expected: 6, found: 7 };

@@ -17,12 +17,12 @@ const GRACE_PERIOD_SECONDS: i64 = 30;
 pub(super) fn fill(pod: &mut Pod, cx: &Context) {
     let spec = &mut pod.spec;
     spec.termination_grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
-    spec.init_containers.iter_mut().chain(&mut spec.containers).for_each(request_what_is_limited);
+    spec.init_containers.iter_mut().chain(&mut spec.containers).for_each(default_requests_to_limits);
     add_tolerations(pod, cx);
 }
 
 /// A container that may take so much and asks for nothing asks for that much.
-fn request_what_is_limited(container: &mut Container) {
+fn default_requests_to_limits(container: &mut Container) {
     let resources = &mut container.resources;
     for (resource, limit) in &resources.limits {
         resources.requests.entry(resource.clone()).or_insert(*limit);

@@ -21,11 +21,11 @@ pub fn delete_pod(
 ) -> Result<Outcome<Pod>, Refusal> {
     let pod = existing(key, current)?;
     check_preconditions(pod, &deletion.preconditions)?;
-    Ok(end(pod.clone(), deletion.grace_period_seconds, cx))
+    Ok(delete_with_grace(pod.clone(), deletion.grace_period_seconds, cx))
 }
 
 /// What becomes of a pod that is to end within so many seconds, or within its own grace.
-pub(in super::super) fn end(pod: Pod, requested: Option<i64>, cx: &Context) -> Outcome<Pod> {
+pub(in super::super) fn delete_with_grace(pod: Pod, requested: Option<i64>, cx: &Context) -> Outcome<Pod> {
     let requested = requested.map(|seconds| bounded(seconds, cx.now));
     match (pod.meta.deletion_timestamp, pod.meta.deletion_grace_period_seconds) {
         (None, _) => begin(pod, requested, cx.now),

@@ -201,10 +201,10 @@ fn s027_tolerations_may_only_be_added_or_retimed() {
         Ok(Outcome::Store(_))
     ));
 
-    assert_eq!(faults(with(std::slice::from_ref(&second))), ["spec.tolerations"]);
-    assert_eq!(faults(with(&[])), ["spec.tolerations"]);
+    assert_eq!(invalid_fields(with(std::slice::from_ref(&second))), ["spec.tolerations"]);
+    assert_eq!(invalid_fields(with(&[])), ["spec.tolerations"]);
     let changed = Toleration { effect: None, toleration_seconds: None, ..first };
-    assert_eq!(faults(with(&[changed])), ["spec.tolerations"]);
+    assert_eq!(invalid_fields(with(&[changed])), ["spec.tolerations"]);
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn nothing_else_of_a_spec_can_change() {
         let mut wanted = current.clone();
         change(&mut wanted.spec);
         change(&mut all.spec);
-        assert_eq!(faults(update(Some(&current), wanted, &at(1))), [field]);
+        assert_eq!(invalid_fields(update(Some(&current), wanted, &at(1))), [field]);
     }
-    let mut found = faults(update(Some(&current), all, &at(1)));
+    let mut found = invalid_fields(update(Some(&current), all, &at(1)));
     let mut expected = changes.map(|(field, _)| field);
     found.sort();
     expected.sort();
@@ -253,11 +253,11 @@ fn nothing_else_of_a_spec_can_change() {
 
 #[test]
 fn a_bound_pod_keeps_its_node() {
-    let current = serving("web-0");
+    let current = ready_pod("web-0");
     for node in [None, Some("n2".parse::<Name>().unwrap())] {
         let mut wanted = current.clone();
         wanted.spec.node_name = node;
-        assert_eq!(faults(update(Some(&current), wanted, &at(1))), ["spec.nodeName"]);
+        assert_eq!(invalid_fields(update(Some(&current), wanted, &at(1))), ["spec.nodeName"]);
     }
 }
 
@@ -275,7 +275,7 @@ fn gates_can_be_removed() {
 
 #[test]
 fn metadata_can_change_and_is_no_new_generation() {
-    let current = serving("web-0");
+    let current = ready_pod("web-0");
     let mut wanted = current.clone();
     wanted.meta.labels.insert("tier".into(), "front".into());
     wanted.status = PodStatus::default();
@@ -287,7 +287,7 @@ fn metadata_can_change_and_is_no_new_generation() {
 
 #[test]
 fn a_status_update_reaches_the_status_and_labels_alone() {
-    let mut current = serving("web-0");
+    let mut current = ready_pod("web-0");
     current.meta.deletion_timestamp = Some(after(30));
     current.meta.deletion_grace_period_seconds = Some(30);
     let mut wanted = current.clone();
@@ -307,15 +307,15 @@ fn a_status_update_reaches_the_status_and_labels_alone() {
 
 #[test]
 fn a_mirror_stays_a_mirror() {
-    let mut mirror = serving("web-0");
+    let mut mirror = ready_pod("web-0");
     mirror.meta.annotations.insert(annotation::MIRROR.into(), "hash".into());
     let mut other = mirror.clone();
     other.meta.annotations.insert(annotation::MIRROR.into(), "other".into());
-    let plain = serving("web-0");
+    let plain = ready_pod("web-0");
     for (current, wanted) in [(&mirror, &plain), (&plain, &mirror), (&mirror, &other)] {
         let field = r#"metadata.annotations["kubernetes.io/config.mirror"]"#;
-        assert_eq!(faults(update(Some(current), wanted.clone(), &at(1))), [field]);
-        assert_eq!(faults(update_status(Some(current), wanted.clone(), &at(1))), [field]);
+        assert_eq!(invalid_fields(update(Some(current), wanted.clone(), &at(1))), [field]);
+        assert_eq!(invalid_fields(update_status(Some(current), wanted.clone(), &at(1))), [field]);
     }
     assert!(update(Some(&mirror), mirror.clone(), &at(1)).is_ok());
 }

@@ -25,7 +25,7 @@ fn deadline(pod: &Pod) -> (i64, i64) {
 
 #[test]
 fn s024_a_grace_can_be_shortened_but_not_lengthened() {
-    let pod = serving("web-0");
+    let pod = ready_pod("web-0");
     let first = ending(delete_at(0, &pod, None));
     assert_eq!(deadline(&first), (30, 30));
     assert_eq!(first.meta.generation, 2);
@@ -44,7 +44,7 @@ fn s024_a_grace_can_be_shortened_but_not_lengthened() {
 
 #[test]
 fn s024_a_grace_that_would_be_over_leaves_one_second_to_confirm() {
-    let first = ending(delete_at(0, &serving("web-0"), None));
+    let first = ending(delete_at(0, &ready_pod("web-0"), None));
     let late = ending(delete_at(20, &first, Some(10)));
     assert_eq!(deadline(&late), (20, 1));
     assert_eq!(delete_at(21, &late, Some(5)), Outcome::Unchanged(late.clone()));
@@ -62,7 +62,7 @@ fn s024_the_grace_is_the_requests_or_the_pods_own_or_none() {
         (Some(0), Some(5), Some(5)),
         (None, None, None),
     ] {
-        let mut pod = serving("web-0");
+        let mut pod = ready_pod("web-0");
         pod.spec.termination_grace_period_seconds = own;
         let outcome = delete_at(0, &pod, requested);
         match expected {
@@ -75,23 +75,23 @@ fn s024_the_grace_is_the_requests_or_the_pods_own_or_none() {
 #[test]
 fn s025_a_pod_that_does_not_run_goes_at_once() {
     let unscheduled = stored(create(None, pod("web-0"), &at(0)));
-    let mut failed = serving("web-0");
+    let mut failed = ready_pod("web-0");
     failed.status.phase = PodPhase::Failed;
-    let mut succeeded = serving("web-0");
+    let mut succeeded = ready_pod("web-0");
     succeeded.status.phase = PodPhase::Succeeded;
     for pod in [unscheduled, failed, succeeded] {
         for grace in [None, Some(30), Some(-5)] {
             assert_eq!(delete_at(0, &pod, grace), Outcome::Remove(pod.clone()), "{grace:?}");
         }
     }
-    let mut pending = serving("web-0");
+    let mut pending = ready_pod("web-0");
     pending.status.phase = PodPhase::Pending;
     assert_eq!(deadline(&ending(delete_at(0, &pending, None))), (30, 30), "it may be starting");
 }
 
 #[test]
 fn s026_a_negative_grace_is_one_second() {
-    let pod = serving("web-0");
+    let pod = ready_pod("web-0");
     assert_eq!(deadline(&ending(delete_at(0, &pod, Some(-5)))), (1, 1));
     let first = ending(delete_at(0, &pod, None));
     assert_eq!(deadline(&ending(delete_at(0, &first, Some(-5)))), (1, 1));
@@ -99,7 +99,7 @@ fn s026_a_negative_grace_is_one_second() {
 
 #[test]
 fn s026_preconditions_hold_or_nothing_changes() {
-    let pod = serving("web-0");
+    let pod = ready_pod("web-0");
     let key = RecordId::of(&pod);
     let with = |preconditions| {
         let deletion = PodDeletion { preconditions, grace_period_seconds: Some(0) };
@@ -119,7 +119,7 @@ fn s026_preconditions_hold_or_nothing_changes() {
 
 #[test]
 fn s023_a_pod_with_finalizers_goes_when_both_they_and_the_grace_are_over() {
-    let mut pod = serving("web-0");
+    let mut pod = ready_pod("web-0");
     pod.meta.finalizers = vec!["f".into()];
     let without = |pod: &Pod| {
         let mut pod = pod.clone();
@@ -148,7 +148,7 @@ fn s023_a_pod_with_finalizers_goes_when_both_they_and_the_grace_are_over() {
 
 #[test]
 fn a_grace_longer_than_the_calendar_can_still_be_shortened() {
-    let first = ending(delete_at(0, &serving("web-0"), Some(i64::MAX)));
+    let first = ending(delete_at(0, &ready_pod("web-0"), Some(i64::MAX)));
     assert!(first.meta.deletion_timestamp.unwrap() <= Timestamp::MAX);
     assert_eq!(deadline(&ending(delete_at(5, &first, Some(10)))), (10, 10));
 }
