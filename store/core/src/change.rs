@@ -1,7 +1,7 @@
-//! A change on its way to watchers.
+//! A committed change as watchers receive it.
 //!
-//! It is shared by all of them and encoded once per way of seeing it; what it
-//! takes to select by is decoded once, and only if somebody selects.
+//! One change is shared by all watchers. Each of its event forms (added, modified, deleted) is encoded once, and the
+//! values that selectors need are decoded once, when the first watcher with a selector reads the change.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,23 +17,24 @@ use crate::history::{Revision, StoredChange};
 use crate::namespaced_name::NamespacedName;
 use crate::selectors::SelectableValues;
 
-/// One step of a record's history.
+/// One change of one record.
 #[derive(Debug)]
 pub struct Change {
     pub revision: Revision,
     pub kind: Kind,
     pub key: NamespacedName,
     pub deleted: bool,
-    /// The record after the change; of a deleted one its last content.
+    /// The record after the change; for a deletion, its last content.
     pub record: Bytes,
     /// The record before the change.
     pub previous: Option<Bytes>,
     pub traceparent: String,
-    /// When watchers could first see it; not known of one that was read from the disk.
+    /// When the change became visible to watchers; unset if it was read from the ledger.
     published: OnceLock<Mono>,
     cached: Cached,
 }
 
+/// Derived values, computed on first use.
 #[derive(Debug, Default)]
 struct Cached {
     after: OnceLock<SelectableValues>,
@@ -58,29 +59,29 @@ impl Change {
         Self { revision, kind, key, deleted, record, previous, traceparent, published, cached }
     }
 
-    /// A change as it lies in the ledger, with the record it replaced.
+    /// A change read from the ledger, with the record that it replaced.
     pub fn from_stored(revision: Revision, stored: StoredChange, previous: Option<Bytes>) -> Self {
         let key = stored.key();
         let StoredChange { kind, deleted, mut record, traceparent, .. } = stored;
         if kind == Kind::Lease {
-            // Renewals folded in since then gave the value a later version.
+            // Renewals folded into the stored value since then gave it a later resource version.
             record = with_version(kind, &record, revision);
         }
         Self::new(kind, revision, key, deleted, record, previous, traceparent)
     }
 
-    /// Notes that watchers can see it from now on.
+    /// Records when the change became visible to watchers.
     pub fn set_published(&self, now: Mono) {
-        // Only once: what was published stays so.
+        // The first call wins: a change is published once.
         let _ = self.published.set(now);
     }
 
-    /// When watchers could first see it, if that is known.
+    /// When the change became visible to watchers, if known.
     pub fn published_at(&self) -> Option<Mono> {
         self.published.get().copied()
     }
 
-    /// About how much memory the change holds on to.
+    /// Approximate memory use of the change.
     pub fn approx_bytes(&self) -> usize {
         256 + self.record.len() + self.previous.as_ref().map_or(0, Bytes::len)
     }
@@ -106,8 +107,8 @@ impl Change {
         self.cached.deleted.get_or_init(|| encode_event("DELETED", &self.record, &self.traceparent)).clone()
     }
 
-    /// It no longer matches: a deletion to this watcher, of the old content at
-    /// the new version.
+    /// For a watcher whose selectors matched before and no longer match: a DELETED event with the old content at the
+    /// new resource version.
     pub(crate) fn left_selection(&self) -> Bytes {
         let encode = || {
             let previous = self.previous.as_deref().unwrap_or_default();
@@ -117,8 +118,8 @@ impl Change {
     }
 }
 
-/// A frame of one event. Every kind's event has the same layout, so the record
-/// goes in as the bytes it is stored as.
+/// A watch frame with one event. All kinds have the same event layout, so the record's stored bytes are copied
+/// without decoding them.
 pub fn encode_event(kind: &str, record: &[u8], traceparent: &str) -> Bytes {
     fn field_len(len: usize) -> usize {
         key_len(1) + encoded_len_varint(len as u64) + len
@@ -141,18 +142,18 @@ pub fn encode_event(kind: &str, record: &[u8], traceparent: &str) -> Bytes {
     frame.freeze()
 }
 
-/// A frame that only says how far the watch has come.
+/// A watch frame with one BOOKMARK event: the revision that the watch has reached.
 pub fn encode_bookmark(revision: Revision, ends_initial_events: bool) -> Bytes {
     let mut metadata = pb::Metadata { resource_version: revision, ..Default::default() };
     if ends_initial_events {
         metadata.annotations.insert(INITIAL_EVENTS_END.to_owned(), "true".to_owned());
     }
-    // Metadata is the first field of every kind.
+    // Metadata is the first field of every kind, so a Node stands for any of them.
     let record = pb::Node { metadata: Some(metadata), ..Default::default() };
     encode_event("BOOKMARK", &record.encode_to_vec(), "")
 }
 
-/// A record's bytes at another version.
+/// A record's bytes with its resource version replaced.
 pub fn with_version(kind: Kind, record: &[u8], version: Revision) -> Bytes {
     macro_rules! at_version {
         ($type:ty) => {{
@@ -170,7 +171,7 @@ pub fn with_version(kind: Kind, record: &[u8], version: Revision) -> Bytes {
     }
 }
 
-/// Shared by all who watch.
+/// A change shared by all watchers.
 pub type SharedChange = Arc<Change>;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! A commit being written: the present, and on top of it what the batch has
-//! changed so far.
+//! A commit under construction: the current records, and on top of them the changes of the batch so far.
 //!
-//! Each request of a batch sees what the ones before it did, and none of it is
-//! seen by anybody else until the commit is durable.
+//! Each request of a batch sees the changes of the requests before it. No reader or watcher sees them until the commit
+//! is durable.
 
 mod budgets;
 mod index;
@@ -31,15 +30,15 @@ use crate::memory::{Memory, Retention, lease_with_renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::rules::{self, Context, Defaults, Outcome};
 
-/// The largest record, as the schema encodes it.
+/// The largest encoded record, in bytes.
 pub const MAX_RECORD: usize = 1_500_000;
 
-/// A draft with this many changes, or bytes of them, takes no further request: sled's
-/// batches should stay below some thousand entries, housekeeping included.
+/// A draft with this many changes, or bytes of them, takes no further request: sled's batches should stay below a few
+/// thousand entries, maintenance included.
 const MAX_CHANGES: usize = 1024;
 const MAX_BYTES: usize = 1 << 20;
 
-/// What the writer is set up with.
+/// The writer's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     pub defaults: Defaults,
@@ -47,7 +46,7 @@ pub struct Policy {
     pub event_ttl_millis: i64,
 }
 
-/// A record as the batch has left it so far.
+/// A record as of the batch so far.
 #[derive(Debug, Clone)]
 struct DraftRecord {
     revision: Revision,
@@ -59,23 +58,24 @@ struct DraftRecord {
 pub struct Batch {
     pub commit: Commit,
     pub changes: Vec<SharedChange>,
-    /// Records whose owner is not there; they go with the next commit.
+    /// Records whose owning node does not exist; the next commit deletes them.
     pub orphans: Vec<(Kind, NamespacedName)>,
 }
 
-/// A commit being written.
+/// A commit under construction.
 pub struct Draft<'a> {
     memory: &'a Memory,
     indexes: &'a mut Indexes,
     policy: &'a Policy,
     now: Timestamp,
     head: Revision,
-    /// `None` marks a record the batch removed.
+    /// Records that the batch wrote; `None` marks one that it deleted.
     written: HashMap<(Kind, NamespacedName), Option<DraftRecord>>,
     renewals: HashMap<u32, Renewal>,
-    /// Leases the batch wrote or removed, and whether a claim on them still holds.
+    /// For each lease that the batch wrote or deleted: whether claims made before the batch are still valid.
     claims_valid: HashMap<u32, bool>,
     new_leases: usize,
+    /// Budgets whose status may not match their pods any more.
     stale_budgets: BTreeSet<NamespacedName>,
     orphans: Vec<(Kind, NamespacedName)>,
     commit: Commit,
@@ -106,12 +106,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What follows belongs to the trace of this request.
+    /// Begins a request: the changes that follow carry its trace context.
     pub fn begin_request(&mut self, traceparent: String) {
         self.traceparent = traceparent;
     }
 
-    /// Whether the rest of what waits should have a commit of its own.
+    /// Whether the remaining requests must wait for the next commit.
     pub fn is_full(&self) -> bool {
         self.changes.len() >= MAX_CHANGES || self.bytes >= MAX_BYTES
     }
@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
         self.now
     }
 
-    /// What the rules need to know beside the records.
+    /// The context in which rules are evaluated.
     pub fn context(&self) -> Context {
         Context { now: self.now, uid: Uid::new(uuid::Uuid::new_v4()), defaults: self.policy.defaults }
     }
@@ -134,7 +134,7 @@ impl<'a> Draft<'a> {
         Some(DraftRecord { revision, record: current.record.clone(), lease_id })
     }
 
-    /// A record as the batch has left it so far.
+    /// A record as of the batch so far.
     pub fn get<R: Record>(&self, namespace: &str, name: &str) -> Result<Option<R>, DraftError> {
         self.get_by_key(&NamespacedName::new(namespace, name))
     }
@@ -154,7 +154,7 @@ impl<'a> Draft<'a> {
         newest.filter(|renewal| renewal.revision > lease.revision)
     }
 
-    /// Writes down what the rules made of a record and returns it as stored.
+    /// Applies the outcome of a rule and returns the record as stored.
     pub fn apply<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, DraftError> {
         match outcome {
             Outcome::Unchanged(record) => Ok(record),
@@ -163,7 +163,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Writes a record; it gets the next revision.
+    /// Writes a record at the next revision.
     pub fn put<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
         let (record, bytes) = self.encode(record);
         if bytes.len() > MAX_RECORD {
@@ -187,7 +187,7 @@ impl<'a> Draft<'a> {
         Ok(record)
     }
 
-    /// Removes a record; its last content gets the revision of the removal.
+    /// Deletes a record at the next revision, and the dependents of a deleted node with it.
     pub fn remove<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
         let (record, bytes) = self.encode(record);
         let key = key_of(record.meta());
@@ -241,25 +241,25 @@ impl<'a> Draft<'a> {
         self.changes.push(Arc::new(change));
     }
 
-    /// The uid of a node, if it is there.
+    /// The uid of a node, if the node exists.
     pub fn node_uid(&self, name: &str) -> Result<Option<Uid>, DraftError> {
         Ok(self.get::<Node>("", name)?.and_then(|node| node.meta.uid))
     }
 
-    /// Refuses whoever wrote as the holder of a lease and is not any more.
+    /// Refuses a write whose fence names a holder that no longer holds the lease.
     pub fn check_fence(&self, fence: &Fence) -> Result<(), DraftError> {
         let lease: Option<Lease> = self.get(fence.namespace().as_str(), fence.name().as_str())?;
         Ok(rules::check_fence(fence, lease.as_ref())?)
     }
 
-    /// Whether a claim on a lease still stands.
+    /// Whether a claim on a lease is still valid.
     pub fn is_claim_valid(&self, claim: Claim) -> bool {
-        let untouched = self.claims_valid.get(&claim.lease_id).copied().unwrap_or(true);
-        untouched && self.memory.leases.claim(claim.lease_id) == Some(claim)
+        let valid_in_batch = self.claims_valid.get(&claim.lease_id).copied().unwrap_or(true);
+        valid_in_batch && self.memory.leases.claim(claim.lease_id) == Some(claim)
     }
 
-    /// Renews a lease for whoever holds the claim. A renewal that says nothing of
-    /// the holder's status leaves it as it was.
+    /// Renews a lease by its holder's claim. `status` is digest and age of the holder's status; without it the last
+    /// known ones stay.
     pub fn renew(&mut self, claim: Claim, status: Option<(u64, u32)>) -> Result<Renewal, DraftError> {
         if !self.is_claim_valid(claim) {
             return Err(DraftError::ClaimLost);
@@ -279,7 +279,7 @@ impl<'a> Draft<'a> {
             at_micros: renewal.at_micros,
         };
         match self.commit.renewals.last_mut() {
-            // Revisions of a pack are consecutive: a change in between starts a new one.
+            // The revisions of a pack are consecutive: a change in between starts a new pack.
             Some((first, pack)) if pack.len() < MAX_PACK && *first + pack.len() as u64 == self.head => {
                 pack.push(stored);
             }
@@ -289,7 +289,7 @@ impl<'a> Draft<'a> {
         Ok(renewal)
     }
 
-    /// Digest and age of the status that a lease's holder told of last.
+    /// Digest and age of the status that the lease's holder reported last.
     fn last_status(&self, lease_id: u32) -> (u64, u32) {
         let lease = self.memory.leases.key(lease_id).and_then(|key| self.lookup(Kind::Lease, key));
         let Some(lease) = lease else { return (0, 0) };
@@ -302,7 +302,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether the batch wrote anything.
+    /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.head == self.commit.base && self.commit.compaction.is_none() && self.commit.retired.is_empty()
     }
@@ -320,8 +320,8 @@ fn key_of(meta: &Metadata) -> NamespacedName {
     )
 }
 
-/// A stored record as its domain type. What we stored was valid, so a failure
-/// means damage, or a record of a later version of Muster.
+/// A stored record as its domain type. Records were valid when stored, so a failure means damage, or a record written by
+/// a later version of Muster.
 fn decode<R: Record>(key: &NamespacedName, bytes: &[u8]) -> Result<R, DraftError> {
     let damaged =
         |reason: String| DraftError::Unreadable(format!("{} {key} cannot be read: {reason}", R::KIND));

@@ -10,17 +10,17 @@ pub enum DraftError {
     Refused(#[from] Refusal),
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
     TooLarge { key: RecordId, bytes: usize, limit: usize },
-    /// The claim of a renewal does not hold any more.
-    #[error("the lease is gone, or another holder has taken it")]
+    /// The claim of a renewal is no longer valid.
+    #[error("the lease was deleted, or another holder acquired it")]
     ClaimLost,
     /// A stored record cannot be decoded.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// History no longer holds the revision that was asked for.
+/// The requested revision is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("changes are kept from revision {oldest} on, and {requested} was asked for")]
+#[error("changes are kept from revision {oldest} on, and {requested} was requested")]
 pub struct Expired {
     pub requested: Revision,
     pub oldest: Revision,

@@ -1,8 +1,7 @@
-//! Who may beat for a node: pure rules of the heartbeat stream.
+//! Which agent may renew a node's lease: pure rules of the heartbeat stream.
 //!
-//! A node's lease names its holder and, as an annotation, the very instance of
-//! the agent that holds it. A second instance is refused while the first one
-//! renews, so two machines with one name never merge into one node.
+//! A node's lease names its holder and, in an annotation, the incarnation (the instance) of the agent that holds it. A
+//! second incarnation is refused while the first one renews, so two machines with one name never merge into one node.
 
 use std::time::Duration;
 
@@ -21,10 +20,10 @@ use crate::rules::{RecordId, Refusal};
 /// The annotation on a node's lease that names the agent instance holding it.
 pub const INCARNATION: &str = "muster.dev/incarnation";
 
-/// What an agent means its renewals to last unless it says otherwise.
+/// The lease duration when the agent's hello gives none.
 const DEFAULT_DURATION: Duration = Duration::from_secs(40);
 
-/// An agent that introduces itself, checked.
+/// The first message of a heartbeat stream, validated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hello {
     pub node: Name,
@@ -59,16 +58,18 @@ impl TryFrom<pb::HeartbeatHello> for Hello {
 }
 
 impl Hello {
-    /// When the next renewal is wanted: a quarter of the lease, a little less
-    /// for some nodes than for others so that a fleet does not beat in step.
+    /// The interval until the next renewal: a quarter of the lease duration, shortened by up to a tenth depending on the
+    /// node's name, so that the nodes of a fleet do not all renew at the same moment.
     pub fn next_renewal(&self) -> Duration {
         let spread = crc32fast::hash(self.node.as_str().as_bytes()) % 1000;
         (self.lease_duration / 4).mul_f64(1.0 - f64::from(spread) / 10_000.0)
     }
 }
 
-/// What becomes of the node's lease when an agent introduces itself: the lease to
-/// write, or `None` if it is this agent's already, and as the agent means it.
+/// The lease to write for an agent's hello, or `None` when the agent already holds the lease and nothing in it changes.
+///
+/// # Errors
+/// When the node does not exist or has another uid, or another incarnation holds the lease and still renews it.
 pub fn acquire_lease(
     hello: &Hello,
     node: Option<&Node>,
@@ -90,8 +91,8 @@ pub fn acquire_lease(
     }
     if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
         let why = format!(
-            "is held by another agent (incarnation {}), which renewed it less than {} s ago: if that agent \
-             should go, stop it and wait {left} s; if it is another machine, give one of them another name",
+            "is held by another agent (incarnation {}), which renewed it less than {} s ago: to replace that \
+             agent, stop it and wait {left} s; if it runs on another machine, give one of the two another name",
             holder.map_or("", String::as_str),
             lease.spec.lease_duration_seconds.unwrap_or_default(),
         );
@@ -100,19 +101,18 @@ pub fn acquire_lease(
     Ok(Some(taken_over(hello, lease, now)))
 }
 
-/// Seconds until the lease's last renewal is too old to count.
+/// Seconds until the lease expires, counted from its last renewal; `None` if it has expired.
 fn time_left(lease: &Lease, now: Timestamp) -> Option<i64> {
     let renewed = lease.spec.renew_time?;
     let lasts = i64::from(lease.spec.lease_duration_seconds.unwrap_or(DEFAULT_DURATION.as_secs() as i32));
     let left = SignedDuration::from_secs(lasts) - now.duration_since(renewed);
-    // A clock that was set back leaves renewals in the future. One that is further
-    // ahead than it lasts says nothing about now.
+    // A clock that was set back leaves renewals in the future. A renewal further ahead than its duration is ignored.
     let counts = left.is_positive() && left <= SignedDuration::from_secs(2 * lasts);
     counts.then(|| left.as_secs().max(1))
 }
 
 fn new_lease(hello: &Hello, now: Timestamp) -> Lease {
-    // A lease's times are to the microsecond, as its renewals are.
+    // Renewals are stored with microsecond precision; the lease's own times have the same.
     let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
     let owner = OwnerReference {
         api_version: "v1".to_owned(),
@@ -147,7 +147,7 @@ fn taken_over(hello: &Hello, lease: &Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// The lease of the agent that holds it, where it lacks what the agent says of it: how long it lasts, or whose it is.
+/// The lease with the duration and the owner reference of its holder's new hello; `None` if it has both already.
 fn refreshed(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
     let fresh = new_lease(hello, now);
     let mut refreshed = lease.clone();
@@ -160,7 +160,7 @@ fn refreshed(hello: &Hello, lease: &Lease, now: Timestamp) -> Option<Lease> {
     (refreshed != *lease).then_some(refreshed)
 }
 
-/// Who holds a lease, down to the instance of the agent.
+/// The holder of a lease including its incarnation.
 pub fn holder_instance(lease: &pb::Lease) -> String {
     let annotations = lease.metadata.as_ref().map(|metadata| &metadata.annotations);
     let incarnation = annotations.and_then(|annotations| annotations.get(INCARNATION));
@@ -168,7 +168,7 @@ pub fn holder_instance(lease: &pb::Lease) -> String {
     join_holder_instance(identity, incarnation.map_or("", String::as_str))
 }
 
-/// A holder's identity and its instance as one text.
+/// A holder's identity and its incarnation as one string.
 pub fn join_holder_instance(identity: &str, incarnation: &str) -> String {
     format!("{identity}\0{incarnation}")
 }

@@ -1,4 +1,4 @@
-//! History: what a commit adds to it, and how a change and a renewal are encoded.
+//! History: what a commit adds to it, and the stored encoding of changes and renewals.
 
 use bytes::{Buf, BufMut, Bytes};
 use muster_proto::record::Kind;
@@ -6,8 +6,7 @@ use prost::Message;
 
 use crate::namespaced_name::NamespacedName;
 
-/// A place in the store's history; a record's version is the revision that
-/// wrote it.
+/// A position in the store's history. A record's resource version is the revision that wrote it.
 pub type Revision = u64;
 
 /// What one commit adds to history.
@@ -21,42 +20,44 @@ pub struct Commit {
     pub changes: Vec<(Revision, StoredChange)>,
     /// Renewals, by the revision of the first of each pack.
     pub renewals: Vec<(Revision, Vec<StoredRenewal>)>,
-    /// Leases' values with their newest renewal written into them, in place.
+    /// Stored leases rewritten in place with their newest renewal folded in.
     pub folds: Vec<(Revision, StoredChange)>,
-    /// Packs whose renewals are folded or superseded.
+    /// Packs to delete: all their renewals are folded or superseded.
     pub retired: Vec<Revision>,
-    /// History that goes.
+    /// Old history that this commit deletes.
     pub compaction: Option<Compaction>,
 }
 
-/// History that can go.
+/// The oldest part of history, to be deleted.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Compaction {
+    /// The last revision that is no longer in history.
     pub up_to: Revision,
+    /// How many changes are dropped from history.
     pub entries: usize,
-    /// Changes that nothing refers to any more.
+    /// Revisions whose stored value is deleted: superseded versions and deletions. A current record's value stays.
     pub obsolete: Vec<Revision>,
 }
 
-/// The most renewals in a pack: less than 2 KiB, which no engine has to split.
+/// The most renewals in a pack: less than 2 KiB, so that no engine has to split the value.
 pub const MAX_PACK: usize = 80;
 
-/// One entry of a record's history.
+/// One change of a record, as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredChange {
     pub kind: Kind,
     pub namespace: String,
     pub name: String,
-    /// The record in the schema's encoding; of a deleted one its last content.
+    /// The record in the schema's encoding; for a deletion, its last content.
     pub record: Bytes,
     pub deleted: bool,
-    /// The record's version before; 0 if there was none.
+    /// The record's previous resource version; 0 if the record did not exist.
     pub previous: Revision,
     /// When it was committed, in milliseconds since 1970.
     pub at_millis: i64,
     /// The trace context of the write.
     pub traceparent: String,
-    /// Of a lease: the number its renewals go by.
+    /// For a lease: the number by which its renewals refer to it; otherwise 0.
     pub lease_id: u32,
 }
 
@@ -115,7 +116,7 @@ impl StoredChange {
     }
 }
 
-/// One renewal of a lease, in 24 bytes. Its revision is its place in the pack.
+/// One renewal of a lease, in 24 bytes. Its revision is the pack's first revision plus its position in the pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRenewal {
     pub lease_id: u32,
@@ -157,7 +158,7 @@ impl StoredRenewal {
 }
 
 impl StoredChange {
-    /// Whose change it is.
+    /// The key of the changed record.
     pub fn key(&self) -> NamespacedName {
         NamespacedName::new(&self.namespace, &self.name)
     }
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_and_packs_come_back_as_they_went_in() {
+    fn changes_and_packs_survive_encoding_and_decoding() {
         let change = StoredChange {
             kind: Kind::Pod,
             namespace: "default".into(),

@@ -1,7 +1,7 @@
-//! What the writer keeps at hand so that a change costs what it touches.
+//! The writer's indexes: budgets by namespace, dependents by owner, events by expiry.
 //!
-//! Owned by the writer alone, moved along as a draft is written, and rebuilt
-//! from memory if the commit then fails.
+//! With them the cost of a change does not depend on the number of records. Only the writer uses them. A draft updates
+//! them before its commit; if the commit fails they are rebuilt from memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 use crate::rules;
 
-/// The pods a disruption budget counts.
+/// The number of pods that a disruption budget selects, and how many of them are healthy.
 #[derive(Debug, Clone)]
 pub struct BudgetCounts {
     selector: LabelSelector,
@@ -26,7 +26,7 @@ pub struct BudgetCounts {
     pub healthy: u32,
 }
 
-/// What a budget needs to know of a pod.
+/// What a budget's counts depend on in a pod.
 #[derive(Debug, Clone)]
 pub struct CountedPod {
     labels: Labels,
@@ -39,21 +39,21 @@ impl CountedPod {
     }
 }
 
-/// The writer's own look-ups.
+/// The writer's indexes.
 #[derive(Debug, Default)]
 pub struct Indexes {
-    /// Budgets by key, which sorts them by namespace.
+    /// Counts by budget; keys sort by namespace.
     budget_counts: BTreeMap<NamespacedName, BudgetCounts>,
-    /// Records that go when the node with this uid is gone. A uid may be written in
-    /// either case; here it is in lower case.
+    /// Records with an owner reference to a node, by the node's uid. Clients may write a uid in upper or lower case;
+    /// here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
-    /// When events are over, in milliseconds since 1970.
+    /// When events expire, in milliseconds since 1970.
     expiries: BTreeSet<(i64, NamespacedName)>,
     expiry_of: HashMap<NamespacedName, i64>,
 }
 
 impl Indexes {
-    /// Everything, from the records as they are.
+    /// Builds all indexes from the current records.
     pub fn rebuild(memory: &Memory, event_ttl_millis: i64) -> Self {
         let mut indexes = Indexes::default();
         for (key, current) in memory.scan(Kind::DisruptionBudget, Bound::Unbounded) {
@@ -103,8 +103,8 @@ impl Indexes {
         self.budget_counts.get(budget)
     }
 
-    /// Moves the counts of a namespace's budgets from a pod as it was to the pod
-    /// as it is, and says which budgets that touched.
+    /// Updates the counts of a namespace's budgets for a changed pod. Returns the budgets that select the pod before or
+    /// after the change.
     pub fn update_counts(
         &mut self,
         namespace: &str,
@@ -112,7 +112,7 @@ impl Indexes {
         is: Option<&CountedPod>,
     ) -> Vec<NamespacedName> {
         let from = NamespacedName::start_of(namespace);
-        let mut touched = Vec::new();
+        let mut affected = Vec::new();
         for (key, counts) in self.budget_counts.range_mut(from..) {
             if key.namespace() != namespace {
                 break;
@@ -128,13 +128,13 @@ impl Indexes {
                 counts.healthy += u32::from(pod.healthy);
             }
             if was.is_some() || is.is_some() {
-                touched.push(key.clone());
+                affected.push(key.clone());
             }
         }
-        touched
+        affected
     }
 
-    /// Starts to count for a budget, or for its new selector.
+    /// Adds a budget, or replaces its selector; counts the given pods of its namespace.
     pub fn put_budget(
         &mut self,
         key: NamespacedName,
@@ -149,7 +149,7 @@ impl Indexes {
         self.budget_counts.insert(key, counts);
     }
 
-    /// Whether a budget is counted by this selector already.
+    /// Whether the budget's counts are for this selector.
     pub fn has_selector(&self, key: &NamespacedName, selector: &LabelSelector) -> bool {
         self.budget_counts.get(key).is_some_and(|counts| counts.selector == *selector)
     }
@@ -158,7 +158,7 @@ impl Indexes {
         self.budget_counts.remove(key);
     }
 
-    /// Notes that a record goes with its owner, if the owner is a node.
+    /// Adds an owner reference of a record. Only nodes have dependents that are deleted with them.
     pub fn add_owner(&mut self, owner_kind: &str, owner_uid: &str, kind: Kind, key: &NamespacedName) {
         if owner_kind == "Node" {
             let owner = owner_uid.to_ascii_lowercase();
@@ -176,21 +176,21 @@ impl Indexes {
         }
     }
 
-    /// What goes with the node of this uid.
+    /// The records that the node with this uid owns.
     pub fn dependents(&self, owner_uid: &str) -> Vec<(Kind, NamespacedName)> {
         self.dependents.get(&owner_uid.to_ascii_lowercase()).into_iter().flatten().cloned().collect()
     }
 
-    /// Records whose owner is no node that lives.
+    /// Records whose owning node does not exist.
     pub fn orphans(&self, memory: &Memory) -> Vec<(Kind, NamespacedName)> {
         let nodes = memory.scan(Kind::Node, Bound::Unbounded);
-        let alive: HashSet<String> =
+        let existing: HashSet<String> =
             nodes.map(|(_, node)| partial_decode::metadata(&node.record).uid).collect();
-        let of_dead = self.dependents.iter().filter(|(owner, _)| !alive.contains(*owner));
-        of_dead.flat_map(|(_, records)| records.iter().cloned()).collect()
+        let ownerless = self.dependents.iter().filter(|(owner, _)| !existing.contains(*owner));
+        ownerless.flat_map(|(_, records)| records.iter().cloned()).collect()
     }
 
-    /// Notes when an event is over.
+    /// Sets when an event expires.
     pub fn expire_at(&mut self, event: &NamespacedName, at_millis: i64) {
         self.cancel_expiry(event);
         self.expiries.insert((at_millis, event.clone()));
@@ -203,13 +203,13 @@ impl Indexes {
         }
     }
 
-    /// Events that are over, oldest first.
+    /// Expired events, oldest first.
     pub fn expired(&self, now_millis: i64, limit: usize) -> Vec<NamespacedName> {
-        let over = self.expiries.iter().take_while(|(at, _)| *at <= now_millis);
-        over.take(limit).map(|(_, key)| key.clone()).collect()
+        let due = self.expiries.iter().take_while(|(at, _)| *at <= now_millis);
+        due.take(limit).map(|(_, key)| key.clone()).collect()
     }
 
-    /// When the next event is over.
+    /// When the next event expires.
     pub fn next_expiry(&self) -> Option<i64> {
         self.expiries.first().map(|(at, _)| *at)
     }

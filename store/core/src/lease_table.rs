@@ -1,11 +1,8 @@
-//! The newest renewal of every lease, and which packs of the renewal log still
-//! hold one.
+//! The newest renewal of every lease, and the stored packs of renewals.
 //!
-//! A renewal is not a change of its lease's stored value: it is 24 bytes in the
-//! pack of its commit, kept here until the pack is retired. A pack is retired
-//! once the log is several times longer than the fleet is large; by then almost
-//! all of its renewals have been superseded, and only the leases whose newest
-//! renewal it holds are folded into their own values.
+//! A renewal does not change its lease's stored value: it is 24 bytes in the pack of its commit. The oldest pack is
+//! retired (deleted) once there are several times more stored renewals than leases. By then almost all of its renewals
+//! are superseded; a lease whose newest renewal is still in the pack gets that renewal folded into its stored value.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,11 +19,11 @@ pub struct Renewal {
     pub status_age_millis: u32,
 }
 
-/// What a renewal must still find: a lease whose holder is the one it was.
+/// Proof that a client held a lease. A renewal with this claim is refused once the lease has another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     pub lease_id: u32,
-    /// New whenever another holder or incarnation takes the lease.
+    /// Changes whenever another holder or incarnation acquires the lease.
     pub epoch: u32,
 }
 
@@ -36,7 +33,7 @@ struct Entry {
     epoch: u32,
     holder: Box<str>,
     newest: Option<Renewal>,
-    /// The pack that holds `newest`; 0 once it is folded.
+    /// The first revision of the pack that holds `newest`; 0 once it is folded into the lease.
     pack: Revision,
 }
 
@@ -46,7 +43,7 @@ struct Pack {
     leases: Box<[u32]>,
 }
 
-/// All leases by the number their renewals go by.
+/// All leases by their number (`lease_id`).
 #[derive(Debug, Clone, Default)]
 pub struct LeaseTable {
     entries: Vec<Option<Entry>>,
@@ -57,21 +54,20 @@ pub struct LeaseTable {
     logged: usize,
 }
 
-/// The log may hold this many renewals per lease, and some more for small
-/// fleets, before its oldest pack is retired.
+/// The oldest pack is retired when more renewals are stored than this: so many per lease, and a fixed number besides,
+/// which is what counts in a small fleet.
 const MAX_LOGGED_PER_LEASE: usize = 4;
 const MAX_LOGGED_BASE: usize = 16 * 1024;
 
 impl LeaseTable {
-    /// The number the next new lease will get, if `taken` others came before it
-    /// in the same commit.
+    /// The number of the next new lease, when `taken` new leases precede it in the same commit.
     pub fn next_id(&self, taken: usize) -> u32 {
         let reused = self.free.iter().nth(taken).copied();
         reused.unwrap_or_else(|| (self.entries.len() + taken - self.free.len()) as u32)
     }
 
-    /// Notes a lease that was written: the value's own renewal time is now the
-    /// newest. `folded` is set when the value itself carries a later renewal.
+    /// Records a written lease: its own renewal time is now the newest. `folded` is the renewal that was folded into
+    /// the stored value after the write, if any.
     pub fn put(&mut self, id: u32, key: NamespacedName, holder: &str, folded: Option<Renewal>) {
         let index = id as usize;
         while self.entries.len() <= index {
@@ -89,7 +85,7 @@ impl LeaseTable {
                 entry.pack = 0;
             }
             vacant => {
-                // A number used again starts a new epoch: an old claim must not fit.
+                // A reused number starts a new epoch, so that claims on its former lease stay invalid.
                 self.epochs += 1;
                 let (epoch, holder) = (self.epochs, holder.into());
                 *vacant = Some(Entry { key, epoch, holder, newest: folded, pack: 0 });
@@ -99,7 +95,7 @@ impl LeaseTable {
         }
     }
 
-    /// Forgets a lease that was deleted.
+    /// Removes a deleted lease and frees its number.
     pub fn remove(&mut self, id: u32) {
         if let Some(entry) = self.entries.get_mut(id as usize)
             && entry.take().is_some()
@@ -117,12 +113,12 @@ impl LeaseTable {
         self.entry(id).and_then(|entry| entry.newest)
     }
 
-    /// Who holds the lease, without the incarnation.
+    /// The holder of the lease, without the incarnation.
     pub fn holder(&self, id: u32) -> Option<&str> {
         self.entry(id).map(|entry| entry.holder.split_once('\0').map_or(&*entry.holder, |(holder, _)| holder))
     }
 
-    /// Whether a lease is held by this very instance.
+    /// Whether this holder in this incarnation holds the lease.
     pub fn is_held_by(&self, id: u32, holder: &str, incarnation: &str) -> bool {
         self.entry(id)
             .is_some_and(|entry| *entry.holder == *heartbeat::join_holder_instance(holder, incarnation))
@@ -136,10 +132,10 @@ impl LeaseTable {
         self.entries.get(id as usize).and_then(Option::as_ref)
     }
 
-    /// Notes a pack that was committed, or read back at the start.
+    /// Applies a pack that was committed, or loaded at the start. `base` gives the revision of a lease's last write.
     ///
-    /// A renewal older than what is known of its lease is history: it is kept
-    /// out, so packs can be replayed in any state of folding.
+    /// A renewal older than the newest known one, or than the lease's last write, is ignored, so packs can be loaded
+    /// again after some of their renewals were folded.
     pub fn apply_renewals(
         &mut self,
         first: Revision,
@@ -163,11 +159,10 @@ impl LeaseTable {
         self.packs.push_back(Pack { first, leases: pack.iter().map(|r| r.lease_id).collect() });
     }
 
-    /// The oldest pack if it is time to retire it, with the leases that have to
-    /// be folded first. `skip` packs are being retired already.
+    /// The oldest pack but for the first `skip`, if it is due to be retired, with the leases that must be folded first.
     pub fn retirable(&self, skip: usize) -> Option<(Revision, Vec<u32>)> {
-        let gone: usize = self.packs.iter().take(skip).map(|pack| pack.leases.len()).sum();
-        if self.logged - gone <= self.live * MAX_LOGGED_PER_LEASE + MAX_LOGGED_BASE {
+        let skipped: usize = self.packs.iter().take(skip).map(|pack| pack.leases.len()).sum();
+        if self.logged - skipped <= self.live * MAX_LOGGED_PER_LEASE + MAX_LOGGED_BASE {
             return None;
         }
         let pack = self.packs.get(skip)?;
@@ -182,7 +177,7 @@ impl LeaseTable {
         Some((pack.first, fold))
     }
 
-    /// Notes that the oldest pack is gone and its leases are folded.
+    /// Removes the oldest pack; its leases have been folded.
     pub fn remove_pack(&mut self, first: Revision) {
         if self.packs.front().is_some_and(|pack| pack.first == first)
             && let Some(pack) = self.packs.pop_front()
@@ -217,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_dense_and_used_again() {
+    fn lease_numbers_are_dense_and_reused() {
         let mut table = table(3);
         table.remove(1);
         assert_eq!((table.next_id(0), table.next_id(1), table.next_id(2)), (1, 3, 4));
@@ -230,15 +225,15 @@ mod tests {
         assert_eq!(table.newest(0).unwrap().revision, 12);
         assert_eq!(table.newest(1).unwrap().at_micros, 101);
         table.apply_renewals(3, &[renewal(0, 1)], |_| 5);
-        assert_eq!(table.newest(0).unwrap().revision, 12, "replayed history changes nothing");
+        assert_eq!(table.newest(0).unwrap().revision, 12, "a pack loaded again changes nothing");
         table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
-        assert_eq!(table.newest(0), None, "a written lease speaks for itself");
+        assert_eq!(table.newest(0), None, "the written lease is newer than the renewal");
         table.apply_renewals(10, &[renewal(0, 100)], |_| 20);
         assert_eq!(table.newest(0), None, "the lease was written after that renewal");
     }
 
     #[test]
-    fn a_claim_ends_when_the_holder_changes() {
+    fn a_claim_is_invalid_once_the_holder_changes() {
         let mut table = table(1);
         let claim = table.claim(0);
         table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
@@ -249,21 +244,21 @@ mod tests {
         table.remove(0);
         assert_eq!(table.claim(0), None);
         table.put(0, NamespacedName::new("ns", "another"), "other", None);
-        assert_ne!(table.claim(0), other, "the number is used again, the claim is not");
+        assert_ne!(table.claim(0), other, "the number is reused, the claim is not");
     }
 
     #[test]
-    fn only_leases_that_stopped_renewing_are_folded() {
+    fn only_leases_that_stopped_renewing_are_folded_when_a_pack_is_retired() {
         let mut table = table(2);
         assert_eq!(table.retirable(0), None);
         let busy: Vec<_> = (0..MAX_LOGGED_BASE as i64).map(|i| renewal(0, i)).collect();
         table.apply_renewals(10, &[renewal(0, 1), renewal(1, 1)], |_| 1);
         table.apply_renewals(12, &busy, |_| 1);
-        assert_eq!(table.retirable(0), None, "8 for two leases are allowed on top");
+        assert_eq!(table.retirable(0), None, "eight more are allowed for two leases");
         table.apply_renewals(20_000, &busy[..10], |_| 1);
         assert_eq!(table.retirable(0), Some((10, vec![1])));
         table.remove_pack(10);
         assert_eq!(table.logged, MAX_LOGGED_BASE + 10);
-        assert_eq!(table.newest(1).unwrap().at_micros, 1, "still known after its pack is gone");
+        assert_eq!(table.newest(1).unwrap().at_micros, 1, "still known after its pack is removed");
     }
 }

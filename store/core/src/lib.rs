@@ -1,10 +1,10 @@
-//! What decides in the store, without I/O, clock or waiting.
+//! The store's decisions, without I/O, clock or waiting.
 //!
-//! [`rules`] turn a record and a request into the next record or a refusal, [`authz`] says which caller may do what,
+//! [`rules`] turn a record and a request into the next record or a refusal, [`authz`] decides which caller may do what,
 //! [`heartbeat`] which agent may renew a node's lease. [`memory`] holds every current record and is a fold of
-//! [`history`]; [`lease_table`] and [`indexes`] are further folds. A [`draft`] is a commit in the making: requests are
-//! evaluated one after the other on top of memory. [`list_page`] reads lists out of memory, [`change`] is what watchers
-//! see.
+//! [`history`]; [`lease_table`] and [`indexes`] are further folds. A [`draft`] is a commit under construction: requests
+//! are evaluated in order on top of memory. [`list_page`] reads lists from memory, [`change`] encodes watch events, and
+//! [`selectors`] decide which records and events a list or watch returns.
 
 pub mod authz;
 pub mod change;

@@ -1,4 +1,7 @@
-//! Lists, whole or in pages that keep to one moment.
+//! Lists, whole or in pages of one revision.
+//!
+//! Current records come from memory, older versions from the ledger: [`PageReader`] collects the page and says what the
+//! caller must read from the ledger.
 
 use std::ops::Bound;
 
@@ -11,35 +14,34 @@ use crate::memory::{Memory, RecordVersion};
 use crate::namespaced_name::NamespacedName;
 use crate::selectors::Selectors;
 
-/// A page ends here even if more was asked for: clients refuse messages above
-/// 4 MiB unless they are told otherwise.
+/// The largest page in bytes, whatever limit was requested: gRPC clients refuse messages above 4 MiB by default.
 const PAGE_BYTES: usize = 3 << 20;
 
-/// How many records are looked at before others have their turn with memory.
+/// How many records are examined before the lock on memory is released, so that the writer can get it.
 const CHUNK: usize = 1000;
 
-/// The moment a list is of.
+/// The revision at which a list is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListVersion {
     Latest,
     NotOlderThan(Revision),
     Exact(Revision),
-    /// The moment of the page before, and its last key.
+    /// The revision of the previous page, after its last key.
     Continue(PageToken),
 }
 
-/// What a list asks for.
+/// A list request, validated.
 #[derive(Debug, Clone)]
 pub struct ListRequest {
     pub kind: Kind,
     pub selectors: Selectors,
     pub version: ListVersion,
-    /// 0 means all.
+    /// The most records of a page; 0 means no limit.
     pub limit: usize,
-    /// What a token of this list is tied to.
+    /// A hash of kind and selectors; a page token is valid only for the same hash.
     pub query_hash: u32,
-    /// Whether leases show renewals that came after the list's moment. A reader
-    /// wants them; a watcher will be told of them.
+    /// Whether leases show renewals after the list's revision: for a reader yes; for a watch no, since they follow as
+    /// events.
     pub later_renewals: bool,
 }
 
@@ -51,7 +53,7 @@ pub struct Page {
     pub next: Option<PageToken>,
 }
 
-/// Where the next page begins.
+/// Where the next page begins; opaque to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageToken {
     revision: Revision,
@@ -59,11 +61,11 @@ pub struct PageToken {
     query_hash: u32,
 }
 
-/// A record of the past that a page waits for: its place, key and revision.
+/// An older version to read from the ledger: its index in the page, key and revision.
 pub type LedgerRead = (usize, NamespacedName, Revision);
 
 impl ListRequest {
-    /// Begins to read a page, at the moment that it is of.
+    /// Starts to read a page; fixes the revision it is read at.
     pub fn begin(&self, memory: &Memory) -> PageReader<'_> {
         let (revision, after) = match &self.version {
             ListVersion::Latest | ListVersion::NotOlderThan(_) => (memory.head(), None),
@@ -71,42 +73,48 @@ impl ListRequest {
             ListVersion::Continue(token) => (token.revision, Some(token.after.clone())),
         };
         let page = Page { records: Vec::new(), revision, next: None };
-        PageReader { list: self, page, past: Vec::new(), bytes: 0, last_examined: after, last_included: None }
+        PageReader {
+            list: self,
+            page,
+            from_ledger: Vec::new(),
+            bytes: 0,
+            last_examined: after,
+            last_included: None,
+        }
     }
 }
 
-/// A page that is being read, some records at a time: nobody keeps the writer from
-/// memory for as long as it takes to look at a whole fleet.
+/// A page being read in chunks, so that a long list does not keep the writer from memory.
 pub struct PageReader<'l> {
     list: &'l ListRequest,
     page: Page,
-    past: Vec<LedgerRead>,
+    from_ledger: Vec<LedgerRead>,
     bytes: usize,
-    /// The last key that was looked at, here or by the page before.
+    /// The last key examined, by this page or the previous one.
     last_examined: Option<NamespacedName>,
-    /// The last key that was taken.
+    /// The last key included in this page.
     last_included: Option<NamespacedName>,
 }
 
 impl PageReader<'_> {
-    /// Looks at the next records; `true` when the page is read.
+    /// Examines the next records; `true` when the page is complete.
     pub fn read_chunk(&mut self, memory: &Memory) -> Result<bool, Expired> {
         let (list, revision) = (self.list, self.page.revision);
-        // A token from beyond the head is of a store that was since restored.
+        // A page token beyond the head was made before the store was restored from a backup.
         if revision < memory.compacted() || revision > memory.head() {
             return Err(Expired { requested: revision, oldest: memory.compacted() });
         }
-        let seen = self.last_examined.take();
-        let from = seen.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut last, mut looked, mut more) = (None, None, false);
-        for (looked_at, (key, found)) in
+        let previous = self.last_examined.take();
+        let from = previous.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut last, mut examined, mut more) = (None, None, false);
+        for (count, (key, found)) in
             candidates(memory, list.kind, &list.selectors, from, revision).enumerate()
         {
-            if looked_at == CHUNK {
+            if count == CHUNK {
                 more = true;
                 break;
             }
-            looked = Some(key);
+            examined = Some(key);
             let (record, len) = match &found {
                 RecordVersion::Current(current) => {
                     let record = match list.later_renewals {
@@ -125,40 +133,40 @@ impl PageReader<'_> {
             if let Some(last) = last.or(self.last_included.as_ref())
                 && (full || self.bytes + len > PAGE_BYTES)
             {
-                self.page.next = Some(PageToken { revision, after: last.clone(), query_hash: list.query_hash });
+                self.page.next =
+                    Some(PageToken { revision, after: last.clone(), query_hash: list.query_hash });
                 return Ok(true);
             }
             if let RecordVersion::InLedger { revision, .. } = found {
-                self.past.push((self.page.records.len(), key.clone(), revision));
+                self.from_ledger.push((self.page.records.len(), key.clone(), revision));
             }
             self.page.records.push(record);
             self.bytes += len;
             last = Some(key);
         }
         self.last_included = last.cloned().or(self.last_included.take());
-        self.last_examined = looked.cloned();
+        self.last_examined = examined.cloned();
         Ok(!more)
     }
 
-    /// The page, and what of it lies in the ledger.
+    /// The page, and the versions that must be read from the ledger and passed to [`Page::fill`].
     pub fn finish(self) -> (Page, Vec<LedgerRead>) {
-        (self.page, self.past)
+        (self.page, self.from_ledger)
     }
 }
 
 impl Page {
-    /// Puts in what was read from the ledger; `None` was not asked for.
+    /// Fills in the versions read from the ledger; `None` for those that the selectors do not match.
     pub fn fill(&mut self, read: Vec<(usize, Option<Bytes>)>) {
-        for (place, record) in read {
-            self.records[place] = record.unwrap_or_default();
+        for (index, record) in read {
+            self.records[index] = record.unwrap_or_default();
         }
-        // No record is empty: each has a name.
+        // An encoded record is never empty, since it has a name.
         self.records.retain(|record| !record.is_empty());
     }
 }
 
-/// The records that can match a selectors as they were at a revision, in order, by
-/// the best index there is.
+/// The records that may match the selectors, as they were at a revision, in key order; uses an index where there is one.
 fn candidates<'m>(
     memory: &'m Memory,
     kind: Kind,
@@ -205,7 +213,11 @@ impl PageToken {
             );
         }
         let key = std::str::from_utf8(key).ok().and_then(|key| key.split_once('\0')).ok_or(NOT_OURS)?;
-        Ok(Self { revision: u64::from_be_bytes(*revision), after: NamespacedName::new(key.0, key.1), query_hash })
+        Ok(Self {
+            revision: u64::from_be_bytes(*revision),
+            after: NamespacedName::new(key.0, key.1),
+            query_hash,
+        })
     }
 }
 
@@ -236,7 +248,7 @@ mod tests {
     use prost::Message;
 
     #[test]
-    fn a_token_comes_back_and_a_changed_one_does_not() {
+    fn a_page_token_parses_back_and_a_changed_one_does_not() {
         let token = PageToken { revision: 77, after: NamespacedName::new("ns", "name"), query_hash: 5 };
         let text = token.to_string();
         assert_eq!(PageToken::parse(&text, 5), Ok(token));
@@ -270,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_leaves_the_writer_its_turns_and_keeps_to_its_moment() {
+    fn a_long_list_lets_the_writer_commit_and_keeps_to_its_revision() {
         const FLEET: usize = 2 * CHUNK + 500;
         let mut memory = Memory::default();
         memory.apply_commit(&nodes(FLEET, 0));
@@ -287,15 +299,15 @@ mod tests {
             let head = memory.head();
             let mut reader = list.begin(&memory);
             assert!(!reader.read_chunk(&memory).unwrap());
-            // The writer comes in between, with a node more and others changed.
+            // The writer commits in between: one new node, and a change of each other.
             memory.apply_commit(&nodes(FLEET + 1, head));
             assert!(!reader.read_chunk(&memory).unwrap());
             assert!(reader.read_chunk(&memory).unwrap());
-            let (page, past) = reader.finish();
+            let (page, from_ledger) = reader.finish();
             assert_eq!((page.revision, page.next), (head, None));
-            // What was looked at before is as it was then; the rest lies in the ledger.
-            assert_eq!(past.len(), FLEET - CHUNK);
-            assert_eq!(page.records.len(), expected.max(past.len()));
+            // Records examined before that commit come from memory; the rest are older versions, in the ledger.
+            assert_eq!(from_ledger.len(), FLEET - CHUNK);
+            assert_eq!(page.records.len(), expected.max(from_ledger.len()));
             memory = Memory::default();
             memory.apply_commit(&nodes(FLEET, 0));
         }

@@ -1,8 +1,7 @@
-//! The present: every current record, encoded, and where its older versions lie.
+//! Every current record, encoded, and the revisions of the older versions that the ledger holds.
 //!
-//! A fold of the ledger. Reads never touch the disk unless they ask for the past,
-//! so they go on when the disk does not. The writer alone changes it, after its
-//! commit is durable.
+//! A fold of the ledger. Only reads of older versions touch the disk, so all other reads go on when the disk fails.
+//! Only the writer changes memory, after its commit is durable.
 
 mod compaction;
 
@@ -23,30 +22,31 @@ use crate::lease_table::{LeaseTable, Renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 
-/// A record as it is now.
+/// The current version of a record.
 #[derive(Debug, Clone)]
 pub struct CurrentRecord {
-    /// The revision of its last change; a lease's renewals are apart.
+    /// The revision of its last change, which for a lease is not its last renewal.
     pub revision: Revision,
     pub record: Bytes,
     pub lease_id: u32,
 }
 
-/// Where a record of the past is to be found.
+/// The version of a record at some revision: in memory if it is still current, otherwise in the ledger.
 #[derive(Debug, Clone)]
 pub enum RecordVersion {
     Current(CurrentRecord),
     InLedger { revision: Revision, bytes: usize },
 }
 
+/// The versions of one record.
 #[derive(Debug, Clone, Default)]
 struct RecordVersions {
     current: Option<CurrentRecord>,
-    /// Versions that history still holds, oldest first.
+    /// Superseded versions and deletions that are not compacted yet, oldest first.
     older: VecDeque<OlderVersion>,
 }
 
-/// A version that was superseded.
+/// A superseded version, or a deletion.
 #[derive(Debug, Clone, Copy)]
 struct OlderVersion {
     revision: Revision,
@@ -55,17 +55,17 @@ struct OlderVersion {
     bytes: u32,
 }
 
-/// Everything current.
+/// All records, with what compaction and reads of older versions need to know of history.
 #[derive(Debug, Default)]
 pub struct Memory {
     head: Revision,
     compacted: Revision,
     records: BTreeMap<Kind, BTreeMap<NamespacedName, RecordVersions>>,
     history: VecDeque<HistoryEntry>,
-    /// Pods by their node: how often each is there, now and in the past that history
-    /// holds.
+    /// Pods by the node they are bound to. Counted, since a pod may be deleted and created again on the same node
+    /// while history still holds the deletion.
     pods_by_node: HashMap<String, BTreeMap<NamespacedName, u32>>,
-    /// The nodes of pods that are gone, by the revision of the deletion.
+    /// The nodes of deleted pods by the revision of the deletion, until it is compacted.
     nodes_of_deleted_pods: HashMap<Revision, String>,
     pub leases: LeaseTable,
 }
@@ -76,19 +76,19 @@ impl Memory {
         Memory { compacted, ..Default::default() }
     }
 
-    /// Takes in a stored change while loading, in the order of revisions. Returns it as watchers see it if history still
-    /// holds it.
+    /// Applies a stored change while loading, in the order of revisions. Returns the change for watchers if it is not
+    /// compacted.
     pub fn load_change(&mut self, revision: Revision, change: &StoredChange) -> Option<Change> {
-        let kept = (revision > self.compacted).then(|| {
+        let for_watchers = (revision > self.compacted).then(|| {
             let previous = self.get(change.kind, &change.key()).map(|was| was.record.clone());
             Change::from_stored(revision, change.clone(), previous)
         });
         self.apply_change(revision, change);
         self.head = revision;
-        kept
+        for_watchers
     }
 
-    /// Takes in a stored pack of renewals while loading, after all changes.
+    /// Applies a stored pack of renewals while loading, after all changes.
     pub fn load_pack(&mut self, first: Revision, pack: &[StoredRenewal]) {
         self.apply_renewals(first, pack);
         self.head = self.head.max(first + pack.len().saturating_sub(1) as u64);
@@ -97,10 +97,10 @@ impl Memory {
     /// Ends loading. `head` is the newest revision that was committed.
     ///
     /// # Errors
-    /// When changes beyond `head` were loaded: to go on from there would use revisions twice.
+    /// When changes beyond `head` were loaded: new commits would reuse their revisions.
     pub fn finish_loading(&mut self, head: Revision) -> Result<(), String> {
         let last = std::mem::replace(&mut self.head, head);
-        // Slots of records that were deleted before history begins hold nothing.
+        // Records that were deleted before history begins have no version left.
         for of_kind in self.records.values_mut() {
             of_kind.retain(|_, versions| versions.current.is_some() || !versions.older.is_empty());
         }
@@ -114,7 +114,7 @@ impl Memory {
         self.head
     }
 
-    /// History up to here is gone.
+    /// The last compacted revision: history begins after it.
     pub fn compacted(&self) -> Revision {
         self.compacted
     }
@@ -123,7 +123,7 @@ impl Memory {
         self.records.get(&kind)?.get(key)?.current.as_ref()
     }
 
-    /// The records of a kind as they are now, from a key on.
+    /// The current records of a kind, from a key on.
     pub fn scan<'m>(
         &'m self,
         kind: Kind,
@@ -132,7 +132,7 @@ impl Memory {
         self.versions(kind, from).filter_map(|(key, versions)| Some((key, versions.current.as_ref()?)))
     }
 
-    /// The records of a kind as they were at a revision that history still holds.
+    /// The records of a kind as they were at a revision that is not compacted.
     pub fn scan_at<'m>(
         &'m self,
         kind: Kind,
@@ -142,7 +142,7 @@ impl Memory {
         self.versions(kind, from).filter_map(move |(key, versions)| Some((key, versions.at(at)?)))
     }
 
-    /// One record as it was at a revision that history still holds.
+    /// One record as it was at a revision that is not compacted.
     pub fn version_at(
         &self,
         kind: Kind,
@@ -165,8 +165,7 @@ impl Memory {
             .flatten()
     }
 
-    /// The keys of the pods that are bound to a node, or were at a moment that history
-    /// still holds.
+    /// The keys of the pods that are bound to a node, or were at a revision that is not compacted.
     pub fn pods_on_node<'m>(
         &'m self,
         node: &str,
@@ -177,13 +176,12 @@ impl Memory {
         pods.into_iter().flatten().map(|(key, _)| key)
     }
 
-    /// A record's bytes as a reader is to see them: a lease with its newest
-    /// renewal.
+    /// A record's bytes; for a lease, with its newest renewal.
     pub fn with_newest_renewal(&self, kind: Kind, current: &CurrentRecord) -> Bytes {
         self.with_renewal_up_to(kind, current, Revision::MAX)
     }
 
-    /// As [`seen`](Self::seen), without a renewal that came after `at`.
+    /// As [`with_newest_renewal`](Self::with_newest_renewal), but without a renewal after `at`.
     pub fn with_renewal_up_to(&self, kind: Kind, current: &CurrentRecord, at: Revision) -> Bytes {
         match (kind, self.leases.newest(current.lease_id)) {
             (Kind::Lease, Some(renewal)) if renewal.revision <= at => {
@@ -193,7 +191,7 @@ impl Memory {
         }
     }
 
-    /// Takes in a commit that is durable.
+    /// Applies a durable commit.
     pub fn apply_commit(&mut self, commit: &Commit) {
         for (revision, change) in &commit.folds {
             self.fold_renewal(*revision, change);
@@ -253,8 +251,8 @@ impl Memory {
         }
     }
 
-    /// A pod's node is set once, so it leaves its node by being deleted; and the index
-    /// when that is forgotten.
+    /// Keeps `pods_by_node` up to date. A pod's node is set once, so only a deletion unbinds it; the pod stays indexed
+    /// until that deletion is compacted, for reads of older revisions.
     fn index_pod(
         &mut self,
         key: NamespacedName,
@@ -275,7 +273,7 @@ impl Memory {
         }
     }
 
-    /// Replaces a lease's value by one with its renewals folded in.
+    /// Replaces a lease's value by one with its newest renewal folded in.
     fn fold_renewal(&mut self, revision: Revision, change: &StoredChange) {
         let versions = self.records.entry(Kind::Lease).or_default().get_mut(&change.key());
         if let Some(current) = versions.and_then(|versions| versions.current.as_mut())
@@ -324,7 +322,7 @@ fn unindex_pod(
     }
 }
 
-/// The lease's bytes with a renewal written into them.
+/// The lease's bytes with a renewal folded in.
 pub fn lease_with_renewal(record: &[u8], renewal: &Renewal) -> Bytes {
     let mut lease = pb::Lease::decode(record).unwrap_or_default();
     lease.metadata.get_or_insert_default().resource_version = renewal.revision;
@@ -338,8 +336,8 @@ pub fn lease_with_renewal(record: &[u8], renewal: &Renewal) -> Bytes {
     lease.encode_to_vec().into()
 }
 
-/// Who may renew a lease: its holder and, for a node's, the very instance of the
-/// agent. Also the renewal that was folded into the value, if one was.
+/// The holder that may renew a lease, with its incarnation for a node's lease, and the renewal that was folded into
+/// the stored value, if any.
 fn lease_holder(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
     let lease = pb::Lease::decode(record).unwrap_or_default();
     let holder = heartbeat::holder_instance(&lease);

@@ -1,17 +1,17 @@
-//! Keys: a record's namespace and name as one ordered value.
+//! The key of a record within its kind: namespace and name as one ordered value.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Sorts by namespace, then name. Neither can hold the separator.
+/// Separates namespace and name; it sorts below every character that either may contain.
 const SEPARATOR: char = '\0';
 
-/// A record's place within its kind.
+/// A record's namespace and name; sorts by namespace, then name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName(Arc<str>);
 
 impl NamespacedName {
-    /// The key of a record; the namespace of a node is empty.
+    /// The namespace is empty for nodes.
     pub fn new(namespace: &str, name: &str) -> Self {
         let mut key = String::with_capacity(namespace.len() + 1 + name.len());
         key.push_str(namespace);
@@ -20,7 +20,7 @@ impl NamespacedName {
         NamespacedName(key.into())
     }
 
-    /// Where a namespace's keys begin.
+    /// Sorts before all keys of the namespace.
     pub fn start_of(namespace: &str) -> Self {
         NamespacedName::new(namespace, "")
     }

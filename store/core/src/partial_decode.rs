@@ -1,7 +1,6 @@
-//! Looks into an encoded record without decoding all of it.
+//! Reads single fields of an encoded record without decoding all of it.
 //!
-//! Records are kept encoded. Selecting and indexing need their metadata or one
-//! field; prost skips the rest.
+//! Records are kept encoded. Selectors and indexes need only their metadata or one field; prost skips the rest.
 
 use muster_proto::pb;
 use muster_proto::record::Kind;
@@ -14,28 +13,28 @@ struct MetaOnly {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct PodPlace {
+struct PodNode {
     #[prost(message, optional, tag = "2")]
-    spec: Option<PodPlaceSpec>,
+    spec: Option<PodNodeSpec>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct PodPlaceSpec {
+struct PodNodeSpec {
     #[prost(string, tag = "1")]
     node_name: String,
 }
 
 /// The record's metadata.
 pub fn metadata(record: &[u8]) -> pb::Metadata {
-    MetaOnly::decode(record).ok().and_then(|peeked| peeked.metadata).unwrap_or_default()
+    MetaOnly::decode(record).ok().and_then(|decoded| decoded.metadata).unwrap_or_default()
 }
 
 /// The node a pod is bound to; empty if there is none.
 pub fn pod_node(record: &[u8]) -> String {
-    PodPlace::decode(record).ok().and_then(|peeked| peeked.spec).unwrap_or_default().node_name
+    PodNode::decode(record).ok().and_then(|decoded| decoded.spec).unwrap_or_default().node_name
 }
 
-/// The fields of a kind that can be selected by.
+/// The fields of a kind that field selectors may name.
 pub fn selectable(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Node => &["metadata.name", "spec.unschedulable"],

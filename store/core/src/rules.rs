@@ -1,9 +1,9 @@
 //! The rules of the store: (current record, request, context) -> next record, or a refusal.
 //!
-//! Pure: time and fresh uids come in with the [`Context`], nothing waits, nothing is written. What can be
-//! seen from one record alone was checked when it was read off the wire; here stands what depends on the
-//! record already there, and what the store fills in itself. The writer gives each stored record its
-//! resource version, so rules carry the current one along and never compare by it.
+//! Pure: time and new uids come with the [`Context`], nothing waits, nothing is written. Checks that need only the
+//! request's record were made when it was parsed; these rules are the checks that need the current record, and the
+//! fields that the store itself sets. The writer assigns resource versions, so rules keep the current one and ignore it
+//! when they compare records.
 
 use jiff::Timestamp;
 use muster_proto::invalid::Check;
@@ -29,7 +29,7 @@ pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};
 pub use pod::{bind, delete_pod};
 pub use refusal::{RecordId, Refusal};
 
-/// What a rule needs to know beside the records.
+/// What rules depend on besides the records.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub now: Timestamp,
@@ -38,7 +38,7 @@ pub struct Context {
     pub defaults: Defaults,
 }
 
-/// What the store fills in for users who say nothing, as far as operators can set it.
+/// Default values that operators can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub not_ready_toleration_seconds: i64,
@@ -52,18 +52,18 @@ impl Default for Defaults {
     }
 }
 
-/// What a granted request makes of the record.
+/// What to do with the record when a request is allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome<R> {
-    /// Nothing changes: no new version, no event.
+    /// The request changes nothing: no new resource version, no watch event.
     Unchanged(R),
     Store(R),
-    /// The record goes; this is its last content.
+    /// Delete the record; this is its last content.
     Remove(R),
 }
 
 impl<R> Outcome<R> {
-    /// The record as the request leaves it, or left it.
+    /// The record after the request; for a deletion, its last content.
     pub fn record(&self) -> &R {
         match self {
             Self::Unchanged(record) | Self::Store(record) | Self::Remove(record) => record,
@@ -82,47 +82,47 @@ impl<R> Outcome<R> {
     }
 }
 
-/// What the caller saw and relies on; `None` asks for nothing.
+/// The uid and resource version that the record must have; `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
     pub uid: Option<Uid>,
     pub resource_version: Option<u64>,
 }
 
-/// How a pod is to end.
+/// The options of a pod's deletion or eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodDeletion {
     pub preconditions: Preconditions,
-    /// `None` means the pod's own grace.
+    /// `None` means the pod's own grace period.
     pub grace_period_seconds: Option<i64>,
 }
 
 /// How a kind of record is created and changed.
 ///
-/// The steps all kinds share stand in [`create`] and [`update`]; a kind says only where it differs.
+/// [`create`] and [`update`] hold the steps that all kinds share; a kind implements only where it differs.
 pub trait Rules: Record {
-    /// Whether an update of a missing record creates it. If so every other update has to say which
-    /// version it replaces: without one the caller could not tell which of the two it did.
+    /// Whether an update of a missing record creates it. If so, an update of an existing record must give its resource
+    /// version: without it the caller could not know whether the update created or replaced the record.
     const UPDATE_CREATES: bool = false;
 
-    /// Fills in defaults and what only the store writes.
+    /// Sets defaults and the fields that only the store writes.
     fn prepare_create(&mut self, _cx: &Context) {}
 
-    /// Puts back what an update does not reach, and fills in defaults again.
+    /// Restores the fields that an update cannot change, and sets defaults again.
     fn prepare_update(&mut self, _old: &Self, _cx: &Context) {}
 
     /// Reports every change that is not allowed.
     fn validate_update(&self, _old: &Self, _check: &mut Check) {}
 }
 
-/// A kind whose status is written apart from the rest.
+/// A kind whose status has its own update call.
 pub trait HasStatus: Rules {
-    /// Puts back what a status update does not reach. Labels and annotations it does reach.
+    /// Restores the fields that a status update cannot change. It can change labels and annotations.
     fn prepare_status_update(&mut self, old: &Self);
 
     /// Reports every change that is not allowed.
     fn validate_status_update(&self, _old: &Self, _check: &mut Check) {}
 }
 
-/// A kind that knows no grace: a deletion removes the record, or waits for its finalizers only.
+/// A kind without a grace period: a deletion removes the record at once, or after its last finalizer is removed.
 pub trait DeletedWithoutGrace: Rules {}

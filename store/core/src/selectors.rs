@@ -1,4 +1,7 @@
-//! Which changes and records a list or watch selects.
+//! Which records a list returns, and which event a watch gets of a change.
+//!
+//! A watch compares the record before and after the change with its selectors: a record that starts to match is ADDED,
+//! one that stops to match is DELETED.
 
 use bytes::Bytes;
 use muster_proto::label::Labels;
@@ -9,7 +12,7 @@ use crate::change::Change;
 use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 
-/// Which records somebody asks for.
+/// The namespace, label selector and field selector of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub struct Selectors {
     /// Empty means every namespace.
@@ -19,16 +22,16 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// Whether a record is asked for.
+    /// Whether a record is selected.
     pub fn matches(&self, kind: Kind, key: &NamespacedName, record: &[u8]) -> bool {
-        // Labels lie in front of a record; for fields all of it is decoded.
+        // Labels need only the metadata; fields need the whole record decoded.
         self.in_namespace(key)
             && (self.labels.is_everything() || self.labels.matches(&partial_decode::metadata(record).labels))
             && (self.fields.is_everything()
                 || self.matches_fields(kind, &partial_decode::fields(kind, record)))
     }
 
-    /// What a watcher hears of a change, as an encoded frame of one event.
+    /// The event that a watcher gets of a change, as an encoded frame; `None` if the change is not selected.
     pub fn event(&self, change: &Change) -> Option<Bytes> {
         if !self.in_namespace(&change.key) {
             return None;
@@ -66,20 +69,20 @@ impl Selectors {
         self.fields.matches(value)
     }
 
-    /// The one name a change must touch to be of interest, if the selectors
-    /// pins one: a node's own name, the node of a pod.
+    /// The only node whose records can match, if the field selector requires one: a node's own name, or the node that
+    /// pods are bound to.
     pub fn node(&self, kind: Kind) -> Option<&str> {
         let name = match kind {
             Kind::Node => self.fields.requires("metadata.name"),
             Kind::Pod => self.fields.requires("spec.nodeName"),
             _ => None,
         };
-        // Pods without a node are nobody's topic: they are looked for among all.
+        // Pods without a node have no node to be indexed by.
         name.filter(|name| !name.is_empty())
     }
 }
 
-/// The names under which a change is of interest to a watcher with a topic.
+/// The nodes whose records a change concerns: the node itself, or the nodes a pod was and is bound to.
 pub fn nodes_of(change: &Change) -> impl Iterator<Item = String> {
     let (before, after) = match change.kind {
         Kind::Node => (None, Some(change.key.name().to_owned())),
@@ -94,7 +97,7 @@ pub fn nodes_of(change: &Change) -> impl Iterator<Item = String> {
     before.into_iter().chain(after).filter(|node| !node.is_empty())
 }
 
-/// What can be selected by.
+/// A record's labels and the values of its selectable fields.
 #[derive(Debug)]
 pub(crate) struct SelectableValues {
     labels: Labels,

@@ -46,7 +46,7 @@ fn an_event_is_encoded_as_prost_would_encode_it() {
 }
 
 #[test]
-fn an_event_is_encoded_once() {
+fn an_event_is_encoded_once_for_all_watchers() {
     let change = change(None, node(&[], 2), false);
     let selectors = Selectors::default();
     let (first, second) = (selectors.event(&change).unwrap(), selectors.event(&change).unwrap());

@@ -1,4 +1,4 @@
-//! Disruption budgets in a draft: counts of their pods, and the statuses that follow from them.
+//! Disruption budgets in a draft: keeps their pod counts and statuses current within the commit that changes the pods.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -41,8 +41,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The pods of a namespace as the batch has left them: once for each new
-    /// budget, never for a pod.
+    /// The pods of a namespace as of the batch so far. Called once for each new budget or selector, never for a pod.
     fn pods_in(&self, namespace: &str) -> Result<Vec<Pod>, DraftError> {
         let start = NamespacedName::start_of(namespace);
         let stored = self.memory.scan(Kind::Pod, Bound::Included(&start)).map(|(key, _)| key);
@@ -54,19 +53,19 @@ impl Draft<'_> {
         keys.into_iter().filter_map(|key| self.get_by_key::<Pod>(key).transpose()).collect()
     }
 
-    /// The budgets of a namespace, with statuses that count what the batch did.
+    /// The budgets of a namespace, with statuses that include the changes of the batch.
     pub fn budgets(&mut self, namespace: &str) -> Result<Vec<DisruptionBudget>, DraftError> {
         self.update_budget_statuses()?;
         let keys: Vec<NamespacedName> = self.indexes.budgets(namespace).map(|(key, _)| key.clone()).collect();
         keys.iter().filter_map(|key| self.get_by_key(key).transpose()).collect()
     }
 
-    /// Brings the statuses of budgets up to date with the pods they count.
+    /// Updates the statuses of all stale budgets.
     pub fn update_budget_statuses(&mut self) -> Result<(), DraftError> {
-        let settled =
+        let updated =
             std::mem::take(&mut self.stale_budgets).into_iter().map(|key| self.update_budget_status(&key));
-        // One that cannot be settled must not keep the others from it.
-        settled.collect::<Vec<_>>().into_iter().collect()
+        // All are tried before the first error is returned: one broken budget must not block the others.
+        updated.collect::<Vec<_>>().into_iter().collect()
     }
 
     fn update_budget_status(&mut self, key: &NamespacedName) -> Result<(), DraftError> {

@@ -1,4 +1,4 @@
-//! Keeps the writer's look-ups in step with a draft, and the budgets that count its pods.
+//! Updates the writer's indexes for each record that a draft writes or deletes.
 
 use bytes::Bytes;
 use muster_proto::event::Event;
@@ -29,13 +29,13 @@ impl Draft<'_> {
         match kind {
             Kind::Pod => self.count_pod(key, was, Some(bytes))?,
             Kind::Lease => {
-                // A claim holds on while the same holder and incarnation stay.
+                // Claims stay valid while the holder and its incarnation stay the same.
                 let holder = |bytes: &Bytes| {
                     pb::Lease::decode(&**bytes).map(|lease| heartbeat::holder_instance(&lease))
                 };
-                let same = was.is_some_and(|was| holder(&was.record) == holder(bytes));
-                let held = self.claims_valid.get(&lease_id).copied().unwrap_or(true);
-                self.claims_valid.insert(lease_id, held && same);
+                let same_holder = was.is_some_and(|was| holder(&was.record) == holder(bytes));
+                let valid = self.claims_valid.get(&lease_id).copied().unwrap_or(true);
+                self.claims_valid.insert(lease_id, valid && same_holder);
             }
             Kind::DisruptionBudget => self.index_budget(key, bytes)?,
             Kind::Event => {
@@ -54,7 +54,7 @@ impl Draft<'_> {
         was: Option<&DraftRecord>,
         kind: Kind,
     ) -> Result<(), DraftError> {
-        // By what was indexed: the last content may name other owners.
+        // The owners that were indexed: the deletion's last content may name others.
         if let Some(was) = was {
             for owner in partial_decode::metadata(&was.record).owner_references {
                 self.indexes.remove_owner(&owner.uid, kind, key);

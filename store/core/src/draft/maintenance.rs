@@ -1,4 +1,4 @@
-//! What a commit takes along: records whose owner is gone, events that are over, history and packs that may go.
+//! Garbage collection within a commit: dependents of deleted nodes, orphans, expired events, old history, old packs.
 
 use muster_proto::event::Event;
 use muster_proto::lease::Lease;
@@ -13,19 +13,18 @@ use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 use crate::rules::{self, PodDeletion};
 
-/// How much housekeeping one commit takes along, or as much as it brings.
+/// How much maintenance one commit does at least; more if the commit itself adds more.
 const MAX_EXPIRED_EVENTS: usize = 256;
 pub(super) const MAX_COMPACTED_CHANGES: usize = 1024;
-/// Long records cost an engine as much to forget as to write.
+/// Limited in bytes too: a long record costs an engine as much to delete as to write.
 const MAX_COMPACTED_BYTES: usize = 256 * 1024;
 const MAX_RETIRED_PACKS: usize = 64;
-/// Leases that have stopped renewing are folded as they come up, no more than this
-/// at once: there are at most as many of them as leases.
+/// Leases that stopped renewing are folded when their pack is retired, at most this many in one commit.
 const MAX_FOLDED_LEASES: usize = 1024;
 
 impl Draft<'_> {
-    /// Removes what belongs to a node that is gone. The node's removal stands
-    /// whatever comes of it: what cannot be removed now is an orphan.
+    /// Deletes the dependents of a deleted node. A failure does not undo the node's deletion: a dependent that cannot be
+    /// deleted now becomes an orphan, to be deleted by a later commit.
     pub(super) fn delete_dependents(&mut self, owner_uid: &str) {
         for (kind, key) in self.indexes.dependents(owner_uid) {
             if self.delete_orphan(kind, &key).is_err() {
@@ -34,7 +33,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Removes a record whose owner is not there, if that is still so.
+    /// Deletes a record unless one of its owning nodes exists by now.
     pub fn delete_orphan(&mut self, kind: Kind, key: &NamespacedName) -> Result<(), DraftError> {
         let Some(pending) = self.lookup(kind, key) else { return Ok(()) };
         let owners = partial_decode::metadata(&pending.record).owner_references;
@@ -62,26 +61,27 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Removes what has had its time: events, history, packs of renewals.
+    /// Deletes expired events, history beyond the retention, and old packs of renewals. `stored` reads a change from
+    /// the ledger.
     pub fn maintain(
         &mut self,
         stored: impl Fn(Revision) -> Result<Option<StoredChange>, String>,
     ) -> Result<(), DraftError> {
         let now_millis = self.now.as_millisecond();
         self.begin_request(String::new());
-        // At least as much as comes in, or it would pile up.
+        // At least as many as the batch adds, or the backlog would grow without limit.
         for key in self.indexes.expired(now_millis, MAX_EXPIRED_EVENTS.max(self.changes.len())) {
             match self.get_by_key::<Event>(&key) {
                 Ok(Some(event)) => drop(self.remove(event)?),
-                // One that cannot be read stays, and must not be tried for ever.
+                // An event that cannot be decoded stays; without its expiry it is not tried again and again.
                 Ok(None) | Err(_) => self.indexes.cancel_expiry(&key),
             }
         }
-        let most = CompactionLimit {
+        let limit = CompactionLimit {
             entries: MAX_COMPACTED_CHANGES.max(self.changes.len()),
             bytes: MAX_COMPACTED_BYTES.max(self.bytes),
         };
-        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, most);
+        self.commit.compaction = self.memory.compactable(self.policy.retention, now_millis, limit);
         self.retire_packs(stored)
     }
 
@@ -89,7 +89,7 @@ impl Draft<'_> {
         &mut self,
         stored: impl Fn(Revision) -> Result<Option<StoredChange>, String>,
     ) -> Result<(), DraftError> {
-        // At least as many as come in, or they would pile up.
+        // At least as many as the batch adds, or the backlog would grow without limit.
         for skip in 0..MAX_RETIRED_PACKS + self.commit.renewals.len() {
             if self.commit.folds.len() >= MAX_FOLDED_LEASES {
                 break;
@@ -103,7 +103,9 @@ impl Draft<'_> {
                     continue;
                 };
                 let found = stored(current.revision).map_err(DraftError::Unreadable)?;
-                let missing = || DraftError::Unreadable(format!("Lease {key} is not where it was written"));
+                let missing = || {
+                    DraftError::Unreadable(format!("Lease {key} is missing at the revision that wrote it"))
+                };
                 let mut folded = found.ok_or_else(missing)?;
                 folded.record = lease_with_renewal(&current.record, &renewal);
                 self.commit.folds.push((current.revision, folded));

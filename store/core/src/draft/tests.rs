@@ -10,7 +10,7 @@ fn keep_nothing() -> Policy {
     Policy { defaults: Defaults::default(), retention, event_ttl_millis: 0 }
 }
 
-/// A lease held by that, at that transition.
+/// A lease with this holder and number of transitions.
 fn lease(holder: &str, transitions: i32) -> Lease {
     let metadata =
         pb::Metadata { name: "ctl".to_owned(), namespace: "kube-system".to_owned(), ..Default::default() };
@@ -24,7 +24,7 @@ fn lease(holder: &str, transitions: i32) -> Lease {
 }
 
 #[test]
-fn a_record_names_the_trace_of_the_write_that_made_it() {
+fn a_record_carries_the_traceparent_of_its_last_write() {
     let (memory, policy) = (Memory::default(), keep_nothing());
     let mut indexes = Indexes::rebuild(&memory, 0);
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
@@ -33,16 +33,16 @@ fn a_record_names_the_trace_of_the_write_that_made_it() {
         draft.begin_request(traceparent.to_owned());
         let expected = Some(traceparent.to_owned()).filter(|text| !text.is_empty());
         assert_eq!(draft.put(lease("a", 1)).unwrap().meta.traceparent, expected);
-        let kept: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
-        assert_eq!(kept.meta.traceparent, expected);
+        let stored: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
+        assert_eq!(stored.meta.traceparent, expected);
     }
     draft.begin_request(write.to_owned());
-    let gone = draft.remove(lease("a", 1)).unwrap();
-    assert_eq!(gone.meta.traceparent.as_deref(), Some(write), "its last content too");
+    let deleted = draft.remove(lease("a", 1)).unwrap();
+    assert_eq!(deleted.meta.traceparent.as_deref(), Some(write), "the last content of a deleted record too");
 }
 
 #[test]
-fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
+fn a_fence_is_checked_against_the_batch_so_far() {
     let memory = Memory::default();
     let mut indexes = Indexes::rebuild(&memory, 0);
     let policy = keep_nothing();
@@ -51,23 +51,23 @@ fn a_fence_is_judged_by_what_the_batch_has_done_so_far() {
     let found = |draft: &Draft<'_>| match draft.check_fence(&fence) {
         Ok(()) => "holds".to_owned(),
         Err(DraftError::Refused(Refusal::Fenced { found: Some((holder, _)), .. })) => holder,
-        Err(DraftError::Refused(Refusal::Fenced { found: None, .. })) => "gone".to_owned(),
+        Err(DraftError::Refused(Refusal::Fenced { found: None, .. })) => "missing".to_owned(),
         Err(error) => panic!("{error}"),
     };
-    assert_eq!(found(&draft), "gone");
+    assert_eq!(found(&draft), "missing");
     draft.put(lease("a", 3)).unwrap();
     assert_eq!(found(&draft), "holds");
-    // Another takes over in the same commit: whatever of the first comes behind it is refused.
+    // Another holder acquires the lease in the same commit: later writes of the first holder are refused.
     let taken = draft.put(lease("b", 4)).unwrap();
     assert_eq!(found(&draft), "b");
     assert_eq!(taken.meta().resource_version, 2);
     draft.remove(taken).unwrap();
-    assert_eq!(found(&draft), "gone");
+    assert_eq!(found(&draft), "missing");
 }
 
 #[test]
-fn housekeeping_keeps_up_with_what_a_commit_brings() {
-    const BROUGHT: usize = 5 * MAX_COMPACTED_CHANGES;
+fn compaction_keeps_up_with_the_changes_of_a_commit() {
+    const ADDED: usize = 5 * MAX_COMPACTED_CHANGES;
     let mut memory = Memory::default();
     let record = Bytes::from(pb::Node::default().encode_to_vec());
     let old = |revision: Revision| StoredChange {
@@ -81,14 +81,14 @@ fn housekeeping_keeps_up_with_what_a_commit_brings() {
         traceparent: String::new(),
         lease_id: 0,
     };
-    let head = 2 * BROUGHT as u64;
+    let head = 2 * ADDED as u64;
     let changes = (1..=head).map(|revision| (revision, old(revision))).collect();
     memory.apply_commit(&Commit { head, changes, ..Default::default() });
     let (mut indexes, policy) = (Indexes::rebuild(&memory, 0), keep_nothing());
     let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
-    for transitions in 0..BROUGHT {
+    for transitions in 0..ADDED {
         draft.put(lease("a", transitions as i32)).unwrap();
     }
     draft.maintain(|_| Ok(None)).unwrap();
-    assert_eq!(draft.finish().commit.compaction.unwrap().entries, BROUGHT);
+    assert_eq!(draft.finish().commit.compaction.unwrap().entries, ADDED);
 }

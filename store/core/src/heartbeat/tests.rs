@@ -21,7 +21,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 #[test]
-fn the_first_agent_gets_a_lease_that_goes_with_its_node() {
+fn the_first_agent_gets_a_lease_owned_by_its_node() {
     let lease = acquire_lease(&hello("i1"), Some(&node(NODE_UID)), None, at(0)).unwrap().unwrap();
     assert_eq!(lease.spec.holder_identity, "n1");
     assert_eq!(lease.meta.owner_references[0].uid, NODE_UID);
@@ -30,20 +30,20 @@ fn the_first_agent_gets_a_lease_that_goes_with_its_node() {
 }
 
 #[test]
-fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
+fn another_incarnation_acquires_the_lease_only_after_it_expires() {
     let node = node(NODE_UID);
     let lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
     for (incarnation, seconds, expected) in [
-        ("i1", 1, "is its own"),
+        ("i1", 1, "held already"),
         ("i2", 1, "refused"),
         ("i2", 39, "refused"),
         ("i2", -39, "refused"),
         ("i2", -100, "taken over"),
         ("i2", 40, "taken over"),
-        ("i1", 400, "is its own"),
+        ("i1", 400, "held already"),
     ] {
-        let said = match acquire_lease(&hello(incarnation), Some(&node), Some(&lease), at(seconds)) {
-            Ok(None) => "is its own",
+        let outcome = match acquire_lease(&hello(incarnation), Some(&node), Some(&lease), at(seconds)) {
+            Ok(None) => "held already",
             Ok(Some(taken)) => {
                 assert_eq!(taken.meta.annotations[INCARNATION], incarnation);
                 assert_eq!(taken.spec.lease_transitions, 1);
@@ -56,12 +56,12 @@ fn a_namesake_is_refused_while_the_holder_renews_and_let_in_after() {
                 "refused"
             }
         };
-        assert_eq!(said, expected, "{incarnation} after {seconds} s");
+        assert_eq!(outcome, expected, "{incarnation} after {seconds} s");
     }
 }
 
 #[test]
-fn a_lease_that_no_agent_holds_is_taken_at_once() {
+fn a_lease_without_an_incarnation_is_acquired_at_once() {
     let node = node(NODE_UID);
     let mut lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
     lease.meta.annotations.clear();
@@ -70,7 +70,7 @@ fn a_lease_that_no_agent_holds_is_taken_at_once() {
 }
 
 #[test]
-fn only_the_agent_of_this_very_node_is_let_in() {
+fn only_an_agent_with_the_nodes_uid_acquires_the_lease() {
     let missing = acquire_lease(&hello("i1"), None, None, at(0));
     assert!(matches!(missing, Err(Refusal::NotFound { .. })));
     let other = node("11111111-d9d8-4e3e-a5ee-59b87da79b7a");
@@ -92,7 +92,7 @@ fn a_malformed_hello_names_every_field() {
 }
 
 #[test]
-fn agents_are_spread_over_a_tenth_of_the_interval() {
+fn renewals_are_spread_over_a_tenth_of_the_interval() {
     let wanted: Vec<f64> = (0..100)
         .map(|i| Hello { node: format!("n{i}").parse().unwrap(), ..hello("i") }.next_renewal().as_secs_f64())
         .collect();
@@ -101,20 +101,20 @@ fn agents_are_spread_over_a_tenth_of_the_interval() {
 }
 
 #[test]
-fn what_an_agent_says_of_its_own_lease_holds_from_its_next_hello_on() {
+fn the_next_hello_of_the_holder_updates_duration_and_owner() {
     let node = node(NODE_UID);
     let lease = acquire_lease(&hello("i1"), Some(&node), None, at(0)).unwrap().unwrap();
     assert_eq!(
         acquire_lease(&hello("i1"), Some(&node), Some(&lease), at(1)).unwrap(),
         None,
-        "nothing to mend"
+        "nothing to update"
     );
 
     let longer = Hello { lease_duration: Duration::from_secs(80), ..hello("i1") };
     let refreshed = acquire_lease(&longer, Some(&node), Some(&lease), at(1)).unwrap().unwrap();
     assert_eq!(refreshed.spec.lease_duration_seconds, Some(80));
-    assert_eq!(refreshed.spec.renew_time, lease.spec.renew_time, "a hello is no renewal");
-    assert_eq!(refreshed.spec.lease_transitions, lease.spec.lease_transitions, "nor does it change hands");
+    assert_eq!(refreshed.spec.renew_time, lease.spec.renew_time, "a hello is not a renewal");
+    assert_eq!(refreshed.spec.lease_transitions, lease.spec.lease_transitions, "the holder stays the same");
 
     let mut stripped = lease.clone();
     stripped.meta.owner_references.clear();

@@ -1,4 +1,4 @@
-//! Compaction: which old changes may be dropped, and dropping them from memory.
+//! Compaction: which old changes may be deleted, and their removal from memory.
 
 use muster_proto::record::Kind;
 
@@ -6,7 +6,7 @@ use super::{Memory, unindex_pod};
 use crate::history::{Compaction, Revision};
 use crate::namespaced_name::NamespacedName;
 
-/// One kept entry of history, for compaction.
+/// One change of history that is not compacted yet.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryEntry {
     pub(super) revision: Revision,
@@ -15,19 +15,19 @@ pub(super) struct HistoryEntry {
     pub(super) previous: Revision,
     pub(super) deleted: bool,
     pub(super) at_millis: i64,
-    /// The length of the records that go with it.
+    /// The total length of the stored records that compacting it deletes.
     pub(super) bytes: u32,
 }
 
-/// How much history goes at once.
+/// How much history one compaction deletes.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactionLimit {
     pub entries: usize,
-    /// No more once their records have this length.
+    /// Stop once the deleted records have this total length.
     pub bytes: usize,
 }
 
-/// How much history is kept: what is younger or among the newest stays.
+/// How much history is kept: a change stays while it is younger than `min_age_millis` or among the newest `min_changes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     pub min_age_millis: i64,
@@ -35,17 +35,17 @@ pub struct Retention {
 }
 
 impl Memory {
-    /// History that the retention no longer asks for, at most a portion of it.
+    /// The oldest history that the retention no longer keeps, up to a limit; `None` if there is none.
     pub fn compactable(
         &self,
         retention: Retention,
         now_millis: i64,
-        most: CompactionLimit,
+        limit: CompactionLimit,
     ) -> Option<Compaction> {
-        let spare = self.history.len().saturating_sub(retention.min_changes).min(most.entries);
+        let compactable = self.history.len().saturating_sub(retention.min_changes).min(limit.entries);
         let (mut compaction, mut bytes) = (Compaction::default(), 0);
-        for entry in self.history.iter().take(spare) {
-            if now_millis - entry.at_millis < retention.min_age_millis || bytes >= most.bytes {
+        for entry in self.history.iter().take(compactable) {
+            if now_millis - entry.at_millis < retention.min_age_millis || bytes >= limit.bytes {
                 break;
             }
             compaction.entries += 1;
@@ -61,7 +61,7 @@ impl Memory {
         (compaction.entries > 0).then_some(compaction)
     }
 
-    /// When the oldest entry of history can go, if nothing else happens.
+    /// When the oldest change may be compacted if no other change is committed, in milliseconds since 1970.
     pub fn compactable_at(&self, retention: Retention) -> Option<i64> {
         let oldest = self.history.front()?;
         (self.history.len() > retention.min_changes).then(|| oldest.at_millis + retention.min_age_millis)
@@ -75,9 +75,9 @@ impl Memory {
             }
             let Some(of_kind) = self.records.get_mut(&entry.kind) else { continue };
             if let Some(versions) = of_kind.get_mut(&entry.key) {
-                // Oldest first: what goes is in front, however much there is behind it.
-                let gone = if entry.deleted { entry.revision } else { entry.previous };
-                while versions.older.front().is_some_and(|older| older.revision <= gone) {
+                // Oldest first: the versions to drop are at the front, so the cost does not depend on the rest.
+                let obsolete = if entry.deleted { entry.revision } else { entry.previous };
+                while versions.older.front().is_some_and(|older| older.revision <= obsolete) {
                     versions.older.pop_front();
                 }
                 if versions.current.is_none() && versions.older.is_empty() {

@@ -56,7 +56,7 @@ fn entries(entries: usize) -> CompactionLimit {
 }
 
 #[test]
-fn every_moment_that_history_holds_can_be_seen() {
+fn records_can_be_read_at_every_revision_of_history() {
     let memory = memory();
     let at = |revision| names_at(&memory, revision);
     let pairs = |list: &[(&str, u64)]| list.iter().map(|(n, r)| (n.to_string(), *r)).collect::<Vec<_>>();
@@ -70,7 +70,7 @@ fn every_moment_that_history_holds_can_be_seen() {
 }
 
 #[test]
-fn compaction_forgets_what_no_moment_needs_any_more() {
+fn compaction_deletes_only_versions_that_no_kept_revision_needs() {
     let mut memory = memory();
     assert_eq!(
         memory.compactable(Retention { min_age_millis: 0, min_changes: 6 }, i64::MAX, entries(99)),
@@ -80,7 +80,7 @@ fn compaction_forgets_what_no_moment_needs_any_more() {
     assert_eq!(memory.compactable(young, 1999, entries(99)), None);
     assert_eq!(memory.compactable_at(young), Some(2000));
     let four = memory.compactable(KEEP_NOTHING, i64::MAX, entries(4)).unwrap();
-    // 1 was superseded by 3; 2 and the deletion at 4 are of a record that was gone.
+    // 1 was superseded by 3; 2 and the deletion at 4 belong to a record that no longer existed.
     assert_eq!(four, Compaction { up_to: 4, entries: 4, obsolete: vec![1, 2, 4] });
     let head = memory.head();
     memory.apply_commit(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
@@ -93,14 +93,14 @@ fn compaction_forgets_what_no_moment_needs_any_more() {
 }
 
 #[test]
-fn long_records_go_a_few_at_a_time() {
+fn compaction_stops_at_its_limit_of_bytes() {
     let mut memory = Memory::default();
     let long = |revision, deleted| {
         let (_, change) = change("a", revision, revision - 1, deleted);
         (revision, StoredChange { record: vec![0; 1000].into(), ..change })
     };
     commit(&mut memory, (1..=5).map(|revision| long(revision, revision == 5)).collect());
-    // The first replaces nothing; the last takes what it replaces and itself along.
+    // The first change replaces no record; the last deletes the record it replaces and its own.
     for (bytes, expected) in [(1, 2), (1000, 2), (1001, 3), (3000, 4), (3001, 5), (usize::MAX, 5)] {
         let some =
             memory.compactable(KEEP_NOTHING, i64::MAX, CompactionLimit { entries: 99, bytes }).unwrap();
@@ -109,7 +109,7 @@ fn long_records_go_a_few_at_a_time() {
 }
 
 #[test]
-fn a_record_that_is_gone_leaves_nothing_behind() {
+fn nothing_is_left_of_a_deleted_record_after_compaction() {
     let mut memory = Memory::default();
     commit(&mut memory, vec![change("a", 1, 0, false), change("a", 2, 1, true)]);
     let all = memory.compactable(KEEP_NOTHING, i64::MAX, entries(99)).unwrap();
@@ -119,7 +119,7 @@ fn a_record_that_is_gone_leaves_nothing_behind() {
 }
 
 #[test]
-fn pods_are_found_by_their_node() {
+fn pods_are_indexed_by_their_node_while_history_holds_them() {
     let pod = |revision, node: &str, deleted| {
         let spec = pb::PodSpec { node_name: node.into(), ..Default::default() };
         let record = pb::Pod { spec: Some(spec), ..Default::default() }.encode_to_vec().into();
@@ -138,11 +138,11 @@ fn pods_are_found_by_their_node() {
     let keys: Vec<_> = memory.pods_on_node("n1", Bound::Unbounded).map(NamespacedName::to_string).collect();
     assert_eq!(keys, ["default/p"]);
     assert_eq!(memory.pods_on_node("n1", Bound::Excluded(&NamespacedName::new("default", "p"))).count(), 0);
-    // Gone and there again, twice: each moment of it can be asked for.
+    // Deleted and created again: each revision of it can be read.
     commit(&mut memory, vec![pod(4, "n1", true), pod(5, "n1", false), pod(6, "n1", true)]);
     commit(&mut memory, vec![pod(7, "n2", false)]);
-    let seen: Vec<_> = (2..=6).map(|at| on(&memory, "n1", at)).collect();
-    assert_eq!(seen, [1, 1, 0, 1, 0]);
+    let counts: Vec<_> = (2..=6).map(|at| on(&memory, "n1", at)).collect();
+    assert_eq!(counts, [1, 1, 0, 1, 0]);
     assert_eq!(on(&memory, "n2", 7), 1);
     for (number, left) in [(5, 1), (1, 0)] {
         let some = memory.compactable(KEEP_NOTHING, i64::MAX, entries(number));
@@ -154,7 +154,7 @@ fn pods_are_found_by_their_node() {
 }
 
 #[test]
-fn history_beyond_the_head_is_not_gone_on_from() {
+fn changes_beyond_the_head_fail_loading() {
     let mut memory = Memory::default();
     for revision in 1..=3 {
         let (revision, change) = change("a", revision, revision - 1, false);

@@ -1,7 +1,7 @@
-//! Rules for disruption budgets: what a budget comes to, given the pods there are.
+//! Rules for disruption budgets, and a budget's status from the counts of its pods.
 //!
-//! Status is the store's own: the writer counts a budget's pods and keeps it current in the same
-//! transaction as the pods, so no request can set it and none ever sees it lag.
+//! Only the store writes the status: the writer updates it in the same commit as the pods, so no request can set it and
+//! no reader sees it lag.
 
 use muster_proto::budget::{DisruptionBudget, DisruptionBudgetSpec, DisruptionBudgetStatus, DisruptionLimit};
 use muster_proto::pod::Pod;
@@ -27,19 +27,19 @@ impl Rules for DisruptionBudget {
 
 impl DeletedWithoutGrace for DisruptionBudget {}
 
-/// Whether the pod is one of those the budget speaks of.
+/// Whether the budget protects the pod: same namespace, and its selector matches.
 pub fn budget_selects(budget: &DisruptionBudget, pod: &Pod) -> bool {
     budget.meta.namespace == pod.meta.namespace && budget.spec.selector.matches(&pod.meta.labels)
 }
 
-/// Whether the pod serves and stays, so that a budget may count on it.
+/// Whether the pod is Ready and not being deleted.
 pub fn counts_as_healthy(pod: &Pod) -> bool {
     pod.is_ready() && !pod.meta.is_deleting()
 }
 
-/// How a budget stands with `expected` pods to guard, of which `healthy` count as healthy.
+/// The status of a budget that selects `expected` pods, of which `healthy` are healthy.
 ///
-/// Of no pods none can be spared, since none is healthy then.
+/// Without pods no disruption is allowed, since no pod is healthy.
 pub fn budget_status(
     spec: &DisruptionBudgetSpec,
     expected: u32,

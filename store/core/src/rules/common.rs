@@ -1,7 +1,7 @@
-//! The steps every kind shares: create, update, update of status, deletion at once.
+//! The steps that all kinds share: create, update, status update, deletion without grace.
 //!
-//! Updates check in one fixed order: the record exists, it is the one the caller saw, what the caller
-//! cannot set is put back, the change is allowed, and it is a change at all.
+//! An update has a fixed order: the record exists, the preconditions hold, fields that the caller cannot set are
+//! restored, the change is allowed, and there is a change at all.
 
 use jiff::Timestamp;
 use muster_proto::invalid::{Check, Invalid, Path};
@@ -23,7 +23,7 @@ pub fn create<R: Rules>(current: Option<&R>, mut wanted: R, cx: &Context) -> Res
     Ok(wanted)
 }
 
-/// What an update of all but the status comes to.
+/// The outcome of an update of metadata and spec.
 pub fn update<R: Rules>(current: Option<&R>, wanted: R, cx: &Context) -> Result<Outcome<R>, Refusal> {
     let Some(current) = current else {
         return if R::UPDATE_CREATES { create_by_update(wanted, cx) } else { Err(missing(&wanted)) };
@@ -44,7 +44,7 @@ pub fn update<R: Rules>(current: Option<&R>, wanted: R, cx: &Context) -> Result<
     finish_update(current, next, check)
 }
 
-/// What an update of the status comes to.
+/// The outcome of a status update.
 pub fn update_status<R: HasStatus>(
     current: Option<&R>,
     wanted: R,
@@ -63,7 +63,7 @@ pub fn update_status<R: HasStatus>(
     finish_update(current, next, check)
 }
 
-/// What a deletion without grace comes to: removal, or a mark until the last finalizer is gone.
+/// The outcome of a deletion without grace: removal, or a deletion timestamp while finalizers remain.
 pub fn delete<R: DeletedWithoutGrace>(
     key: &RecordId,
     current: Option<&R>,
@@ -84,14 +84,14 @@ pub fn delete<R: DeletedWithoutGrace>(
     Ok(Outcome::Store(next))
 }
 
-/// The record asked for, or the refusal that says it is not there.
+/// The current record, or `NotFound`.
 pub(super) fn existing<'a, R>(key: &RecordId, current: Option<&'a R>) -> Result<&'a R, Refusal> {
     current.ok_or_else(|| Refusal::NotFound { key: key.clone() })
 }
 
-/// Refuses when the record is not the one, or not at the version, that the caller relies on.
+/// Refuses when the record's uid or resource version is not the expected one.
 ///
-/// The uid goes first: of a name that was taken again, any version is beside the point.
+/// The uid is checked first: when the name belongs to a new record, comparing versions is meaningless.
 pub fn check_preconditions<R: Record>(current: &R, expected: &Preconditions) -> Result<(), Refusal> {
     let meta = current.meta();
     match expected.uid {
@@ -112,8 +112,8 @@ fn missing<R: Record>(wanted: &R) -> Refusal {
     Refusal::NotFound { key: RecordId::of(wanted) }
 }
 
-/// A record that carries a uid speaks of one that was there before: that one is gone, and a namesake would
-/// not be it.
+/// An update that carries a uid was made for a record that has been deleted since. It must not create another record
+/// with the same name.
 fn create_by_update<R: Rules>(wanted: R, cx: &Context) -> Result<Outcome<R>, Refusal> {
     if let Some(expected) = wanted.meta().uid {
         return Err(Refusal::UidMismatch { key: RecordId::of(&wanted), expected, found: None });
@@ -121,13 +121,13 @@ fn create_by_update<R: Rules>(wanted: R, cx: &Context) -> Result<Outcome<R>, Ref
     create(None, wanted, cx).map(Outcome::Store)
 }
 
-/// What an update itself says about the record it means to replace.
+/// The preconditions that an update carries in its own metadata.
 fn preconditions_of(wanted: &Metadata) -> Preconditions {
     let resource_version = Some(wanted.resource_version).filter(|version| *version != 0);
     Preconditions { uid: wanted.uid, resource_version }
 }
 
-/// Writes what a record is given once, at its creation.
+/// Sets the metadata that the store assigns at creation.
 pub(super) fn set_creation_metadata(meta: &mut Metadata, cx: &Context) {
     meta.uid = Some(cx.uid);
     meta.resource_version = 0;
@@ -138,7 +138,7 @@ pub(super) fn set_creation_metadata(meta: &mut Metadata, cx: &Context) {
     meta.traceparent = None;
 }
 
-/// Puts back what only the store writes, whatever the request says of it.
+/// Restores the metadata that only the store writes.
 fn keep_store_fields(meta: &mut Metadata, old: &Metadata) {
     meta.name.clone_from(&old.name);
     meta.namespace.clone_from(&old.namespace);
@@ -164,7 +164,7 @@ fn check_finalizers(check: &mut Check, meta: &Metadata, old: &Metadata) {
     }
 }
 
-/// The last steps of an update: is it allowed, is it a change, is it the end of the record.
+/// The last steps of an update: is it allowed, does it change anything, does it complete a deletion.
 fn finish_update<R: Record>(current: &R, next: R, check: Check) -> Result<Outcome<R>, Refusal> {
     let next =
         check.finish(next).map_err(|invalid| Refusal::Invalid { key: RecordId::of(current), invalid })?;
@@ -172,7 +172,7 @@ fn finish_update<R: Record>(current: &R, next: R, check: Check) -> Result<Outcom
         return Ok(Outcome::Unchanged(next));
     }
     let meta = next.meta();
-    // A grace that still runs is waited for even when nobody else has anything left to do.
+    // A pod whose grace period runs stays even after its last finalizer was removed.
     let over = meta.deletion_grace_period_seconds.is_none_or(|grace| grace == 0);
     if meta.is_deleting() && meta.finalizers.is_empty() && over {
         return Ok(Outcome::Remove(next));

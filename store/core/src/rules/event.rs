@@ -1,7 +1,7 @@
-//! Rules for events: the same happening is one record that counts.
+//! Rules for events: repeated events are one record with a count.
 //!
-//! What makes two happenings the same is all that they say; so their shared name is worked out of just
-//! that, and writers on different machines need not agree on anything.
+//! Two events are the same if their content is the same. The record's name is a digest of the content, so writers on
+//! different machines find the same record without coordination.
 
 use muster_proto::event::Event;
 use muster_proto::name::{MAX_NAME, Name};
@@ -12,18 +12,18 @@ use super::Context;
 #[cfg(test)]
 mod tests;
 
-/// The space our event names are drawn from; any fixed value will do, as long as it never changes.
+/// The UUID namespace of event names: an arbitrary value that must never change.
 const NAMES: Uuid = Uuid::from_u128(0x6d75_7374_6572_4576_8e74_4e61_6d65_7331);
 
-/// The record to store for something that happened, given what is stored under [`event_name`].
+/// The record to store for an event, given the current record named [`event_name`].
 pub fn record_event(current: Option<&Event>, wanted: Event, cx: &Context) -> Event {
-    // A clock that runs ahead must not keep an event for longer than others.
+    // A timestamp in the future must not keep an event longer than its time to live.
     let last = wanted.last_timestamp.unwrap_or(cx.now).min(cx.now);
     match current {
         Some(current) => {
             let mut event = current.clone();
             event.count = event.count.saturating_add(1);
-            // Reports of two writers may cross on their way; the later one stands.
+            // The reports of two writers may arrive in either order; the later timestamp counts.
             event.last_timestamp = event.last_timestamp.max(Some(last));
             event
         }
@@ -39,18 +39,18 @@ pub fn record_event(current: Option<&Event>, wanted: Event, cx: &Context) -> Eve
     }
 }
 
-/// What an event is called: the involved record's name, and a digest of all that the event says.
+/// The name of an event's record: the involved record's name, and a digest of the event's content.
 pub fn event_name(event: &Event) -> Name {
     let digest = Uuid::new_v5(&NAMES, &identity_bytes(event)).simple().to_string();
-    let room = MAX_NAME - digest.len() - 1;
+    let limit = MAX_NAME - digest.len() - 1;
     let involved = event.involved.name.as_str();
-    // A name is ASCII, so it can be cut anywhere; only its end must not be a dash or dot.
-    let shown = involved[..involved.len().min(room)].trim_end_matches(['-', '.']);
+    // A name is ASCII, so it can be cut at any byte, but must not end in a dash or dot.
+    let shown = involved[..involved.len().min(limit)].trim_end_matches(['-', '.']);
     format!("{shown}.{digest}").parse().expect("a cut name and a hexadecimal digest make a name")
 }
 
-/// The event's content as bytes. Each part ends in a byte that no text holds, so that parts cannot run
-/// into each other.
+/// The event's content as bytes. Each part ends in a byte that UTF-8 never contains, so different contents cannot yield
+/// the same bytes.
 fn identity_bytes(event: &Event) -> Vec<u8> {
     const END: u8 = 0xff;
     let Event { involved, kind, reason, message, source_component, .. } = event;

@@ -1,7 +1,7 @@
-//! Eviction: a deletion that asks the pod's disruption budget first.
+//! Eviction: a deletion that the pod's disruption budget must allow.
 //!
-//! Budgets are current to the transaction, so a granted eviction needs no ledger of its own: the pod it
-//! marks stops counting as healthy in the same commit, and the next one sees the smaller number.
+//! Budget statuses are current within the commit: an evicted pod stops counting as healthy at once, and the next
+//! eviction sees the smaller number. So evictions under way need not be tracked.
 
 use muster_proto::budget::{DisruptionBudget, UnhealthyPodEvictionPolicy};
 use muster_proto::condition::{ConditionStatus, types};
@@ -15,10 +15,10 @@ use super::{Context, Outcome, PodDeletion, RecordId, Refusal};
 #[cfg(test)]
 mod tests;
 
-/// The reason an evicted pod's DisruptionTarget condition carries.
+/// The reason of an evicted pod's DisruptionTarget condition.
 const REASON: &str = "EvictionByEvictionAPI";
 
-/// What an eviction makes of the pod, given the budgets of its namespace as they stand.
+/// The outcome of an eviction, given the budgets of the pod's namespace with current statuses.
 pub fn evict<'a>(
     key: &RecordId,
     current: Option<&Pod>,
@@ -50,13 +50,13 @@ pub fn evict<'a>(
     };
     marked.status.set_condition(target);
     match delete_with_grace(marked, deletion.grace_period_seconds, cx) {
-        // A pod that was ending anyway still gets its mark.
+        // A pod that is being deleted already still gets the condition.
         Outcome::Unchanged(marked) if marked != *pod => Ok(Outcome::Store(marked)),
         outcome => Ok(outcome),
     }
 }
 
-/// Whether budgets have a say: not over a pod that does not run yet, has ended, or is ending.
+/// Whether a budget must allow the eviction: not for a pod that is pending, finished, or being deleted.
 fn is_protected(pod: &Pod) -> bool {
     match pod.status.phase {
         PodPhase::Pending | PodPhase::Succeeded | PodPhase::Failed => false,
@@ -64,11 +64,11 @@ fn is_protected(pod: &Pod) -> bool {
     }
 }
 
-/// Whether the budget can spare the pod.
+/// Refuses when the budget does not allow another disruption.
 fn check_budget(pod: &Pod, budget: &DisruptionBudget) -> Result<(), Refusal> {
     let status = &budget.status;
     if !pod.is_ready() {
-        // It is not among the healthy ones, so its going takes nothing away from them.
+        // The pod is not counted as healthy, so evicting it does not lower the healthy count.
         let enough = status.desired_healthy > 0 && status.current_healthy >= status.desired_healthy;
         let always = budget.spec.unhealthy_pod_eviction_policy == UnhealthyPodEvictionPolicy::AlwaysAllow;
         if always || enough {

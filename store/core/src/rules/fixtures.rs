@@ -1,4 +1,4 @@
-//! The records and contexts that tests of the rules are written with.
+//! Records and contexts for the tests of the rules.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_proto::budget::{
@@ -30,7 +30,7 @@ pub(super) fn uid(number: u128) -> Uid {
     Uid::new(Uuid::from_u128(number))
 }
 
-/// So many seconds after the start.
+/// A context so many seconds after [`t0`].
 pub(super) fn at(seconds: i64) -> Context {
     Context { now: after(seconds), uid: uid(1), defaults: Defaults::default() }
 }
@@ -55,7 +55,7 @@ pub(super) fn pod(name: &str) -> Pod {
     Pod { meta: meta(name, Some("default")), spec, status: PodStatus::default() }
 }
 
-/// A pod that runs and serves on node n1, labelled app=web.
+/// A pod that is running and Ready on node n1, labelled app=web.
 pub(super) fn ready_pod(name: &str) -> Pod {
     let mut pod = pod(name);
     pod.spec.node_name = Some("n1".parse().unwrap());
@@ -100,14 +100,14 @@ pub(super) fn owned_by(kind: &str) -> OwnerReference {
     }
 }
 
-/// The record as the writer keeps it: at version 7.
+/// The record as the writer stores it, at resource version 7.
 pub(super) fn stored<R: Record>(created: Result<R, Refusal>) -> R {
     let mut record = created.unwrap();
     record.meta_mut().resource_version = 7;
     record
 }
 
-/// The fields that a refusal finds fault with.
+/// The fields that a refusal names as invalid.
 pub(super) fn invalid_fields<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Vec<String> {
     match result {
         Err(Refusal::Invalid { invalid, .. }) => {

@@ -1,7 +1,6 @@
 //! Rules for leases: replaced only at a known version, created by the first update, renewed by the holder.
 //!
-//! The store reads no meaning into a renewal and lets no lease run out: who judges silence does so by its
-//! own clock.
+//! The store never expires a lease. The controller decides by its own clock when a missing renewal means silence.
 
 use jiff::Timestamp;
 use muster_proto::fence::Fence;
@@ -14,7 +13,7 @@ use super::{Context, DeletedWithoutGrace, RecordId, Refusal, Rules};
 #[cfg(test)]
 mod tests;
 
-/// How much of a holder's identity a refusal shows, in characters.
+/// How many characters of a holder's identity a refusal shows.
 const SHOWN_HOLDER: usize = 64;
 
 impl Rules for Lease {
@@ -23,17 +22,17 @@ impl Rules for Lease {
 
 impl DeletedWithoutGrace for Lease {}
 
-/// A sign of life, without the rest of the lease.
+/// A renewal request, without the rest of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal<'a> {
     pub holder: &'a str,
-    /// Digest and age in milliseconds of the holder's last computed status, when the renewal tells.
+    /// Digest and age in milliseconds of the holder's last computed status, if the renewal carries them.
     pub status: Option<(u64, u32)>,
 }
 
 /// The lease renewed now, by the store's clock.
 ///
-/// A lease that nobody holds is taken; one that another holds is not.
+/// A lease without a holder is acquired; one with another holder is refused.
 pub fn renew_lease(
     key: &RecordId,
     current: Option<&Lease>,
@@ -47,7 +46,8 @@ pub fn renew_lease(
         renewal.holder.clone_into(&mut spec.holder_identity);
         spec.acquire_time = Some(now);
     } else if spec.holder_identity != renewal.holder {
-        return Err(Refusal::Conflict { key: key.clone(), why: "is held by someone else".to_owned() });
+        let why = format!("is held by {:?}, not by {:?}", shortened(&spec.holder_identity), renewal.holder);
+        return Err(Refusal::Conflict { key: key.clone(), why });
     }
     spec.renew_time = Some(now);
     if let Some((digest, age_millis)) = renewal.status {
@@ -57,21 +57,24 @@ pub fn renew_lease(
     Ok(lease)
 }
 
-/// Whether a writer's claim still holds, given the lease it is on.
+/// Refuses a fenced write unless the lease still has the fence's holder and transition.
 pub fn check_fence(fence: &Fence, lease: Option<&Lease>) -> Result<(), Refusal> {
     if lease.is_some_and(|lease| fence.holds(lease)) {
         return Ok(());
     }
     let key = fenced_lease(fence);
-    // Other holders may be called anything, and an error has to fit the headers it travels in.
-    let shown = |lease: &Lease| lease.spec.holder_identity.chars().take(SHOWN_HOLDER).collect();
-    let found = lease.map(|lease| (shown(lease), lease.spec.lease_transitions));
+    let found = lease.map(|lease| (shortened(&lease.spec.holder_identity), lease.spec.lease_transitions));
     Err(Refusal::Fenced { key, fence: Box::new(fence.clone()), found })
 }
 
-/// The lease that a fence is about.
+/// The lease that a fence names.
 pub fn fenced_lease(fence: &Fence) -> RecordId {
     RecordId { kind: Kind::Lease, namespace: Some(fence.namespace().clone()), name: fence.name().clone() }
+}
+
+/// An identity has no length limit, and an error must fit into gRPC's headers.
+fn shortened(holder: &str) -> String {
+    holder.chars().take(SHOWN_HOLDER).collect()
 }
 
 fn to_the_microsecond(time: Timestamp) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Rules for nodes: what a new one is marked with, and what stays as it was first set.
+//! Rules for nodes: the taint of a new node, and fields that can be set only once.
 
 use muster_proto::invalid::{Check, Path};
 use muster_proto::node::Node;
@@ -11,8 +11,8 @@ use super::{Context, DeletedWithoutGrace, HasStatus, Rules};
 mod tests;
 
 impl Rules for Node {
-    /// Keeps pods away until the controller has seen the node Ready: a record may claim it, and the
-    /// claim may be stale by the time it is stored.
+    /// Keeps pods away until the controller has seen the node Ready. The new record may say Ready, but that may no
+    /// longer be true when it is stored.
     fn prepare_create(&mut self, _cx: &Context) {
         let taints = &mut self.spec.taints;
         if !taints.iter().any(|held| held.is(taint::NOT_READY, TaintEffect::NoSchedule)) {

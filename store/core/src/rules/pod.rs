@@ -1,6 +1,6 @@
-//! Rules for pods: what the store fills in, what may change later, and how a pod gets its node.
+//! Rules for pods: creation, the fields that may change later, and binding to a node.
 //!
-//! How a pod ends is told in [`deletion`], what it tolerates without asking in [`defaults`].
+//! [`deletion`] has graceful deletion, [`defaults`] the default grace period, requests and tolerations.
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::invalid::{Check, Path};
@@ -54,9 +54,9 @@ impl HasStatus for Pod {
     }
 }
 
-/// Reports every change of a spec but more tolerations, other times on them, and fewer gates.
+/// Reports every change of a spec except added tolerations, changed toleration times, and removed scheduling gates.
 fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
-    // Taken apart by name, so that a new field has to say here whether it can change.
+    // Destructured, so that a new field does not compile until this function handles it.
     let PodSpec {
         node_name,
         node_selector,
@@ -125,7 +125,7 @@ fn check_mirror(check: &mut Check, new: &Pod, old: &Pod) {
     );
 }
 
-/// What giving the pod to a node comes to. The node need not exist.
+/// The outcome of binding the pod to a node. The node need not exist.
 pub fn bind(
     key: &RecordId,
     current: Option<&Pod>,
@@ -147,7 +147,7 @@ pub fn bind(
         return conflict(format!("cannot be bound while it has scheduling gates: {gates}"));
     }
     let mut next = current.clone();
-    // No new generation: a place to run is not a change of what is to run.
+    // No new generation: a binding does not change what the pod runs.
     next.spec.node_name = Some(node);
     next.status.set_condition(PodCondition {
         kind: types::POD_SCHEDULED.to_owned(),

@@ -1,6 +1,6 @@
-//! Refusals: why a request changes nothing, in words for the user who sent it.
+//! Refusals: why a request is not carried out, in words for the user who sent it.
 //!
-//! Each names the record it is about. Their gRPC codes and details stand in `error.rs`.
+//! Each names its record. The store's `error.rs` maps them to gRPC codes and details.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::record::{Kind, Record};
 
-/// Which record is meant; shown as `Pod default/web-0` or `Node n1`.
+/// Identifies a record; displayed as `Pod default/web-0` or `Node n1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId {
     pub kind: Kind,
@@ -19,13 +19,13 @@ pub struct RecordId {
 }
 
 impl RecordId {
-    /// The key of a record.
+    /// The id of a record.
     pub fn of<R: Record>(record: &R) -> Self {
         let meta = record.meta();
         Self { kind: R::KIND, namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
-    /// The key without its kind: `default/web-0` or `n1`.
+    /// The id without its kind: `default/web-0` or `n1`.
     pub fn path(&self) -> impl fmt::Display + '_ {
         Path(self)
     }
@@ -48,7 +48,7 @@ impl fmt::Display for RecordId {
     }
 }
 
-/// Why a request changes nothing.
+/// Why a request is not carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     #[error("{key} is not valid: {invalid}")]
@@ -61,37 +61,37 @@ pub enum Refusal {
     Stale { key: RecordId, expected: u64, found: u64 },
     #[error("{key} {}, the request was made for uid {expected}", Found(.found))]
     UidMismatch { key: RecordId, expected: Uid, found: Option<Uid> },
-    /// The record's state does not allow it; `why` reads on after the key.
+    /// The record's state does not allow the request; `why` continues the sentence that the key begins.
     #[error("{key} {why}")]
     Conflict { key: RecordId, why: String },
     #[error("{key} cannot be evicted: {budget} needs {needed} healthy, has {healthy}")]
     BudgetExhausted { key: RecordId, budget: RecordId, needed: i32, healthy: i32, retry_after_seconds: u64 },
     #[error("{key} cannot be evicted: it may be in one disruption budget only, and is in {}", Shortened(.budgets))]
     SeveralBudgets { key: RecordId, budgets: Vec<Name> },
-    /// `why` reads on after the key.
+    /// `why` continues the sentence that the key begins.
     #[error("{key} {why}")]
     Denied { key: RecordId, why: String },
-    /// The writer's claim on a lease does not hold any more. `found` is who holds it, and at which transition.
-    #[error("{key} {}, not by {:?} at transition {}: the write is refused", Holder(.found), .fence.holder(), .fence.transitions())]
+    /// The fence of a write names a former holder. `found` is the current holder and its transition, if the lease exists.
+    #[error("{key} {}; the write is refused: it was fenced for holder {:?} at transition {}", Holder(.found), .fence.holder(), .fence.transitions())]
     Fenced { key: RecordId, fence: Box<Fence>, found: Option<(String, i32)> },
 }
 
-/// Who holds a lease.
+/// Displays the holder of a lease.
 struct Holder<'a>(&'a Option<(String, i32)>);
 
 impl fmt::Display for Holder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some((holder, transition)) if holder.is_empty() => {
-                write!(f, "is held by nobody at transition {transition}")
+                write!(f, "has no holder at transition {transition}")
             }
             Some((holder, transition)) => write!(f, "is held by {holder:?} at transition {transition}"),
-            None => f.write_str("does not exist, and so is held by nobody"),
+            None => f.write_str("does not exist"),
         }
     }
 }
 
-/// Who is there instead of the one that was meant.
+/// Displays the uid that was found, if the record exists.
 struct Found<'a>(&'a Option<Uid>);
 
 impl fmt::Display for Found<'_> {
@@ -103,7 +103,7 @@ impl fmt::Display for Found<'_> {
     }
 }
 
-/// The first few of a list: an error has to fit the headers it travels in.
+/// Displays the first items of a list: an error must fit into gRPC's headers.
 pub(super) struct Shortened<'a, T>(pub(super) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Shortened<'_, T> {

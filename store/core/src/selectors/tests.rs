@@ -4,14 +4,14 @@ use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
 use prost::Message;
 
-fn heard(selectors: &Selectors, change: &Change) -> Option<pb::NodeWatchEvent> {
+fn event_for(selectors: &Selectors, change: &Change) -> Option<pb::NodeWatchEvent> {
     let frame = selectors.event(change)?;
     let mut events = WatchFrame::<pb::NodeWatchEvent>::decode(frame).unwrap().events;
     assert_eq!(events.len(), 1);
     events.pop()
 }
 
-/// Scenario 19: what a watcher with a selector hears.
+/// Scenario 19: the events of a watcher with a selector.
 #[test]
 fn s019_a_selector_turns_changes_into_additions_and_deletions() {
     let in_zone = |version: u64| node(&[("zone", "a"), ("v", &version.to_string())], version);
@@ -29,20 +29,20 @@ fn s019_a_selector_turns_changes_into_additions_and_deletions() {
         (Some(outside(1)), outside(2), true, None, "DELETED"),
     ] {
         let change = change(previous, record, deleted);
-        assert_eq!(heard(&everything, &change).unwrap().r#type, to_all);
-        let event = heard(&zone, &change);
+        assert_eq!(event_for(&everything, &change).unwrap().r#type, to_all);
+        let event = event_for(&zone, &change);
         assert_eq!(event.as_ref().map(|e| e.r#type.as_str()), in_selection.map(|(kind, _)| kind));
         if let (Some(event), Some((_, content))) = (event, in_selection) {
             let metadata = event.node.unwrap().metadata.unwrap();
             assert_eq!(metadata.resource_version, 2, "the version is that of the change");
-            assert_eq!(metadata.labels["v"], content, "a watcher that loses it sees the old content");
+            assert_eq!(metadata.labels["v"], content, "the DELETED event has the old content");
             assert_eq!(event.traceparent, "00-t-s-01");
         }
     }
 }
 
 #[test]
-fn namespaces_and_fields_select_too() {
+fn namespaces_and_field_selectors_select_events() {
     let mut record = node(&[], 2);
     record.spec = Some(pb::NodeSpec { unschedulable: true, ..Default::default() });
     let change = change(None, record, false);

@@ -5,33 +5,33 @@ use super::super::fixtures::*;
 use super::super::{Outcome, create, update};
 use super::*;
 
-fn at_least(text: &str) -> DisruptionLimit {
+fn min_available(text: &str) -> DisruptionLimit {
     DisruptionLimit::MinAvailable(text.parse::<IntOrPercent>().unwrap())
 }
 
-fn at_most_away(text: &str) -> DisruptionLimit {
+fn max_unavailable(text: &str) -> DisruptionLimit {
     DisruptionLimit::MaxUnavailable(text.parse::<IntOrPercent>().unwrap())
 }
 
 #[test]
-fn a_budget_comes_to_what_the_pods_allow() {
+fn the_status_follows_from_the_limit_and_the_pods() {
     for (limit, expected, healthy, desired, allowed) in [
-        (at_least("2"), 2, 2, 2, 0),
-        (at_least("1"), 2, 2, 1, 1),
-        (at_least("2"), 2, 1, 2, 0),
-        (at_least("0"), 3, 3, 0, 3),
-        // A minimum stands even when there are fewer pods.
-        (at_least("5"), 3, 3, 5, 0),
-        // Shares are rounded up, both ways.
-        (at_least("50%"), 3, 3, 2, 1),
-        (at_most_away("50%"), 3, 3, 1, 2),
-        (at_most_away("1"), 3, 3, 2, 1),
-        (at_most_away("1"), 3, 2, 2, 0),
-        (at_most_away("9"), 3, 1, 0, 1),
-        (at_most_away("100%"), 3, 0, 0, 0),
-        // Of no pods none can be spared.
-        (at_least("0"), 0, 0, 0, 0),
-        (at_most_away("3"), 0, 0, 0, 0),
+        (min_available("2"), 2, 2, 2, 0),
+        (min_available("1"), 2, 2, 1, 1),
+        (min_available("2"), 2, 1, 2, 0),
+        (min_available("0"), 3, 3, 0, 3),
+        // A minimum counts even when there are fewer pods.
+        (min_available("5"), 3, 3, 5, 0),
+        // Percentages are rounded up for both limits.
+        (min_available("50%"), 3, 3, 2, 1),
+        (max_unavailable("50%"), 3, 3, 1, 2),
+        (max_unavailable("1"), 3, 3, 2, 1),
+        (max_unavailable("1"), 3, 2, 2, 0),
+        (max_unavailable("9"), 3, 1, 0, 1),
+        (max_unavailable("100%"), 3, 0, 0, 0),
+        // Without pods no disruption is allowed.
+        (min_available("0"), 0, 0, 0, 0),
+        (max_unavailable("3"), 0, 0, 0, 0),
     ] {
         let status = budget_status(&budget("web", limit).spec, expected, healthy, 4);
         assert_eq!(
@@ -50,29 +50,29 @@ fn a_budget_comes_to_what_the_pods_allow() {
 }
 
 #[test]
-fn counts_too_large_for_the_schema_stop_at_its_limit() {
-    let status = budget_status(&budget("web", at_least("0")).spec, u32::MAX, u32::MAX, 1);
+fn counts_too_large_for_the_schema_are_capped() {
+    let status = budget_status(&budget("web", min_available("0")).spec, u32::MAX, u32::MAX, 1);
     assert_eq!((status.expected_pods, status.disruptions_allowed), (i32::MAX, i32::MAX));
 }
 
 #[test]
-fn a_pod_counts_while_it_serves_and_stays() {
+fn a_pod_is_healthy_while_ready_and_not_being_deleted() {
     let mut pod = ready_pod("web-0");
     assert!(counts_as_healthy(&pod));
     pod.meta.deletion_timestamp = Some(t0());
-    assert!(!counts_as_healthy(&pod), "it is leaving");
+    assert!(!counts_as_healthy(&pod), "it is being deleted");
     pod.meta.deletion_timestamp = None;
     for status in [ConditionStatus::False, ConditionStatus::Unknown] {
         set_ready(&mut pod, status);
         assert!(!counts_as_healthy(&pod), "Ready is {status}");
     }
     pod.status.conditions.clear();
-    assert!(!counts_as_healthy(&pod), "it never said");
+    assert!(!counts_as_healthy(&pod), "it has no Ready condition");
 }
 
 #[test]
-fn a_budget_guards_the_pods_it_selects_in_its_own_namespace() {
-    let mut budget = budget("web", at_least("1"));
+fn a_budget_selects_pods_of_its_own_namespace() {
+    let mut budget = budget("web", min_available("1"));
     let mut pod = ready_pod("web-0");
     assert!(budget_selects(&budget, &pod));
     pod.meta.labels.insert("app".into(), "db".into());
@@ -84,8 +84,8 @@ fn a_budget_guards_the_pods_it_selects_in_its_own_namespace() {
 }
 
 #[test]
-fn a_generation_counts_changes_of_the_spec_and_status_is_the_stores() {
-    let mut wanted = budget("web", at_least("1"));
+fn the_generation_counts_spec_changes_and_only_the_store_writes_status() {
+    let mut wanted = budget("web", min_available("1"));
     wanted.meta.generation = 8;
     wanted.status.disruptions_allowed = 99;
     let mut current = stored(create(None, wanted, &at(0)));
@@ -101,7 +101,7 @@ fn a_generation_counts_changes_of_the_spec_and_status_is_the_stores() {
     let labelled = update(Some(&current), wanted.clone(), &at(1)).unwrap().into_record();
     assert_eq!(labelled.meta.generation, 1);
 
-    wanted.spec.limit = at_least("2");
+    wanted.spec.limit = min_available("2");
     let changed = update(Some(&current), wanted, &at(1)).unwrap().into_record();
     assert_eq!(changed.meta.generation, 2);
     assert_eq!(changed.status, current.status);

@@ -1,4 +1,4 @@
-//! What holds for every kind, shown on nodes.
+//! The steps that all kinds share, tested on nodes.
 
 use super::super::fixtures::*;
 use super::*;
@@ -10,11 +10,11 @@ fn existing_node() -> Node {
 }
 
 #[test]
-fn s001_a_created_record_is_given_uid_and_time_but_no_generation() {
+fn s001_a_created_record_gets_a_uid_and_creation_time_but_no_generation() {
     let mut wanted = node("10.240.79.157");
     wanted.meta.labels.insert("name".into(), "my-first-k8s-node".into());
     let labels = wanted.meta.labels.clone();
-    // What only the store writes is ignored.
+    // Fields that only the store writes are ignored.
     wanted.meta.uid = Some(uid(9));
     wanted.meta.resource_version = 4;
     wanted.meta.generation = 5;
@@ -38,7 +38,7 @@ fn s003_a_name_that_is_taken_cannot_be_created() {
 }
 
 #[test]
-fn s014_an_update_holds_at_the_version_and_uid_it_was_made_for() {
+fn s014_an_update_needs_the_resource_version_and_uid_it_was_made_for() {
     let current = existing_node();
     let key = RecordId::of(&current);
     let stale = Refusal::Stale { key: key.clone(), expected: 6, found: 7 };
@@ -85,7 +85,7 @@ fn preconditions_come_before_validation() {
 }
 
 #[test]
-fn s016_an_update_that_changes_nothing_is_no_change() {
+fn s016_an_update_that_changes_nothing_is_not_stored() {
     let current = existing_node();
     for version in [0, 7] {
         let mut same = current.clone();
@@ -102,7 +102,7 @@ fn s016_an_update_that_changes_nothing_is_no_change() {
 }
 
 #[test]
-fn what_only_the_store_writes_survives_every_update() {
+fn updates_do_not_change_fields_that_only_the_store_writes() {
     let mut current = existing_node();
     current.meta.finalizers = vec!["f".into()];
     let none = Preconditions::default();
@@ -127,7 +127,7 @@ fn what_only_the_store_writes_survives_every_update() {
 }
 
 #[test]
-fn s023_a_record_with_finalizers_goes_with_the_last_of_them() {
+fn s023_a_deleted_record_is_removed_with_its_last_finalizer() {
     let mut current = existing_node();
     current.meta.finalizers = vec!["f".into(), "g".into()];
     let key = RecordId::of(&current);
@@ -167,7 +167,7 @@ fn a_record_that_is_not_being_deleted_may_gain_and_lose_finalizers() {
 }
 
 #[test]
-fn a_deletion_without_finalizers_removes_at_once_if_its_preconditions_hold() {
+fn without_finalizers_a_deletion_removes_at_once_if_its_preconditions_hold() {
     let current = existing_node();
     let key = RecordId::of(&current);
     let stale = Refusal::Stale { key: key.clone(), expected: 6, found: 7 };
@@ -184,7 +184,7 @@ fn a_deletion_without_finalizers_removes_at_once_if_its_preconditions_hold() {
 }
 
 #[test]
-fn a_status_update_reaches_neither_finalizers_nor_owners() {
+fn a_status_update_changes_neither_finalizers_nor_owners() {
     let mut current = existing_node();
     current.meta.finalizers = vec!["f".into()];
     current.meta.owner_references = vec![owned_by("Rack")];

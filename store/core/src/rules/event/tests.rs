@@ -28,7 +28,7 @@ fn node_ready() -> Event {
 }
 
 #[test]
-fn the_same_happening_is_counted() {
+fn a_repeated_event_is_counted() {
     let mut wanted = node_ready();
     wanted.count = 50;
     let first = record_event(None, wanted.clone(), &at(0));
@@ -46,7 +46,7 @@ fn the_same_happening_is_counted() {
 }
 
 #[test]
-fn times_that_are_given_stand_and_the_last_never_goes_back() {
+fn given_timestamps_are_kept_and_the_last_one_never_decreases() {
     let mut wanted = node_ready();
     wanted.last_timestamp = Some(after(-5));
     let first = record_event(None, wanted.clone(), &at(0));
@@ -62,7 +62,7 @@ fn times_that_are_given_stand_and_the_last_never_goes_back() {
 }
 
 #[test]
-fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
+fn the_name_depends_on_the_content_and_on_nothing_else() {
     let name = event_name(&node_ready());
     assert!(name.as_str().starts_with("n1."), "{name}");
 
@@ -96,17 +96,17 @@ fn all_that_an_event_says_is_in_its_name_and_nothing_else() {
 }
 
 #[test]
-fn a_name_is_fixed_for_ever() {
-    // Stored events are found under it: a new way of naming would count every happening afresh.
+fn the_digest_of_a_name_never_changes() {
+    // Stored events are looked up by name: with another digest every event would be counted from 1 again.
     assert_eq!(event_name(&node_ready()).as_str(), "n1.9d4fbc745f4f5949a914547be20c9b03");
 }
 
 #[test]
-fn the_longest_involved_name_still_makes_a_name() {
+fn the_longest_involved_name_yields_a_valid_event_name() {
     let mut event = node_ready();
     event.involved.name = "a".repeat(MAX_NAME).parse().unwrap();
     assert_eq!(event_name(&event).as_str().len(), MAX_NAME);
-    // Cut right after a dash and after a dot.
+    // Cut directly after a dash, and after a dot.
     for tail in ["-b", ".b"] {
         let mut event = node_ready();
         event.involved.name = format!("{}{tail}{}", "a".repeat(219), "c".repeat(20)).parse().unwrap();

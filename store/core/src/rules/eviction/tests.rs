@@ -5,7 +5,7 @@ use super::super::fixtures::*;
 use super::super::{Preconditions, budget_status, counts_as_healthy};
 use super::*;
 
-/// A budget for the pods, as the writer would keep it.
+/// A budget over the pods, with the status that the writer would give it.
 fn budget_over(name: &str, min_available: u32, pods: &[Pod]) -> DisruptionBudget {
     let mut budget = budget(name, DisruptionLimit::MinAvailable(IntOrPercent::Int(min_available)));
     let healthy = pods.iter().filter(|pod| counts_as_healthy(pod)).count();
@@ -23,7 +23,7 @@ fn not_ready(name: &str) -> Pod {
     pod
 }
 
-/// Checks that the pod is marked and ending, and gives it back.
+/// Checks that the pod has the DisruptionTarget condition, and returns it.
 fn marked(outcome: Result<Outcome<Pod>, Refusal>) -> Pod {
     let Ok(Outcome::Store(pod) | Outcome::Remove(pod)) = outcome else { panic!("{outcome:?}") };
     let target = pod.condition(types::DISRUPTION_TARGET).expect("the condition is set");
@@ -32,7 +32,7 @@ fn marked(outcome: Result<Outcome<Pod>, Refusal>) -> Pod {
 }
 
 #[test]
-fn s030_a_pod_that_cannot_be_spared_is_not_evicted() {
+fn s030_an_eviction_that_the_budget_does_not_allow_is_refused() {
     let pods = [ready_pod("web-0"), ready_pod("web-1")];
     let refusal = evict_now(&pods[0], &[budget_over("web", 2, &pods)]).unwrap_err();
     assert_eq!(
@@ -43,21 +43,21 @@ fn s030_a_pod_that_cannot_be_spared_is_not_evicted() {
 }
 
 #[test]
-fn s030_a_granted_eviction_uses_up_the_budget() {
+fn s030_an_allowed_eviction_uses_the_budget() {
     let mut pods = [ready_pod("web-0"), ready_pod("web-1")];
-    let Ok(Outcome::Store(leaving)) = evict_now(&pods[0], &[budget_over("web", 1, &pods)]) else {
-        panic!("one pod can be spared")
+    let Ok(Outcome::Store(evicted)) = evict_now(&pods[0], &[budget_over("web", 1, &pods)]) else {
+        panic!("the budget allows one disruption")
     };
-    assert_eq!(leaving.meta.deletion_timestamp, Some(after(40)));
-    assert_eq!(leaving.meta.deletion_grace_period_seconds, Some(30));
-    assert_eq!(leaving.meta.generation, 2);
-    pods[0] = marked(Ok(Outcome::Store(leaving)));
+    assert_eq!(evicted.meta.deletion_timestamp, Some(after(40)));
+    assert_eq!(evicted.meta.deletion_grace_period_seconds, Some(30));
+    assert_eq!(evicted.meta.generation, 2);
+    pods[0] = marked(Ok(Outcome::Store(evicted)));
     let refusal = evict_now(&pods[1], &[budget_over("web", 1, &pods)]).unwrap_err();
     assert!(matches!(refusal, Refusal::BudgetExhausted { needed: 1, healthy: 1, .. }), "{refusal}");
 }
 
 #[test]
-fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
+fn s031_budgets_do_not_protect_pods_that_do_not_run() {
     let others = [ready_pod("web-0"), ready_pod("web-1")];
     let full = [budget_over("web", 2, &others)];
     for (phase, removed) in
@@ -77,7 +77,7 @@ fn s031_budgets_have_no_say_over_pods_that_do_not_run() {
 }
 
 #[test]
-fn s031_a_pod_that_is_ending_is_marked_and_its_deadline_kept() {
+fn s031_a_pod_being_deleted_gets_the_condition_and_keeps_its_deadline() {
     let others = [ready_pod("web-0"), ready_pod("web-1")];
     let full = [budget_over("web", 2, &others)];
     let mut pod = ready_pod("web-2");
@@ -105,13 +105,13 @@ fn s032_a_pod_in_several_budgets_is_not_evicted() {
 }
 
 #[test]
-fn s033_a_pod_that_is_not_ready_goes_while_the_others_suffice() {
+fn s033_an_unready_pod_is_evicted_while_enough_others_are_healthy() {
     use UnhealthyPodEvictionPolicy::{AlwaysAllow, IfHealthyBudget};
-    for (healthy, desired, policy, granted) in [
+    for (healthy, desired, policy, allowed) in [
         (2, 2, IfHealthyBudget, true),
         (1, 2, IfHealthyBudget, false),
         (1, 2, AlwaysAllow, true),
-        // Nothing has to stay, and so nothing says that enough do.
+        // With nothing desired, the healthy count proves nothing.
         (0, 0, IfHealthyBudget, false),
         (0, 0, AlwaysAllow, true),
     ] {
@@ -121,12 +121,12 @@ fn s033_a_pod_that_is_not_ready_goes_while_the_others_suffice() {
         budget.spec.unhealthy_pod_eviction_policy = policy;
         assert_eq!(budget.status.disruptions_allowed, 0);
         let result = evict_now(&pods[0], &[budget]);
-        assert_eq!(result.is_ok(), granted, "{healthy} of {desired}, {policy}: {result:?}");
+        assert_eq!(result.is_ok(), allowed, "{healthy} of {desired}, {policy}: {result:?}");
     }
 }
 
 #[test]
-fn a_damaged_budget_grants_nothing() {
+fn a_damaged_budget_allows_no_eviction() {
     let pods = [ready_pod("web-0")];
     let mut budget = budget_over("web", 0, &pods);
     budget.status.disruptions_allowed = -1;
@@ -148,7 +148,7 @@ fn preconditions_are_checked_before_budgets() {
 }
 
 #[test]
-fn s034_an_eviction_deletes_as_asked() {
+fn s034_an_eviction_uses_the_requested_grace() {
     let pods = [ready_pod("web-0"), ready_pod("web-1")];
     let budgets = [budget_over("web", 1, &pods)];
     let key = RecordId::of(&pods[0]);

@@ -40,7 +40,7 @@ fn s017_an_update_of_a_missing_lease_creates_it() {
 }
 
 #[test]
-fn an_update_meant_for_a_lease_that_is_gone_does_not_create_a_namesake() {
+fn an_update_made_for_a_deleted_lease_does_not_create_a_new_one() {
     let mut wanted = lease("n1");
     wanted.meta.uid = Some(uid(2));
     let refusal = update(None, wanted, &at(0)).unwrap_err();
@@ -55,7 +55,7 @@ fn an_update_meant_for_a_lease_that_is_gone_does_not_create_a_namesake() {
 }
 
 #[test]
-fn a_renewal_is_stamped_by_the_store_to_the_microsecond() {
+fn a_renewal_gets_the_stores_time_in_microseconds() {
     let mut current = existing_lease();
     current.spec.holder_identity = "n1".into();
     current.spec.status_digest = 5;
@@ -70,12 +70,12 @@ fn a_renewal_is_stamped_by_the_store_to_the_microsecond() {
 
     expected.spec.status_digest = 8;
     expected.spec.status_age_millis = 90;
-    let told = Renewal { holder: "n1", status: Some((8, 90)) };
-    assert_eq!(renew_lease(&key, Some(&current), told, &cx), Ok(expected));
+    let with_status = Renewal { holder: "n1", status: Some((8, 90)) };
+    assert_eq!(renew_lease(&key, Some(&current), with_status, &cx), Ok(expected));
 }
 
 #[test]
-fn a_lease_is_renewed_by_its_holder_or_taken_if_it_has_none() {
+fn a_lease_is_renewed_by_its_holder_or_acquired_if_it_has_none() {
     let free = existing_lease();
     let key = RecordId::of(&free);
     let taken = renew_lease(&key, Some(&free), renewed_by("n1"), &at(5)).unwrap();
@@ -86,13 +86,13 @@ fn a_lease_is_renewed_by_its_holder_or_taken_if_it_has_none() {
     assert_eq!((kept.spec.acquire_time, kept.spec.renew_time), (Some(after(5)), Some(after(9))));
 
     let refusal = renew_lease(&key, Some(&taken), renewed_by("n2"), &at(9)).unwrap_err();
-    assert_eq!(refusal.to_string(), "Lease kube-node-lease/n1 is held by someone else");
+    assert_eq!(refusal.to_string(), "Lease kube-node-lease/n1 is held by \"n1\", not by \"n2\"");
     let refusal = renew_lease(&key, None, renewed_by("n1"), &at(9)).unwrap_err();
     assert_eq!(refusal, Refusal::NotFound { key });
 }
 
 #[test]
-fn a_fence_holds_while_holder_and_transition_stay() {
+fn a_fence_is_valid_for_its_holder_and_transition_only() {
     let held_by = |holder: &str, transitions| {
         let mut lease = existing_lease();
         lease.spec.holder_identity = holder.to_owned();
@@ -106,15 +106,15 @@ fn a_fence_holds_while_holder_and_transition_stay() {
         (Some(held_by("b", 3)), "is held by \"b\" at transition 3"),
         (Some(held_by("a", 4)), "is held by \"a\" at transition 4"),
         (Some(held_by("a", 2)), "is held by \"a\" at transition 2"),
-        (Some(held_by("", 3)), "is held by nobody at transition 3"),
-        (None, "does not exist, and so is held by nobody"),
+        (Some(held_by("", 3)), "has no holder at transition 3"),
+        (None, "does not exist"),
     ] {
         let refusal = check_fence(&fence, lease.as_ref()).unwrap_err().to_string();
         let expected = format!(
-            "Lease kube-node-lease/n1 {expected}, not by \"a\" at transition 3: the write is refused"
+            "Lease kube-node-lease/n1 {expected}; the write is refused: it was fenced for holder \"a\" at transition 3"
         );
         assert_eq!(refusal, expected);
     }
     let long = check_fence(&fence, Some(&held_by(&"x".repeat(100_000), 4))).unwrap_err().to_string();
-    assert!(long.len() < 512, "it travels in headers");
+    assert!(long.len() < 512, "it must fit into headers");
 }

@@ -17,24 +17,24 @@ fn ready() -> NodeCondition {
 }
 
 #[test]
-fn s004_a_new_node_is_marked_not_ready_whatever_it_claims() {
+fn s004_a_new_node_is_tainted_not_ready_whatever_its_status_says() {
     let mut wanted = node("n1");
     wanted.status.conditions = vec![ready()];
     let created = create(None, wanted.clone(), &at(0)).unwrap();
     assert_eq!(created.spec.taints, [Taint::new(taint::NOT_READY, "", TaintEffect::NoSchedule)]);
-    // An agent registers with all it knows.
+    // The status that an agent registers with is kept.
     assert_eq!(created.status, wanted.status);
 }
 
 #[test]
-fn s005_a_mark_that_is_there_is_kept_as_it_is() {
+fn s005_an_existing_not_ready_taint_is_kept_as_it_is() {
     let own = Taint::new(taint::NOT_READY, "x", TaintEffect::NoSchedule);
-    let drives_off = Taint::new(taint::NOT_READY, "", TaintEffect::NoExecute);
-    let mark = Taint::new(taint::NOT_READY, "", TaintEffect::NoSchedule);
+    let no_execute = Taint::new(taint::NOT_READY, "", TaintEffect::NoExecute);
+    let no_schedule = Taint::new(taint::NOT_READY, "", TaintEffect::NoSchedule);
     for (given, expected) in [
         (vec![own.clone()], vec![own]),
         // Another effect is another taint.
-        (vec![drives_off.clone()], vec![drives_off, mark]),
+        (vec![no_execute.clone()], vec![no_execute, no_schedule]),
     ] {
         let mut wanted = node("n1");
         wanted.spec.taints = given;
@@ -43,7 +43,7 @@ fn s005_a_mark_that_is_there_is_kept_as_it_is() {
 }
 
 #[test]
-fn s010_pod_cidrs_are_set_once() {
+fn s010_pod_cidrs_can_be_set_only_once() {
     let bare = stored(create(None, node("n1"), &at(0)));
     let with = |cidrs: &[&str]| {
         let mut node = bare.clone();
@@ -59,7 +59,7 @@ fn s010_pod_cidrs_are_set_once() {
 }
 
 #[test]
-fn s013_the_provider_id_is_set_once() {
+fn s013_the_provider_id_can_be_set_only_once() {
     let bare = stored(create(None, node("n1"), &at(0)));
     let with = |id: &str| {
         let mut node = bare.clone();
@@ -78,7 +78,7 @@ fn s013_the_provider_id_is_set_once() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn a_refusal_lists_all_violations() {
     let mut current = stored(create(None, node("n1"), &at(0)));
     current.spec.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap()];
     current.spec.provider_id = "x://1".into();
@@ -98,7 +98,7 @@ fn all_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn s015_spec_and_status_are_written_apart() {
+fn s015_spec_and_status_are_updated_separately() {
     let current = stored(create(None, node("n1"), &at(0)));
 
     let mut wanted = current.clone();

@@ -1,6 +1,6 @@
-//! What a pod gets without asking: a grace to end in, requests out of its limits, and tolerations.
+//! Defaults of a pod: grace period, requests equal to its limits, and tolerations.
 //!
-//! Filled in again at every update, so that a user may send the manifest as it was first written.
+//! Set again at every update, so that a user may send the original manifest again.
 
 use muster_proto::pod::{Container, Pod, QosClass};
 use muster_proto::taint::{
@@ -11,7 +11,7 @@ use muster_proto::wellknown::taint;
 
 use super::super::Context;
 
-/// Seconds between TERM and KILL for pods that do not say.
+/// Seconds between TERM and KILL for pods without a grace period of their own.
 const GRACE_PERIOD_SECONDS: i64 = 30;
 
 pub(super) fn fill(pod: &mut Pod, cx: &Context) {
@@ -21,7 +21,7 @@ pub(super) fn fill(pod: &mut Pod, cx: &Context) {
     add_tolerations(pod, cx);
 }
 
-/// A container that may take so much and asks for nothing asks for that much.
+/// A resource with a limit and no request gets a request equal to the limit.
 fn default_requests_to_limits(container: &mut Container) {
     let resources = &mut container.resources;
     for (resource, limit) in &resources.limits {
@@ -29,7 +29,7 @@ fn default_requests_to_limits(container: &mut Container) {
     }
 }
 
-/// Daemons go first: what they tolerate for ever keeps the defaults' five minutes away.
+/// A daemon's tolerations are added first: they have no time limit, and the default ones of five minutes are then left out.
 fn add_tolerations(pod: &mut Pod, cx: &Context) {
     let daemon = pod.is_daemon();
     let qos = pod.qos();

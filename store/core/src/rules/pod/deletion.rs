@@ -1,7 +1,7 @@
-//! How a pod ends: with a grace that can be shortened but never lengthened or taken back.
+//! Graceful deletion of pods: the grace period can be shortened, but neither extended nor cancelled.
 //!
-//! The store never removes a pod because its time is over. Only a deletion without grace does: the agent
-//! sends it once the containers have stopped, and until then nobody may take them for gone.
+//! The store never removes a pod because its grace period is over. Only a deletion with grace 0 removes it: the agent
+//! sends one when the containers have stopped. Until then other parts must assume that they run.
 
 use jiff::{SignedDuration, Timestamp};
 use muster_proto::pod::Pod;
@@ -12,7 +12,7 @@ use super::super::{Context, Outcome, PodDeletion, RecordId, Refusal};
 #[cfg(test)]
 mod tests;
 
-/// What a deletion makes of the pod.
+/// The outcome of a pod's deletion.
 pub fn delete_pod(
     key: &RecordId,
     current: Option<&Pod>,
@@ -24,12 +24,12 @@ pub fn delete_pod(
     Ok(delete_with_grace(pod.clone(), deletion.grace_period_seconds, cx))
 }
 
-/// What becomes of a pod that is to end within so many seconds, or within its own grace.
+/// The outcome of a deletion with the requested grace in seconds, or the pod's own if none is requested.
 pub(in super::super) fn delete_with_grace(pod: Pod, requested: Option<i64>, cx: &Context) -> Outcome<Pod> {
     let requested = requested.map(|seconds| bounded(seconds, cx.now));
     match (pod.meta.deletion_timestamp, pod.meta.deletion_grace_period_seconds) {
         (None, _) => begin(pod, requested, cx.now),
-        // Only finalizers keep it: no grace is left to shorten.
+        // Only finalizers keep the pod: there is no grace left to shorten.
         (Some(_), None | Some(0)) if pod.meta.finalizers.is_empty() => Outcome::Remove(pod),
         (Some(_), None | Some(0)) => Outcome::Unchanged(pod),
         (Some(deadline), Some(grace)) => match requested {
@@ -41,7 +41,7 @@ pub(in super::super) fn delete_with_grace(pod: Pod, requested: Option<i64>, cx: 
 
 fn begin(mut pod: Pod, requested: Option<i64>, now: Timestamp) -> Outcome<Pod> {
     let own = pod.spec.termination_grace_period_seconds.map(|seconds| bounded(seconds, now));
-    // What never ran, or runs no longer, has nothing to end in good order.
+    // A pod that never ran, or has finished, needs no grace period.
     let idle = pod.spec.node_name.is_none() || pod.is_finished();
     let grace = if idle { 0 } else { requested.or(own).unwrap_or(0) };
     if grace == 0 && pod.meta.finalizers.is_empty() {
@@ -59,7 +59,8 @@ fn shorten(mut pod: Pod, begun: Timestamp, seconds: i64, now: Timestamp) -> Outc
     let mut grace = seconds;
     if deadline < now {
         deadline = now;
-        // Late already, but 0 would say that the containers have stopped. Nobody said so.
+        // The new deadline has passed, but a grace of 0 would mean that the containers have stopped, which no agent
+        // has confirmed.
         grace = grace.min(1);
     }
     if grace == 0 && pod.meta.finalizers.is_empty() {
@@ -70,7 +71,7 @@ fn shorten(mut pod: Pod, begun: Timestamp, seconds: i64, now: Timestamp) -> Outc
     Outcome::Store(pod)
 }
 
-/// A grace as it can be kept: a negative one is the shortest there is, and none ends after the calendar.
+/// The grace within its valid range: negative means 1 second, and the deadline must be a valid timestamp.
 fn bounded(seconds: i64, now: Timestamp) -> i64 {
     let longest = Timestamp::MAX.as_second() - now.as_second();
     if seconds < 0 { 1 } else { seconds.min(longest) }

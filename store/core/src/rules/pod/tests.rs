@@ -20,14 +20,14 @@ fn resources(cpu: &str, memory: &str) -> Resources {
         .collect()
 }
 
-fn asking(requests: Resources, limits: Resources) -> Pod {
+fn with_resources(requests: Resources, limits: Resources) -> Pod {
     let mut pod = pod("web-0");
     pod.spec.containers[0].resources.requests = requests;
     pod.spec.containers[0].resources.limits = limits;
     pod
 }
 
-fn tolerating(tolerations: &[Toleration]) -> Pod {
+fn with_tolerations(tolerations: &[Toleration]) -> Pod {
     let mut pod = pod("web-0");
     pod.spec.tolerations = tolerations.to_vec();
     pod
@@ -42,8 +42,8 @@ fn wildcard() -> Toleration {
 }
 
 #[test]
-fn a_new_pod_is_pending_whatever_it_claims() {
-    let mut wanted = asking(resources("1", ""), resources("", ""));
+fn a_new_pod_is_pending_whatever_its_status_says() {
+    let mut wanted = with_resources(resources("1", ""), resources("", ""));
     wanted.status.phase = PodPhase::Running;
     wanted.status.reason = "made up".into();
     wanted.status.qos_class = Some(QosClass::Guaranteed);
@@ -57,7 +57,7 @@ fn a_new_pod_is_pending_whatever_it_claims() {
 }
 
 #[test]
-fn a_grace_of_its_own_is_kept() {
+fn a_pods_own_grace_period_is_kept() {
     for seconds in [0, 1, 600] {
         let mut wanted = pod("web-0");
         wanted.spec.termination_grace_period_seconds = Some(seconds);
@@ -66,13 +66,13 @@ fn a_grace_of_its_own_is_kept() {
 }
 
 #[test]
-fn the_class_of_service_follows_requests_and_limits() {
+fn the_qos_class_follows_from_requests_and_limits() {
     let none = || resources("", "");
     for (requests, limits, expected) in [
         (none(), none(), QosClass::BestEffort),
         (resources("0", "0"), none(), QosClass::BestEffort),
         (resources("1", "1Gi"), resources("1000m", "1Gi"), QosClass::Guaranteed),
-        // A limit without a request is a request as well, and is stored as one.
+        // A limit without a request is stored as a request too.
         (none(), resources("1", "1Gi"), QosClass::Guaranteed),
         (none(), resources("1", ""), QosClass::Burstable),
         (resources("500m", "1Gi"), resources("1", "1Gi"), QosClass::Burstable),
@@ -81,17 +81,17 @@ fn the_class_of_service_follows_requests_and_limits() {
         let case = format!("{requests:?} of {limits:?}");
         let mut all = limits.clone();
         all.extend(requests.clone());
-        let pod = created(asking(requests, limits));
+        let pod = created(with_resources(requests, limits));
         assert_eq!(pod.status.qos_class, Some(expected), "{case}");
         assert_eq!(pod.spec.containers[0].resources.requests, all, "{case}");
     }
 }
 
 #[test]
-fn s107_a_pod_bears_a_silent_node_for_five_minutes_unless_it_says_otherwise() {
+fn s107_a_pod_tolerates_an_unready_or_unreachable_node_for_five_minutes_by_default() {
     let (not_ready, unreachable) = (five_minutes(taint::NOT_READY), five_minutes(taint::UNREACHABLE));
     let own = Toleration::exists(taint::NOT_READY, TaintEffect::NoExecute).for_seconds(5);
-    // What the own one says does not matter, only that it speaks of the taint.
+    // Any toleration with the taint's key counts, whatever its operator and value.
     let elsewhere = Toleration { operator: TolerationOperator::Equal, value: "x".into(), ..own.clone() };
     for (given, expected) in [
         (vec![], vec![not_ready.clone(), unreachable.clone()]),
@@ -99,12 +99,12 @@ fn s107_a_pod_bears_a_silent_node_for_five_minutes_unless_it_says_otherwise() {
         (vec![elsewhere.clone()], vec![elsewhere, unreachable.clone()]),
         (vec![wildcard()], vec![wildcard()]),
     ] {
-        assert_eq!(created(tolerating(&given)).spec.tolerations, expected, "{given:?}");
+        assert_eq!(created(with_tolerations(&given)).spec.tolerations, expected, "{given:?}");
     }
 }
 
 #[test]
-fn s107_operators_set_the_defaults() {
+fn s107_operators_can_set_the_default_toleration_times() {
     let mut cx = at(0);
     cx.defaults.not_ready_toleration_seconds = 7;
     cx.defaults.unreachable_toleration_seconds = 8;
@@ -120,7 +120,7 @@ fn s107_operators_set_the_defaults() {
 }
 
 #[test]
-fn s108_only_what_speaks_of_driving_off_counts() {
+fn s108_only_a_noexecute_toleration_replaces_the_default() {
     let any_effect =
         Toleration { effect: None, ..Toleration::exists(taint::NOT_READY, TaintEffect::NoExecute) };
     let no_schedule = Toleration::exists(taint::NOT_READY, TaintEffect::NoSchedule);
@@ -129,13 +129,17 @@ fn s108_only_what_speaks_of_driving_off_counts() {
         (any_effect.clone(), vec![any_effect, unreachable.clone()]),
         (no_schedule.clone(), vec![no_schedule, five_minutes(taint::NOT_READY), unreachable]),
     ] {
-        assert_eq!(created(tolerating(std::slice::from_ref(&given))).spec.tolerations, expected, "{given:?}");
+        assert_eq!(
+            created(with_tolerations(std::slice::from_ref(&given))).spec.tolerations,
+            expected,
+            "{given:?}"
+        );
     }
 }
 
 #[test]
-fn a_pod_that_asks_for_resources_bears_memory_pressure() {
-    let mut wanted = asking(resources("1", ""), resources("", ""));
+fn a_pod_with_requests_tolerates_memory_pressure() {
+    let mut wanted = with_resources(resources("1", ""), resources("", ""));
     let pressure = Toleration::exists(taint::MEMORY_PRESSURE, TaintEffect::NoSchedule);
     let expected = [five_minutes(taint::NOT_READY), five_minutes(taint::UNREACHABLE), pressure.clone()];
     assert_eq!(created(wanted.clone()).spec.tolerations, expected);
@@ -145,7 +149,7 @@ fn a_pod_that_asks_for_resources_bears_memory_pressure() {
 }
 
 #[test]
-fn s120_a_daemons_pod_stays_for_ever() {
+fn s120_a_daemon_pod_tolerates_node_problems_without_a_time_limit() {
     use TaintEffect::{NoExecute, NoSchedule};
     let all = [
         (taint::NOT_READY, NoExecute),
@@ -158,15 +162,15 @@ fn s120_a_daemons_pod_stays_for_ever() {
     ]
     .map(|(key, effect)| Toleration::exists(key, effect));
     for (host_network, expected) in [(true, &all[..]), (false, &all[..6])] {
-        // Memory pressure is not borne twice by one that asks for resources.
+        // With requests, memory pressure is still tolerated only once.
         for requests in [resources("1", ""), resources("", "")] {
-            let mut wanted = asking(requests, resources("", ""));
+            let mut wanted = with_resources(requests, resources("", ""));
             wanted.spec.host_network = host_network;
             wanted.meta.owner_references = vec![owned_by("DaemonSet")];
             assert_eq!(created(wanted).spec.tolerations, expected, "host network {host_network}");
         }
     }
-    // An owner that does not manage the pod, or is no daemon set, gives nothing.
+    // An owner that is not the controller, or not a DaemonSet, adds no tolerations.
     for (kind, controller) in [("DaemonSet", false), ("ReplicaSet", true)] {
         let mut wanted = pod("web-0");
         wanted.meta.owner_references = vec![owned_by(kind)];
@@ -177,10 +181,10 @@ fn s120_a_daemons_pod_stays_for_ever() {
 }
 
 #[test]
-fn s027_tolerations_may_only_be_added_or_retimed() {
+fn s027_tolerations_can_only_be_added_or_get_another_time() {
     let first = Toleration::exists("first", TaintEffect::NoExecute).for_seconds(10);
     let second = Toleration::exists("second", TaintEffect::NoSchedule);
-    let current = created(tolerating(std::slice::from_ref(&first)));
+    let current = created(with_tolerations(std::slice::from_ref(&first)));
     let with = |tolerations: &[Toleration]| {
         let mut wanted = current.clone();
         wanted.spec.tolerations = tolerations.to_vec();
@@ -191,7 +195,7 @@ fn s027_tolerations_may_only_be_added_or_retimed() {
     let defaults = [five_minutes(taint::NOT_READY), five_minutes(taint::UNREACHABLE)];
     let mut expected = vec![first.clone(), second.clone()];
     expected.extend(defaults.clone());
-    assert_eq!(next.spec.tolerations, expected, "the defaults are filled in again");
+    assert_eq!(next.spec.tolerations, expected, "the defaults are added again");
     assert_eq!(next.meta.generation, 2);
 
     let longer = first.clone().for_seconds(99);
@@ -208,9 +212,9 @@ fn s027_tolerations_may_only_be_added_or_retimed() {
 }
 
 #[test]
-fn the_manifest_as_it_was_first_written_changes_nothing() {
+fn sending_the_original_manifest_again_changes_nothing() {
     for owner in ["DaemonSet", "ReplicaSet"] {
-        let mut manifest = asking(resources("", ""), resources("1", "1Gi"));
+        let mut manifest = with_resources(resources("", ""), resources("1", "1Gi"));
         manifest.meta.owner_references = vec![owned_by(owner)];
         let current = created(manifest.clone());
         assert_eq!(update(Some(&current), manifest, &at(1)), Ok(Outcome::Unchanged(current)), "{owner}");
@@ -218,7 +222,7 @@ fn the_manifest_as_it_was_first_written_changes_nothing() {
 }
 
 #[test]
-fn nothing_else_of_a_spec_can_change() {
+fn no_other_field_of_a_spec_can_change() {
     let mut current = created(pod("web-0"));
     current.spec.scheduling_gates = vec!["a".into(), "b".into()];
     type Change = fn(&mut PodSpec);
@@ -262,7 +266,7 @@ fn a_bound_pod_keeps_its_node() {
 }
 
 #[test]
-fn gates_can_be_removed() {
+fn scheduling_gates_can_be_removed() {
     let mut wanted = pod("web-0");
     wanted.spec.scheduling_gates = vec!["a".into(), "b".into()];
     let current = created(wanted);
@@ -274,7 +278,7 @@ fn gates_can_be_removed() {
 }
 
 #[test]
-fn metadata_can_change_and_is_no_new_generation() {
+fn metadata_can_change_without_a_new_generation() {
     let current = ready_pod("web-0");
     let mut wanted = current.clone();
     wanted.meta.labels.insert("tier".into(), "front".into());
@@ -286,7 +290,7 @@ fn metadata_can_change_and_is_no_new_generation() {
 }
 
 #[test]
-fn a_status_update_reaches_the_status_and_labels_alone() {
+fn a_status_update_changes_only_status_and_labels() {
     let mut current = ready_pod("web-0");
     current.meta.deletion_timestamp = Some(after(30));
     current.meta.deletion_grace_period_seconds = Some(30);
@@ -306,7 +310,7 @@ fn a_status_update_reaches_the_status_and_labels_alone() {
 }
 
 #[test]
-fn a_mirror_stays_a_mirror() {
+fn the_mirror_annotation_cannot_change() {
     let mut mirror = ready_pod("web-0");
     mirror.meta.annotations.insert(annotation::MIRROR.into(), "hash".into());
     let mut other = mirror.clone();
@@ -325,7 +329,7 @@ fn bind_to(node: &str, pod: &Pod, preconditions: &Preconditions) -> Result<Outco
 }
 
 #[test]
-fn s174_a_pod_is_bound_once() {
+fn s174_a_pod_can_be_bound_only_once() {
     let none = Preconditions::default();
     let mut current = created(pod("web-0"));
     current.status.conditions = vec![PodCondition {
@@ -347,7 +351,7 @@ fn s174_a_pod_is_bound_once() {
         last_probe_time: None,
         last_transition_time: Some(after(5)),
     }];
-    assert_eq!(bound, expected, "generation included: binding is no change of what is to run");
+    assert_eq!(bound, expected, "generation included: a binding does not change what the pod runs");
 
     let refusal = bind_to("n1", &bound, &none).unwrap_err();
     assert_eq!(refusal.to_string(), "Pod default/web-0 is already bound to node n1");
@@ -355,7 +359,7 @@ fn s174_a_pod_is_bound_once() {
 }
 
 #[test]
-fn s174_a_pod_that_is_going_or_gated_is_not_bound() {
+fn s174_a_pod_that_is_being_deleted_or_gated_is_not_bound() {
     let none = Preconditions::default();
     let mut deleting = created(pod("web-0"));
     deleting.meta.deletion_timestamp = Some(after(1));
@@ -372,7 +376,7 @@ fn s174_a_pod_that_is_going_or_gated_is_not_bound() {
 }
 
 #[test]
-fn a_binding_holds_for_the_pod_it_was_made_for() {
+fn a_binding_is_refused_unless_its_preconditions_hold() {
     let pod = created(pod("web-0"));
     let key = RecordId::of(&pod);
     let other = Preconditions { uid: Some(uid(2)), ..Preconditions::default() };
