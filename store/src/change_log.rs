@@ -1,9 +1,8 @@
-//! The newest changes, in memory, and the signals that tell of them.
+//! The newest changes, in memory, and the notifications of watchers.
 //!
-//! A watcher reads from where it is and waits for a signal; it has no queue, so
-//! a slow one costs nothing but its lag, and the writer never waits. What is no
-//! longer here is read from the ledger. A watcher of one node's records has a
-//! node: it is woken only by changes that touch its node and reads only those.
+//! A watcher reads from its own position and waits for a notification. It has no queue, so a slow watcher costs nothing
+//! but its lag, and the writer never waits. Changes that are no longer in memory are read from the ledger. A watcher of
+//! one node's records is notified only of changes that concern this node, and reads only those.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,16 +14,16 @@ use muster_store_core::change::{Change, SharedChange};
 use muster_store_core::history::Revision;
 use muster_store_core::selectors;
 
-/// How much of each kind is held here, by number and by size.
+/// How many changes of each kind are kept in memory, and how many bytes of them.
 const MAX_CHANGES: usize = 16 * 1024;
 const MAX_BYTES: usize = 32 << 20;
 
-/// What a read of the log came to.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Read {
     /// These changes, and no others up to `up_to`.
     Changes { changes: Vec<SharedChange>, up_to: Revision },
-    /// The log begins later: ask the ledger up to `until`.
+    /// The log begins later: read the ledger up to `until`.
     TooOld { until: Revision },
 }
 
@@ -39,24 +38,26 @@ struct KindLog {
     changed: watch::Sender<()>,
 }
 
+/// The newest changes of one kind.
 #[derive(Default)]
 struct RecentChanges {
     changes: VecDeque<SharedChange>,
     bytes: usize,
-    /// Every change of this kind after this revision is here.
+    /// Every change of this kind after this revision is in `changes`.
     complete_after: Revision,
     nodes: HashMap<String, NodeChanges>,
 }
 
+/// The changes that concern one node.
 struct NodeChanges {
     changes: VecDeque<SharedChange>,
-    /// The newest change on this node that may have been let go.
+    /// Every change of this node's records after this revision is in `changes`.
     complete_after: Revision,
     changed: watch::Sender<()>,
     watchers: usize,
 }
 
-/// Wakes a watcher; a node is kept while somebody has its signal.
+/// Notifies one watcher. The changes of a single node are kept apart while a watcher subscribes to that node.
 pub struct Subscription {
     log: Arc<ChangeLog>,
     kind: Kind,
@@ -65,7 +66,7 @@ pub struct Subscription {
 }
 
 impl ChangeLog {
-    /// A log of what comes after a revision.
+    /// An empty log of the changes after a revision.
     pub fn new(head: Revision) -> Arc<Self> {
         let kinds = Kind::ALL.map(|kind| {
             let recent = Mutex::new(RecentChanges { complete_after: head, ..Default::default() });
@@ -74,13 +75,12 @@ impl ChangeLog {
         Arc::new(Self { head: watch::Sender::new(head), kinds: kinds.into() })
     }
 
-    /// Takes in what happened before a restart, in order, so that those who were
-    /// watching go on without the disk.
+    /// Adds a stored change while loading, in order, so that watches resume after a restart without reading the disk.
     pub fn load(&self, change: Change) {
         lock(&self.kind(change.kind).recent).push(Arc::new(change));
     }
 
-    /// Says that everything up to the head was recalled.
+    /// Ends loading: all changes up to the head are loaded.
     pub fn finish_loading(&self, head: Revision) {
         self.head.send_replace(head);
     }
@@ -89,18 +89,17 @@ impl ChangeLog {
         &self.kinds[&kind]
     }
 
-    /// Everything up to here can be read.
+    /// The newest revision that can be read.
     pub fn head(&self) -> Revision {
         *self.head.borrow()
     }
 
-    /// Follows the head.
+    /// A receiver that follows the head.
     pub fn follow_head(&self) -> watch::Receiver<Revision> {
         self.head.subscribe()
     }
 
-    /// Takes in what a commit changed. Changes come in order, and only once they
-    /// are durable.
+    /// Adds the changes of a durable commit, in order, and notifies watchers.
     pub fn publish(&self, changes: &[SharedChange], head: Revision) {
         let mut changed_kinds = Vec::new();
         for kind in Kind::ALL {
@@ -114,7 +113,7 @@ impl ChangeLog {
             }
             changed_kinds.push(kind);
         }
-        // The head moves before anybody wakes: who wakes may read up to it.
+        // The head moves before watchers are notified: they may read up to it at once.
         self.head.send_replace(head);
         for kind in changed_kinds {
             let log = self.kind(kind);
@@ -130,22 +129,21 @@ impl ChangeLog {
         }
     }
 
-    /// Wakes the watchers of a kind whose news is not in this log.
+    /// Moves the head and notifies the watchers of a kind whose new changes are in another log (renewals).
     pub fn notify(&self, kind: Kind, head: Revision) {
         self.head.send_replace(head);
         self.kind(kind).changed.send_replace(());
     }
 
-    /// A signal for changes of a kind, or of one node of it.
+    /// Subscribes to the changes of a kind, or to those that concern one node.
     pub fn subscribe(self: &Arc<Self>, kind: Kind, node: Option<&str>) -> Subscription {
         let log = self.kind(kind);
         let changed = match node {
             None => log.changed.subscribe(),
             Some(name) => {
                 let mut recent = lock(&log.recent);
-                // Sorting out the past for a new node would cost every agent of a
-                // starting fleet a walk through the log: a watcher from before
-                // this moment reads all changes until it has caught up with it.
+                // Earlier changes are not searched for this node: when a fleet starts, each agent would scan the whole
+                // log. A watcher from an earlier revision reads the changes of all nodes until it has caught up.
                 let now = recent.changes.back().map_or(recent.complete_after, |newest| newest.revision);
                 let node = recent.nodes.entry(name.to_owned()).or_insert_with(|| NodeChanges {
                     changes: VecDeque::new(),
@@ -160,19 +158,19 @@ impl ChangeLog {
         Subscription { log: Arc::clone(self), kind, node: node.map(str::to_owned), changed }
     }
 
-    /// At most `limit` changes of a kind after `after`, or of one node of it.
+    /// At most `limit` changes of a kind after `after`, or of those that concern one node.
     pub fn read(&self, kind: Kind, node: Option<&str>, after: Revision, limit: usize) -> Read {
-        // Before the lock: what is published later is left for the next read.
+        // Read before the lock: later changes are left for the next read.
         let head = self.head();
         let recent = lock(&self.kind(kind).recent);
         let node = node.and_then(|name| recent.nodes.get(name)).filter(|node| node.complete_after <= after);
-        let held = match node {
+        let changes = match node {
             Some(node) => &node.changes,
             None if after < recent.complete_after => return Read::TooOld { until: recent.complete_after },
             None => &recent.changes,
         };
-        let from = held.partition_point(|change| change.revision <= after);
-        let changes: Vec<_> = held.range(from..).take(limit).cloned().collect();
+        let from = changes.partition_point(|change| change.revision <= after);
+        let changes: Vec<_> = changes.range(from..).take(limit).cloned().collect();
         let last = changes.last().map_or(after, |change| change.revision);
         let up_to = if changes.len() == limit { last } else { last.max(head) };
         Read::Changes { changes, up_to }
@@ -207,14 +205,14 @@ impl RecentChanges {
 }
 
 impl Subscription {
-    /// What happened so far is known; wait for what comes next.
+    /// Marks all notifications so far as handled.
     pub fn mark_read(&mut self) {
         self.changed.mark_unchanged();
     }
 
-    /// Returns once something happened complete_after [`seen`](Self::seen).
+    /// Returns once a notification arrived since [`mark_read`](Self::mark_read).
     pub async fn changed(&mut self) {
-        // The sender lives in the log, which this signal keeps.
+        // Never fails: the sender is in the log, which this subscription keeps alive.
         let _ = self.changed.changed().await;
     }
 }
@@ -266,28 +264,34 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_read_without_its_neighbours_even_after_they_pushed_the_rest_out() {
+    fn a_watcher_of_one_node_reads_only_its_changes_even_after_others_filled_the_log() {
         let log = ChangeLog::new(0);
-        let mut signal = log.subscribe(Kind::Node, Some("a"));
-        signal.mark_read();
+        let mut subscription = log.subscribe(Kind::Node, Some("a"));
+        subscription.mark_read();
         log.publish(&[node_change(1, "a", 0)], 1);
-        assert!(signal.changed.has_changed().unwrap());
+        assert!(subscription.changed.has_changed().unwrap());
         assert_eq!(revisions(log.read(Kind::Node, Some("a"), 0, 9)), (vec![1], 1));
-        signal.mark_read();
+        subscription.mark_read();
         for revision in 2..=(MAX_CHANGES as u64 + 10) {
             log.publish(&[node_change(revision, "b", 0)], revision);
         }
-        assert!(!signal.changed.has_changed().unwrap(), "the neighbours' changes wake nobody here");
+        assert!(
+            !subscription.changed.has_changed().unwrap(),
+            "changes of another node do not notify this watcher"
+        );
         let head = MAX_CHANGES as u64 + 10;
         assert_eq!(revisions(log.read(Kind::Node, Some("a"), 1, 9)), (vec![], head));
-        assert!(matches!(log.read(Kind::Node, Some("a"), 0, 9), Read::TooOld { .. }), "1 was let go");
+        assert!(
+            matches!(log.read(Kind::Node, Some("a"), 0, 9), Read::TooOld { .. }),
+            "the change at 1 was dropped"
+        );
         assert!(matches!(log.read(Kind::Node, None, 1, 9), Read::TooOld { .. }));
-        drop(signal);
+        drop(subscription);
         assert!(lock(&log.kind(Kind::Node).recent).nodes.is_empty());
     }
 
     #[test]
-    fn large_changes_push_others_out_by_size() {
+    fn the_log_is_limited_in_bytes() {
         let log = ChangeLog::new(0);
         for revision in 1..=5 {
             log.publish(&[node_change(revision, "a", MAX_BYTES / 4)], revision);

@@ -1,7 +1,7 @@
-//! Whether the store can commit: the outcome of the last attempt, and a watchdog on the batch under way.
+//! Whether the store can commit: the outcome of the last attempt, and a watchdog on the current batch.
 //!
-//! The writer reports here. [`follow`] turns that into a condition of the store's readiness: a store that cannot commit
-//! is not ready, and gets ready again by itself, since a writer whose disk failed tries a commit of its own.
+//! The writer reports here, and [`follow`] sets the store's readiness condition: a store that cannot commit is not ready.
+//! It becomes ready again by itself, since a writer whose disk failed tries commits of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use muster_rpc::readiness::Condition;
 use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
 
-/// A batch that takes longer is stuck: the disk hangs. The slowest disk that works needs a fraction of it.
+/// A batch that takes longer is stuck: the disk hangs. The slowest working disk needs a fraction of this.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
-/// How often the watchdog looks at the batch under way.
+/// How often the watchdog checks the current batch.
 const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// What the writer last reported.
 #[derive(Debug)]
 pub struct CommitHealth {
-    /// Why the last commit failed, or the disk would not take one; `None` while it does.
+    /// Why the last commit failed, or why the disk cannot take one; `None` while commits succeed.
     failure: watch::Sender<Option<String>>,
-    /// When the writer began the batch that it works on.
+    /// When the writer began its current batch.
     batch_began: Mutex<Option<Mono>>,
 }
 
@@ -43,7 +43,7 @@ impl CommitHealth {
         *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The disk takes commits, or does not for this reason.
+    /// Records whether the disk takes commits, and if not, why.
     pub fn observe(&self, committed: Result<(), String>) {
         let failure = committed.err();
         self.failure.send_if_modified(|known| {
@@ -53,7 +53,7 @@ impl CommitHealth {
         });
     }
 
-    /// Whether a commit is possible now, as far as is known.
+    /// Whether a commit is possible now, as far as known.
     pub fn check(&self, now: Mono) -> Result<(), String> {
         let began = *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(began) = began
@@ -71,7 +71,7 @@ impl CommitHealth {
     }
 }
 
-/// Sets the condition; the future keeps it up to date until the shutdown is requested.
+/// Sets the condition at once; the returned future keeps it up to date until shutdown is requested.
 pub fn follow(
     health: Arc<CommitHealth>,
     clock: SharedClock,

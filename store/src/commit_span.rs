@@ -1,7 +1,8 @@
-//! The span of a commit: one for all that it makes durable.
+//! The trace span of a commit.
 //!
-//! It lies below the first of the writes that are recorded and links to the others, so that each of them leads to the
-//! flush it waited for. A commit of renewals alone begins a trace of its own, now and then: a renewal has no span.
+//! It is a child of the first sampled write of the batch and links to the other sampled ones, so that the trace of each
+//! write leads to the flush it waited for. A commit of renewals only starts a trace of its own, if sampled: a renewal
+//! has no span.
 
 use jiff::Timestamp;
 use muster_rpc::trace::{self, Span, Traceparent};
@@ -10,15 +11,15 @@ use crate::engine::EngineError;
 use muster_store_core::change::SharedChange;
 use muster_store_core::draft::Batch;
 
-/// More links than this nobody follows.
+/// The most links of a span; more would not be readable.
 const LINKS: usize = 32;
 
-/// Begins the span of a commit that so many requests share and that was drafted since then.
+/// Begins the span of a commit shared by `requests` requests. `since` is when the batch was begun.
 pub(crate) fn begin(batch: &Batch, requests: usize, since: Timestamp) -> Span {
     if !trace::is_on() {
         return Span::NONE;
     }
-    let mut writes = recorded(&batch.changes);
+    let mut writes = sampled_writes(&batch.changes);
     let mut draft = trace::span("store.commit").since(since);
     if let Some(first) = writes.next() {
         draft = draft.below(first);
@@ -35,7 +36,7 @@ pub(crate) fn begin(batch: &Batch, requests: usize, since: Timestamp) -> Span {
     span
 }
 
-/// Ends it as the commit went.
+/// Ends the span with the outcome of the commit.
 pub(crate) fn end(span: &Span, committed: Result<(), &EngineError>) {
     if let Err(error) = committed {
         span.fail(error.to_string());
@@ -43,8 +44,8 @@ pub(crate) fn end(span: &Span, committed: Result<(), &EngineError>) {
     span.end();
 }
 
-/// The writes of a batch that are recorded, each once: what one write changes lies side by side.
-fn recorded(changes: &[SharedChange]) -> impl Iterator<Item = Traceparent> {
+/// The sampled writes of a batch, each once. The changes of one write are adjacent.
+fn sampled_writes(changes: &[SharedChange]) -> impl Iterator<Item = Traceparent> {
     let writes = changes.chunk_by(|one, next| one.traceparent == next.traceparent);
     writes
         .filter_map(|changes| Traceparent::parse(&changes[0].traceparent))
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_lies_below_its_first_write_and_links_to_some_of_the_others() {
+    fn a_commit_span_is_a_child_of_the_first_write_and_links_to_others() {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
         assert!(trace::install(provider.tracer("test")));
@@ -95,7 +96,7 @@ mod tests {
         end(&begin(&batch(many.chain([write(1, true)])), 40, since), Ok(()));
         end(&begin(&batch([]), 31_337, since), Err(&EngineError::Full { available: 0, reserve: 1 }));
 
-        // The stores of other tests in this process commit too.
+        // Stores of other tests in this process commit too.
         let mut spans = exporter.get_finished_spans().unwrap();
         let requests = [9, 40, 31_337].map(|requests| KeyValue::new("muster.requests", requests));
         spans.retain(|span| {
@@ -109,11 +110,15 @@ mod tests {
         assert_eq!(
             links(few),
             [3_u64, 4].map(SpanId::from),
-            "not to who is not recorded, and once to the rest"
+            "no link to writes that are not sampled, one to each of the others"
         );
-        let said: Vec<String> = few.attributes.iter().map(|kv| format!("{}={}", kv.key, kv.value)).collect();
-        assert_eq!(said, ["muster.requests=9", "muster.changes=7", "muster.renewals=0", "muster.revision=7"]);
-        assert_eq!(links(full).len(), LINKS, "a batch of thousands has no thousands of links");
+        let attributes: Vec<String> =
+            few.attributes.iter().map(|kv| format!("{}={}", kv.key, kv.value)).collect();
+        assert_eq!(
+            attributes,
+            ["muster.requests=9", "muster.changes=7", "muster.renewals=0", "muster.revision=7"]
+        );
+        assert_eq!(links(full).len(), LINKS, "the number of links is limited");
         assert_eq!(alone.parent_span_id, SpanId::INVALID);
         assert!(matches!(alone.status, opentelemetry::trace::Status::Error { .. }));
     }

@@ -9,48 +9,47 @@ use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
-
 use muster_store_core::draft::Policy;
 use muster_store_core::memory::Retention;
 use muster_store_core::rules::Defaults;
 
-/// Keeps Muster's records and tells of their changes.
+/// Muster's store: keeps all records and serves watches of their changes.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "muster-store", version, args_conflicts_with_subcommands = false, after_help = muster_rpc::health_command::HELP)]
 pub struct Flags {
-    /// Where the records are kept
+    /// The directory of the store's files
     #[arg(long, env = "MUSTER_DATA_DIR", default_value = "/var/lib/muster/store", global = true)]
     pub data_dir: PathBuf,
 
-    /// Where gRPC is served; port 0 picks a free one
+    /// The address that gRPC is served on; port 0 picks a free one
     #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400")]
     pub listen: SocketAddr,
 
-    /// Where metrics and health are served; port 0 picks a free one
+    /// The address that metrics and health are served on; port 0 picks a free one
     #[arg(long, env = "MUSTER_HTTP_LISTEN", default_value = "127.0.0.1:7401")]
     pub http_listen: SocketAddr,
 
-    /// How long changes are kept for watches to resume from
+    /// How long changes are kept at least, for watches to resume from
     #[arg(long, env = "MUSTER_HISTORY_MIN_AGE", default_value = "5m", value_parser = parse_duration)]
     pub history_min_age: Duration,
 
-    /// How many changes are kept even if they are older
+    /// How many changes are kept at least, even if they are older
     #[arg(long, env = "MUSTER_HISTORY_MIN_CHANGES", default_value_t = 10_000)]
     pub history_min_changes: usize,
 
-    /// How long events are kept after they last happened
+    /// How long an event is kept after it last occurred
     #[arg(long, env = "MUSTER_EVENT_TTL", default_value = "1h", value_parser = parse_duration)]
     pub event_ttl: Duration,
 
-    /// How long pods that say nothing stay on a node that is not ready
+    /// Seconds that a pod tolerates a node that is not ready, unless it has a toleration of its own
     #[arg(long, env = "MUSTER_DEFAULT_NOT_READY_TOLERATION_SECONDS", default_value_t = 300)]
     pub default_not_ready_toleration_seconds: i64,
 
-    /// How long pods that say nothing stay on a node nobody hears from
+    /// Seconds that a pod tolerates an unreachable node, unless it has a toleration of its own
     #[arg(long, env = "MUSTER_DEFAULT_UNREACHABLE_TOLERATION_SECONDS", default_value_t = 300)]
     pub default_unreachable_toleration_seconds: i64,
 
-    /// Memory for the files' cache, in bytes; records are in memory besides
+    /// Size of the storage engine's cache in bytes; all records are in memory in addition
     #[arg(long, env = "MUSTER_CACHE_BYTES", default_value_t = 32 << 20)]
     pub cache_bytes: u64,
 
@@ -67,25 +66,25 @@ pub struct Flags {
     pub command: Option<Command>,
 }
 
-/// What else the binary does.
+/// Subcommands of the binary.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Writes all records of a running store to a file
     Backup {
-        /// The file; it is written aside and appears when it is whole
+        /// The file; it is written under a temporary name and renamed when it is complete
         file: PathBuf,
-        /// The running store; by default the one at --listen
+        /// The URL of the running store; by default the one at --listen
         #[arg(long)]
         store: Option<String>,
     },
-    /// Fills a new data directory from a backup; no store may run on it
+    /// Fills a new data directory from a backup; no store may be running on it
     Restore {
-        /// The file a backup was written to
+        /// The backup file
         file: PathBuf,
     },
 }
 
-/// Settings that were checked.
+/// Validated settings.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub data_dir: PathBuf,
@@ -97,7 +96,7 @@ pub struct Config {
     pub server: ServerConfig,
 }
 
-/// A flag that cannot be.
+/// Why the flags are not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
@@ -141,7 +140,7 @@ impl TryFrom<&Flags> for Config {
     }
 }
 
-/// Times are added to the clock's, which does not reach further than this.
+/// Durations are added to timestamps, which must stay within the range of the clock.
 fn millis(flag: &'static str, duration: Duration) -> Result<i64, ConfigError> {
     const CENTURY: u128 = 100 * 366 * 24 * 3600 * 1000;
     let millis = duration.as_millis();

@@ -1,4 +1,4 @@
-//! `muster-store`: flags, then run. Called as `muster-store health` it asks the one that runs.
+//! The `muster-store` binary: serves, backs up, restores; `muster-store health` probes the running store.
 
 use std::process::ExitCode;
 

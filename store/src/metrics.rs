@@ -1,4 +1,4 @@
-//! Every metric of the store: its name, unit and labels.
+//! All metrics of the store: names, units and help texts.
 
 use muster_rpc::exemplar::{Latency, latency};
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// What the store counts.
+/// The store's metrics.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     pub commits: Counter,
@@ -44,10 +44,14 @@ impl Metrics {
         };
         let store = registry.sub_registry_with_prefix("muster_store");
         store.register("commits", "Commits made durable", metrics.commits.clone());
-        store.register("commits_failed", "Commits refused by the disk", metrics.failed_commits.clone());
-        store.register("changes", "Changes committed, renewals apart", metrics.changes.clone());
+        store.register(
+            "commits_failed",
+            "Commits that failed or that the disk could not take",
+            metrics.failed_commits.clone(),
+        );
+        store.register("changes", "Changes committed, without lease renewals", metrics.changes.clone());
         store.register("renewals", "Lease renewals committed", metrics.renewals.clone());
-        store.register("commit_requests", "Requests that shared a commit", metrics.batch.clone());
+        store.register("commit_requests", "Requests per commit", metrics.batch.clone());
         store.register_with_unit(
             "commit",
             "Time to make a commit durable",
@@ -56,20 +60,20 @@ impl Metrics {
         );
         store.register_with_unit(
             "watch_lag",
-            "Time from a commit until a watcher was told of it",
+            "Time from a commit until its change was sent to a watcher",
             Unit::Seconds,
             metrics.watch_lag.clone(),
         );
         store.register(
             "watch_replays",
-            "Reads from the disk for watchers behind what memory holds",
+            "Reads of the ledger for watchers that are behind the changes kept in memory",
             metrics.watch_replays.clone(),
         );
         store.register("queued_requests", "Requests waiting for the next commit", metrics.queued.clone());
         store.register("watch_streams", "Open watches", metrics.watchers.clone());
         store.register("heartbeat_streams", "Open heartbeat streams", metrics.heartbeats.clone());
         store.register("revision", "The newest revision", metrics.revision.clone());
-        store.register("writable", "1 while the disk takes writes", metrics.writable.clone());
+        store.register("writable", "1 while the disk accepts writes, otherwise 0", metrics.writable.clone());
         metrics.writable.set(1);
         metrics
     }

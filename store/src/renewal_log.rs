@@ -1,9 +1,8 @@
-//! The newest renewals, in memory, for those who watch leases.
+//! The newest renewals, in memory, for watchers of leases.
 //!
-//! A renewal's history is worth little and there is a lot of it, so it is not in
-//! the ledger's history of changes. A watcher that falls behind what is here, or
-//! comes from before a restart, hears the newest renewal of each lease instead
-//! of every one.
+//! Renewals are many and old ones are of little use, so they are not part of the ledger's history of changes. A watcher
+//! that is behind this log, or resumes from before a restart, gets the newest renewal of each lease instead of every
+//! renewal.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -17,24 +16,24 @@ use muster_store_core::history::{Revision, StoredRenewal};
 use muster_store_core::lease_table::Renewal;
 use muster_store_core::memory::{Memory, lease_with_renewal};
 
-/// How many renewals are recent: some seconds of a large fleet.
+/// How many renewals are kept: some seconds of a large fleet.
 const MAX_RENEWALS: usize = 64 * 1024;
-/// How many are taken at once: a watcher that lags must not take much memory.
+/// How many renewals one read returns: a watcher that lags must not use much memory.
 const MAX_READ: usize = 1024;
 
 struct LoggedRenewal {
     revision: Revision,
     renewal: StoredRenewal,
     published: Mono,
-    /// Made when the first watcher asks, then shared. `None` when the lease was
-    /// written or deleted complete_after: that change tells the rest.
+    /// Made for the first watcher that reads it, then shared. `None` if the lease was written or deleted after the
+    /// renewal: watchers get that change instead.
     change: OnceLock<Option<SharedChange>>,
 }
 
 #[derive(Default)]
 struct RecentRenewals {
     renewals: VecDeque<Arc<LoggedRenewal>>,
-    /// Every renewal after this revision is here.
+    /// Every renewal after this revision is in `renewals`.
     complete_after: Revision,
 }
 
@@ -45,12 +44,12 @@ pub struct RenewalLog {
 }
 
 impl RenewalLog {
-    /// A log of what comes after `head`.
+    /// An empty log of the renewals after `head`.
     pub fn new(head: Revision) -> Self {
         Self { recent: RwLock::new(RecentRenewals { complete_after: head, ..Default::default() }) }
     }
 
-    /// Takes in a pack that is durable.
+    /// Appends a durable pack.
     pub fn publish(&self, first: Revision, pack: &[StoredRenewal], published: Mono) {
         let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
         for (revision, renewal) in (first..).zip(pack) {
@@ -64,10 +63,9 @@ impl RenewalLog {
         }
     }
 
-    /// Renewals in `(after, up_to]` as changes of their leases, in order and not
-    /// more than fit a few frames, and the revision up to which there are no
-    /// others. Of those that are no longer here, the newest of each lease:
-    /// `missed` keeps what of these is still to be taken.
+    /// Renewals in `(after, up_to]` as changes of their leases, in order and at most a few frames of them, and the
+    /// revision up to which there are no others. For renewals that are no longer in the log, the newest one of each
+    /// lease; `catch_up` holds those that are still to be returned.
     pub fn read(
         &self,
         after: Revision,
@@ -99,13 +97,13 @@ impl RenewalLog {
     }
 }
 
-/// The newest renewals of leases, for a watcher that missed the others: it is taken
-/// them by and by, and all leases are looked through but once.
+/// The newest renewal of each lease, for a watcher that is behind the log. They are collected in one scan of all leases
+/// and returned over several reads.
 #[derive(Debug, Default)]
 pub struct RenewalCatchUp {
-    /// Revision and lease, in order.
+    /// Revision and lease number, in order.
     renewals: VecDeque<(Revision, u32)>,
-    /// There are no others up to here.
+    /// The revision up to which `renewals` is complete.
     up_to: Revision,
 }
 
@@ -128,7 +126,7 @@ impl RenewalCatchUp {
             _ => up_to.min(self.up_to),
         };
         let changes = taken.into_iter().filter_map(|(revision, id)| {
-            // One that was renewed complete_after is taken of then.
+            // A lease that was renewed again since then comes with its later renewal.
             let renewal = memory.leases.newest(id).filter(|newest| newest.revision == revision)?;
             change(memory, id, &renewal)
         });
@@ -193,18 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_missed_renewals_hears_the_newest_of_each_lease_once() {
+    fn a_watcher_behind_the_log_gets_the_newest_renewal_of_each_lease_once() {
         let mut memory = memory();
         let (log, mut catch_up) = (RenewalLog::new(memory.head()), RenewalCatchUp::default());
         let (mut taken, mut cursor) = (Vec::new(), 0);
         for round in 0.. {
             let head = memory.head();
             let (changes, up_to) = log.read(cursor, head, &mut catch_up, &memory);
-            assert!(up_to > cursor, "it comes on");
+            assert!(up_to > cursor, "each read makes progress");
             taken.extend(changes.iter().map(|change| (change.revision, change.key.name().to_owned())));
             cursor = up_to;
             if round == 0 {
-                // One that is yet to be taken of renews once more.
+                // A lease whose renewal is not returned yet is renewed again.
                 let again = vec![(head + 1, vec![renewal(LEASES - 1)])];
                 log.publish(head + 1, &again[0].1, Mono::default());
                 memory.apply_commit(&Commit {
@@ -223,6 +221,10 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!((taken.len(), names.len()), (LEASES as usize, LEASES as usize));
-        assert_eq!(taken.last().unwrap().0, memory.head(), "the one that renewed again, at its newest");
+        assert_eq!(
+            taken.last().unwrap().0,
+            memory.head(),
+            "the lease that was renewed again comes with its newest renewal"
+        );
     }
 }

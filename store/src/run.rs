@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::service::{HEARTBEAT, NAMES, Services};
 use crate::store::Store;
 
-/// Why the store could not start or had to end.
+/// Why the store could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -42,13 +42,13 @@ pub enum RunError {
     Process(#[from] std::io::Error),
 }
 
-/// A store that serves.
+/// A running store.
 pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     pub store: Arc<Store>,
     serving: JoinHandle<Result<Stopped, ServeError>>,
-    /// Says how the writer ended.
+    /// Receives how the writer thread ended.
     writer: oneshot::Receiver<std::thread::Result<()>>,
 }
 
@@ -77,8 +77,8 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     };
     let (store, writer) = opening.await.map_err(std::io::Error::other)??;
     let services = Services::new(Arc::clone(&store), shutdown.clone());
-    // Only the heartbeat service consists of writes. The others go on reading and watching, and a client that leaves
-    // them because of their health would have no other store to go to.
+    // Only the heartbeat service needs the disk for all of its calls. The others still serve reads and watches without
+    // it, and clients that left them because of their health would have no other store to go to.
     let readiness = Readiness::new(NAMES);
     let disk = readiness.condition("disk", "not checked yet", &[HEARTBEAT]);
     let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
@@ -87,18 +87,17 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let serving =
         tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
-    let writer = watch_over(writer, shutdown)?;
+    let writer = supervise_writer(writer, shutdown)?;
     tracing::info!(revision = store.log().head(), "muster-store is ready");
     Ok(Running { address, http_address, store, serving, writer })
 }
 
 impl Running {
-    /// Returns when the store has stopped: calls have ended, and what was
-    /// accepted is written.
+    /// Returns when the store has stopped: all calls have ended, and all accepted writes are durable.
     pub async fn stopped(self) -> Result<(), RunError> {
         let stopped = self.serving.await.map_err(std::io::Error::other)??;
         if stopped == Stopped::Aborted {
-            tracing::warn!("connections were still open after the grace period and were aborted");
+            tracing::warn!("connections were still open after the grace period and were closed");
         }
         self.store.stop();
         if !matches!(self.writer.await, Ok(Ok(()))) {
@@ -109,27 +108,27 @@ impl Running {
     }
 }
 
-/// A store whose writer has ended can only be restarted: it stops as a whole.
+/// Shuts the store down when its writer panics: without a writer it can only be restarted.
 ///
-/// On a thread of its own, because a runtime waits for its blocking tasks.
-fn watch_over(
+/// On a thread of its own: the runtime waits for blocking tasks at its end, so a task here would keep it from stopping.
+fn supervise_writer(
     writer: std::thread::JoinHandle<()>,
     shutdown: Shutdown,
 ) -> std::io::Result<oneshot::Receiver<std::thread::Result<()>>> {
-    let (ended, how) = oneshot::channel();
+    let (ended, receiver) = oneshot::channel();
     std::thread::Builder::new().name("writer-watch".into()).spawn(move || {
         let joined = writer.join();
         if joined.is_err() {
-            tracing::error!("the writer has failed; the store stops");
+            tracing::error!("the writer thread panicked; the store stops");
             shutdown.trigger();
         }
-        // Nobody waits for it in a test that drops its store.
+        // A test that drops its store has dropped the receiver.
         let _ = ended.send(joined);
     })?;
-    Ok(how)
+    Ok(receiver)
 }
 
-/// Runs a store until the shutdown is asked for.
+/// Runs a store until shutdown is requested.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     start(config, shutdown).await?.stopped().await
 }

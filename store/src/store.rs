@@ -1,4 +1,4 @@
-//! The store itself: what handlers read from and hand their writes to.
+//! The store as handlers use it: reads from memory and the ledger, writes through the writer's queue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -26,10 +26,10 @@ use muster_store_core::list_page::{ListRequest, ListVersion, Page};
 use muster_store_core::memory::Memory;
 use muster_store_core::namespaced_name::NamespacedName;
 
-/// How long a read of a version that is not there yet may wait for it.
+/// How long a read waits for a revision that is not committed yet.
 const FUTURE_VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Everything the store knows, and the way to change it.
+/// The shared state of the store and the queue of its writer.
 pub struct Store {
     memory: RwLock<Memory>,
     ledger: Ledger,
@@ -42,10 +42,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Reads everything back and starts the writer.
+    /// Loads all records and starts the writer thread.
     ///
-    /// The writer stops when [`stop`](Self::stop) is called; what was queued by
-    /// then is still written.
+    /// The writer stops after [`stop`](Self::stop) is called, once all queued requests are written.
     pub fn open(
         engine: Arc<dyn Engine>,
         policy: Policy,
@@ -71,7 +70,7 @@ impl Store {
         let at_end = Arc::clone(&store);
         let write = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
-            // However it ended, nobody writes any more and nobody must wait for it.
+            // Also after a panic: requests that are queued or arrive later must fail instead of waiting forever.
             at_end.queue.stop();
             while at_end.queue.take(Duration::ZERO).is_some() {}
             ended.unwrap_or_else(|panic| resume_unwind(panic));
@@ -81,7 +80,7 @@ impl Store {
         Ok((store, thread))
     }
 
-    /// Lets the writer finish what is queued and stop.
+    /// Refuses further writes; the writer finishes the queued ones and stops.
     pub fn stop(&self) {
         self.queue.stop();
     }
@@ -118,12 +117,12 @@ impl Store {
         &self.queue
     }
 
-    /// The present, to read from.
+    /// The current records, locked for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Memory> {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the writer evaluate a request; returns once it is durable.
+    /// Has the writer evaluate a request; returns once the request's commit is durable.
     pub async fn write<T: Send + 'static>(
         &self,
         traceparent: String,
@@ -136,7 +135,7 @@ impl Store {
         answered.await.unwrap_or(Err(StoreError::Stopping))
     }
 
-    /// Queues a renewal; the slot is told when it is durable.
+    /// Queues a renewal; the slot is filled once the renewal is durable.
     pub fn renew(
         &self,
         claim: Claim,
@@ -148,13 +147,13 @@ impl Store {
         Ok(())
     }
 
-    /// One record's bytes, as a reader is to see them.
+    /// One record's bytes; for a lease, with its newest renewal.
     pub fn get(&self, kind: Kind, key: &NamespacedName) -> Option<Bytes> {
         let memory = self.read();
         memory.get(kind, key).map(|current| memory.with_newest_renewal(kind, current))
     }
 
-    /// Whether history after a revision is all there.
+    /// Refuses a revision whose following history is compacted.
     pub fn check_not_compacted(&self, revision: Revision) -> Result<(), StoreError> {
         let oldest = self.read().compacted();
         if revision < oldest {
@@ -163,11 +162,11 @@ impl Store {
         Ok(())
     }
 
-    /// Waits a little for a version that is not there yet.
+    /// Waits a few seconds for a revision that is not committed yet.
     pub async fn wait_for_revision(&self, revision: Revision) -> Result<(), StoreError> {
         let mut head = self.log.follow_head();
-        let reached = timeout(FUTURE_VERSION_TIMEOUT, head.wait_for(|head| *head >= revision)).await;
-        match reached {
+        let waited = timeout(FUTURE_VERSION_TIMEOUT, head.wait_for(|head| *head >= revision)).await;
+        match waited {
             Ok(Ok(_)) => Ok(()),
             _ => Err(StoreError::FutureVersion { requested: revision, head: self.log.head() }),
         }
@@ -182,16 +181,16 @@ impl Store {
         while !reader.read_chunk(&self.read())? {
             tokio::task::yield_now().await;
         }
-        let (mut page, past) = reader.finish();
-        if !past.is_empty() {
+        let (mut page, from_ledger) = reader.finish();
+        if !from_ledger.is_empty() {
             // Older versions lie in the ledger, and reader it may block.
             let (store, at) = (Arc::clone(self), page.revision);
             let read = tokio::task::spawn_blocking(move || {
-                let read = past.into_iter().map(|(place, key, revision)| {
+                let read = from_ledger.into_iter().map(|(index, key, revision)| {
                     let stored = store.ledger.change(revision)?;
                     let stored = stored.ok_or_else(|| store.expired(at))?;
                     let wanted = list.selectors.matches(list.kind, &key, &stored.record);
-                    Ok((place, wanted.then_some(stored.record)))
+                    Ok((index, wanted.then_some(stored.record)))
                 });
                 read.collect::<Result<Vec<_>, StoreError>>()
             });

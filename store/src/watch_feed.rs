@@ -1,9 +1,7 @@
-//! One watcher: the present if it asks for it, then history from where it is,
-//! then the head.
+//! One watch: the initial records if requested, then history from a revision on, then new changes.
 //!
-//! A feed holds a cursor and at most one read ahead of it. Frames are made when the connection asks
-//! for one, so a slow watcher lags in the log and is cut only when it falls
-//! behind the history that is kept.
+//! A feed holds a cursor and at most one read ahead of it. Frames are made when the connection asks for one, so a slow
+//! watcher lags in the change log and is cut off only when its cursor is compacted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,61 +22,59 @@ use muster_store_core::history::{Revision, StoredChange};
 use muster_store_core::list_page::{ListRequest, ListVersion};
 use muster_store_core::selectors::Selectors;
 
-/// A frame holds at most this many events, and no event more once it has this
-/// many bytes.
+/// A frame holds at most this many events, and no further event once it has this many bytes.
 const FRAME_EVENTS: usize = 128;
 const FRAME_BYTES: usize = 1 << 20;
 
-/// How often a quiet stream says how far it is, if asked to.
+/// How often a stream without events sends a bookmark, if bookmarks are requested.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(50);
 
-/// What a watcher asks for.
+/// A watch request, validated.
 #[derive(Debug, Clone)]
 pub struct WatchRequest {
     pub kind: Kind,
     pub selectors: Selectors,
     pub start: WatchStart,
     pub bookmarks: bool,
-    /// When the stream is to end.
+    /// After this time the stream ends.
     pub lifetime: Duration,
 }
 
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the present records; `end_bookmark` asks for a bookmark after them.
+    /// With the current records as ADDED events; with `end_bookmark`, a bookmark follows the last of them.
     Initial { end_bookmark: bool },
     /// After a revision.
     After(Revision),
 }
 
-/// A watcher's place in history.
+/// The state of one watch.
 pub struct WatchFeed {
     store: Arc<Store>,
     request: WatchRequest,
     cursor: Revision,
     subscription: Subscription,
-    /// The present records that are still to be told of, and whether a bookmark
-    /// ends them.
+    /// The list of initial records still to send, and whether a bookmark follows them.
     initial: Option<(ListRequest, bool)>,
-    /// Changes that were read and not looked at yet.
+    /// Changes that were read and not sent yet.
     pending: VecDeque<SharedChange>,
-    /// Where the cursor stands once `pending` is empty.
+    /// The cursor's position once `pending` is empty.
     pending_up_to: Revision,
-    /// Renewals of leases that happened further back than they are kept.
+    /// The newest renewals of leases, while this watcher is behind the renewal log.
     renewal_catch_up: RenewalCatchUp,
     bookmark_timer: std::pin::Pin<Box<Sleep>>,
     lifetime_timer: std::pin::Pin<Box<Sleep>>,
     shutdown: Shutdown,
-    /// A bookmark is to be said once everything up to the head was read.
+    /// A bookmark is sent once all changes up to the head are read.
     bookmark_due: bool,
-    /// The stream ends here: the head when its time was over.
+    /// Set when the lifetime is over or the store stops: the head at that time, after which the stream ends.
     final_revision: Option<Revision>,
     ended: bool,
 }
 
 impl WatchFeed {
-    /// Opens a watch, or says why it cannot begin there.
+    /// Opens a watch; fails if its start is compacted.
     pub fn open(store: Arc<Store>, request: WatchRequest, shutdown: Shutdown) -> Result<Self, StoreError> {
         // The subscription comes first: what happens from here on will be noticed.
         let subscription = store.log().subscribe(request.kind, request.selectors.node(request.kind));
@@ -91,7 +87,7 @@ impl WatchFeed {
                 let now = store.read().head();
                 let (kind, selectors, version) =
                     (request.kind, request.selectors.clone(), ListVersion::Exact(now));
-                // Page by page: a watcher that does not read must not hold a copy of all.
+                // Page by page: a watcher that does not read must not hold a copy of all records.
                 let list = ListRequest {
                     kind,
                     selectors,
@@ -126,7 +122,7 @@ impl WatchFeed {
         })
     }
 
-    /// The next frames to join, or `None` at the end of the stream.
+    /// The next frames, to be joined into one message, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Result<Vec<Bytes>, StoreError>> {
         loop {
             if self.ended {
@@ -170,9 +166,8 @@ impl WatchFeed {
             if std::mem::take(&mut self.bookmark_due) {
                 return Some(Ok(vec![encode_bookmark(self.cursor, false)]));
             }
-            // Other kinds' writes wake nobody here, so a bookmark reads on first: it is for
-            // those who watch a kind that seldom changes, and would otherwise let them fall
-            // out of history.
+            // Writes of other kinds do not notify this watch, so its cursor may be far behind the head. Before a bookmark
+            // the watch therefore reads on: bookmarks keep the cursors of rarely changing kinds from being compacted.
             tokio::select! {
                 () = self.subscription.changed() => {}
                 () = &mut self.bookmark_timer => {
@@ -185,7 +180,7 @@ impl WatchFeed {
         }
     }
 
-    /// Ends the stream, after a last word on how far it came.
+    /// Ends the stream, with a last bookmark if bookmarks are requested.
     fn finish(&mut self) -> Option<Result<Vec<Bytes>, StoreError>> {
         self.ended = true;
         self.request.bookmarks.then(|| Ok(vec![encode_bookmark(self.cursor, false)]))
@@ -195,7 +190,7 @@ impl WatchFeed {
         self.bookmark_timer.set(sleep(BOOKMARK_EVERY));
     }
 
-    /// The next page of the present records.
+    /// The next page of the initial records.
     async fn initial_frames(&mut self) -> Result<Vec<Bytes>, StoreError> {
         let Some((mut list, end_bookmark)) = self.initial.take() else { return Ok(Vec::new()) };
         let page = self.store.list(list.clone()).await?;
@@ -233,7 +228,7 @@ impl WatchFeed {
         frames
     }
 
-    /// Notes how long ago the first change of a frame could have been told.
+    /// Observes the time since the first change of a frame was published.
     fn measure_lag(&self, first: &Change) {
         let Some(published) = first.published_at() else { return };
         let lag = self.store.clock().mono() - published;
@@ -255,10 +250,10 @@ impl WatchFeed {
             Kind::Lease => self.with_renewals(changes, up_to),
             _ => (changes, up_to),
         };
-        let news = !changes.is_empty() || up_to > self.cursor;
+        let is_new = !changes.is_empty() || up_to > self.cursor;
         self.pending.extend(changes);
         self.pending_up_to = up_to;
-        Ok(news)
+        Ok(is_new)
     }
 
     async fn read_ledger(&self, until: Revision) -> Result<(Vec<SharedChange>, Revision), StoreError> {
@@ -268,8 +263,8 @@ impl WatchFeed {
             let (found, up_to) = store.ledger().changes_of(kind, cursor, until, FRAME_EVENTS)?;
             let changes: Result<Vec<_>, StoreError> =
                 found.into_iter().map(|(revision, change)| stored_change(&store, revision, change)).collect();
-            // A commit may have cut history while it was read. The ledger says so in the
-            // same transaction, memory only after it.
+            // A commit may have compacted history during the read. The ledger's mark is part of that commit; memory is
+            // updated only after it.
             let oldest = store.ledger().compacted()?;
             if cursor < oldest {
                 return Err(StoreError::Expired { requested: cursor, oldest });
@@ -280,7 +275,7 @@ impl WatchFeed {
         read.map_err(|e| StoreError::Storage(e.to_string()))?
     }
 
-    /// Puts the renewals of leases between their changes.
+    /// Merges the renewals of leases with the leases' changes, by revision.
     fn with_renewals(
         &mut self,
         changes: Vec<SharedChange>,
@@ -295,7 +290,7 @@ impl WatchFeed {
     }
 }
 
-/// A change as watchers share it, from the ledger.
+/// A stored change as a change for watchers.
 fn stored_change(
     store: &Store,
     revision: Revision,

@@ -1,8 +1,8 @@
-//! Who may do what: one pure function, asked before every read and write.
+//! Authorization: one pure function, called before every read and write.
 //!
-//! What no rule allows is refused. Nodes are bound to their own records, by name and by content (`node`);
-//! the other roles by verb and kind alone. Judge a write by the very records it will replace, in the same
-//! transaction: what was read earlier may no longer be so.
+//! A call that no rule allows is denied. Nodes are restricted to their own records, by name and by content (`node`); the
+//! other roles are restricted by verb and kind only. A write must be authorized against the record it replaces, in the
+//! same commit: a record that was read earlier may have changed.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-/// What a caller wants to do.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     Get,
@@ -36,7 +36,7 @@ pub enum Verb {
     Record,
 }
 
-/// One call: what is to be done to which records.
+/// One call: an operation on a record or a set of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     pub verb: Verb,
@@ -45,14 +45,14 @@ pub struct Call<'a> {
     pub namespace: Option<&'a str>,
     /// `None` for lists, watches and events.
     pub name: Option<&'a str>,
-    /// What a list or watch is narrowed to.
+    /// The field selector of a list or watch.
     pub field_selector: Option<&'a FieldSelector>,
 }
 
-/// The records a call is about, where its verb has any: as stored (`old`) and as asked for (`new`).
+/// The record of a call, where its verb has one: as stored (`old`) and as requested (`new`).
 ///
-/// Nodes are judged by it, so what belongs to the verb must be given for them: `old` when the record exists,
-/// `new` when the call carries one. With [`Content::None`] in its place they are refused.
+/// The rules for nodes need it: `old` when the record exists, `new` when the call carries a record. With
+/// [`Content::None`] instead, a node's call is denied.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
     /// Lists, watches, and calls about leases, budgets and events.
@@ -64,25 +64,25 @@ pub enum Content<'a> {
     Pod {
         old: Option<&'a Pod>,
         new: Option<&'a Pod>,
-        /// The uid that the caller's own Node has now; read for the creation of a mirror pod.
+        /// The current uid of the caller's own Node; needed for the creation of a mirror pod.
         node_uid: Option<&'a Uid>,
     },
 }
 
-/// The rule that a call breaks.
+/// The rule that a call violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rule {
     #[error("the caller's certificate gives it no role")]
     NoRole,
-    #[error("no rule allows it to this role")]
+    #[error("no rule allows this for the caller's role")]
     NotAllowed,
-    #[error("a node may touch no Node but its own")]
+    #[error("a node may access only its own Node")]
     OwnNode,
-    #[error("a node must narrow this by the field selector {field}=<its own name>")]
+    #[error("a node must use the field selector {field}=<its own name>")]
     OwnSelection { field: &'static str },
-    #[error("a node may touch no Lease but the one of its own name in kube-node-lease")]
+    #[error("a node may access only the Lease with its own name in kube-node-lease")]
     OwnLease,
-    #[error("a node may touch no Pod but those bound to it")]
+    #[error("a node may access only Pods that are bound to it")]
     OwnPod,
     #[error("a node may neither add, change nor remove its label {key}")]
     Label { key: String },
@@ -90,14 +90,14 @@ pub enum Rule {
     Taints,
     #[error("a node may not change its own owners")]
     Owners,
-    #[error("a node may not change the cordon or drain that was asked of it")]
+    #[error("a node may not change the cordon or drain that was requested for it")]
     Intent,
-    #[error("a node may create mirror pods only, with the annotation kubernetes.io/config.mirror")]
+    #[error("a node may create only mirror pods, which have the annotation kubernetes.io/config.mirror")]
     MirrorOnly,
     #[error("a mirror pod must be bound to the node that creates it")]
     MirrorNode,
     #[error(
-        "a mirror pod must have one owner: the v1 Node that creates it, by its present uid, as controller \
+        "a mirror pod must have one owner: the v1 Node that creates it, by its current uid, as controller \
          and not blocking the owner's deletion"
     )]
     MirrorOwner,
@@ -105,50 +105,50 @@ pub enum Rule {
     MirrorReference { what: &'static str },
     #[error("a node may not change the labels of a pod")]
     PodLabels,
-    #[error("a node's call is judged by the records it is about, and none were given")]
+    #[error("a node's call is authorized by its record, and none was given")]
     MissingContent,
 }
 
-/// A call that is not allowed.
+/// A denied call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{caller} may not {what}: {rule}")]
 pub struct Denial {
     pub caller: Caller,
     pub rule: Rule,
-    /// The deed and the record, such as `update Node b`.
+    /// Verb and record, such as `update Node b`.
     pub what: String,
 }
 
-/// Why a call does not go ahead.
+/// Why a call is not authorized.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// PERMISSION_DENIED.
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// NOT_FOUND: a mirror pod needs the Node that is to own it.
+    /// NOT_FOUND: the Node that must own the mirror pod does not exist.
     #[error("Node {0} does not exist, so it cannot own a mirror pod")]
     MissingNode(String),
 }
 
-/// Whether the caller may do this.
+/// Whether the caller may make this call.
 ///
-/// Pods that a node wants to delete, evict or report on and that do not exist are let through, so that the
-/// answer is NOT_FOUND.
+/// When a node deletes, evicts or reports on a pod that does not exist, the call is allowed, so that it fails with
+/// NOT_FOUND.
 pub fn authorize(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Result<(), Refused> {
-    let broken = match caller {
+    let violated = match caller {
         Caller::Admin => return Ok(()),
         Caller::Nobody(_) => Some(Rule::NoRole),
         Caller::Node(name) if name.is_empty() => Some(Rule::NoRole),
         Caller::Node(name) => match node::authorize(name, call, content) {
             Ok(()) => None,
-            Err(node::Rejection::Broken(rule)) => Some(rule),
+            Err(node::Rejection::Violated(rule)) => Some(rule),
             Err(node::Rejection::MissingNode) => return Err(Refused::MissingNode(name.clone())),
         },
         Caller::Controller => (!controller_may(call)).then_some(Rule::NotAllowed),
         Caller::Scheduler => (!scheduler_may(call)).then_some(Rule::NotAllowed),
         Caller::Viewer => (!is_read(call.verb)).then_some(Rule::NotAllowed),
     };
-    match broken {
+    match violated {
         None => Ok(()),
         Some(rule) => Err(Denial { caller: caller.clone(), rule, what: call.to_string() }.into()),
     }
@@ -158,8 +158,8 @@ fn is_read(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// It judges nodes, and places and ends pods, but never makes either. A pod driven off by a taint is plainly deleted; a
-/// drain asks for an eviction, so that budgets are kept.
+/// The controller updates nodes, and binds, evicts and deletes pods, but creates neither. Taint eviction deletes pods; a
+/// drain evicts them, so that disruption budgets apply.
 fn controller_may(call: &Call<'_>) -> bool {
     use Verb::{Bind, Create, Delete, Evict, Record, Renew, Update, UpdateStatus};
     match (call.kind, call.verb) {
@@ -202,7 +202,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// The deed and the record: `update the status of Pod x/p`.
+/// Verb and record: `update the status of Pod x/p`.
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verb, kind, namespace, name, field_selector } = self;

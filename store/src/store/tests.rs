@@ -24,25 +24,26 @@ fn open(directory: &std::path::Path) -> (Arc<Store>, std::thread::JoinHandle<()>
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_writer_that_has_failed_is_told() {
+async fn requests_waiting_for_a_writer_that_panicked_fail() {
     let directory = tempfile::tempdir().unwrap();
     let (store, writer) = open(directory.path());
-    let (go, gone) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     let fatal = store.write(String::new(), move |_| -> Result<(), _> {
-        gone.recv().ok();
-        panic!("told to")
+        released.recv().ok();
+        panic!("as the test wants")
     });
-    // More than one batch waits behind it.
+    // More than one batch is queued behind it.
     let waiting = (0..2 * BATCH + 1).map(|_| store.write(String::new(), |_| Ok(())));
     let waiting = futures_util::future::join_all(waiting);
-    let told = futures_util::future::join(fatal, waiting);
-    tokio::pin!(told);
-    // Everything is queued once it was asked for.
-    assert!(told.as_mut().now_or_never().is_none());
-    drop(go);
-    let (fatal, told) = timeout(Duration::from_secs(30), told).await.expect("somebody is still waiting");
+    let results = futures_util::future::join(fatal, waiting);
+    tokio::pin!(results);
+    // The first poll queues all requests.
+    assert!(results.as_mut().now_or_never().is_none());
+    drop(release);
+    let (fatal, results) =
+        timeout(Duration::from_secs(30), results).await.expect("a request is still waiting");
     assert_eq!(fatal, Err(StoreError::Stopping));
-    assert!(told.into_iter().all(|told| told == Err(StoreError::Stopping)));
+    assert!(results.into_iter().all(|result| result == Err(StoreError::Stopping)));
     assert!(writer.join().is_err());
 }
 
@@ -51,9 +52,9 @@ async fn large_writes_that_come_at_once_are_committed_a_few_at_a_time() {
     const WRITES: usize = 40;
     let directory = tempfile::tempdir().unwrap();
     let (store, writer) = open(directory.path());
-    let (go, gone) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     let first = store.write(String::new(), move |_| {
-        gone.recv().ok();
+        released.recv().ok();
         Ok(())
     });
     let writes = (0..WRITES).map(|i| {
@@ -66,10 +67,10 @@ async fn large_writes_that_come_at_once_are_committed_a_few_at_a_time() {
     let all = futures_util::future::join(first, futures_util::future::join_all(writes));
     tokio::pin!(all);
     assert!(all.as_mut().now_or_never().is_none());
-    drop(go);
+    drop(release);
     let (_, all) = all.await;
     let versions: Vec<u64> = all.into_iter().collect::<Result<_, _>>().unwrap();
-    assert_eq!(versions, (1..=WRITES as u64).collect::<Vec<_>>(), "each in its turn");
+    assert_eq!(versions, (1..=WRITES as u64).collect::<Vec<_>>(), "in the order they were queued");
     let commits = store.metrics().commits.get();
     assert!((20..=22).contains(&commits), "{commits} commits of 40 MB, no more than two writes each");
     store.stop();

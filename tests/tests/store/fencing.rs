@@ -149,10 +149,10 @@ async fn the_leader_can_write_until_it_loses_the_lease() {
     assert!(
         refused("a later term")
             .await
-            .contains("is held by \"a\" at transition 5, not by \"a\" at transition 3")
+            .contains("is held by \"a\" at transition 5; the write is refused: it was fenced for holder \"a\" at transition 3")
     );
     elect(&client, "", 3).await;
-    assert!(refused("released").await.contains("is held by nobody"));
+    assert!(refused("released").await.contains("has no holder"));
     elect(&client, "a", 3).await;
     client.delete::<Lease>(&lease, DeleteOptions::default()).await.unwrap();
     assert!(refused("deleted").await.contains("does not exist"));

@@ -146,7 +146,7 @@ async fn a_second_agent_takes_the_lease_after_it_expired() {
     taken.send(renewal(7)).await.unwrap();
 
     let error = api.expect_error(first.send(renewal(8))).await;
-    error.is(Code::Aborted, "CLAIM_LOST").mentions("introduce yourself again");
+    error.is(Code::Aborted, "CLAIM_LOST").mentions("send a new hello");
     assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 7);
 }
 

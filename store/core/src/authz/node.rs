@@ -1,7 +1,7 @@
-//! What a node may do: its own Node, its own lease, the pods it runs.
+//! Authorization of nodes: their own Node, their own lease, the pods bound to them.
 //!
-//! A machine that was taken over must not be able to draw work to itself, to hide what others put on it, or
-//! to reach what belongs to another.
+//! A compromised machine must not be able to attract pods, to remove taints or labels that others set on its Node, or to
+//! access the records of other nodes.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 
 use super::{Call, Content, Rule, Verb};
 
-/// What stands against a node's call.
+/// Why a node's call is not authorized.
 pub(super) enum Rejection {
-    Broken(Rule),
-    /// The mirror pod is as it should be, but the Node to own it is not there.
+    Violated(Rule),
+    /// The mirror pod is valid, but the Node that must own it does not exist.
     MissingNode,
 }
 
 impl From<Rule> for Rejection {
     fn from(rule: Rule) -> Self {
-        Self::Broken(rule)
+        Self::Violated(rule)
     }
 }
 
@@ -45,7 +45,7 @@ fn ensure(holds: bool, rule: Rule) -> Result<(), Rule> {
 
 fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rule> {
     match call.verb {
-        // Its own name may be read before there is such a Node: registration begins with that.
+        // Allowed before the Node exists: registration begins by reading it.
         Verb::Get => ensure(call.name == Some(own), Rule::OwnNode),
         Verb::List | Verb::Watch => ensure_selects(own, call, "metadata.name"),
         Verb::Create | Verb::Update | Verb::UpdateStatus => {
@@ -55,7 +55,7 @@ fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(
             };
             ensure(new.meta.name == own, Rule::OwnNode)?;
             match (call.verb, old) {
-                // Taints are welcome here: a machine may ask to be left alone.
+                // Taints are allowed at creation: a machine may keep pods away from itself.
                 (Verb::Create, _) => ensure_label_changes_allowed(&Labels::new(), &new.meta.labels),
                 (_, Some(old)) => authorize_node_change(old, new),
                 (_, None) => Ok(()),
@@ -65,16 +65,16 @@ fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(
     }
 }
 
-/// Holds for status updates too: they carry labels, and must not look as if they changed anything else.
+/// Applies to status updates too: they carry labels, and a request to change other fields is denied, not ignored.
 fn authorize_node_change(old: &Node, new: &Node) -> Result<(), Rule> {
     ensure(old.spec.taints == new.spec.taints, Rule::Taints)?;
     ensure(old.meta.owner_references == new.meta.owner_references, Rule::Owners)?;
-    let asked = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
-    ensure(asked, Rule::Intent)?;
+    let same_intent = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
+    ensure(same_intent, Rule::Intent)?;
     ensure_label_changes_allowed(&old.meta.labels, &new.meta.labels)
 }
 
-/// Forbidden labels may be there, as long as the node leaves them alone.
+/// Restricted labels may be present as long as the node does not change them.
 fn ensure_label_changes_allowed(old: &Labels, new: &Labels) -> Result<(), Rule> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut changed = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
@@ -102,22 +102,22 @@ fn authorize_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
 }
 
 fn authorize_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rejection> {
-    let seen = match content {
+    let records = match content {
         Content::Pod { old, new, node_uid } => Ok((*old, *new, *node_uid)),
         Content::None | Content::Node { .. } => Err(Rule::MissingContent),
     };
     match call.verb {
         Verb::List | Verb::Watch => Ok(ensure_selects(own, call, "spec.nodeName")?),
         Verb::Get => {
-            let (old, ..) = seen?;
+            let (old, ..) = records?;
             Ok(ensure(old.is_some_and(|pod| pod.is_on(own)), Rule::OwnPod)?)
         }
         Verb::Delete | Verb::Evict => {
-            let (old, ..) = seen?;
+            let (old, ..) = records?;
             Ok(ensure(old.is_none_or(|pod| pod.is_on(own)), Rule::OwnPod)?)
         }
         Verb::UpdateStatus => {
-            let (old, new, _) = seen?;
+            let (old, new, _) = records?;
             let new = new.ok_or(Rule::MissingContent)?;
             let Some(old) = old else {
                 return Ok(());
@@ -126,7 +126,7 @@ fn authorize_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<()
             Ok(ensure(old.meta.labels == new.meta.labels, Rule::PodLabels)?)
         }
         Verb::Create => {
-            let (_, new, node_uid) = seen?;
+            let (_, new, node_uid) = records?;
             authorize_mirror(own, new.ok_or(Rule::MissingContent)?, node_uid)
         }
         Verb::Update | Verb::Bind | Verb::Renew | Verb::Record => Err(Rule::NotAllowed.into()),
@@ -137,13 +137,13 @@ fn authorize_mirror(own: &str, pod: &Pod, node_uid: Option<&Uid>) -> Result<(), 
     ensure(pod.is_mirror(), Rule::MirrorOnly)?;
     ensure(pod.is_on(own), Rule::MirrorNode)?;
     let references = pod.references();
-    for (what, is_free) in [
+    for (what, is_unused) in [
         ("secret", references.secrets.is_empty()),
         ("config map", references.config_maps.is_empty()),
         ("service account", references.service_account.is_none()),
         ("claim", references.claims.is_empty()),
     ] {
-        ensure(is_free, Rule::MirrorReference { what })?;
+        ensure(is_unused, Rule::MirrorReference { what })?;
     }
     let [OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion }] =
         pod.meta.owner_references.as_slice()

@@ -1,4 +1,4 @@
-//! Scenarios 179 to 188 and 190, on the pure function: what is right is one line, what is wrong names its rule.
+//! Scenarios 179 to 188 and 190, on the pure function. Each denied call is checked for the rule it violates.
 
 use muster_proto::meta::OwnerReference;
 use muster_proto::pb;
@@ -56,8 +56,8 @@ fn mirror_pod() -> Pod {
     pod
 }
 
-/// The rule that a call breaks, if any.
-fn broken(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Option<Rule> {
+/// The rule that a call violates, if any.
+fn violated(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Option<Rule> {
     match authorize(caller, call, content) {
         Ok(()) => None,
         Err(Refused::Denied(denial)) => Some(denial.rule),
@@ -65,13 +65,13 @@ fn broken(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Option<Rul
     }
 }
 
-fn broken_by_node(verb: Verb, old: Option<&Node>, new: &Node) -> Option<Rule> {
+fn violated_by_node(verb: Verb, old: Option<&Node>, new: &Node) -> Option<Rule> {
     let call = call(verb, Kind::Node, "", new.meta.name.as_str());
-    broken(&node_a(), &call, &Content::Node { old, new: Some(new) })
+    violated(&node_a(), &call, &Content::Node { old, new: Some(new) })
 }
 
 #[test]
-fn s179_a_node_touches_its_own_record_only() {
+fn s179_a_node_accesses_only_its_own_node() {
     for (verb, name, expected) in [
         (Verb::Create, "a", None),
         (Verb::Create, "b", Some(Rule::OwnNode)),
@@ -82,52 +82,52 @@ fn s179_a_node_touches_its_own_record_only() {
     ] {
         let record = node(name, &[], &[]);
         let old = Some(&record).filter(|_| verb != Verb::Create);
-        assert_eq!(broken_by_node(verb, old, &record), expected, "{verb} {name}");
+        assert_eq!(violated_by_node(verb, old, &record), expected, "{verb} {name}");
     }
-    // The name in the call and in the record are both looked at.
+    // The names in the call and in the record are both checked.
     let (own, other) = (call(Verb::Update, Kind::Node, "", "a"), node("b", &[], &[]));
     let content = Content::Node { old: None, new: Some(&other) };
-    assert_eq!(broken(&node_a(), &own, &content), Some(Rule::OwnNode));
+    assert_eq!(violated(&node_a(), &own, &content), Some(Rule::OwnNode));
 
-    let read = |verb, name| broken(&node_a(), &call(verb, Kind::Node, "", name), &Content::None);
+    let read = |verb, name| violated(&node_a(), &call(verb, Kind::Node, "", name), &Content::None);
     assert_eq!(read(Verb::Get, "a"), None, "also before it exists");
     assert_eq!(read(Verb::Get, "b"), Some(Rule::OwnNode));
     for verb in [Verb::List, Verb::Watch] {
         let all = call(verb, Kind::Node, "", "");
         let unselected = Some(Rule::OwnSelection { field: "metadata.name" });
-        assert_eq!(broken(&node_a(), &all, &Content::None), unselected);
+        assert_eq!(violated(&node_a(), &all, &Content::None), unselected);
         for (name, expected) in [("a", None), ("b", unselected.clone())] {
             let selector = FieldSelector::equal("metadata.name", name);
             let call = Call { field_selector: Some(&selector), ..all };
-            assert_eq!(broken(&node_a(), &call, &Content::None), expected);
+            assert_eq!(violated(&node_a(), &call, &Content::None), expected);
         }
     }
 }
 
 #[test]
-fn s180_a_node_brings_taints_along_but_changes_none() {
+fn s180_a_node_registers_with_taints_but_changes_none() {
     let tainted = node("a", &[], &["k=v:NoSchedule", "l:NoExecute"]);
-    assert_eq!(broken_by_node(Verb::Create, None, &tainted), None);
+    assert_eq!(violated_by_node(Verb::Create, None, &tainted), None);
     let timed = {
         let mut timed = tainted.clone();
         timed.spec.taints[0].time_added = Some(jiff::Timestamp::UNIX_EPOCH);
         timed
     };
     for verb in [Verb::Update, Verb::UpdateStatus] {
-        assert_eq!(broken_by_node(verb, Some(&tainted), &tainted), None);
+        assert_eq!(violated_by_node(verb, Some(&tainted), &tainted), None);
         for other in [
             node("a", &[], &["k=v:NoSchedule"]),
             node("a", &[], &["k=w:NoSchedule", "l:NoExecute"]),
             node("a", &[], &["l:NoExecute", "k=v:NoSchedule"]),
             timed.clone(),
         ] {
-            assert_eq!(broken_by_node(verb, Some(&tainted), &other), Some(Rule::Taints));
+            assert_eq!(violated_by_node(verb, Some(&tainted), &other), Some(Rule::Taints));
         }
     }
 }
 
 #[test]
-fn s181_a_node_sets_open_labels_and_leaves_closed_ones_alone() {
+fn s181_a_node_sets_unrestricted_labels_only() {
     let none = node("a", &[], &[]);
     for (key, allowed) in [
         ("foo", true),
@@ -145,36 +145,36 @@ fn s181_a_node_sets_open_labels_and_leaves_closed_ones_alone() {
     ] {
         let (one, two) = (node("a", &[(key, "1")], &[]), node("a", &[(key, "2")], &[]));
         let expected = (!allowed).then(|| Rule::Label { key: key.into() });
-        assert_eq!(broken_by_node(Verb::Create, None, &one), expected);
+        assert_eq!(violated_by_node(Verb::Create, None, &one), expected);
         for verb in [Verb::Update, Verb::UpdateStatus] {
-            assert_eq!(broken_by_node(verb, Some(&none), &one), expected, "added");
-            assert_eq!(broken_by_node(verb, Some(&one), &two), expected, "changed");
-            assert_eq!(broken_by_node(verb, Some(&one), &none), expected, "removed");
-            assert_eq!(broken_by_node(verb, Some(&one), &one), None, "unchanged");
+            assert_eq!(violated_by_node(verb, Some(&none), &one), expected, "added");
+            assert_eq!(violated_by_node(verb, Some(&one), &two), expected, "changed");
+            assert_eq!(violated_by_node(verb, Some(&one), &none), expected, "removed");
+            assert_eq!(violated_by_node(verb, Some(&one), &one), None, "unchanged");
         }
     }
 }
 
 #[test]
-fn s182_a_node_neither_changes_its_owners_nor_deletes_itself() {
+fn s182_a_node_neither_changes_its_owners_nor_deletes_its_node() {
     let own = node("a", &[], &[]);
     let mut owned = own.clone();
     owned.meta.owner_references = vec![owner(UID)];
     for verb in [Verb::Update, Verb::UpdateStatus] {
-        assert_eq!(broken_by_node(verb, Some(&own), &owned), Some(Rule::Owners));
-        assert_eq!(broken_by_node(verb, Some(&owned), &own), Some(Rule::Owners));
-        assert_eq!(broken_by_node(verb, Some(&owned), &owned), None);
+        assert_eq!(violated_by_node(verb, Some(&own), &owned), Some(Rule::Owners));
+        assert_eq!(violated_by_node(verb, Some(&owned), &own), Some(Rule::Owners));
+        assert_eq!(violated_by_node(verb, Some(&owned), &owned), None);
     }
     let content = Content::Node { old: Some(&own), new: None };
     let delete = call(Verb::Delete, Kind::Node, "", "a");
-    assert_eq!(broken(&node_a(), &delete, &content), Some(Rule::NotAllowed));
+    assert_eq!(violated(&node_a(), &delete, &content), Some(Rule::NotAllowed));
     let mut cordoned = own.clone();
     cordoned.spec.unschedulable = true;
-    assert_eq!(broken_by_node(Verb::Update, Some(&own), &cordoned), None, "it may cordon itself");
+    assert_eq!(violated_by_node(Verb::Update, Some(&own), &cordoned), None, "it may cordon itself");
 }
 
 #[test]
-fn s183_a_node_has_one_lease() {
+fn s183_a_node_accesses_only_its_own_lease() {
     for verb in [Verb::Get, Verb::Create, Verb::Update, Verb::Renew, Verb::Delete] {
         for (namespace, name, expected) in [
             ("kube-node-lease", "a", None),
@@ -183,49 +183,53 @@ fn s183_a_node_has_one_lease() {
             ("", "a", Some(Rule::OwnLease)),
         ] {
             let call = call(verb, Kind::Lease, namespace, name);
-            assert_eq!(broken(&node_a(), &call, &Content::None), expected, "{call}");
+            assert_eq!(violated(&node_a(), &call, &Content::None), expected, "{call}");
         }
     }
     for verb in [Verb::List, Verb::Watch] {
         let selector = FieldSelector::equal("metadata.name", "a");
         let all = call(verb, Kind::Lease, "kube-node-lease", "");
         let own = Call { field_selector: Some(&selector), ..all };
-        assert_eq!(broken(&node_a(), &all, &Content::None), Some(Rule::NotAllowed));
-        assert_eq!(broken(&node_a(), &own, &Content::None), Some(Rule::NotAllowed));
+        assert_eq!(violated(&node_a(), &all, &Content::None), Some(Rule::NotAllowed));
+        assert_eq!(violated(&node_a(), &own, &Content::None), Some(Rule::NotAllowed));
     }
 }
 
-fn broken_by_pod(verb: Verb, old: Option<&Pod>, new: Option<&Pod>) -> Option<Rule> {
-    broken(&node_a(), &call(verb, Kind::Pod, "x", "p"), &Content::Pod { old, new, node_uid: None })
+fn violated_by_pod(verb: Verb, old: Option<&Pod>, new: Option<&Pod>) -> Option<Rule> {
+    violated(&node_a(), &call(verb, Kind::Pod, "x", "p"), &Content::Pod { old, new, node_uid: None })
 }
 
 #[test]
-fn s184_a_node_reports_on_its_own_pods_and_not_on_their_labels() {
+fn s184_a_node_updates_the_status_of_its_own_pods_but_not_their_labels() {
     for (bound_to, expected) in [("a", None), ("b", Some(Rule::OwnPod)), ("", Some(Rule::OwnPod))] {
         let pod = pod(bound_to);
-        assert_eq!(broken_by_pod(Verb::UpdateStatus, Some(&pod), Some(&pod)), expected, "{bound_to}");
-        assert_eq!(broken_by_pod(Verb::Get, Some(&pod), None), expected, "{bound_to}");
+        assert_eq!(violated_by_pod(Verb::UpdateStatus, Some(&pod), Some(&pod)), expected, "{bound_to}");
+        assert_eq!(violated_by_pod(Verb::Get, Some(&pod), None), expected, "{bound_to}");
     }
-    // What the call claims does not bind the pod.
-    assert_eq!(broken_by_pod(Verb::UpdateStatus, Some(&pod("b")), Some(&pod("a"))), Some(Rule::OwnPod));
+    // The stored record decides which node the pod is bound to, not the request.
+    assert_eq!(violated_by_pod(Verb::UpdateStatus, Some(&pod("b")), Some(&pod("a"))), Some(Rule::OwnPod));
     let mut relabelled = pod("a");
     relabelled.meta.labels.insert("app".into(), "db".into());
-    let found = broken_by_pod(Verb::UpdateStatus, Some(&pod("a")), Some(&relabelled));
+    let found = violated_by_pod(Verb::UpdateStatus, Some(&pod("a")), Some(&relabelled));
     assert_eq!(found, Some(Rule::PodLabels));
-    assert_eq!(broken_by_pod(Verb::UpdateStatus, None, Some(&pod("a"))), None, "NOT_FOUND follows");
-    assert_eq!(broken_by_pod(Verb::Get, None, None), Some(Rule::OwnPod), "whether others exist is not told");
+    assert_eq!(violated_by_pod(Verb::UpdateStatus, None, Some(&pod("a"))), None, "NOT_FOUND follows");
+    assert_eq!(
+        violated_by_pod(Verb::Get, None, None),
+        Some(Rule::OwnPod),
+        "a node must not learn which other pods exist"
+    );
     for verb in [Verb::Update, Verb::Bind] {
-        assert_eq!(broken_by_pod(verb, Some(&pod("a")), Some(&pod("a"))), Some(Rule::NotAllowed));
+        assert_eq!(violated_by_pod(verb, Some(&pod("a")), Some(&pod("a"))), Some(Rule::NotAllowed));
     }
 }
 
 #[test]
 fn s185_a_node_deletes_and_evicts_its_own_pods() {
     for verb in [Verb::Delete, Verb::Evict] {
-        assert_eq!(broken_by_pod(verb, Some(&pod("a")), None), None);
-        assert_eq!(broken_by_pod(verb, Some(&pod("b")), None), Some(Rule::OwnPod));
-        assert_eq!(broken_by_pod(verb, Some(&pod("")), None), Some(Rule::OwnPod));
-        assert_eq!(broken_by_pod(verb, None, None), None, "unknown: NOT_FOUND follows");
+        assert_eq!(violated_by_pod(verb, Some(&pod("a")), None), None);
+        assert_eq!(violated_by_pod(verb, Some(&pod("b")), None), Some(Rule::OwnPod));
+        assert_eq!(violated_by_pod(verb, Some(&pod("")), None), Some(Rule::OwnPod));
+        assert_eq!(violated_by_pod(verb, None, None), None, "unknown: NOT_FOUND follows");
     }
 }
 
@@ -313,7 +317,7 @@ fn s187_a_node_lists_the_pods_bound_to_it() {
             let fields = ["metadata.name", "spec.nodeName", "status.phase"];
             let parsed = selector.map(|text| FieldSelector::parse(text, &fields).unwrap());
             let call = Call { field_selector: parsed.as_ref(), ..call(verb, Kind::Pod, "", "") };
-            assert_eq!(broken(&node_a(), &call, &Content::None), expected, "{selector:?}");
+            assert_eq!(violated(&node_a(), &call, &Content::None), expected, "{selector:?}");
         }
     }
 }
@@ -332,7 +336,7 @@ const VERBS: [Verb; 11] = [
     Verb::Record,
 ];
 
-/// What a role may do to records of each kind, as words.
+/// The verbs that a role may use on each kind.
 fn allowed(caller: &Caller) -> Vec<String> {
     let allowed = |kind| {
         let verbs = VERBS.iter().filter(|verb| {
@@ -345,7 +349,7 @@ fn allowed(caller: &Caller) -> Vec<String> {
 }
 
 #[test]
-fn s188_a_name_without_a_role_has_no_rights() {
+fn s188_a_caller_without_a_role_may_do_nothing() {
     for caller in [Caller::Nobody("CN=node:a O=".into()), Caller::Node(String::new())] {
         assert_eq!(allowed(&caller), ["Node:", "Lease:", "Pod:", "DisruptionBudget:", "Event:"]);
     }
@@ -361,7 +365,7 @@ fn s188_a_name_without_a_role_has_no_rights() {
 }
 
 #[test]
-fn a_node_is_judged_by_records_or_not_at_all() {
+fn a_nodes_call_without_its_record_is_denied() {
     assert_eq!(
         allowed(&node_a()),
         ["Node: Get", "Lease:", "Pod:", "DisruptionBudget:", "Event: Record"],
@@ -370,13 +374,13 @@ fn a_node_is_judged_by_records_or_not_at_all() {
     let update = call(Verb::Update, Kind::Node, "", "a");
     let own = node("a", &[], &[]);
     for content in [Content::None, Content::Node { old: Some(&own), new: None }] {
-        assert_eq!(broken(&node_a(), &update, &content), Some(Rule::MissingContent));
+        assert_eq!(violated(&node_a(), &update, &content), Some(Rule::MissingContent));
     }
-    assert_eq!(broken_by_pod(Verb::Create, None, None), Some(Rule::MissingContent));
+    assert_eq!(violated_by_pod(Verb::Create, None, None), Some(Rule::MissingContent));
 }
 
 #[test]
-fn s190_each_role_has_its_verbs_and_no_more() {
+fn s190_each_role_has_its_verbs_only() {
     let everything = "Get List Watch Create Update UpdateStatus Renew Bind Evict Delete Record";
     let all = Kind::ALL.map(|kind| format!("{kind}: {everything}"));
     assert_eq!(allowed(&Caller::Admin), all);
@@ -405,7 +409,7 @@ fn s190_each_role_has_its_verbs_and_no_more() {
 }
 
 #[test]
-fn the_controller_keeps_its_leader_lease_and_what_it_deleted_for_the_cloud() {
+fn the_controller_writes_its_leader_lease_and_its_cloud_brake_lease() {
     for (namespace, name, expected) in [
         (SYSTEM_NAMESPACE, CONTROLLER_LEASE, None),
         (SYSTEM_NAMESPACE, CLOUD_BRAKE_LEASE, None),
@@ -414,7 +418,7 @@ fn the_controller_keeps_its_leader_lease_and_what_it_deleted_for_the_cloud() {
     ] {
         for verb in [Verb::Create, Verb::Update, Verb::Renew] {
             let call = call(verb, Kind::Lease, namespace, name);
-            assert_eq!(broken(&Caller::Controller, &call, &Content::None), expected, "{call}");
+            assert_eq!(violated(&Caller::Controller, &call, &Content::None), expected, "{call}");
         }
     }
 }
@@ -425,22 +429,22 @@ fn a_denial_names_the_caller_the_record_and_the_rule() {
     for (call, expected) in [
         (
             call(Verb::Delete, Kind::Node, "", "a"),
-            "node:a may not delete Node a: no rule allows it to this role",
+            "node:a may not delete Node a: no rule allows this for the caller's role",
         ),
         (
             call(Verb::Renew, Kind::Lease, "default", "a"),
-            "node:a may not renew Lease default/a: a node may touch no Lease but the one of its own name in \
-             kube-node-lease",
+            "node:a may not renew Lease default/a: a node may access only the Lease with its own name \
+             in kube-node-lease",
         ),
         (
             call(Verb::List, Kind::Node, "", ""),
-            "node:a may not list Node records: a node must narrow this by the field selector \
+            "node:a may not list Node records: a node must use the field selector \
              metadata.name=<its own name>",
         ),
         (
             Call { field_selector: Some(&selector), ..call(Verb::Watch, Kind::Pod, "x", "") },
-            "node:a may not watch Pod records of x with spec.nodeName=b: a node must narrow this by the \
-             field selector spec.nodeName=<its own name>",
+            "node:a may not watch Pod records of x with spec.nodeName=b: a node must use the field \
+             selector spec.nodeName=<its own name>",
         ),
     ] {
         assert_eq!(authorize(&node_a(), &call, &Content::None).unwrap_err().to_string(), expected);
