@@ -1,9 +1,8 @@
-//! Backup of a running store, restore into a new data directory.
+//! Backup of a running store, and restore into a new data directory.
 //!
-//! A backup is taken through the store's own API: all records of one moment,
-//! each with its uid and version, leases with their newest renewal. It holds the
-//! present, not the history: a watch from before the backup starts over on the
-//! restored store.
+//! A backup is taken through the store's own API: all records at one revision, each with its uid and resource version,
+//! leases with their newest renewal. It has no history: on the restored store, watches from before the backup must list
+//! again.
 
 mod file;
 
@@ -16,32 +15,35 @@ use muster_proto::record::Kind;
 use prost::Message;
 use tonic::transport::{Channel, Endpoint};
 
+use muster_store_core::history::StoredChange;
+use muster_store_core::partial_decode;
+
 pub use self::file::FileError;
 use self::file::{Backup, Entry};
 use crate::config::Flags;
 use crate::engine::sled::{self, OpenError, SledEngine};
 use crate::engine::{Engine, EngineError};
 use crate::ledger::Ledger;
-use muster_store_core::history::StoredChange;
-use muster_store_core::partial_decode;
 
-/// A restored store goes on this far above its backup. Whoever followed the store
-/// beyond the backup's moment then asks for a version that history does not hold
-/// and lists again, instead of taking other changes for the ones it missed.
-const GAP: u64 = 1 << 32;
+/// A restored store continues this many revisions above its backup. A watcher that had read beyond the backup then
+/// resumes from a compacted revision and lists again. With lower revisions it would miss the changes that reuse the
+/// revisions it has read already.
+const REVISION_GAP: u64 = 1 << 32;
 
-/// The folder of a data directory in which it is restored.
-const RESTORING: &str = "restoring";
+/// The directory within the data directory in which the restored files are prepared.
+const STAGING_DIRECTORY: &str = "restoring";
 
-/// Records are asked for in pages of this many.
-const PAGE: u32 = 500;
+/// The number of records in a page.
+const PAGE_SIZE: u32 = 500;
 
-/// Why a backup or restore did not happen.
+/// Why a backup or restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the store at {store} cannot be reached: {source}; is it running, and is --store its address?")]
+    #[error(
+        "the store at {store} cannot be reached: {source}; check that it runs and that --store is its address"
+    )]
     Unreachable { store: String, source: tonic::transport::Error },
     #[error("the store answered: {0}")]
     Refused(Box<tonic::Status>),
@@ -81,7 +83,7 @@ pub fn main(file: &Path, store: Option<&str>, flags: &Flags) -> Result<(), crate
     })?;
     file::write(file, &backup).map_err(BackupError::from)?;
     println!(
-        "{} records of resource version {} are in {}",
+        "{} records of resource version {} are backed up to {}",
         backup.entries.len(),
         backup.revision,
         file.display()
@@ -94,11 +96,15 @@ pub fn restore_main(file: &Path, flags: &Flags) -> Result<(), crate::RunError> {
     let backup = file::read(file).map_err(BackupError::from)?;
     let records = backup.entries.len();
     restore(&backup, &flags.data_dir)?;
-    println!("{records} records of resource version {} are in {}", backup.revision, flags.data_dir.display());
+    println!(
+        "{records} records of resource version {} are restored to {}",
+        backup.revision,
+        flags.data_dir.display()
+    );
     Ok(())
 }
 
-/// Reads all records of one moment.
+/// Reads all records at one revision.
 async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
     let mut entries = Vec::new();
     let mut revision = 0;
@@ -108,7 +114,7 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
             let mut token = String::new();
             loop {
                 let mut request = <$request>::default();
-                request.page_size = PAGE;
+                request.page_size = PAGE_SIZE;
                 if token.is_empty() && revision > 0 {
                     request.resource_version = revision;
                     request.resource_version_match = "Exact".to_owned();
@@ -149,21 +155,21 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
 
 /// Fills a new or empty data directory.
 ///
-/// It is filled in a folder within: the directory may be a volume, which can be
-/// neither renamed nor replaced, and nothing beside it need be ours.
+/// The files are prepared in a directory within it: the data directory may be a mounted volume, which can be neither
+/// renamed nor replaced, and the process may have no rights on its parent.
 fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: data_dir.to_owned(), source };
-    let within = data_dir.join(RESTORING);
-    if data_dir.exists() && !sled::is_empty_volume(data_dir, &within).map_err(failed)? {
+    let staging = data_dir.join(STAGING_DIRECTORY);
+    if data_dir.exists() && !sled::is_empty_volume(data_dir, &staging).map_err(failed)? {
         return Err(BackupError::Occupied(data_dir.to_owned()));
     }
     std::fs::create_dir_all(data_dir).map_err(failed)?;
-    // What an earlier try left, which was stopped.
-    if within.exists() {
-        std::fs::remove_dir_all(&within).map_err(failed)?;
+    // Left by an earlier restore that was interrupted.
+    if staging.exists() {
+        std::fs::remove_dir_all(&staging).map_err(failed)?;
     }
-    fill(backup, &within)?;
-    sled::move_into(&within, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
+    fill(backup, &staging)?;
+    sled::move_into(&staging, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
 }
 
 fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {
@@ -172,13 +178,12 @@ fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {
         backup.entries.iter().partition(|entry| entry.kind == Kind::Lease);
     let leases = leases.into_iter().zip(0..).map(|(lease, id)| stored(lease, id));
     let changes: Vec<_> = others.into_iter().map(|entry| stored(entry, 0)).chain(leases).collect();
-    // Of a lease only the newest renewal is known, which may be later than
-    // the moment of the backup: history must go on above it.
+    // A lease has its newest renewal, which may be later than the backup's revision: history must continue above it.
     let newest = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(0);
-    Ok(Ledger::new(engine).import(&changes, backup.revision.max(newest) + GAP)?)
+    Ok(Ledger::new(engine).import(&changes, backup.revision.max(newest) + REVISION_GAP)?)
 }
 
-/// A record of a backup as the newest change of its own history.
+/// A record of a backup as a stored change at its own resource version.
 fn stored(entry: &Entry, lease_id: u32) -> (u64, StoredChange) {
     let metadata = partial_decode::metadata(&entry.record);
     let change = StoredChange {

@@ -7,9 +7,10 @@
 use jiff::Timestamp;
 use muster_rpc::trace::{self, Span, Traceparent};
 
-use crate::engine::EngineError;
 use muster_store_core::change::SharedChange;
 use muster_store_core::draft::Batch;
+
+use crate::engine::EngineError;
 
 /// The most links of a span; more would not be readable.
 const LINKS: usize = 32;

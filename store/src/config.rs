@@ -9,6 +9,7 @@ use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
+
 use muster_store_core::draft::Policy;
 use muster_store_core::memory::Retention;
 use muster_store_core::rules::Defaults;

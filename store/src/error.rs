@@ -1,8 +1,7 @@
-//! What a call to the store can fail with, and the one place where that becomes a gRPC status.
+//! The errors of calls to the store, and their mapping to gRPC statuses.
 //!
-//! Every status says what happened in words, in a stable reason for programs, and in the standard details
-//! that tools know. All of it travels in HTTP headers, which clients accept only up to some size, so long
-//! texts are cut and long lists counted.
+//! Every status has a message for people, a stable reason for programs, and the standard details that tools know. All of
+//! it is sent in HTTP headers, whose size clients limit, so long texts are truncated and long lists are shortened.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,31 +12,31 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use muster_store_core::error::{DraftError, Expired};
+use muster_store_core::rules::{RecordId, Refusal};
 
 use crate::engine::EngineError;
-use muster_store_core::rules::{RecordId, Refusal};
 
 #[cfg(test)]
 mod tests;
 
-/// The longest message, in bytes. It travels twice, and once with three bytes for some of one.
+/// The longest message, in bytes. It is sent twice, once percent-encoded with up to three bytes for one.
 const MAX_MESSAGE: usize = 512;
-/// What the listed violations may add up to, in bytes.
+/// The total size of the listed violations, in bytes.
 const MAX_VIOLATIONS: usize = 3 * 1024;
 
-/// When to ask again for a version that the store has yet to reach.
+/// When to retry a read of a resource version that the store has not reached.
 const RETRY_VERSION: Duration = Duration::from_secs(1);
-/// When to ask again a store that cannot write: its disk may be full for a while.
+/// When to retry while the store cannot write: its disk may stay full for a while.
 const RETRY_STORAGE: Duration = Duration::from_secs(5);
-/// When to ask again a store that has more to write than it can.
+/// When to retry while the queue of writes is full.
 const RETRY_OVERLOADED: Duration = Duration::from_millis(500);
-/// When to ask again for a store that is being restarted.
+/// When to retry while the store restarts.
 const RETRY_STOPPING: Duration = Duration::from_secs(1);
 
 /// Why a call to the store failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreError {
-    /// The request cannot be read as what it claims to be.
+    /// The request failed validation.
     #[error("the request is not valid: {0}")]
     Malformed(#[from] Invalid),
     #[error(transparent)]
@@ -47,21 +46,21 @@ pub enum StoreError {
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
     TooLarge { key: RecordId, bytes: usize, limit: usize },
     #[error(
-        "Expired: changes are kept from resource version {oldest} on, and {requested} was asked for; \
+        "Expired: changes are kept from resource version {oldest} on, and {requested} was requested; \
          list again and watch from there"
     )]
     Expired { requested: u64, oldest: u64 },
     #[error(
-        "ResourceVersionTooLarge: the store is at resource version {head}, and {requested} was asked for"
+        "ResourceVersionTooLarge: the store is at resource version {head}, and {requested} was requested"
     )]
     FutureVersion { requested: u64, head: u64 },
     #[error("{0}")]
     Storage(String),
     #[error("the store is stopping")]
     Stopping,
-    #[error("the lease is gone, or another has taken it: introduce yourself again")]
+    #[error("the lease was deleted, or another holder acquired it: send a new hello")]
     ClaimLost,
-    #[error("too many writes wait for the disk: {limit} at most")]
+    #[error("too many writes are waiting for the disk: the limit is {limit}")]
     Overloaded { limit: usize },
 }
 
@@ -177,7 +176,7 @@ fn refusal_status(refusal: Refusal) -> Status {
     }
 }
 
-/// A status in the making.
+/// Builds a status with its details.
 struct StatusBuilder {
     reason: &'static str,
     metadata: Vec<(String, String)>,
@@ -189,21 +188,21 @@ impl StatusBuilder {
         Self { reason, metadata: Vec::new(), details: ErrorDetails::new() }
     }
 
-    /// Names the record.
+    /// Sets the ResourceInfo: the record of the request.
     fn resource(mut self, key: &RecordId) -> Self {
         self.details.set_resource_info(key.kind.to_string(), key.path().to_string(), "", "");
         self
     }
 
-    /// Adds something that a program can act on without reading the message.
+    /// Adds metadata to the ErrorInfo, for programs.
     fn metadata(mut self, name: &str, value: &impl ToString) -> Self {
         self.metadata.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Names a precondition that does not hold.
-    fn precondition(mut self, what: &str, key: &RecordId, message: &str) -> Self {
-        self.details.add_precondition_failure_violation(what, key.to_string(), message);
+    /// Adds a PreconditionFailure.
+    fn precondition(mut self, kind: &str, key: &RecordId, message: &str) -> Self {
+        self.details.add_precondition_failure_violation(kind, key.to_string(), message);
         self
     }
 
@@ -219,7 +218,7 @@ impl StatusBuilder {
     }
 }
 
-/// A status that lists violations, as many as there is remaining for.
+/// A status that lists as many violations as fit.
 fn invalid_argument(message: String, invalid: &Invalid, mut builder: StatusBuilder) -> Status {
     let mut remaining = MAX_VIOLATIONS;
     let mut listed = Vec::new();
@@ -241,7 +240,7 @@ fn invalid_argument(message: String, invalid: &Invalid, mut builder: StatusBuild
     builder.status(Code::InvalidArgument, message)
 }
 
-/// The text, or as much of it as fits, with a sign that there was more.
+/// The text, shortened to the limit and ended with `...` if it is longer.
 fn truncate(mut text: String, limit: usize) -> String {
     const MORE: &str = "...";
     if text.len() > limit {

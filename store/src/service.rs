@@ -1,8 +1,7 @@
-//! The gRPC services: each handler decodes, calls, encodes.
+//! The gRPC services: each handler decodes the request, calls the store, and encodes the response.
 //!
-//! What all kinds do alike is here once; the files below give each kind's calls
-//! their names. Every read and write passes `authorize` first: reads in the
-//! handler, writes in the writer, where the record they are about is known.
+//! The generic calls of all kinds are in this file; the files below implement each kind's service with them. Every read
+//! and write is authorized first: reads in the handler, writes in the writer, where the current record is known.
 
 mod budget;
 mod event;
@@ -31,23 +30,24 @@ use prost::Message;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
+use muster_store_core::authz::{Call, Content, Refused, Verb, authorize};
+use muster_store_core::draft::Draft;
+use muster_store_core::list_page::Page;
+use muster_store_core::namespaced_name::NamespacedName;
+use muster_store_core::rules::{self, DeletedWithoutGrace, Preconditions, RecordId, Refusal, Rules};
+use muster_store_core::selectors::Selectors;
+
 use self::query::{ListQuery, WatchQuery};
 use self::request_record::{parse_record, required_record};
 use self::write_context::{WriteContext, write_context};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;
-use muster_store_core::authz::{Call, Content, Verb, authorize};
-use muster_store_core::draft::Draft;
-use muster_store_core::list_page::Page;
-use muster_store_core::namespaced_name::NamespacedName;
-use muster_store_core::rules::{self, DeletedWithoutGrace, Preconditions, RecordId, Refusal, Rules};
 
-/// Above the largest record, with room for what surrounds it: larger messages
-/// are refused before they are read.
+/// Larger than the largest record and the message around it. Larger messages are refused before they are decoded.
 const MAX_MESSAGE: usize = 2 << 20;
 
-/// The names of the services, for health.
+/// The names of the services, for health checks.
 pub const NAMES: [&str; 6] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
@@ -57,7 +57,7 @@ pub const NAMES: [&str; 6] = [
     HEARTBEAT,
 ];
 
-/// The service that only writes.
+/// The service that needs the disk for all of its calls.
 pub const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 
 /// All services of the store.
@@ -92,14 +92,14 @@ impl Services {
             .prepare()
     }
 
-    /// Has the writer evaluate a request, unless its author has lost the lease it writes by.
+    /// Has the writer evaluate a request. A fenced request is refused if its lease has another holder.
     async fn write<T: Send + 'static>(
         &self,
         fence: Option<Fence>,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Status> {
         let traceparent = current_traceparent().unwrap_or_default();
-        // In the same draft as the write itself: nobody can take the lease in between.
+        // Checked in the same draft as the write, so that the lease cannot change hands in between.
         let fenced = move |draft: &mut Draft<'_>| {
             fence.map_or(Ok(()), |fence| draft.check_fence(&fence))?;
             request(draft)
@@ -189,7 +189,7 @@ impl Services {
             name: Some(key.name.as_str()),
             field_selector: None,
         };
-        // Only a node's rights depend on what is in the record.
+        // Only for nodes does authorization depend on the record's content.
         let known = match caller {
             Caller::Node(_) => record
                 .clone()
@@ -230,7 +230,7 @@ impl Services {
         caller: &Caller,
         verb: Verb,
         kind: Kind,
-        selectors: &muster_store_core::selectors::Selectors,
+        selectors: &Selectors,
     ) -> Result<(), StoreError> {
         let namespace = (!selectors.namespace.is_empty()).then_some(selectors.namespace.as_str());
         let field_selector = Some(&selectors.fields);
@@ -239,7 +239,7 @@ impl Services {
     }
 }
 
-/// A record as authorisation looks at it.
+/// A record that can be passed to [`authorize`].
 trait AuthzRecord: Record {
     fn authz_content<'a>(
         old: Option<&'a Self>,
@@ -248,18 +248,18 @@ trait AuthzRecord: Record {
     ) -> Content<'a>;
 }
 
-/// The record a request speaks of, as the batch has left it.
+/// The current version of a request's record, as of the batch so far.
 fn current_record<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>, StoreError> {
     let meta = wanted.meta();
     Ok(draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())?)
 }
 
-/// A budget's status follows from its pods; the answer shows it.
+/// A written budget with its status updated, so that the response shows it; other records unchanged.
 fn with_budget_status<R: Record>(draft: &mut Draft<'_>, written: R) -> R {
-    // The write stands: if the status cannot be brought up to date, it is shown without.
-    let settled = R::KIND == Kind::DisruptionBudget && draft.update_budget_statuses().is_ok();
-    let now = if settled { current_record(draft, &written).ok().flatten() } else { None };
-    now.unwrap_or(written)
+    // The write is valid even if its status cannot be updated; the response then lacks the new status.
+    let updated = R::KIND == Kind::DisruptionBudget && draft.update_budget_statuses().is_ok();
+    let latest = if updated { current_record(draft, &written).ok().flatten() } else { None };
+    latest.unwrap_or(written)
 }
 
 fn authorize_record<R: AuthzRecord>(
@@ -283,7 +283,7 @@ fn authorize_named<R: AuthzRecord>(
     old: Option<&R>,
     new: Option<&R>,
 ) -> Result<(), StoreError> {
-    // A mirror pod must be owned by its node as it is now.
+    // A mirror pod's owner reference must have the current uid of its node.
     let node_uid = match caller {
         Caller::Node(name) if R::KIND == Kind::Pod => draft.node_uid(name)?,
         _ => None,
@@ -302,7 +302,7 @@ fn namespace_of(key: &RecordId) -> &str {
     key.namespace.as_ref().map_or("", Namespace::as_str)
 }
 
-/// The record a request names, checked.
+/// The id of the record that a request names, validated.
 fn record_id(kind: Kind, namespace: &str, name: &str) -> Result<RecordId, StoreError> {
     let mut check = muster_proto::invalid::Check::new();
     let root = muster_proto::invalid::Path::ROOT;
@@ -329,10 +329,11 @@ fn caller<T>(request: &Request<T>) -> Caller {
     muster_rpc::identity::caller(request.extensions())
 }
 
-fn authz_result(verdict: Result<(), muster_store_core::authz::Refused>) -> Result<(), StoreError> {
+/// Maps a denial to the error of the call.
+fn authz_result(verdict: Result<(), Refused>) -> Result<(), StoreError> {
     verdict.map_err(|refused| match refused {
-        muster_store_core::authz::Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
-        muster_store_core::authz::Refused::MissingNode(name) => record_id(Kind::Node, "", &name)
+        Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
+        Refused::MissingNode(name) => record_id(Kind::Node, "", &name)
             .map_or_else(|invalid| invalid, |key| Refusal::NotFound { key }.into()),
     })
 }
@@ -343,7 +344,7 @@ fn decode_page<P: Message + Default>(kind: Kind, records: Vec<bytes::Bytes>) -> 
     records.into_iter().map(decode).collect()
 }
 
-/// A time in microseconds since 1970, as the schema writes it.
+/// Microseconds since 1970 as a protobuf timestamp.
 fn timestamp(micros: i64) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: micros.div_euclid(1_000_000),

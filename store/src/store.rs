@@ -10,6 +10,13 @@ use muster_rpc::clock::SharedClock;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use muster_store_core::draft::{Draft, Policy};
+use muster_store_core::history::Revision;
+use muster_store_core::lease_table::{Claim, Renewal};
+use muster_store_core::list_page::{ListRequest, ListVersion, Page};
+use muster_store_core::memory::Memory;
+use muster_store_core::namespaced_name::NamespacedName;
+
 use crate::change_log::ChangeLog;
 use crate::commit_health::CommitHealth;
 use crate::engine::Engine;
@@ -19,12 +26,6 @@ use crate::metrics::Metrics;
 use crate::queue::{Ack, AckSlot, Job, Queue, Write};
 use crate::renewal_log::RenewalLog;
 use crate::writer::Writer;
-use muster_store_core::draft::{Draft, Policy};
-use muster_store_core::history::Revision;
-use muster_store_core::lease_table::{Claim, Renewal};
-use muster_store_core::list_page::{ListRequest, ListVersion, Page};
-use muster_store_core::memory::Memory;
-use muster_store_core::namespaced_name::NamespacedName;
 
 /// How long a read waits for a revision that is not committed yet.
 const FUTURE_VERSION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -183,7 +184,7 @@ impl Store {
         }
         let (mut page, from_ledger) = reader.finish();
         if !from_ledger.is_empty() {
-            // Older versions lie in the ledger, and reader it may block.
+            // Reading the ledger may block.
             let (store, at) = (Arc::clone(self), page.revision);
             let read = tokio::task::spawn_blocking(move || {
                 let read = from_ledger.into_iter().map(|(index, key, revision)| {

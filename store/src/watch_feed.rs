@@ -13,14 +13,15 @@ use muster_rpc::exemplar::trace_of;
 use muster_rpc::shutdown::Shutdown;
 use tokio::time::{Sleep, sleep};
 
-use crate::change_log::{Read, Subscription};
-use crate::error::StoreError;
-use crate::renewal_log::RenewalCatchUp;
-use crate::store::Store;
 use muster_store_core::change::{Change, SharedChange, encode_bookmark, encode_event};
 use muster_store_core::history::{Revision, StoredChange};
 use muster_store_core::list_page::{ListRequest, ListVersion};
 use muster_store_core::selectors::Selectors;
+
+use crate::change_log::{Read, Subscription};
+use crate::error::StoreError;
+use crate::renewal_log::RenewalCatchUp;
+use crate::store::Store;
 
 /// A frame holds at most this many events, and no further event once it has this many bytes.
 const FRAME_EVENTS: usize = 128;
@@ -76,7 +77,7 @@ pub struct WatchFeed {
 impl WatchFeed {
     /// Opens a watch; fails if its start is compacted.
     pub fn open(store: Arc<Store>, request: WatchRequest, shutdown: Shutdown) -> Result<Self, StoreError> {
-        // The subscription comes first: what happens from here on will be noticed.
+        // Subscribe before reading the head, so that no later change is missed.
         let subscription = store.log().subscribe(request.kind, request.selectors.node(request.kind));
         let (cursor, initial) = match request.start {
             WatchStart::After(revision) => {

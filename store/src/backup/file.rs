@@ -1,4 +1,4 @@
-//! The backup file: a line that says what it is, the records, a checksum.
+//! The format of a backup file: a line that names the format, the records, a checksum.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use muster_proto::record::Kind;
 
 const MAGIC: &[u8] = b"muster-backup 1\n";
 
-/// All records of one moment.
+/// All records at one revision.
 #[derive(Debug, PartialEq)]
 pub(super) struct Backup {
     pub(super) revision: u64,
@@ -23,28 +23,28 @@ pub(super) struct Entry {
     pub(super) record: Bytes,
 }
 
-/// What is wrong with a backup file.
+/// Why a backup file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
-    #[error("{0} is not a Muster backup, or one of a later version")]
-    Foreign(PathBuf),
-    #[error("{0} is damaged or cut short: its checksum does not match")]
+    #[error("{0} is not a Muster backup, or was made by a later version")]
+    NotABackup(PathBuf),
+    #[error("{0} is damaged or truncated: its checksum does not match")]
     Damaged(PathBuf),
 }
 
-/// Writes the file aside, makes it durable, then gives it its name.
+/// Writes the file under a temporary name, syncs it, then renames it.
 pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".partial");
-    let mut file = File::create(&aside).map_err(io)?;
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let mut file = File::create(&partial).map_err(io)?;
     file.write_all(&encode(backup)).and_then(|()| file.sync_all()).map_err(io)?;
-    std::fs::rename(&aside, path).and_then(|()| sync_parent(path)).map_err(io)
+    std::fs::rename(&partial, path).and_then(|()| sync_parent(path)).map_err(io)
 }
 
-/// Makes a new name in a directory durable.
+/// Syncs the parent directory, which makes a new name in it durable.
 pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
@@ -71,7 +71,7 @@ fn encode(backup: &Backup) -> Vec<u8> {
 
 fn decode(path: &Path, mut bytes: Bytes) -> Result<Backup, FileError> {
     if !bytes.starts_with(MAGIC) {
-        return Err(FileError::Foreign(path.to_owned()));
+        return Err(FileError::NotABackup(path.to_owned()));
     }
     let damaged = || FileError::Damaged(path.to_owned());
     let body = bytes.len().checked_sub(4).ok_or_else(damaged)?;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backup_comes_back_whole_or_not_at_all() {
+    fn a_backup_is_read_back_completely_or_not_at_all() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("backup");
         let entry = |kind, record: &'static [u8]| Entry { kind, record: Bytes::from_static(record) };

@@ -23,7 +23,7 @@ fn uid(number: u128) -> Uid {
     Uid::new(Uuid::from_u128(number))
 }
 
-/// One of each error, with what it must come to: code, reason, and seconds to wait.
+/// One of each error with its expected code, reason, and retry delay in seconds.
 fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
     use Code::*;
     let invalid = Invalid::of("spec.nodeName", "cannot be changed");
@@ -134,7 +134,7 @@ fn a_failed_precondition_is_named() {
 }
 
 #[test]
-fn messages_carry_the_words_that_kubernetes_users_look_for() {
+fn messages_contain_the_words_of_kubernetes_errors() {
     for (error, words) in [
         (StoreError::Expired { requested: 3, oldest: 9 }, "Expired"),
         (StoreError::FutureVersion { requested: 9, head: 3 }, "ResourceVersionTooLarge"),
@@ -153,7 +153,7 @@ fn messages_carry_the_words_that_kubernetes_users_look_for() {
         status.message(),
         "Pod default/web-0 cannot be evicted: DisruptionBudget default/web needs 2 healthy, has 1"
     );
-    // Zero is an answer too: try again whenever you like.
+    // A delay of zero is set explicitly: the client may retry at once.
     let details = status.get_error_details();
     assert_eq!(details.retry_info().and_then(|info| info.retry_delay), Some(Duration::ZERO));
 }
@@ -175,9 +175,9 @@ fn every_violation_is_listed() {
 
 #[test]
 fn the_largest_error_fits_the_headers_that_clients_accept() {
-    /// Where gRPC's C core starts to refuse headers.
+    /// The size at which gRPC's C core starts to refuse headers.
     const LIMIT: usize = 8 * 1024;
-    // Worst for each part: fields of all lengths, and texts whose every byte is escaped on the way.
+    // The worst case of each part: fields of all lengths, and texts in which every byte is percent-encoded.
     let long = "\u{1f4a5}".repeat(10_000);
     let mut check = Check::new();
     for i in 0..100 {

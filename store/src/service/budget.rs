@@ -7,10 +7,11 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
+use muster_store_core::authz::Content;
+
 use super::{
     AuthzRecord, Services, WatchStream, caller, decode_page, preconditions, record_id, write_context,
 };
-use muster_store_core::authz::Content;
 
 impl AuthzRecord for DisruptionBudget {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {

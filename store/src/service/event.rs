@@ -7,13 +7,14 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::rules;
+
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, current_record, decode_page,
     required_record, write_context,
 };
 use crate::error::StoreError;
-use muster_store_core::authz::{Call, Content, Verb, authorize};
-use muster_store_core::rules;
 
 impl AuthzRecord for Event {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -35,7 +36,7 @@ impl EventService for Services {
         authz_result(authorize(&caller, &call, &Content::None))?;
         let event = required_record::<Event>(request.into_inner().event)?;
         let mut event = Event::try_from(event).map_err(StoreError::from)?;
-        // The same happening has the same name, so that it is counted.
+        // Equal events have equal names, so that they are counted in one record.
         event.meta.name = rules::event_name(&event);
         let recorded = self.write(fence, move |draft| {
             let known: Option<Event> = current_record(draft, &event)?;

@@ -1,8 +1,7 @@
-//! HeartbeatService: one stream per agent, with one request of it under way at a
-//! time.
+//! HeartbeatService: one stream per agent, which processes one request at a time.
 //!
-//! The response stream is written by hand. It polls its inbound side and a slot
-//! that the writer fills, so an idle agent costs neither a task nor a channel.
+//! The response stream is implemented by hand: it polls the inbound stream and a slot that the writer fills, so an idle
+//! agent costs neither a task nor a channel.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,37 +21,39 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::layers::message_size::too_large;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Services, authorize_record, authz_result, caller, timestamp};
-use crate::error::StoreError;
-use crate::queue::AckSlot;
 use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::heartbeat::{Hello, acquire_lease};
 use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
+use super::{Services, authorize_record, authz_result, caller, timestamp};
+use crate::error::StoreError;
+use crate::queue::AckSlot;
+
+/// A write whose commit is awaited.
 type PendingWrite<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
-/// An agent that was let in.
+/// An agent that holds its node's lease.
 struct Agent {
     hello: Hello,
     claim: Claim,
 }
 
-/// What the stream is waiting for.
+/// What the stream waits for.
 enum Phase {
-    /// The agent's next message.
+    /// The agent's next request.
     Receiving,
-    /// The lease to be the agent's.
+    /// The answer to a hello: the write that gives the agent its node's lease.
     AcquiringLease(u64, PendingWrite<(Agent, u64)>),
-    /// A renewal to be durable.
+    /// The commit of a renewal.
     Renewing(u64),
-    /// A status to be durable.
+    /// The commit of a node status.
     UpdatingStatus(u64, PendingWrite<u64>),
     Ended,
 }
 
-/// One agent's stream.
+/// The response stream of one agent.
 pub struct HeartbeatStream {
     services: Services,
     caller: Caller,
@@ -86,7 +87,7 @@ impl HeartbeatService for Services {
 }
 
 impl HeartbeatStream {
-    /// Starts on a message; the phase says what to wait for.
+    /// Starts to process a request; returns the phase that awaits its result.
     fn begin(&mut self, request: pb::HeartbeatRequest) -> Result<Phase, Status> {
         let sequence = request.sequence;
         let message = request.message.ok_or_else(|| malformed("message", "is required"))?;
@@ -99,7 +100,7 @@ impl HeartbeatStream {
                     Box::pin(async move { services.accept_hello(caller, hello).await }),
                 ))
             }
-            (Message::Hello(_), Some(_)) => Err(malformed("hello", "was said already")),
+            (Message::Hello(_), Some(_)) => Err(malformed("hello", "was sent already")),
             (_, None) => Err(malformed("hello", "must be the first message of the stream")),
             (Message::Renewal(renewal), Some(agent)) => {
                 let pb::HeartbeatRenewal { status_digest, status_age_millis } = renewal;
@@ -111,8 +112,7 @@ impl HeartbeatStream {
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let report =
-                    async move { services.update_node_status_of(caller, hello, claim, status).await };
+                let report = async move { services.report_status(caller, hello, claim, status).await };
                 Ok(Phase::UpdatingStatus(sequence, Box::pin(report)))
             }
         }
@@ -134,7 +134,8 @@ impl HeartbeatStream {
                 Phase::Ended => return Poll::Ready(None),
                 Phase::Receiving => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
                     Some(Ok(request)) => self.phase = self.begin(request)?,
-                    // The agent is gone, and its lease will tell; or it said more than is read.
+                    // The agent disconnected, or its message is too large. Only the latter is an answer to give; the
+                    // controller detects a dead agent by its lease.
                     Some(Err(status)) => return Poll::Ready(too_large(&status).map(Err)),
                     None => return Poll::Ready(None),
                 },
@@ -173,7 +174,7 @@ impl Stream for HeartbeatStream {
             }
             other => other,
         };
-        // An error is the stream's last word.
+        // The stream ends after an error.
         if let Poll::Ready(None | Some(Err(_))) = &response {
             let ended = std::mem::replace(&mut self.phase, Phase::Ended);
             if matches!(ended, Phase::Ended) {
@@ -191,7 +192,7 @@ impl Drop for HeartbeatStream {
 }
 
 impl Services {
-    /// Lets an agent in: its node is there, and its lease is its own from now on.
+    /// Handles a hello: the node must exist, and the agent holds the node's lease afterwards.
     async fn accept_hello(&self, caller: Caller, hello: Hello) -> Result<(Agent, u64), Status> {
         let call = Call {
             verb: Verb::Renew,
@@ -209,7 +210,7 @@ impl Services {
             let cx = draft.context();
             let written = match (lease, next) {
                 (None, Some(new)) => draft.put(rules::create(None, new, &cx)?)?,
-                (Some(_), Some(taken)) => draft.put(taken)?,
+                (Some(_), Some(changed)) => draft.put(changed)?,
                 (Some(lease), None) => lease,
                 (None, None) => return Err(StoreError::Stopping),
             };
@@ -220,7 +221,7 @@ impl Services {
         Ok((Agent { hello, claim }, version))
     }
 
-    /// The claim on a node's lease, if it is this very agent's.
+    /// The claim on the node's lease, if this incarnation of the agent holds it.
     fn claim(&self, hello: &Hello) -> Result<Claim, StoreError> {
         let memory = self.store.read();
         let key = NamespacedName::new(NODE_LEASE_NAMESPACE, hello.node.as_str());
@@ -232,8 +233,8 @@ impl Services {
         claim.ok_or(StoreError::ClaimLost)
     }
 
-    /// Stores the status an agent reports of its node.
-    async fn update_node_status_of(
+    /// Stores the node status that an agent reports.
+    async fn report_status(
         &self,
         caller: Caller,
         hello: Hello,
@@ -257,7 +258,7 @@ impl Services {
                 let (key, expected, found) = (RecordId::of(current), hello.node_uid, current.meta.uid);
                 return Err(Refusal::UidMismatch { key, expected, found }.into());
             }
-            // Who lost the lease to another instance does not speak for the node any more.
+            // An agent that lost the lease to another incarnation must not report for the node.
             if !draft.is_claim_valid(claim) {
                 return Err(StoreError::ClaimLost);
             }

@@ -12,16 +12,17 @@ use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use tonic::{Request, Response, Status};
 
+use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::lease_table::Renewal;
+use muster_store_core::namespaced_name::NamespacedName;
+use muster_store_core::rules::{self, RecordId, Refusal};
+
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, decode_page, namespace_of,
     preconditions, record_id, timestamp, write_context,
 };
 use crate::error::StoreError;
 use crate::queue::AckSlot;
-use muster_store_core::authz::{Call, Content, Verb, authorize};
-use muster_store_core::lease_table::Renewal;
-use muster_store_core::namespaced_name::NamespacedName;
-use muster_store_core::rules::{self, RecordId, Refusal};
 
 impl AuthzRecord for Lease {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -142,14 +143,14 @@ impl Services {
         Ok(poll_fn(|cx| slot.poll(cx)).await?)
     }
 
-    /// Renews a lease that nobody holds: whoever does takes it.
+    /// Renews a lease without a holder: the caller acquires it.
     async fn acquire_lease(
         &self,
         fence: Option<Fence>,
         key: RecordId,
         holder: String,
     ) -> Result<Renewal, Status> {
-        let taken = self.write(fence, move |draft| {
+        let acquired = self.write(fence, move |draft| {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
             let renewal = rules::Renewal { holder: &holder, status: None };
             let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;
@@ -162,6 +163,6 @@ impl Services {
                 status_age_millis: lease.spec.status_age_millis,
             })
         });
-        taken.await
+        acquired.await
     }
 }

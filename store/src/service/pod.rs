@@ -8,13 +8,14 @@ use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
+use muster_store_core::authz::{Content, Verb};
+use muster_store_core::rules::{self, PodDeletion};
+
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, authorize_named, caller, decode_page, namespace_of,
     preconditions, record_id, write_context,
 };
 use crate::error::StoreError;
-use muster_store_core::authz::{Content, Verb};
-use muster_store_core::rules::{self, PodDeletion};
 
 impl AuthzRecord for Pod {
     fn authz_content<'a>(

@@ -1,4 +1,4 @@
-//! What List and Watch requests ask for, checked.
+//! Validates List and Watch requests, alike for all kinds.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_proto::selector::{FieldSelector, LabelSelector};
 
-use crate::error::StoreError;
-use crate::watch_feed::{WatchRequest, WatchStart};
 use muster_store_core::history::Revision;
 use muster_store_core::list_page::{ListRequest, ListVersion, PageToken};
 use muster_store_core::partial_decode;
 use muster_store_core::selectors::Selectors;
 
-/// A stream ends by itself between once and twice this time.
+use crate::error::StoreError;
+use crate::watch_feed::{WatchRequest, WatchStart};
+
+/// A watch without a timeout ends after a random time between once and twice this.
 const MIN_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// The words of a list request, the same for every kind.
+/// The fields of a list request, the same for all kinds.
 pub(super) struct ListQuery {
     namespace: String,
     label_selector: String,
@@ -29,7 +30,7 @@ pub(super) struct ListQuery {
     page_token: String,
 }
 
-/// The words of a watch request, the same for every kind.
+/// The fields of a watch request, the same for all kinds.
 pub(super) struct WatchQuery {
     namespace: String,
     label_selector: String,
@@ -147,7 +148,7 @@ impl ListQuery {
             check.ensure(
                 &root.key("resourceVersion"),
                 self.resource_version == 0,
-                "cannot be given with a pageToken, which has a version of its own",
+                "cannot be given with a pageToken, which contains a resource version",
             );
             if let Some(token) = check.field(&path, PageToken::parse(&self.page_token, query_hash)) {
                 version = ListVersion::Continue(token);
@@ -163,7 +164,7 @@ impl ListQuery {
         })?)
     }
 
-    /// A token must come back with the selectors it was made for.
+    /// A page token is valid only for a request with the same kind, namespace and selectors.
     fn query_hash(&self, kind: Kind) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         for part in [&kind.to_string(), &self.namespace, &self.label_selector, &self.field_selector] {
@@ -175,7 +176,7 @@ impl ListQuery {
 }
 
 impl WatchQuery {
-    /// The watch asked for, and the version the store must have reached.
+    /// The validated watch, and the revision that the store must have reached before it starts.
     pub(super) fn check(&self, kind: Kind) -> Result<(WatchRequest, Revision), StoreError> {
         let mut check = Check::new();
         let path = Path::ROOT.key("resourceVersionMatch");
@@ -202,7 +203,7 @@ impl WatchQuery {
     }
 }
 
-/// Spreads the ends of streams, so that watchers do not come back all at once.
+/// Randomizes the ends of streams, so that watchers do not all reconnect at once.
 fn random_byte() -> u8 {
     uuid::Uuid::new_v4().as_bytes()[0]
 }

@@ -6,11 +6,12 @@ use muster_proto::pb;
 use muster_rpc::clock::SystemClock;
 use prometheus_client::registry::Registry;
 
+use muster_store_core::memory::Retention;
+use muster_store_core::rules::Defaults;
+
 use super::*;
 use crate::engine::sled::SledEngine;
 use crate::queue::BATCH;
-use muster_store_core::memory::Retention;
-use muster_store_core::rules::Defaults;
 
 fn open(directory: &std::path::Path) -> (Arc<Store>, std::thread::JoinHandle<()>) {
     let policy = Policy {
