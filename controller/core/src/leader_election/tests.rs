@@ -188,7 +188,7 @@ fn a_leader_stops_as_soon_as_it_has_lost_the_lease() {
         ("released", &|election| election.observe(Some(&lease("", 3, 9)), at(101).mono)),
         ("gone", &|election| election.observe(None, at(101).mono)),
         ("conflict", &|election| {
-            election.attempt_failed(AttemptFailure::Lost("why".to_owned()), at(101).mono)
+            election.attempt_failed(AttemptFailure::Lost("why".to_owned()), at(101).mono);
         }),
         ("fenced", &|election| election.refused(&election.leadership().fence.unwrap())),
     ];

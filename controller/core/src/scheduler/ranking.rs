@@ -180,7 +180,7 @@ fn rate(info: &NodeInfo, requirements: &PodRequirements) -> NodeRating {
     let Some(view) = &info.view else { return NodeRating::Absent };
     let mut reasons = ReasonSet::default();
     if !passes(requirements, view, &info.allocated, |reason| {
-        reasons.add(reason, &requirements.request.amounts)
+        reasons.add(reason, &requirements.request.amounts);
     }) {
         return NodeRating::Unfit(reasons);
     }

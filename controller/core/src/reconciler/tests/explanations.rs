@@ -30,7 +30,7 @@ fn seconds(stamp: &prost_types::Timestamp) -> f64 {
     (stamp.seconds - EPOCH) as f64 + f64::from(stamp.nanos) / 1e9
 }
 
-fn reason<'a>(account: &'a pb::ExplainNodeResponse, action: ExplanationAction) -> &'a str {
+fn reason(account: &pb::ExplainNodeResponse, action: ExplanationAction) -> &str {
     &account.explanations.iter().find(|told| told.action() == action).unwrap().reason
 }
 
