@@ -109,7 +109,7 @@ impl NodeTraces {
                 span.end_at(now.wall.max(node_trace.last));
             }),
             TraceEvent::NoExecuteTainted { node, .. } => {
-                self.with(&node, |node_trace| node_trace.writes_taint = true)
+                self.with(&node, |node_trace| node_trace.writes_taint = true);
             }
             TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |node_trace| {
                 // Toleration times run side by side: each begins with the taint, not after another pod's.
