@@ -5,7 +5,7 @@ use crate::fixtures::uid;
 
 const BLOCKS: u64 = 16;
 
-/// The runs that networks can tree: powers of two, each at a multiple of its size.
+/// The ranges that networks can cover: powers of two, each at a multiple of its size.
 fn run() -> impl Strategy<Value = RangeInclusive<u64>> {
     (0..=BLOCKS.ilog2(), 0..BLOCKS).prop_map(|(bits, block)| {
         let first = block >> bits << bits;
