@@ -1,10 +1,10 @@
 //! The cost of scheduling each of many equal pods, at two sizes of fleet.
 //!
-//! `cargo bench -p muster-controller-core --bench scheduler`: for the first of a thousand pods every node is examined, for
-//! the others only the nodes that have changed. So the cost of the others must not grow with the number of nodes by more
-//! than log n, or the benchmark fails. CPU time of the thread, medians over several runs of both sizes in turn. Pods follow
-//! each other at once, so the limit allows for the CPU caches that favour the smaller fleet, as in the `reconciler`
-//! benchmark.
+//! `cargo bench -p muster-controller-core --bench scheduler`: for the first of a thousand pods every node is examined,
+//! for the others only the nodes that have changed. So the cost of the others must not grow with the number of nodes by
+//! more than log n, or the benchmark fails. CPU time of the thread, medians over several runs of both sizes in turn.
+//! Pods follow each other at once, so the limit allows for the CPU caches that favour the smaller fleet, as in the
+//! `reconciler` benchmark.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Initializes new nodes from the cloud's description of their machines, and deletes nodes whose machine is gone.
 //!
-//! The cloud is asked about nodes that are not Ready (`machine_checks`); nodes whose machine does not exist are deleted,
-//! within a limit (`deletion_limit`) that a fail-over does not reset (`deletion_record`). Nodes with the `uninitialized`
-//! taint are initialized (`initialization`). A Ready node is never deleted, whatever the cloud answers.
+//! The cloud is asked about nodes that are not Ready (`machine_checks`); nodes whose machine does not exist are
+//! deleted, within a limit (`deletion_limit`) that a fail-over does not reset (`deletion_record`). Nodes with the
+//! `uninitialized` taint are initialized (`initialization`). A Ready node is never deleted, whatever the cloud answers.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -90,8 +90,8 @@ impl CloudNodes {
 
     /// What to ask and do now. At most one action per node is in flight.
     ///
-    /// The answer whether a machine exists can delete its node, so the cloud is not asked before `hold_until`. New nodes
-    /// are initialized from the start, since that harms no node.
+    /// The answer whether a machine exists can delete its node, so the cloud is not asked before `hold_until`. New
+    /// nodes are initialized from the start, since that harms no node.
     pub fn decide(&mut self, world: &World, hold_until: Mono, now: Now, plan: &mut Plan) {
         self.checks.read_record(now.mono, plan);
         if now.mono >= hold_until {

@@ -1,8 +1,8 @@
 //! Keys that are due now or later, with at most one action in flight per key and a back-off after failures.
 //!
-//! Every controller keeps what it has to look at in a [`Deadlines`]: it adds keys as records change, takes those that are
-//! due, marks a key as in flight when it plans an action for it, and settles the key with the outcome. A key in flight is
-//! never due. All operations cost O(log n) for n keys; none looks at keys that are not due.
+//! Every controller keeps what it has to look at in a [`Deadlines`]: it adds keys as records change, takes those that
+//! are due, marks a key as in flight when it plans an action for it, and settles the key with the outcome. A key in
+//! flight is never due. All operations cost O(log n) for n keys; none looks at keys that are not due.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,8 +15,8 @@ use crate::plan::Failure;
 
 /// The back-off of most controllers.
 const DEFAULT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-/// How long a key waits after a conflict for the record's next version, which makes it due at once. The version normally
-/// comes much earlier; this is the fallback if it does not come.
+/// How long a key waits after a conflict for the record's next version, which makes it due at once. The version
+/// normally comes much earlier; this is the fallback if it does not come.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 
 /// A set of keys with deadlines.
@@ -119,7 +119,8 @@ impl<K: Clone + Eq + Hash + Ord> Deadlines<K> {
         self.failures(key)
     }
 
-    /// The key's action has succeeded: its failures are forgotten, and it is due if it was added or scheduled meanwhile.
+    /// The key's action has succeeded: its failures are forgotten, and it is due if it was added or scheduled
+    /// meanwhile.
     pub fn succeed(&mut self, key: &K) {
         self.failed.remove(key);
         if let Some(at) = self.in_flight.remove(key).flatten() {

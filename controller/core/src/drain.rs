@@ -1,9 +1,9 @@
 //! Drains nodes: evicts their pods, and reports completion only when the last pod has stopped.
 //!
-//! The request for a drain is part of the node's record ([`intent`]), and so is its result; everything in between follows
-//! from the records of the pods, so a new leader continues where the previous one stopped. [`filters`] decides which pods
-//! leave, `eviction_state` how far each has come, [`progress`] reports both to clients. A pod has left when its record is
-//! gone: the store keeps the record until the agent has confirmed the stop.
+//! The request for a drain is part of the node's record ([`intent`]), and so is its result; everything in between
+//! follows from the records of the pods, so a new leader continues where the previous one stopped. [`filters`] decides
+//! which pods leave, `eviction_state` how far each has come, [`progress`] reports both to clients. A pod has left when
+//! its record is gone: the store keeps the record until the agent has confirmed the stop.
 
 mod eviction_state;
 pub mod filters;
@@ -38,11 +38,11 @@ const MAX_IN_FLIGHT: usize = 64;
 #[derive(Debug, Default)]
 pub struct Drains {
     nodes: BTreeMap<Name, ActiveDrain>,
-    /// Pods with an action in flight, and their nodes. Kept apart from the drains: a drain that is cancelled and requested
-    /// again must not act twice on one pod.
+    /// Pods with an action in flight, and their nodes. Kept apart from the drains: a drain that is cancelled and
+    /// requested again must not act twice on one pod.
     in_flight: BTreeMap<(Key, Uid), Name>,
-    /// Nodes whose drain is to be advanced, because of a change or at a time. A node has several actions in flight, one per
-    /// pod, so those are in `in_flight`.
+    /// Nodes whose drain is to be advanced, because of a change or at a time. A node has several actions in flight, one
+    /// per pod, so those are in `in_flight`.
     due: Deadlines<Name>,
     /// Nodes whose record is to be written.
     changed: BTreeSet<Name>,

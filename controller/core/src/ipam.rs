@@ -1,9 +1,9 @@
 //! Address blocks for nodes: which node has which, and which nodes wait for one.
 //!
-//! The networks in a node's record are respected, whatever wrote them. A node whose record names none joins a queue, gets a
-//! block of each pool, reserved by its uid until its record is gone, and [`Ipam::apply_to`] writes them into its record. No
-//! block is allocated before all nodes are known, nor while a node from the start has a network that fits no pool: what is
-//! in use would not be known.
+//! The networks in a node's record are respected, whatever wrote them. A node whose record names none joins a queue,
+//! gets a block of each pool, reserved by its uid until its record is gone, and [`Ipam::apply_to`] writes them into its
+//! record. No block is allocated before all nodes are known, nor while a node from the start has a network that fits no
+//! pool: what is in use would not be known.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub struct Ipam {
     queue: BTreeMap<QueueNumber, Uid>,
     /// Nodes in the queue without an event that says that they wait.
     unreported: BTreeSet<QueueNumber>,
-    /// Nodes whose blocks were released: they queue again after a back-off. Writes of blocks are retried with the node's
-    /// record and not tracked here.
+    /// Nodes whose blocks were released: they queue again after a back-off. Writes of blocks are retried with the
+    /// node's record and not tracked here.
     backing_off: Deadlines<Uid>,
     last_number: QueueNumber,
     is_started: bool,
@@ -135,8 +135,8 @@ impl Ipam {
         }
     }
 
-    /// The record of a node could not be written. The write is retried elsewhere; after too many failures the blocks are
-    /// released, unless one of the writes may have happened: then the record's next version shows it.
+    /// The record of a node could not be written. The write is retried elsewhere; after too many failures the blocks
+    /// are released, unless one of the writes may have happened: then the record's next version shows it.
     pub fn assignment_failed(&mut self, subject: &Subject, failure: &Failure, now: Now) {
         let Subject::Node(name, uid) = subject else { return };
         let Some(NodeAllocation { state, .. }) = self.nodes.get_mut(uid) else { return };

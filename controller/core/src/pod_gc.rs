@@ -2,7 +2,8 @@
 //!
 //! Four kinds, looked for periodically: terminated pods beyond a threshold; pods being deleted on a node with the
 //! out-of-service taint; pods of a node that does not exist; pods being deleted that were never bound. This is the only
-//! controller that deletes pods without a grace period: in all four cases no agent can confirm that the pod has stopped.
+//! controller that deletes pods without a grace period: in all four cases no agent can confirm that the pod has
+//! stopped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -159,8 +160,8 @@ impl PodGc {
         }
     }
 
-    /// A node is not missing any more. If it goes missing again, its pods get a new quarantine: deletions that were planned
-    /// and not yet performed must not be performed for the earlier absence.
+    /// A node is not missing any more. If it goes missing again, its pods get a new quarantine: deletions that were
+    /// planned and not yet performed must not be performed for the earlier absence.
     fn mark_back(&mut self, name: &Name, world: &World) {
         for pod in world.pods_on(name.as_str()) {
             if let Some(deletion) = self.deletions.get_mut(&Key::of(&**pod)) {

@@ -1,8 +1,8 @@
 //! Chooses nodes for pods that have none, and says why some get none.
 //!
-//! The resources allocated on each node are a running sum, kept as pods come, finish and go. It counts the pods that are
-//! bound and not finished, those being deleted included, and those that the store was asked to bind and whose records do
-//! not show it yet: nothing is allocated twice, however late the watch is.
+//! The resources allocated on each node are a running sum, kept as pods come, finish and go. It counts the pods that
+//! are bound and not finished, those being deleted included, and those that the store was asked to bind and whose
+//! records do not show it yet: nothing is allocated twice, however late the watch is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The deletions that count against the limit, recorded in a lease of the store so that they outlive the leader.
 //!
-//! A deletion is recorded before it is requested, under the leader's fence. So a new leader, even after many fail-overs,
-//! does not start with an unused limit. A recorded deletion that did not happen is dropped when the next one is recorded.
+//! A deletion is recorded before it is requested, under the leader's fence. So a new leader, even after many
+//! fail-overs, does not start with an unused limit. A recorded deletion that did not happen is dropped when the next
+//! one is recorded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

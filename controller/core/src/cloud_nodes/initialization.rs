@@ -1,7 +1,7 @@
 //! New nodes that wait for the cloud's description of their machine; they have the `uninitialized` taint.
 //!
-//! The description goes into the record in one write, which also removes the taint; the addresses follow, since they are
-//! part of the status. Without an answer the taint stays, and the cloud is asked again.
+//! The description goes into the record in one write, which also removes the taint; the addresses follow, since they
+//! are part of the status. Without an answer the taint stays, and the cloud is asked again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Nodes that are not Ready: does the machine still exist, and is it shut down?
 //!
-//! The cloud is asked about one node after the other, about each once per period. A single answer that a machine does not
-//! exist is not enough, and the number of deletions is limited: a cloud that answers wrongly, or is asked with the wrong
-//! credentials, must not delete all nodes.
+//! The cloud is asked about one node after the other, about each once per period. A single answer that a machine does
+//! not exist is not enough, and the number of deletions is limited: a cloud that answers wrongly, or is asked with the
+//! wrong credentials, must not delete all nodes.
 
 use std::collections::HashMap;
 

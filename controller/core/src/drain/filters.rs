@@ -1,7 +1,7 @@
 //! Which of a node's pods a drain evicts, and why not the others.
 //!
-//! The filters run in a fixed order; the first that objects decides. One pod that must not leave is enough to refuse the
-//! whole drain, so that the operator decides what to risk before any pod is evicted.
+//! The filters run in a fixed order; the first that objects decides. One pod that must not leave is enough to refuse
+//! the whole drain, so that the operator decides what to risk before any pod is evicted.
 
 use std::fmt;
 use std::fmt::Write;

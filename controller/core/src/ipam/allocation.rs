@@ -14,8 +14,8 @@ pub(crate) struct NodeAllocation {
     pub(crate) number: QueueNumber,
     /// A node that is being deleted keeps its blocks until it is gone, but gets no new ones.
     pub(super) is_deleting: bool,
-    /// Blocks that were reserved for the node before another writer recorded them elsewhere. A write of them may still be
-    /// in flight, so no node gets them until the record's next version shows that the write can no longer succeed.
+    /// Blocks that were reserved for the node before another writer recorded them elsewhere. A write of them may still
+    /// be in flight, so no node gets them until the record's next version shows that the write can no longer succeed.
     pub(super) retracted: Vec<Vec<Cidr>>,
     pub(super) state: AllocationState,
 }

@@ -1,8 +1,8 @@
 //! Which node holds which of 2^n numbered blocks.
 //!
-//! A binary tree over the blocks: networks are nested or disjoint, so each covers exactly the blocks under one vertex, and
-//! the vertex lists its holders. Every vertex counts what lies under it, so a change costs one path up and a search one
-//! path down, however many blocks there are; vertices with nothing under them are not kept.
+//! A binary tree over the blocks: networks are nested or disjoint, so each covers exactly the blocks under one vertex,
+//! and the vertex lists its holders. Every vertex counts what lies under it, so a change costs one path up and a search
+//! one path down, however many blocks there are; vertices with nothing under them are not kept.
 
 use std::collections::HashMap;
 use std::ops::{Add, RangeInclusive};

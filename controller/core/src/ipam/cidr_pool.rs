@@ -9,8 +9,8 @@ use super::block_tree::BlockTree;
 
 /// The blocks of one cluster network.
 ///
-/// A block is held by every node whose network overlaps it, and is free again when the last of them is gone. Blocks that
-/// overlap a service range are never free.
+/// A block is held by every node whose network overlaps it, and is free again when the last of them is gone. Blocks
+/// that overlap a service range are never free.
 #[derive(Clone, Debug)]
 pub struct CidrPool {
     blocks: Blocks,

@@ -67,8 +67,8 @@ impl Ipam {
         fits
     }
 
-    /// A record names this network. Nodes for which a part of it was only reserved get other blocks; another record that
-    /// names it too is a conflict that an operator has to resolve.
+    /// A record names this network. Nodes for which a part of it was only reserved get other blocks; another record
+    /// that names it too is a conflict that an operator has to resolve.
     fn resolve_overlaps(&mut self, i: usize, cidr: &Cidr, uid: Uid, name: &Name) {
         let Some(pool) = self.pools.get(i) else { return };
         let others = pool.holders_of(cidr);

@@ -34,7 +34,8 @@ impl fmt::Display for UnfitReason<'_> {
     }
 }
 
-/// Whether the pod fits the node. If not, `reason` is called with the filter that failed, or with everything that is short.
+/// Whether the pod fits the node. If not, `reason` is called with the filter that failed, or with everything that is
+/// short.
 pub(super) fn passes<'a>(
     requirements: &'a PodRequirements,
     view: &'a NodeView,

@@ -88,8 +88,8 @@ impl PendingPod {
 #[derive(Clone, Debug)]
 pub(crate) struct PendingPods {
     pods: HashMap<Key, PendingPod>,
-    /// When each pod's state ends by itself, and how many of its writes failed in a row. Whether a write is in flight is
-    /// part of the state and not repeated here.
+    /// When each pod's state ends by itself, and how many of its writes failed in a row. Whether a write is in flight
+    /// is part of the state and not repeated here.
     deadlines: Deadlines<Key>,
     /// How many pods have their request allocated on a node.
     allocated: usize,

@@ -1,8 +1,8 @@
 //! Which pod is tried next, and which wait for what.
 //!
 //! Pods with equal requirements form one class. When the first pod of a class fits no node, none of the class does, so
-//! the whole class waits: until a node changes in its favour, or at the latest for a fixed time. Classes are tried in the
-//! order of their first pods: highest priority, then longest wait, then name.
+//! the whole class waits: until a node changes in its favour, or at the latest for a fixed time. Classes are tried in
+//! the order of their first pods: highest priority, then longest wait, then name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -34,10 +34,11 @@ pub(crate) struct SchedulingQueue {
     classes: HashMap<ClassId, PodClass>,
     by_requirements: HashMap<Arc<PodRequirements>, ClassId>,
     next_id: ClassId,
-    /// The first pod of each class that may be tried. This order is by priority and not by deadline, so it is kept apart
-    /// from `retries`.
+    /// The first pod of each class that may be tried. This order is by priority and not by deadline, so it is kept
+    /// apart from `retries`.
     ready: BTreeSet<(Reverse<i32>, QueuedPod, ClassId)>,
-    /// When the other classes are tried again. A node that changes in favour of a class shortens its wait to the back-off.
+    /// When the other classes are tried again. A node that changes in favour of a class shortens its wait to the
+    /// back-off.
     retries: Deadlines<ClassId>,
     /// Classes that wait and have pods whose records do not say why.
     unreported: BTreeSet<ClassId>,

@@ -16,8 +16,8 @@ use super::node_cache::{NodeCache, NodeInfo, Slot};
 use super::pod_requirements::PodRequirements;
 use super::score::{Candidate, ScoreClass, best};
 
-/// How many rankings are kept, and how many ratings in all of them: at most some 160 MB, enough for twenty classes of pods
-/// that alternate on 100,000 nodes. The least recently used rankings are dropped first.
+/// How many rankings are kept, and how many ratings in all of them: at most some 160 MB, enough for twenty classes of
+/// pods that alternate on 100,000 nodes. The least recently used rankings are dropped first.
 const MAX_RANKINGS: usize = 256;
 const MAX_RATINGS: usize = 2_000_000;
 

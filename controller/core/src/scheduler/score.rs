@@ -27,8 +27,8 @@ pub(super) struct Candidate<'a> {
     pub(super) absolute: i64,
 }
 
-/// The inputs of the scores that are normalized over all candidates. Among nodes of one class, the highest absolute score
-/// wins.
+/// The inputs of the scores that are normalized over all candidates. Among nodes of one class, the highest absolute
+/// score wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ScoreClass {
     /// How many soft taints the pod does not tolerate.
