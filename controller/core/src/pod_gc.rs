@@ -219,8 +219,8 @@ impl PodGc {
 
     /// Terminated pods beyond the threshold.
     fn delete_terminated(&mut self, world: &World, left: &mut usize, plan: &mut Plan) {
-        let Some(terminated_pod_threshold) = self.settings.terminated_pod_threshold else { return };
-        let excess = self.index.terminated.len().saturating_sub(terminated_pod_threshold);
+        let Some(threshold) = self.settings.terminated_pod_threshold else { return };
+        let excess = self.index.terminated.len().saturating_sub(threshold);
         let keys =
             self.without_deletion(self.index.terminated.iter().take(excess).map(|rank| &rank.key), *left);
         self.delete_all(keys, world, left, plan, Cause::Terminated);
@@ -242,7 +242,7 @@ impl PodGc {
             if is_over && self.reads_in_flight.insert(name.clone()) {
                 *missing = Missing::Reading;
                 // Any node of that name counts, so the uid is that of no node.
-                let subject = Subject::Node(name.clone(), any_uid());
+                let subject = Subject::Node(name.clone(), no_uid());
                 plan.act(ControllerName::PodGc, subject, Action::ReadNode, "it is missing, and pods name it");
             }
         }
@@ -351,6 +351,6 @@ impl PodGc {
 }
 
 /// The uid that no record has.
-fn any_uid() -> Uid {
+fn no_uid() -> Uid {
     "00000000-0000-0000-0000-000000000000".parse().expect("the constant is a valid uid")
 }

@@ -20,9 +20,9 @@ use super::machine_checks::text;
 use crate::plan::{Action, Answer, ControllerName, Failure, Plan, Subject};
 use muster_proto::time::Now;
 
-/// The most times that are written: times are rounded to this fraction of the period, so that the record stays small
-/// however many deletions the limit allows.
-const MAX_TIMES: u64 = 256;
+/// Times are rounded to this fraction of the period before they are written, so that the record stays small however many
+/// deletions the limit allows.
+const TIMES_PER_PERIOD: u64 = 256;
 
 /// The lease with the recorded deletions, as far as it is known.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl DeletionRecord {
 
     /// The time as it is written, rounded up: after a fail-over a deletion may count a little longer, never shorter.
     fn rounded_up(&self, time: Timestamp) -> Timestamp {
-        let part = i64::try_from(self.period.as_secs() / MAX_TIMES).unwrap_or(i64::MAX).max(1);
+        let part = i64::try_from(self.period.as_secs() / TIMES_PER_PERIOD).unwrap_or(i64::MAX).max(1);
         let seconds = time.as_second() + i64::from(time.subsec_nanosecond() > 0);
         let parts = seconds.div_euclid(part) + i64::from(seconds.rem_euclid(part) > 0);
         Timestamp::from_second(parts.saturating_mul(part)).unwrap_or(time)
@@ -215,7 +215,7 @@ mod tests {
         let until = record(day).set_read(&Ok(Answer::Lease(lease)), at(10)).unwrap();
         assert_eq!(until.len(), 20_001);
         let soonest = counted.into_iter().chain([day + 10]).map(|until| at(until).mono);
-        let latest = |until: Mono| until + Duration::from_secs(day / MAX_TIMES + 1);
+        let latest = |until: Mono| until + Duration::from_secs(day / TIMES_PER_PERIOD + 1);
         for (until, exact) in until.into_iter().zip(soonest) {
             assert!(exact <= until && until <= latest(exact), "{until:?} {exact:?}");
         }
