@@ -22,14 +22,14 @@ impl Tracer for NodeTraces {
         self.record(events, now);
     }
 
-    fn begin(&mut self, proposal: &PlannedAction, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
-        let span = self.begin(proposal, world, now);
+    fn begin(&mut self, planned: &PlannedAction, world: &World, now: Now) -> Box<dyn FnOnce(&Outcome)> {
+        let span = self.begin(planned, world, now);
         Box::new(move |outcome| node_trace::end(&span, outcome))
     }
 }
 
 /// Two healthy nodes, whose trace is recorded.
-fn two(name: &str) -> Simulator {
+fn two_nodes(name: &str) -> Simulator {
     let mut sim = Simulator::new();
     sim.tracer = Some(Box::new(node_traces()));
     sim.start().add_ready_node(name, "z");
@@ -37,8 +37,8 @@ fn two(name: &str) -> Simulator {
     sim
 }
 
-/// When spans of a trace begin, in seconds of the sim, in that order.
-fn told(node: &str) -> Vec<(String, f64)> {
+/// When spans of a trace begin, in seconds of the simulation, in order.
+fn span_starts(node: &str) -> Vec<(String, f64)> {
     let origin = SystemTime::from(at_ms(0).wall);
     let spans = trace_of(node).into_iter().map(|span| {
         let since = span.start_time.duration_since(origin).unwrap().as_secs_f64();
@@ -48,11 +48,11 @@ fn told(node: &str) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
-    let mut sim = two("fallen");
+fn a_failed_node_has_one_trace_from_its_last_renewal_to_the_deletion_of_its_pod() {
+    let mut sim = two_nodes("failed");
     let toleration = Toleration::exists(UNREACHABLE, NoExecute).for_seconds(7);
-    sim.put_pod(pod("p").on("fallen").running(True).tolerates(toleration));
-    sim.run_until(20.0).stop_agent("fallen");
+    sim.put_pod(pod("p").on("failed").running(True).tolerates(toleration));
+    sim.run_until(20.0).stop_agent("failed");
     sim.run_until(100.0);
     let tainted = sim.tainted_noexecute()[0].0;
     let expected = [
@@ -67,8 +67,8 @@ fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
         ("toleration.over", tainted),
         ("pod.deleted", tainted + 7.0),
     ];
-    assert_eq!(told("fallen"), expected.map(|(name, at)| (name.to_owned(), at)));
-    let spans = trace_of("fallen");
+    assert_eq!(span_starts("failed"), expected.map(|(name, at)| (name.to_owned(), at)));
+    let spans = trace_of("failed");
     let root = &spans[0];
     assert_eq!(attribute(root, "muster.heard_by").as_deref(), Some("lease"));
     for span in &spans[1..] {
@@ -81,13 +81,13 @@ fn a_fall_reads_as_one_trace_from_the_last_renewal_to_the_end_of_the_pod() {
     assert_eq!(
         (lasted("deadline.passed"), lasted("toleration.over")),
         (50.0, 7.0),
-        "a wait shows how long it was"
+        "a span of a wait has its duration"
     );
 }
 
 #[test]
-fn a_story_ends_with_the_recovery_and_the_next_fall_is_another() {
-    let mut sim = two("flapping");
+fn a_node_trace_ends_with_the_recovery_and_the_next_failure_has_its_own() {
+    let mut sim = two_nodes("flapping");
     sim.run_until(20.0).stop_agent("flapping");
     sim.run_until(100.0);
     assert_eq!(sim.ready("flapping"), Unknown);
