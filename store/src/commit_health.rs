@@ -127,15 +127,15 @@ mod tests {
         let (readiness, shutdown) = (Readiness::new([]), Shutdown::new());
         let condition = readiness.condition("disk", "not checked yet", &[]);
         let following = tokio::spawn(follow(health.clone(), clock.clone(), condition, shutdown.clone()));
-        let settled = || tokio::time::sleep(Duration::from_millis(1));
+        let health_followed = || tokio::time::sleep(Duration::from_millis(1));
         health.observe(Ok(()));
-        settled().await;
+        health_followed().await;
         assert!(readiness.is_ready());
         health.observe(Err("the disk is full".to_owned()));
-        settled().await;
+        health_followed().await;
         assert_eq!(readiness.problems(), ["disk: the disk is full"]);
         health.observe(Ok(()));
-        settled().await;
+        health_followed().await;
         assert!(readiness.is_ready());
 
         health.batch_began(clock.mono());

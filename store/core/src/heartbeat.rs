@@ -92,7 +92,7 @@ pub fn acquire_lease(
     if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
         let why = format!(
             "is held by another agent (incarnation {}), which renewed it less than {} s ago: to replace that \
-             agent, stop it and wait {left} s; if it runs on another machine, give one of the two another name",
+             agent, stop it and wait {left} s; if it runs on another machine, give one of them another name",
             holder.map_or("", String::as_str),
             lease.spec.lease_duration_seconds.unwrap_or_default(),
         );

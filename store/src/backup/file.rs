@@ -30,7 +30,7 @@ pub enum FileError {
     Io { path: PathBuf, source: io::Error },
     #[error("{0} is not a Muster backup, or was made by a later version")]
     NotABackup(PathBuf),
-    #[error("{0} is damaged or truncated: its checksum does not match")]
+    #[error("{0} is damaged or cut short: its checksum does not match")]
     Damaged(PathBuf),
 }
 
