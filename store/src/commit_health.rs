@@ -1,7 +1,7 @@
 //! Whether the store can commit: the outcome of the last attempt, and a watchdog on the current batch.
 //!
-//! The writer reports here, and [`follow`] sets the store's readiness condition: a store that cannot commit is not ready.
-//! It becomes ready again by itself, since a writer whose disk failed tries commits of its own.
+//! The writer reports here, and [`follow`] sets the store's readiness condition: a store that cannot commit is not
+//! ready. It becomes ready again by itself, since a writer whose disk failed tries commits of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

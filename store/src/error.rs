@@ -1,7 +1,7 @@
 //! The errors of calls to the store, and their mapping to gRPC statuses.
 //!
-//! Every status has a message for people, a stable reason for programs, and the standard details that tools know. All of
-//! it is sent in HTTP headers, whose size clients limit, so long texts are truncated and long lists are shortened.
+//! Every status has a message for people, a stable reason for programs, and the standard details that tools know. All
+//! of it is sent in HTTP headers, whose size clients limit, so long texts are truncated and long lists are shortened.
 
 use std::collections::HashMap;
 use std::time::Duration;

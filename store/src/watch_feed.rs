@@ -167,8 +167,8 @@ impl WatchFeed {
             if std::mem::take(&mut self.bookmark_due) {
                 return Some(Ok(vec![encode_bookmark(self.cursor, false)]));
             }
-            // Writes of other kinds do not notify this watch, so its cursor may be far behind the head. Before a bookmark
-            // the watch therefore reads on: bookmarks keep the cursors of rarely changing kinds from being compacted.
+            // Writes of other kinds do not notify this watch, so its cursor may be far behind the head. Before a
+            // bookmark the watch therefore reads on: bookmarks keep the cursors of rarely changing kinds from being compacted.
             tokio::select! {
                 () = self.subscription.changed() => {}
                 () = &mut self.bookmark_timer => {

@@ -1,7 +1,7 @@
 //! Authorization: one pure function, called before every read and write.
 //!
-//! A call that no rule allows is denied. Nodes are restricted to their own records, by name and by content (`node`); the
-//! other roles are restricted by verb and kind only. A write must be authorized against the record it replaces, in the
+//! A call that no rule allows is denied. Nodes are restricted to their own records, by name and by content (`node`);
+//! the other roles are restricted by verb and kind only. A write must be authorized against the record it replaces, in the
 //! same commit: a record that was read earlier may have changed.
 
 use std::fmt;
@@ -158,8 +158,8 @@ fn is_read(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// The controller updates nodes, and binds, evicts and deletes pods, but creates neither. Taint eviction deletes pods; a
-/// drain evicts them, so that disruption budgets apply.
+/// The controller updates nodes, and binds, evicts and deletes pods, but creates neither. Taint eviction deletes pods;
+/// a drain evicts them, so that disruption budgets apply.
 fn controller_may(call: &Call<'_>) -> bool {
     use Verb::{Bind, Create, Delete, Evict, Record, Renew, Update, UpdateStatus};
     match (call.kind, call.verb) {

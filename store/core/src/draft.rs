@@ -320,8 +320,8 @@ fn key_of(meta: &Metadata) -> NamespacedName {
     )
 }
 
-/// A stored record as its domain type. Records were valid when stored, so a failure means damage, or a record written by
-/// a later version of Muster.
+/// A stored record as its domain type. Records were valid when stored, so a failure means damage, or a record that a
+/// later version of Muster wrote.
 fn decode<R: Record>(key: &NamespacedName, bytes: &[u8]) -> Result<R, DraftError> {
     let damaged =
         |reason: String| DraftError::Unreadable(format!("{} {key} cannot be read: {reason}", R::KIND));

@@ -58,8 +58,8 @@ impl TryFrom<pb::HeartbeatHello> for Hello {
 }
 
 impl Hello {
-    /// The interval until the next renewal: a quarter of the lease duration, shortened by up to a tenth depending on the
-    /// node's name, so that the nodes of a fleet do not all renew at the same moment.
+    /// The interval until the next renewal: a quarter of the lease duration, shortened by up to a tenth depending on
+    /// the node's name, so that the nodes of a fleet do not all renew at the same moment.
     pub fn next_renewal(&self) -> Duration {
         let spread = crc32fast::hash(self.node.as_str().as_bytes()) % 1000;
         (self.lease_duration / 4).mul_f64(1.0 - f64::from(spread) / 10_000.0)

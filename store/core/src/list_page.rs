@@ -166,7 +166,7 @@ impl Page {
     }
 }
 
-/// The records that may match the selectors, as they were at a revision, in key order; uses an index where there is one.
+/// The records that may match the selectors, as they were at a revision, in key order; by an index where one fits.
 fn candidates<'m>(
     memory: &'m Memory,
     kind: Kind,

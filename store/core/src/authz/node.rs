@@ -1,7 +1,7 @@
 //! Authorization of nodes: their own Node, their own lease, the pods bound to them.
 //!
-//! A compromised machine must not be able to attract pods, to remove taints or labels that others set on its Node, or to
-//! access the records of other nodes.
+//! A compromised machine must not be able to attract pods, to remove taints or labels that others set on its Node, or
+//! to access the records of other nodes.
 
 use std::collections::BTreeSet;
 

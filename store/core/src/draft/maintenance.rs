@@ -23,8 +23,8 @@ const MAX_RETIRED_PACKS: usize = 64;
 const MAX_FOLDED_LEASES: usize = 1024;
 
 impl Draft<'_> {
-    /// Deletes the dependents of a deleted node. A failure does not undo the node's deletion: a dependent that cannot be
-    /// deleted now becomes an orphan, to be deleted by a later commit.
+    /// Deletes the dependents of a deleted node. A failure does not undo the node's deletion: a dependent that cannot
+    /// be deleted now becomes an orphan, to be deleted by a later commit.
     pub(super) fn delete_dependents(&mut self, owner_uid: &str) {
         for (kind, key) in self.indexes.dependents(owner_uid) {
             if self.delete_orphan(kind, &key).is_err() {

@@ -27,7 +27,8 @@ pub struct CompactionLimit {
     pub bytes: usize,
 }
 
-/// How much history is kept: a change stays while it is younger than `min_age_millis` or among the newest `min_changes`.
+/// How much history is kept: a change stays while it is younger than `min_age_millis` or among the newest
+/// `min_changes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     pub min_age_millis: i64,

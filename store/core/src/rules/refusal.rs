@@ -71,7 +71,7 @@ pub enum Refusal {
     /// `why` continues the sentence that the key begins.
     #[error("{key} {why}")]
     Denied { key: RecordId, why: String },
-    /// The fence of a write names a former holder. `found` is the current holder and its transition, if the lease exists.
+    /// The fence of a write names a former holder. `found` is the current holder and transition, if the lease exists.
     #[error("{key} {}; the write is refused: it was fenced for holder {:?} at transition {}", Holder(.found), .fence.holder(), .fence.transitions())]
     Fenced { key: RecordId, fence: Box<Fence>, found: Option<(String, i32)> },
 }

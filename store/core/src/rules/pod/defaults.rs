@@ -29,7 +29,7 @@ fn default_requests_to_limits(container: &mut Container) {
     }
 }
 
-/// A daemon's tolerations are added first: they have no time limit, and the default ones of five minutes are then left out.
+/// A daemon's tolerations are added first: they have no time limit, so the default ones of five minutes are left out.
 fn add_tolerations(pod: &mut Pod, cx: &Context) {
     let daemon = pod.is_daemon();
     let qos = pod.qos();
