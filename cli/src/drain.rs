@@ -87,13 +87,13 @@ async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(),
     let mut progress = Progress::default();
     let mut last = pb::DrainNodeResponse::default();
     let lost = |failure: Failure| if flags.plan { failure } else { failure.hint(drain_continues(node)) };
-    while let Some(told) = answers.message().await.or_failure(&controller.peer).map_err(lost)? {
+    while let Some(response) = answers.message().await.or_failure(&controller.peer).map_err(lost)? {
         if flags.plan {
-            terminal.print(&plan(node, &told, terminal.paint))?;
+            terminal.print(&plan(node, &response, terminal.paint))?;
         } else {
-            terminal.print(&progress.lines(node, &told, terminal.paint))?;
+            terminal.print(&progress.lines(node, &response, terminal.paint))?;
         }
-        last = told;
+        last = response;
     }
     result(node, &last, flags.plan)
 }

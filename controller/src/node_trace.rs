@@ -192,7 +192,7 @@ impl NodeTrace {
         let place = root.place().filter(|_| root.is_recorded())?;
         root.set("muster.node", node.to_string());
         root.set(
-            "muster.heard_by",
+            "muster.seen_by",
             seen_by.map_or("grace".to_owned(), |sign| format!("{sign:?}").to_lowercase()),
         );
         root.end_at(seen_at);

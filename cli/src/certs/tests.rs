@@ -29,7 +29,7 @@ fn every_certificate_identifies_its_subject() {
     let directory = home.path().join("new/pki");
     create_certs(&directory, &["store", "controller", "admin", "viewer", "node:10.240.79.157"]).unwrap();
     for (file, expected) in [
-        ("store.crt", "nobody (CN=store O=muster:stores)"),
+        ("store.crt", "unknown caller (CN=store O=muster:stores)"),
         ("controller.crt", "controller"),
         ("admin.crt", "admin"),
         ("viewer.crt", "viewer"),

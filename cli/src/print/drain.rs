@@ -9,15 +9,15 @@ use super::table::Table;
 use super::{Cell, Paint, UNKNOWN, Word};
 
 /// The plan of a drain: each pod in order, with the action and the reason.
-pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
-    let mut text = format!("node/{node}: {}", verdict(told));
+pub(crate) fn plan(node: &str, response: &pb::DrainNodeResponse, paint: Paint) -> String {
+    let mut text = format!("node/{node}: {}", verdict(response));
     text.push('\n');
-    if told.pods.is_empty() {
+    if response.pods.is_empty() {
         text.push_str("The node has no pods.\n");
         return text;
     }
     let mut table = Table::new(["POD", "ACTION", "STATE", "WHY"]);
-    for pod in &told.pods {
+    for pod in &response.pods {
         table.push([Cell::new(name(pod)), action(pod.action()), state(pod.state()), Cell::new(&pod.reason)]);
     }
     text.push_str(&table.take(paint));
@@ -25,9 +25,9 @@ pub(crate) fn plan(node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> St
 }
 
 /// The state of a drain and its message.
-pub(crate) fn verdict(told: &pb::DrainNodeResponse) -> String {
-    let state = told.state().word();
-    match told.message.trim() {
+pub(crate) fn verdict(response: &pb::DrainNodeResponse) -> String {
+    let state = response.state().word();
+    match response.message.trim() {
         "" => or_none(&state),
         // A message may start with the state, which is then not repeated.
         message => match message.split_once(": ") {
@@ -47,9 +47,9 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// A line for each change since the last call.
-    pub(crate) fn lines(&mut self, node: &str, told: &pb::DrainNodeResponse, paint: Paint) -> String {
+    pub(crate) fn lines(&mut self, node: &str, response: &pb::DrainNodeResponse, paint: Paint) -> String {
         let mut text = String::new();
-        for pod in &told.pods {
+        for pod in &response.pods {
             let now = (pod.state(), pod.reason.clone());
             let before = self.seen.insert(key(pod), now.clone());
             // The reason of a waiting pod may change with every message; only the reason of a blocked pod is printed.
@@ -63,9 +63,9 @@ impl Progress {
                 text.push_str(&line(pod, paint));
             }
         }
-        if self.state != told.state() {
-            self.state = told.state();
-            text.push_str(&format!("node/{node}: {}\n", verdict(told)));
+        if self.state != response.state() {
+            self.state = response.state();
+            text.push_str(&format!("node/{node}: {}\n", verdict(response)));
         }
         text
     }

@@ -53,8 +53,8 @@ pub(crate) fn pod_explanation(response: &pb::ExplainPodResponse, paint: Paint) -
     page.push_str(&head.take(paint));
     page.push_str(&explanations(&response.explanations, now, paint));
     page.push_str(&obstacles(&response.obstacles, paint));
-    if let Some(stay) = &response.stay {
-        page.push_str(&pods(std::slice::from_ref(stay), now, paint));
+    if let Some(eviction) = &response.eviction {
+        page.push_str(&pods(std::slice::from_ref(eviction), now, paint));
     }
     page
 }
@@ -71,7 +71,7 @@ fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
 }
 
 fn last_seen(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
-    let by = match silence.heard_by() {
+    let by = match silence.seen_by() {
         pb::SignOfLife::Unspecified => String::new(),
         sign => format!(" ({})", sign.word()),
     };

@@ -72,12 +72,12 @@ fn held(hold: &pb::EvictionHold) -> String {
     format!(
         "no evictions yet; {}{} of {} nodes seen{reason}",
         left.unwrap_or_default(),
-        hold.heard,
+        hold.seen_nodes,
         hold.nodes
     )
 }
 
-fn brake(cloud: &pb::CloudBrake) -> String {
+fn brake(cloud: &pb::CloudDeletionLimit) -> String {
     let period = cloud.period.as_ref().map(|period| age::short(duration(period))).unwrap_or_default();
     format!(
         "{} of {} deletions in {period} used, {} delayed, {} confirmations needed",

@@ -79,7 +79,7 @@ impl NodeLifecycle {
         self.pod_readiness = PodReadiness::begin(world);
     }
 
-    /// A watch was disconnected or this process paused: heartbeats may have been missed, so all graces begin anew.
+    /// A watch was disconnected or this process paused: heartbeats may have been missed, so all grace periods start again.
     pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
         self.renew_graces(world, policy, now.mono);
         self.hold = EvictionHold::after_interruption(policy, now.mono);

@@ -35,7 +35,7 @@ pub struct Change<R> {
     pub new: Option<Arc<R>>,
 }
 
-/// A map for what is looked up with every event: its hash is fast, and seeded anew in each process.
+/// A map for what is looked up with every event: its hash is fast, and with a new seed in each process.
 pub type FastMap<K, V> = HashMap<K, V, RandomState>;
 
 #[derive(Clone, Debug, Default)]

@@ -136,7 +136,8 @@ async fn s122_a_controller_that_restarts_during_an_outage_evicts_no_pod_and_says
         taint.reason
     );
     assert!(taint.earliest.is_some(), "it has an earliest time");
-    let both = |fleet: &pb::Fleet| fleet.hold.as_ref().map(|hold| (hold.heard, hold.nodes)) == Some((2, 4));
+    let both =
+        |fleet: &pb::Fleet| fleet.hold.as_ref().map(|hold| (hold.seen_nodes, hold.nodes)) == Some((2, 4));
     fleet.fleet_where("it counts the live nodes", both).await;
 }
 

@@ -13,7 +13,7 @@ fn pod(name: &str, action: pb::DrainPodAction, state: pb::DrainPodState, reason:
     }
 }
 
-fn told(state: pb::DrainProgressState, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
+fn response(state: pb::DrainProgressState, message: &str, pods: Vec<pb::DrainPod>) -> pb::DrainNodeResponse {
     pb::DrainNodeResponse { state: state.into(), message: message.to_owned(), pods }
 }
 
@@ -25,9 +25,9 @@ fn a_plan_lists_every_pod() {
         pod("loner", Action::Refuse, Pod::Stays, "nothing manages it: --force deletes it"),
         pod("watcher", Action::Leave, Pod::Stays, "a daemon set's"),
     ];
-    let planned = told(State::Planned, "1 pod is in the way", pods);
+    let planned = response(State::Planned, "1 pod is in the way", pods);
     insta::assert_snapshot!(plan("worker-1", &planned, Paint::Plain));
-    let empty = told(State::Planned, "nothing to do", vec![]);
+    let empty = response(State::Planned, "nothing to do", vec![]);
     assert_eq!(plan("a", &empty, Paint::Plain), "node/a: Planned: nothing to do\nThe node has no pods.\n");
 }
 
@@ -62,7 +62,7 @@ fn progress_shows_every_change_once() {
         (State::Draining, "1 pod has to go", look(Pod::Gone, Pod::Stopping, "")),
         (State::Complete, "all pods are gone but 1 that stays", look(Pod::Gone, Pod::Gone, "")),
     ] {
-        lines.push_str(&progress.lines("worker-1", &told(state, message, pods), Paint::Plain));
+        lines.push_str(&progress.lines("worker-1", &response(state, message, pods), Paint::Plain));
     }
     insta::assert_snapshot!(lines);
 }

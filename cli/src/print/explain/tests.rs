@@ -30,8 +30,8 @@ fn a_node_that_waits_for_its_taint() {
         summary: "worker-1 has been silent for 95s and waits for its turn to be tainted.".to_owned(),
         ready: "Unknown".to_owned(),
         silence: Some(pb::NodeSilence {
-            heard_at: at("2026-05-04T11:58:25Z"),
-            heard_by: pb::SignOfLife::Lease.into(),
+            seen_at: at("2026-05-04T11:58:25Z"),
+            seen_by: pb::SignOfLife::Lease.into(),
             silent_for: seconds(95),
             grace: seconds(40),
             deadline: at("2026-05-04T11:59:05Z"),

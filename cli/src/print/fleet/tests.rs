@@ -60,7 +60,7 @@ fn full_fleet() -> pb::Fleet {
             conflicts: 1,
         }],
         drains: vec![pb::FleetDrain { node_name: "worker-1".to_owned(), drain: Some(drain), remaining: 3 }],
-        cloud: Some(pb::CloudBrake {
+        cloud: Some(pb::CloudDeletionLimit {
             confirmations: 3,
             limit: 10,
             period: seconds(3600),
@@ -85,7 +85,7 @@ fn an_eviction_hold_is_shown_with_its_reason() {
         hold: Some(pb::EvictionHold {
             until: at("2026-05-04T12:00:30Z"),
             remaining: seconds(30),
-            heard: 3,
+            seen_nodes: 3,
             nodes: 1000,
             reason: "the controller has just started".to_owned(),
             cause: pb::HoldCause::Start.into(),

@@ -110,7 +110,7 @@ fn objection(
         });
     }
     if pod.is_mirror() {
-        return Some((PodAction::Skip, "is run by its node on the node's own account"));
+        return Some((PodAction::Skip, "is a static pod of its node"));
     }
     if pod.is_finished() {
         return None;

@@ -15,7 +15,7 @@ use muster_proto::time::Now;
 
 /// The limits that keep a cloud with wrong answers from deleting the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BrakeReport {
+pub struct DeletionLimitReport {
     /// How many answers in a row must say that a machine does not exist before its node is deleted.
     pub confirmations: u32,
     /// Nodes that may be deleted within a period.
@@ -28,9 +28,9 @@ pub struct BrakeReport {
 }
 
 impl CloudNodes {
-    pub fn brake(&self, now: Now) -> BrakeReport {
+    pub fn deletion_limit(&self, now: Now) -> DeletionLimitReport {
         let settings = self.checks.settings();
-        BrakeReport {
+        DeletionLimitReport {
             confirmations: settings.confirmations.get(),
             limit: settings.delete_limit,
             period: settings.delete_period,
@@ -70,13 +70,13 @@ impl CloudNodes {
             ),
             None => (ExplanationState::Waiting, "The controller has not seen the node yet.".to_owned(), None),
         };
-        let brake = self.brake(now);
+        let limit = self.deletion_limit(now);
         let inputs = [
             ("denials", check.map_or(0, |check| check.missing_answers).to_string()),
-            ("confirmations", brake.confirmations.to_string()),
-            ("deleted", brake.used.to_string()),
-            ("limit", brake.limit.to_string()),
-            ("heldBack", brake.held_back.to_string()),
+            ("confirmations", limit.confirmations.to_string()),
+            ("deleted", limit.used.to_string()),
+            ("limit", limit.limit.to_string()),
+            ("heldBack", limit.held_back.to_string()),
         ];
         explanation(ExplanationAction::DeleteNode, state, reason, earliest, inputs)
     }
@@ -88,7 +88,7 @@ impl CloudNodes {
         check: &MachineCheck,
         now: Now,
     ) -> (ExplanationState, String, Option<Mono>) {
-        let (settings, brake) = (self.checks.settings(), self.checks.limit());
+        let (settings, limit) = (self.checks.settings(), self.checks.limit());
         let (denials, wanted) = (check.missing_answers, settings.confirmations.get());
         match &check.last {
             CloudAnswer::NotAsked => {
@@ -113,7 +113,7 @@ impl CloudNodes {
                 (
                     ExplanationState::Paused,
                     format!("The machine does not exist, but {why}."),
-                    brake.next_allowed_at(now.mono),
+                    limit.next_allowed_at(now.mono),
                 )
             }
             CloudAnswer::Missing if denials >= wanted && !self.checks.record().is_known() => {

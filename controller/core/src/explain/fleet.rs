@@ -96,7 +96,7 @@ pub fn fleet(reconciler: &Reconciler, now: Now) -> pb::Fleet {
         drains: controllers.map_or_else(Vec::new, |controllers| drains(reconciler, controllers, now)),
         cloud: controllers
             .and_then(|controllers| controllers.cloud_nodes.as_ref())
-            .map(|cloud| brake(cloud, now)),
+            .map(|cloud| deletion_limit(cloud, now)),
         zones: zones.collect(),
         ..pb::Fleet::default()
     }
@@ -129,15 +129,15 @@ fn drains(reconciler: &Reconciler, controllers: &Controllers, now: Now) -> Vec<p
     controllers.drains.under_way().map(drain).collect()
 }
 
-fn brake(cloud: &CloudNodes, now: Now) -> pb::CloudBrake {
-    let brake = cloud.brake(now);
+fn deletion_limit(cloud: &CloudNodes, now: Now) -> pb::CloudDeletionLimit {
+    let limit = cloud.deletion_limit(now);
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    pb::CloudBrake {
-        confirmations: i32::try_from(brake.confirmations).unwrap_or(i32::MAX),
-        limit: i32::try_from(brake.limit).unwrap_or(i32::MAX),
-        period: Some(duration(brake.period)),
-        used: number(brake.used),
-        held_back: count(brake.held_back),
+    pb::CloudDeletionLimit {
+        confirmations: i32::try_from(limit.confirmations).unwrap_or(i32::MAX),
+        limit: i32::try_from(limit.limit).unwrap_or(i32::MAX),
+        period: Some(duration(limit.period)),
+        used: number(limit.used),
+        held_back: count(limit.held_back),
     }
 }
 
@@ -203,7 +203,7 @@ fn hold(controllers: &Controllers, nodes: usize, now: Now) -> Option<pb::Evictio
     (now.mono < until).then(|| pb::EvictionHold {
         until: timestamp(now, until),
         remaining: Some(duration(until - now.mono)),
-        heard: count(controllers.node_lifecycle.liveness.seen()),
+        seen_nodes: count(controllers.node_lifecycle.liveness.seen()),
         nodes: count(nodes),
         reason: hold_reason(controllers, nodes, now),
         cause: pb::HoldCause::from(controllers.node_lifecycle.hold.cause).into(),

@@ -288,8 +288,8 @@ impl View<'_> {
 
 fn silence_pb(silence: Silence, now: Now) -> pb::NodeSilence {
     pb::NodeSilence {
-        heard_at: timestamp(now, silence.seen_at),
-        heard_by: silence.seen_by.map_or(pb::SignOfLife::Reset, Into::into).into(),
+        seen_at: timestamp(now, silence.seen_at),
+        seen_by: silence.seen_by.map_or(pb::SignOfLife::Reset, Into::into).into(),
         silent_for: Some(duration(now.mono - silence.seen_at)),
         grace: Some(duration(silence.grace)),
         deadline: timestamp(now, silence.deadline),

@@ -34,7 +34,7 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
     if let SchedulingStatus::Unschedulable { verdict, .. } = &status {
         response.obstacles = obstacles(verdict);
     }
-    response.stay =
+    response.eviction =
         eviction::explain(reconciler, controllers, pod, now).map(|eviction| eviction.into_pb(pod, now));
     let explanations = [
         Some(schedule(reconciler, controllers, pod, &status, now)),

@@ -90,7 +90,7 @@ fn anothers_lease_lasts_from_when_it_was_seen_to_change() {
     // Given back, it is free.
     election.observe(Some(&lease("", 3, 9)), at(113).mono);
     assert_eq!(next(&election, at(113)), "acquire 4");
-    // Another namesake is another lease.
+    // A lease of the same name in another namespace is another lease.
     let mut other = lease("a", 0, 9);
     other.meta.uid = Some(uid("other"));
     election.observe(Some(&other), at(114).mono);

@@ -108,8 +108,11 @@ fn s172_the_reasons_are_counted_and_a_new_node_is_used_at_once() {
     let condition = record.condition("PodScheduled").unwrap();
     assert_eq!((condition.status, condition.last_transition_time), (False, Some(at(0).wall)));
     assert_eq!(harness.events, [format!("FailedScheduling: {why}")]);
-    assert_eq!(harness.standing("p").to_string(), why);
-    assert_eq!((harness.standing("p").again_at(), harness.scheduler.pending()), (Some(at(300).mono), 1));
+    assert_eq!(harness.scheduling_status("p").to_string(), why);
+    assert_eq!(
+        (harness.scheduling_status("p").again_at(), harness.scheduler.pending()),
+        (Some(at(300).mono), 1)
+    );
 
     harness.millis = 100_500;
     harness.node(roomy("d"));
@@ -185,7 +188,7 @@ fn gated_terminating_finished_and_bound_pods_need_no_node() {
         ("failed", "The pod is terminating or finished, so it is not scheduled."),
         ("bound", "The pod is bound to node other."),
     ] {
-        assert_eq!(harness.standing(name).to_string(), expected);
+        assert_eq!(harness.scheduling_status(name).to_string(), expected);
     }
     harness.change_pod("gated", |pod| pod.spec.scheduling_gates.clear());
     assert_eq!(harness.run(), ["gated -> n"]);
@@ -227,7 +230,7 @@ fn back_off_doubles_up_to_ten_seconds_while_changes_do_not_help() {
         // A new node that does not fit either: the pod has to be tried again, but only after its back-off.
         harness.node(roomy(&format!("n{i}")).cordoned());
         harness.run();
-        let again_at = harness.standing("p").again_at().unwrap();
+        let again_at = harness.scheduling_status("p").again_at().unwrap();
         waits.push((again_at - tried).as_secs());
         harness.millis += (again_at - tried).as_millis() as u64;
     }
@@ -245,7 +248,7 @@ fn a_change_wakes_only_the_pods_that_it_helps() {
     harness.pod(pod("picky").selects("zone", "b"));
     harness.run();
     let woken = |harness: &Harness| -> String {
-        let soon = |name: &&str| harness.standing(name).again_at() != Some(at(300).mono);
+        let soon = |name: &&str| harness.scheduling_status(name).again_at() != Some(at(300).mono);
         ["small", "large", "picky"].into_iter().filter(soon).collect::<Vec<_>>().join(" ")
     };
     for (change, expected) in [
@@ -283,12 +286,15 @@ fn pods_with_equal_requirements_are_tried_once() {
     let plan = harness.decide();
     assert_eq!(actions(&plan), ["p0 ? 0/1 nodes are available: 1 Insufficient cpu."]);
     assert_eq!(plan.wake_at, Some(harness.now().mono), "the other records are to be written");
-    assert_eq!(harness.standing("p1999").to_string(), "0/1 nodes are available: 1 Insufficient cpu.");
+    assert_eq!(
+        harness.scheduling_status("p1999").to_string(),
+        "0/1 nodes are available: 1 Insufficient cpu."
+    );
 
     // A pod that comes later joins the class and gets the same reason.
     harness.millis = 30_000;
     harness.pod(pod("late").requests("cpu=9"));
-    assert_eq!(harness.standing("late").again_at(), Some(at(300).mono));
+    assert_eq!(harness.scheduling_status("late").again_at(), Some(at(300).mono));
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct NodeTable {
     /// Rows whose node and lease are both removed. They keep their index until another name needs it, so that a
     /// controller can look up the index of a node while it observes the node's removal.
     vacant: Vec<NodeIndex>,
-    /// Fast, and seeded anew in each process.
+    /// Fast, and with a new seed in each process.
     hasher: RandomState,
 }
 

@@ -70,7 +70,7 @@ fn a_failed_node_has_one_trace_from_its_last_renewal_to_the_deletion_of_its_pod(
     assert_eq!(span_starts("failed"), expected.map(|(name, at)| (name.to_owned(), at)));
     let spans = trace_of("failed");
     let root = &spans[0];
-    assert_eq!(attribute(root, "muster.heard_by").as_deref(), Some("lease"));
+    assert_eq!(attribute(root, "muster.seen_by").as_deref(), Some("lease"));
     for span in &spans[1..] {
         assert_eq!(span.parent_span_id, root.span_context.span_id(), "{}", span.name);
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::explain::cloud::BrakeReport;
+use crate::explain::cloud::DeletionLimitReport;
 
 const HOUR: u64 = 60 * 60;
 
@@ -21,14 +21,14 @@ fn a_cloud_that_knows_no_machine_deletes_ten_nodes_an_hour() {
     let count =
         |harness: &Harness, reason: &str| harness.events.iter().filter(|it| it.starts_with(reason)).count();
     assert_eq!((count(&harness, "DeletingNode"), count(&harness, "DeletionHeldBack")), (10, 20));
-    let expected = BrakeReport {
+    let expected = DeletionLimitReport {
         confirmations: 3,
         limit: 10,
         period: Duration::from_secs(HOUR),
         used: 10,
         held_back: 20,
     };
-    assert_eq!(harness.cloud.brake(harness.now), expected);
+    assert_eq!(harness.cloud.deletion_limit(harness.now), expected);
     let explanation =
         harness.cloud.explain(harness.world.node("n29").unwrap(), harness.hold_until, harness.now).remove(0);
     assert_eq!(
@@ -57,7 +57,7 @@ fn nodes_whose_machines_come_back_no_longer_wait_for_the_limit() {
     harness.put(node("a").ready(Unknown));
     harness.run_until(1);
     assert_eq!(
-        (harness.events.join(",").as_str(), harness.cloud.brake(harness.now).held_back),
+        (harness.events.join(",").as_str(), harness.cloud.deletion_limit(harness.now).held_back),
         ("DeletionHeldBack a", 1)
     );
     let reason =
@@ -65,11 +65,11 @@ fn nodes_whose_machines_come_back_no_longer_wait_for_the_limit() {
     assert_eq!(harness.explain("a"), [(ExplanationAction::DeleteNode, ExplanationState::Paused, reason)]);
     harness.machines.insert("a", machine());
     harness.run_until(5);
-    assert_eq!(harness.cloud.brake(harness.now).held_back, 0);
+    assert_eq!(harness.cloud.deletion_limit(harness.now).held_back, 0);
     harness.machines.clear();
     harness.run_until(10);
     harness.ready("a", True);
-    assert_eq!(harness.cloud.brake(harness.now).held_back, 0);
+    assert_eq!(harness.cloud.deletion_limit(harness.now).held_back, 0);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_deletion_with_an_unknown_outcome_counts() {
     harness.put(node("b").ready(Unknown));
     harness.run_until(60);
     let deletions = harness.done.iter().filter(|done| done.starts_with("delete"));
-    assert_eq!((deletions.count(), harness.cloud.brake(harness.now).held_back), (1, 2));
+    assert_eq!((deletions.count(), harness.cloud.deletion_limit(harness.now).held_back), (1, 2));
 }
 
 fn deletions(harness: &Harness) -> usize {
@@ -98,7 +98,7 @@ fn a_fail_over_does_not_reset_the_limit() {
         harness.fail_over();
     }
     harness.run_until(HOUR - 1);
-    let report = harness.cloud.brake(harness.now);
+    let report = harness.cloud.deletion_limit(harness.now);
     assert_eq!((deletions(&harness), report.used, report.held_back), (2, 2, 3));
     let explanation =
         harness.cloud.explain(harness.world.node("e").unwrap(), harness.hold_until, harness.now).remove(0);
@@ -118,7 +118,7 @@ fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgot
     harness.answer(&asked, gone());
     let note = harness.decide().actions.remove(0);
     assert!(matches!(note.action, Action::WriteLease(_)));
-    assert_eq!(harness.cloud.brake(harness.now).used, 1, "it counts from now on");
+    assert_eq!(harness.cloud.deletion_limit(harness.now).used, 1, "it counts from now on");
     harness.answer(&note, Err(Failure::Unknown("no answer".to_owned())));
     assert_eq!((harness.decide().actions.len(), deletions(&harness)), (0, 0), "it may not be written down");
     assert_eq!(harness.explain("a")[0].1, ExplanationState::Waiting);
@@ -128,7 +128,7 @@ fn nobody_is_deleted_before_it_is_written_down_and_what_did_not_happen_is_forgot
     harness.fail_over();
     harness.refusal = None;
     harness.run_until(120);
-    let report = harness.cloud.brake(harness.now);
+    let report = harness.cloud.deletion_limit(harness.now);
     assert_eq!(
         (harness.has("a"), report.used, report.held_back),
         (true, 1, 1),
@@ -157,7 +157,7 @@ fn a_node_that_turns_ready_while_its_deletion_is_recorded_is_kept() {
         }
         harness.machines.insert("a", machine());
         harness.run_until(10);
-        let used = harness.cloud.brake(harness.now).used;
+        let used = harness.cloud.deletion_limit(harness.now).used;
         assert_eq!((harness.has("a"), used), (true, 0), "recorded {is_recorded}, failed again {fails_again}");
     }
 }
@@ -312,7 +312,7 @@ proptest! {
                 in_flight.push(planned);
             }
             prop_assert!(in_flight.len() <= 2, "at most one action of each kind");
-            let report = harness.cloud.brake(harness.now);
+            let report = harness.cloud.deletion_limit(harness.now);
             prop_assert!(report.used <= limit as usize);
             let held = harness.cloud.checks.nodes.values().filter(|check| check.is_limited).count();
             prop_assert_eq!(report.held_back, held);

@@ -21,17 +21,21 @@ fn fleet(sim: &Simulator) -> pb::Fleet {
 }
 
 /// The state of an explanation and its earliest time, in seconds since the beginning.
-fn told(account: &pb::ExplainNodeResponse, action: ExplanationAction) -> (ExplanationState, Option<f64>) {
-    let told = account.explanations.iter().find(|told| told.action() == action).unwrap();
-    (told.state(), told.earliest.as_ref().map(seconds))
+fn explained(
+    response: &pb::ExplainNodeResponse,
+    action: ExplanationAction,
+) -> (ExplanationState, Option<f64>) {
+    let explanation =
+        response.explanations.iter().find(|explanation| explanation.action() == action).unwrap();
+    (explanation.state(), explanation.earliest.as_ref().map(seconds))
 }
 
 fn seconds(stamp: &prost_types::Timestamp) -> f64 {
     (stamp.seconds - EPOCH) as f64 + f64::from(stamp.nanos) / 1e9
 }
 
-fn reason(account: &pb::ExplainNodeResponse, action: ExplanationAction) -> &str {
-    &account.explanations.iter().find(|told| told.action() == action).unwrap().reason
+fn reason(response: &pb::ExplainNodeResponse, action: ExplanationAction) -> &str {
+    &response.explanations.iter().find(|explanation| explanation.action() == action).unwrap().reason
 }
 
 /// Five nodes of one zone; the first `unknown` of them are Unknown from the start.
@@ -60,16 +64,16 @@ fn a_standby_names_the_holder_of_the_lease() {
 fn a_ready_node_is_explained_with_its_deadline() {
     let mut sim = five(0);
     sim.run_until(13.0);
-    let account = explain(&sim, "n0");
-    assert_eq!(account.summary, "n0 is Ready.");
+    let response = explain(&sim, "n0");
+    assert_eq!(response.summary, "n0 is Ready.");
     assert_eq!(
-        told(&account, ExplanationAction::MarkUnknown),
+        explained(&response, ExplanationAction::MarkUnknown),
         (ExplanationState::Waiting, Some(60.0)),
-        "heard at 10, grace 50"
+        "seen at 10, grace 50"
     );
-    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::None, None));
-    let silence = account.silence.unwrap();
-    assert_eq!((silence.heard_by(), silence.silent_for.unwrap().seconds), (SignOfLife::Lease, 3));
+    assert_eq!(explained(&response, ExplanationAction::Taint), (ExplanationState::None, None));
+    let silence = response.silence.unwrap();
+    assert_eq!((silence.seen_by(), silence.silent_for.unwrap().seconds), (SignOfLife::Lease, 3));
 }
 
 #[test]
@@ -77,10 +81,10 @@ fn a_queued_node_is_explained_with_its_position_and_time() {
     let mut sim = five(2);
     sim.run_until(1.0);
     let tainted = explain(&sim, "n0");
-    assert_eq!(told(&tainted, ExplanationAction::Taint), (ExplanationState::Done, None));
+    assert_eq!(explained(&tainted, ExplanationAction::Taint), (ExplanationState::Done, None));
     let waits = explain(&sim, "n1");
     assert_eq!(
-        (told(&waits, ExplanationAction::Taint), waits.queue_position),
+        (explained(&waits, ExplanationAction::Taint), waits.queue_position),
         ((ExplanationState::Queued, Some(10.0)), 1)
     );
     sim.run_until(30.0);
@@ -96,7 +100,7 @@ fn the_explained_times_of_a_queue_are_exact_at_any_rate() {
     }
     sim.start().run_until(1.0);
     let explained =
-        ["n1", "n2", "n3"].map(|name| told(&explain(&sim, name), ExplanationAction::Taint).1.unwrap());
+        ["n1", "n2", "n3"].map(|name| explained(&explain(&sim, name), ExplanationAction::Taint).1.unwrap());
     assert_eq!(explained, [2.5, 5.0, 7.5]);
     sim.run_until(10.0);
     let tainted: Vec<f64> = sim.tainted_noexecute()[1..].iter().map(|(at, _)| *at).collect();
@@ -112,7 +116,7 @@ fn nodes_that_will_join_the_queue_are_explained_with_their_time() {
         sim.post_status(name, Unknown);
         sim.run_until(12.0);
     }
-    let explained = ["n3", "n1"].map(|name| told(&explain(&sim, name), ExplanationAction::Taint));
+    let explained = ["n3", "n1"].map(|name| explained(&explain(&sim, name), ExplanationAction::Taint));
     assert_eq!(explained, [(ExplanationState::Waiting, Some(15.0)), (ExplanationState::Waiting, Some(25.0))]);
     sim.run_until(30.0);
     assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as explained");
@@ -122,14 +126,14 @@ fn nodes_that_will_join_the_queue_are_explained_with_their_time() {
 fn a_zone_in_which_no_node_is_tainted_is_explained() {
     let mut sim = five(3);
     sim.run_until(20.0);
-    let account = explain(&sim, "n0");
-    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
+    let response = explain(&sim, "n0");
+    assert_eq!(explained(&response, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert_eq!(
-        reason(&account, ExplanationAction::Taint),
+        reason(&response, ExplanationAction::Taint),
         "3 of 5 nodes are not Ready, which reaches the threshold of 55 %: in a zone of 50 nodes or fewer no node is tainted \
          NoExecute."
     );
-    let zone = account.zone.unwrap();
+    let zone = response.zone.unwrap();
     assert_eq!((zone.state(), zone.rate, zone.health_percent), (ZoneState::PartialDisruption, 0.0, 40.0));
     assert_eq!(zone.next_taint_at, None);
 }
@@ -142,9 +146,9 @@ fn a_large_zone_in_partial_disruption_is_explained_as_slowed() {
         if i < 40 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
     }
     sim.start().run_until(1.0);
-    let account = explain(&sim, "n02");
+    let response = explain(&sim, "n02");
     assert_eq!(
-        (told(&account, ExplanationAction::Taint), account.queue_position),
+        (explained(&response, ExplanationAction::Taint), response.queue_position),
         ((ExplanationState::Slowed, Some(200.0)), 2)
     );
 }
@@ -155,14 +159,14 @@ fn full_disruption_is_explained_for_nodes_and_pods() {
     sim.put_pod(pod("p").on("n0").tolerates(for_unreachable(300)));
     sim.run_until(10.0);
     assert_eq!(fleet(&sim).state(), FleetState::FullDisruption);
-    let account = explain(&sim, "n0");
-    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, None));
+    let response = explain(&sim, "n0");
+    assert_eq!(explained(&response, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert!(
-        reason(&account, ExplanationAction::Taint).contains("All nodes of all 1 zones have failed"),
+        reason(&response, ExplanationAction::Taint).contains("All nodes of all 1 zones have failed"),
         "{}",
-        reason(&account, ExplanationAction::Taint)
+        reason(&response, ExplanationAction::Taint)
     );
-    let p = &account.pods[0];
+    let p = &response.pods[0];
     assert_eq!((p.decision(), p.earliest_eviction.as_ref()), (EvictionDecision::Keep, None));
     assert!(
         p.reason.contains("tolerates node.kubernetes.io/unreachable:NoExecute for 5 min 0 s"),
@@ -181,13 +185,13 @@ fn a_hold_is_explained_with_the_time_left_and_the_nodes_seen() {
     sim.start().run_until(12.0);
     let fleet_answer = fleet(&sim);
     let hold = fleet_answer.hold.clone().unwrap();
-    assert_eq!((hold.heard, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
+    assert_eq!((hold.seen_nodes, hold.nodes, hold.remaining.unwrap().seconds), (2, 3, 38));
     assert_eq!(fleet_answer.state(), FleetState::Holding);
     assert_eq!(fleet_answer.zones[0].next_taint_at.as_ref().map(seconds), Some(50.0));
     assert!(hold.reason.contains("2 of 3 nodes gave a sign of life so far"), "{}", hold.reason);
-    let account = explain(&sim, "a");
-    assert_eq!(told(&account, ExplanationAction::Taint), (ExplanationState::Paused, Some(50.0)));
-    let p = &account.pods[0];
+    let response = explain(&sim, "a");
+    assert_eq!(explained(&response, ExplanationAction::Taint), (ExplanationState::Paused, Some(50.0)));
+    let p = &response.pods[0];
     assert_eq!(
         (p.decision(), p.earliest_eviction.as_ref().map(seconds)),
         (EvictionDecision::Evict, Some(80.0))
@@ -208,8 +212,8 @@ fn each_pod_is_explained_by_its_taint_and_toleration() {
             .tolerates(muster_proto::taint::Toleration { toleration_seconds: None, ..for_unreachable(1) }),
     );
     sim.run_until(1.0);
-    let account = explain(&sim, "n0");
-    let of = |name: &str| account.pods.iter().find(|pod| pod.name == name).unwrap();
+    let response = explain(&sim, "n0");
+    let of = |name: &str| response.pods.iter().find(|pod| pod.name == name).unwrap();
     let limited = of("limited");
     assert_eq!(
         (limited.decision(), limited.earliest_eviction.as_ref().map(seconds)),
@@ -238,24 +242,24 @@ fn a_node_that_never_reported_is_explained_from_its_creation() {
     let mut sim = five(0);
     sim.put_node(node("new"));
     sim.run_until(20.0);
-    let account = explain(&sim, "new");
-    assert_eq!(told(&account, ExplanationAction::MarkUnknown), (ExplanationState::Waiting, Some(60.0)));
-    assert_eq!(account.silence.as_ref().unwrap().heard_by(), SignOfLife::Created);
-    assert_eq!(account.ready, "");
+    let response = explain(&sim, "new");
+    assert_eq!(explained(&response, ExplanationAction::MarkUnknown), (ExplanationState::Waiting, Some(60.0)));
+    assert_eq!(response.silence.as_ref().unwrap().seen_by(), SignOfLife::Created);
+    assert_eq!(response.ready, "");
     let reason = "No heartbeat since the node was created 20.0 s ago; the node becomes Unknown after 1 min 0 s of silence.";
-    assert_eq!(self::reason(&account, ExplanationAction::MarkUnknown), reason);
+    assert_eq!(self::reason(&response, ExplanationAction::MarkUnknown), reason);
 
     // Now the record has a Ready that the controller wrote. The start-up grace is still the one that the node exceeded.
     sim.run_until(70.0);
-    let account = explain(&sim, "new");
-    let silence = account.silence.unwrap();
-    assert_eq!((account.ready.as_str(), silence.grace.unwrap().seconds), ("Unknown", 60));
+    let response = explain(&sim, "new");
+    let silence = response.silence.unwrap();
+    assert_eq!((response.ready.as_str(), silence.grace.unwrap().seconds), ("Unknown", 60));
     assert_eq!(
-        (silence.heard_by(), silence.deadline.as_ref().map(seconds)),
+        (silence.seen_by(), silence.deadline.as_ref().map(seconds)),
         (SignOfLife::Created, Some(60.0))
     );
     let reason = "No heartbeat since the node was created 1 min 10 s ago; the node is Unknown after 1 min 0 s of silence.";
-    assert_eq!(self::reason(&account, ExplanationAction::MarkUnknown), reason);
+    assert_eq!(self::reason(&response, ExplanationAction::MarkUnknown), reason);
 }
 
 #[test]
@@ -275,12 +279,13 @@ fn explain_pod(sim: &Simulator, name: &str) -> pb::ExplainPodResponse {
 }
 
 /// The explanation of one action: its state, its earliest time and why.
-fn told_of(
-    account: &pb::ExplainPodResponse,
+fn explained_pod(
+    response: &pb::ExplainPodResponse,
     action: ExplanationAction,
 ) -> (ExplanationState, Option<f64>, String) {
-    let told = account.explanations.iter().find(|told| told.action() == action).unwrap();
-    (told.state(), told.earliest.as_ref().map(seconds), told.reason.clone())
+    let explanation =
+        response.explanations.iter().find(|explanation| explanation.action() == action).unwrap();
+    (explanation.state(), explanation.earliest.as_ref().map(seconds), explanation.reason.clone())
 }
 
 #[test]
@@ -291,31 +296,34 @@ fn an_unschedulable_pod_is_explained_with_obstacles_and_next_try() {
     sim.put_node(node("b").allocatable("cpu=9 pods=9").cordoned().ready(True));
     sim.run_until(3.0);
     sim.put_pod(pod("p").requests("cpu=2").priority(7));
-    let account = explain_pod(&sim, "p");
+    let response = explain_pod(&sim, "p");
     let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. The pod is tried again when \
                a node has changed so that it may fit.";
     assert_eq!(
-        told_of(&account, ExplanationAction::Schedule),
+        explained_pod(&response, ExplanationAction::Schedule),
         (ExplanationState::Waiting, Some(303.0), why.to_owned())
     );
-    assert_eq!(account.summary, format!("p: {why}"));
+    assert_eq!(response.summary, format!("p: {why}"));
     let obstacles: Vec<(&str, i64)> =
-        account.obstacles.iter().map(|it| (it.reason.as_str(), it.nodes)).collect();
+        response.obstacles.iter().map(|it| (it.reason.as_str(), it.nodes)).collect();
     assert_eq!(obstacles, [("Insufficient cpu", 1), ("node(s) were unschedulable", 1)]);
-    let inputs = &account.explanations[0].inputs;
+    let inputs = &response.explanations[0].inputs;
     for (name, value) in [("requests", "cpu=2"), ("priority", "7"), ("nodes", "2"), ("pendingPods", "1")] {
         assert_eq!(inputs[name], value, "{name}");
     }
-    assert_eq!((account.node_name.as_str(), account.stay), ("", None));
+    assert_eq!((response.node_name.as_str(), response.eviction), ("", None));
 
     sim.put_node(node("c").allocatable("cpu=9 pods=9").ready(True));
     sim.run_until(5.0);
-    let account = explain_pod(&sim, "p");
+    let response = explain_pod(&sim, "p");
     assert_eq!(
-        told_of(&account, ExplanationAction::Schedule),
+        explained_pod(&response, ExplanationAction::Schedule),
         (ExplanationState::Done, None, "The pod is bound to node c.".to_owned())
     );
-    assert_eq!((account.node_name.as_str(), account.stay.unwrap().decision()), ("c", EvictionDecision::Keep));
+    assert_eq!(
+        (response.node_name.as_str(), response.eviction.unwrap().decision()),
+        ("c", EvictionDecision::Keep)
+    );
     assert_eq!(explain::pod::explain(&sim.reconciler, &key("nobody"), sim.now()), None);
 }
 
@@ -325,12 +333,12 @@ fn pods_of_a_deleted_node_are_explained_with_their_removal() {
     sim.put_pod(pod("p").on("n0"));
     sim.run_until(5.0).delete_node("n0");
     sim.run_until(9.0);
-    let account = explain(&sim, "n0");
-    assert_eq!(account.summary, "Node n0 does not exist; pods bound to it: 1.");
-    assert_eq!(told(&account, ExplanationAction::PodGc), (ExplanationState::Waiting, Some(45.0)));
-    assert_eq!(account.pods[0].earliest_eviction.as_ref().map(seconds), Some(45.0));
-    let told = told_of(&explain_pod(&sim, "p"), ExplanationAction::PodGc);
-    assert_eq!((told.0, told.1), (ExplanationState::Waiting, Some(45.0)));
+    let response = explain(&sim, "n0");
+    assert_eq!(response.summary, "Node n0 does not exist; pods bound to it: 1.");
+    assert_eq!(explained(&response, ExplanationAction::PodGc), (ExplanationState::Waiting, Some(45.0)));
+    assert_eq!(response.pods[0].earliest_eviction.as_ref().map(seconds), Some(45.0));
+    let explanation = explained_pod(&explain_pod(&sim, "p"), ExplanationAction::PodGc);
+    assert_eq!((explanation.0, explanation.1), (ExplanationState::Waiting, Some(45.0)));
     let nobody = "nobody".parse().unwrap();
     assert_eq!(
         explain::node::explain(&sim.reconciler, &nobody, sim.now()),

@@ -32,7 +32,7 @@ fn a_request_is_allocated_from_the_decision_on() {
     let (mut harness, planned) = binding();
     harness.pod(pod("q"));
     assert_eq!(actions(&harness.decide()), ["q ? 0/1 nodes are available: 1 Too many pods."]);
-    assert_eq!(harness.standing("p").to_string(), "The pod is being bound to node n.");
+    assert_eq!(harness.scheduling_status("p").to_string(), "The pod is being bound to node n.");
     assert_eq!(harness.scheduler.pending(), 1, "the other one");
     let outcome = harness.outcome(&planned);
     harness.settle(&planned, outcome);
@@ -61,7 +61,10 @@ fn after_a_conflict_the_pod_is_queued_again() {
     let (mut harness, planned) = binding();
     harness.settle(&planned, Err(Failure::Conflict));
     assert!(has_room(&mut harness));
-    assert_eq!(harness.standing("p").to_string(), "The pod could not be bound: its record has changed.");
+    assert_eq!(
+        harness.scheduling_status("p").to_string(),
+        "The pod could not be bound: its record has changed."
+    );
     assert_eq!(harness.run_until(1), ["1: p -> n"]);
 
     let (mut harness, planned) = binding();
@@ -78,7 +81,7 @@ fn back_off_doubles_while_the_store_does_not_bind() {
     for _ in 0..5 {
         let tried = harness.millis;
         harness.settle(&planned, Err(Failure::Conflict));
-        let again_at = harness.standing("p").again_at().unwrap();
+        let again_at = harness.scheduling_status("p").again_at().unwrap();
         harness.millis += (again_at - harness.now().mono).as_millis() as u64;
         waits.push(harness.millis - tried);
         planned = harness.decide().actions.remove(0);
@@ -101,9 +104,9 @@ fn a_request_stays_allocated_while_the_outcome_is_unknown() {
     let (mut harness, planned) = binding();
     harness.settle(&planned, unknown());
     assert!(!has_room(&mut harness));
-    let standing = harness.standing("p");
-    assert_eq!(standing.to_string(), "It is not known whether the pod was bound to node n: no answer came.");
-    assert_eq!(standing.again_at(), Some(at(1).mono));
+    let status = harness.scheduling_status("p");
+    assert_eq!(status.to_string(), "It is not known whether the pod was bound to node n: no answer came.");
+    assert_eq!(status.again_at(), Some(at(1).mono));
     harness.node(roomy("better"));
     assert_eq!(harness.run_until(1), ["1: p -> n"], "the same node is tried again");
     assert_eq!(harness.node_of("p"), "n");
@@ -136,7 +139,7 @@ fn uncertainty_ends_after_half_a_minute() {
     let mut asked = Vec::new();
     while harness.millis < 60_000 {
         harness.settle(&planned, unknown());
-        let again_at = harness.standing("p").again_at().unwrap();
+        let again_at = harness.scheduling_status("p").again_at().unwrap();
         harness.millis += (again_at - harness.now().mono).as_millis() as u64;
         planned = harness.decide().actions.remove(0);
         asked.push(format!("{} {}", harness.millis / 1000, words(&planned)));
@@ -166,7 +169,7 @@ fn an_unknown_binding_to_a_removed_node_is_waited_out() {
 fn a_refused_binding_is_reported_and_retried_after_five_minutes() {
     let (mut harness, planned) = binding();
     harness.settle(&planned, Err(Failure::Refused("not permitted".to_owned())));
-    assert_eq!(harness.standing("p").to_string(), "The pod could not be bound: not permitted.");
+    assert_eq!(harness.scheduling_status("p").to_string(), "The pod could not be bound: not permitted.");
     assert_eq!(harness.run_until(299), Vec::<String>::new());
     assert_eq!(harness.events, ["FailedScheduling: not permitted"]);
     assert_eq!(harness.run_until(300), ["300: p -> n"]);

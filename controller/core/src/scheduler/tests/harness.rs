@@ -155,7 +155,7 @@ impl Harness {
     }
 
     /// The explanation of a pod.
-    pub(super) fn standing(&self, name: &str) -> SchedulingStatus {
+    pub(super) fn scheduling_status(&self, name: &str) -> SchedulingStatus {
         self.scheduler.explain_pod(&self.record(name))
     }
 
