@@ -35,7 +35,7 @@ pub enum Caller {
     Admin,
     Viewer,
     /// A caller without rights; the text names it, for the log and the refusal.
-    Nobody(String),
+    Unknown(String),
 }
 
 impl Caller {
@@ -47,7 +47,7 @@ impl Caller {
             if let Some(name) = subject.common_name.strip_prefix(prefix)
                 && subject.is_in(group)
             {
-                return if name.is_empty() { nobody(subject) } else { Caller::Node(name.to_owned()) };
+                return if name.is_empty() { unknown(subject) } else { Caller::Node(name.to_owned()) };
             }
         }
         if subject.is_in(CONTROLLERS) {
@@ -59,13 +59,13 @@ impl Caller {
         } else if subject.is_in(VIEWERS) {
             Caller::Viewer
         } else {
-            nobody(subject)
+            unknown(subject)
         }
     }
 }
 
-fn nobody(subject: &CertificateSubject) -> Caller {
-    Caller::Nobody(format!("CN={} O={}", subject.common_name, subject.organizations.join(",")))
+fn unknown(subject: &CertificateSubject) -> Caller {
+    Caller::Unknown(format!("CN={} O={}", subject.common_name, subject.organizations.join(",")))
 }
 
 impl fmt::Display for Caller {
@@ -76,7 +76,7 @@ impl fmt::Display for Caller {
             Caller::Scheduler => f.write_str("scheduler"),
             Caller::Admin => f.write_str("admin"),
             Caller::Viewer => f.write_str("viewer"),
-            Caller::Nobody(who) => write!(f, "nobody ({who})"),
+            Caller::Unknown(who) => write!(f, "unknown caller ({who})"),
         }
     }
 }

@@ -112,11 +112,11 @@ impl Executor {
         &self,
         pod: Uid,
         container: &str,
-        deed: impl FnOnce(&ProcessRuntime, &ContainerId) -> Result<(), RuntimeError> + Send + 'static,
+        call: impl FnOnce(&ProcessRuntime, &ContainerId) -> Result<(), RuntimeError> + Send + 'static,
     ) -> Outcome {
         let (runtime, container) = (Arc::clone(&self.runtime), container.to_owned());
         let done = spawn_blocking(move || match newest(&runtime, pod, &container) {
-            Some(id) => deed(&runtime, &id).map_err(|error| error.to_string()),
+            Some(id) => call(&runtime, &id).map_err(|error| error.to_string()),
             None => Ok(()),
         });
         match done.await {

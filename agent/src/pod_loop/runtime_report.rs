@@ -35,11 +35,11 @@ fn observed(state: State) -> ReportedState {
         State::Running(started) => {
             ReportedState::Running { pid: started.pid.unsigned_abs(), since: started.started_at }
         }
-        State::Exited(exit) => ReportedState::Exited(told(exit)),
+        State::Exited(exit) => ReportedState::Exited(exit_report(exit)),
     }
 }
 
-fn told(exit: runtime::Exit) -> Exit {
+fn exit_report(exit: runtime::Exit) -> Exit {
     Exit {
         code: exit.code,
         signal: exit.signal.unwrap_or_default(),
@@ -93,7 +93,7 @@ mod tests {
             (ExitReason::NotStarted, "StartError"),
             (ExitReason::Unknown, "ContainerStatusUnknown"),
         ] {
-            let told = &of(vec![workload(0, exit(reason))])[&uid("a")].containers["main"];
+            let report = &of(vec![workload(0, exit(reason))])[&uid("a")].containers["main"];
             let expected = Exit {
                 code: 137,
                 signal: 9,
@@ -102,7 +102,7 @@ mod tests {
                 started_at: Some(Timestamp::UNIX_EPOCH),
                 at: Timestamp::from_second(7).ok(),
             };
-            assert_eq!(told.observed, ReportedState::Exited(expected));
+            assert_eq!(report.observed, ReportedState::Exited(expected));
         }
     }
 
@@ -113,8 +113,8 @@ mod tests {
             vec![workload(0, exit(ExitReason::Error)), workload(2, running), workload(1, State::Starting)];
         let report = &of(listed)[&uid("a")];
         assert_eq!(report.own_grace, Some(Duration::from_secs(7)));
-        let told = &report.containers["main"];
+        let report = &report.containers["main"];
         let observed = ReportedState::Running { pid: 7, since: Timestamp::UNIX_EPOCH };
-        assert_eq!(*told, ContainerReport { attempt: 2, is_this_boot: true, observed });
+        assert_eq!(*report, ContainerReport { attempt: 2, is_this_boot: true, observed });
     }
 }

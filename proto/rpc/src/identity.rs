@@ -38,7 +38,7 @@ pub fn caller(extensions: &Extensions) -> Caller {
     match subject(extensions) {
         None => Caller::Admin,
         Some(Ok(subject)) => Caller::from_subject(&subject),
-        Some(Err(reason)) => Caller::Nobody(reason),
+        Some(Err(reason)) => Caller::Unknown(reason),
     }
 }
 
@@ -88,21 +88,21 @@ mod tests {
             ("node:a", "muster:nodes", "node:a"),
             ("system:node:a", "system:nodes", "node:a"),
             ("node:node:a", "muster:nodes", "node:node:a"),
-            ("node:", "muster:nodes", "nobody (CN=node: O=muster:nodes)"),
-            ("system:node:", "system:nodes", "nobody (CN=system:node: O=system:nodes)"),
-            ("a", "muster:nodes", "nobody (CN=a O=muster:nodes)"),
-            ("node:a", "", "nobody (CN=node:a O=)"),
-            ("node:a", "system:nodes", "nobody (CN=node:a O=system:nodes)"),
-            ("system:node:a", "muster:nodes", "nobody (CN=system:node:a O=muster:nodes)"),
+            ("node:", "muster:nodes", "unknown caller (CN=node: O=muster:nodes)"),
+            ("system:node:", "system:nodes", "unknown caller (CN=system:node: O=system:nodes)"),
+            ("a", "muster:nodes", "unknown caller (CN=a O=muster:nodes)"),
+            ("node:a", "", "unknown caller (CN=node:a O=)"),
+            ("node:a", "system:nodes", "unknown caller (CN=node:a O=system:nodes)"),
+            ("system:node:a", "muster:nodes", "unknown caller (CN=system:node:a O=muster:nodes)"),
             ("node:a", "muster:viewers", "viewer"),
             ("c1", "muster:controllers", "controller"),
             ("s1", "muster:schedulers", "scheduler"),
             ("eva", "muster:admins", "admin"),
             ("eva", "system:masters", "admin"),
-            ("admin", "", "nobody (CN=admin O=)"),
-            ("eva", "MUSTER:ADMINS", "nobody (CN=eva O=MUSTER:ADMINS)"),
-            ("eva", "muster:admins ", "nobody (CN=eva O=muster:admins )"),
-            ("", "", "nobody (CN= O=)"),
+            ("admin", "", "unknown caller (CN=admin O=)"),
+            ("eva", "MUSTER:ADMINS", "unknown caller (CN=eva O=MUSTER:ADMINS)"),
+            ("eva", "muster:admins ", "unknown caller (CN=eva O=muster:admins )"),
+            ("", "", "unknown caller (CN= O=)"),
         ] {
             let found = caller(common_name, organization).to_string();
             assert_eq!(found, expected, "CN={common_name:?} O={organization:?}");

@@ -37,6 +37,6 @@ async fn a_trace_passes_through_a_process_without_a_collector() {
     assert_eq!(passed_on(Some(PARENT)).await, [Some(PARENT.to_owned()), Some(PARENT.to_owned())]);
     assert_eq!(passed_on(None).await, [None, None]);
     assert_eq!(passed_on(Some("nonsense")).await, [None, None]);
-    let span: Span = trace::span("deed").begin();
+    let span: Span = trace::span("action").begin();
     assert!(!span.is_recorded() && span.place().is_none());
 }

@@ -99,10 +99,10 @@ impl Fake {
     pub(crate) async fn start(script: impl IntoIterator<Item = Answer>) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tell, asked) = mpsc::unbounded_channel();
+        let (calls, asked) = mpsc::unbounded_channel();
         let script = Mutex::new(script.into_iter().collect());
         let fences = Arc::default();
-        let service = NodeServiceServer::new(Service { script, tell, fences: Arc::clone(&fences) });
+        let service = NodeServiceServer::new(Service { script, calls, fences: Arc::clone(&fences) });
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         Fake { address, asked, fences }
@@ -132,14 +132,14 @@ impl Fake {
 
 struct Service {
     script: Mutex<VecDeque<Answer>>,
-    tell: mpsc::UnboundedSender<Asked>,
+    calls: mpsc::UnboundedSender<Asked>,
     fences: Arc<Mutex<Vec<Option<Fence>>>>,
 }
 
 impl Service {
     /// Notes the request and takes the next response; after the end of the script there is none.
     async fn answer(&self, asked: Asked) -> Result<Answer, Status> {
-        let _ = self.tell.send(asked);
+        let _ = self.calls.send(asked);
         let next = self.script.lock().unwrap().pop_front();
         match next.unwrap_or(Answer::Silence) {
             Answer::Silence => std::future::pending().await,

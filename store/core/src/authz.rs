@@ -137,7 +137,7 @@ pub enum Refused {
 pub fn authorize(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Result<(), Refused> {
     let violated = match caller {
         Caller::Admin => return Ok(()),
-        Caller::Nobody(_) => Some(Rule::NoRole),
+        Caller::Unknown(_) => Some(Rule::NoRole),
         Caller::Node(name) if name.is_empty() => Some(Rule::NoRole),
         Caller::Node(name) => match node::authorize(name, call, content) {
             Ok(()) => None,

@@ -331,12 +331,12 @@ impl Engine for SledEngine {
         let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
         let unusable = |e: io::Error| EngineError::Failed(e.to_string());
         disk::drop_cached_log(&self.directory).map_err(unusable)?;
-        let anew = reopen_db(&self.directory, self.cache_bytes);
-        let anew = anew.map_err(|e| EngineError::Failed(e.to_string()))?;
+        let reopened = reopen_db(&self.directory, self.cache_bytes);
+        let reopened = reopened.map_err(|e| EngineError::Failed(e.to_string()))?;
         // What was found counts as acknowledged from now on.
         self.sync().map_err(unusable)?;
-        *progress = Some(self.replay_journal(&anew)?);
-        *db = Some(anew);
+        *progress = Some(self.replay_journal(&reopened)?);
+        *db = Some(reopened);
         Ok(())
     }
 }

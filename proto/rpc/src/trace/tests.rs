@@ -56,10 +56,10 @@ fn a_span_may_have_started_and_ended_in_the_past() {
     span.set("muster.node", "n1");
     span.end_at(at(9));
     let spans = recorder().spans(parent.trace_id());
-    let [told] = &spans[..] else { panic!("{spans:?}") };
-    assert_eq!((told.start_time, told.end_time), (at(5).into(), at(9).into()));
-    assert_eq!((told.name.as_ref(), told.parent_span_id), ("renewal.last", parent.span_id()));
-    assert_eq!(told.attributes, [KeyValue::new("muster.node", "n1")]);
+    let [span] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!((span.start_time, span.end_time), (at(5).into(), at(9).into()));
+    assert_eq!((span.name.as_ref(), span.parent_span_id), ("renewal.last", parent.span_id()));
+    assert_eq!(span.attributes, [KeyValue::new("muster.node", "n1")]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ async fn the_certificate_is_the_callers_identity() {
         ("system:node:b", "system:nodes", "node:b"),
         ("eva", "muster:admins", "admin"),
         ("c1", "muster:controllers", "controller"),
-        ("node:c", "guests", "nobody (CN=node:c O=guests)"),
+        ("node:c", "guests", "unknown caller (CN=node:c O=guests)"),
     ] {
         let tls = authority.client(common_name, organization);
         let found = who_am_i(&server, tls.config()).await;

@@ -51,33 +51,33 @@ fn synced(revision: u64) -> String {
 #[test]
 fn the_existing_records_of_a_store_that_was_empty_come_in_any_order() {
     let mut session = Session::new(BACKOFF);
-    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+    let mut observe = |outcome: Outcome<Node>| -> Vec<String> {
         session.observe(outcome, at(0), 0.0).iter().map(word).collect()
     };
-    assert_eq!(tell(listed(&[], 0)), ["synced 0"]);
-    assert_eq!(tell(Outcome::Opened), [""; 0]);
+    assert_eq!(observe(listed(&[], 0)), ["synced 0"]);
+    assert_eq!(observe(Outcome::Opened), [""; 0]);
     // Ordered by name, as in a list; the record written first comes last.
-    assert_eq!(tell(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
-    assert_eq!(tell(failed(WatchFailureKind::Unreachable)), ["lost: Unreachable"]);
+    assert_eq!(observe(changes([put("a", 9), put("b", 3)])), ["a at 9", "b at 3"]);
+    assert_eq!(observe(failed(WatchFailureKind::Unreachable)), ["lost: Unreachable"]);
     let again = session.ask(at(1_000_000));
     assert_eq!(again, Ask::List, "who was cut off half way cannot know what went meanwhile");
-    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+    let mut observe = |outcome: Outcome<Node>| -> Vec<String> {
         session.observe(outcome, at(1_000_000), 0.0).iter().map(word).collect()
     };
-    assert_eq!(tell(listed(&[("b", 3), ("c", 1)], 10)), ["a gone at 10", "c at 1", "synced 10"]);
+    assert_eq!(observe(listed(&[("b", 3), ("c", 1)], 10)), ["a gone at 10", "c at 1", "synced 10"]);
     assert_eq!(session.ask(at(1_000_000)), Ask::Watch { after: 10 });
 }
 
 #[test]
 fn after_the_existing_records_versions_only_grow() {
     let mut session = Session::new(BACKOFF);
-    let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+    let mut observe = |outcome: Outcome<Node>| -> Vec<String> {
         session.observe(outcome, at(0), 0.0).iter().map(word).collect()
     };
-    tell(listed(&[], 0));
-    tell(Outcome::Opened);
+    observe(listed(&[], 0));
+    observe(Outcome::Opened);
     let present = changes([put("a", 9), put("b", 3), put("c", 1), bookmark(9), put("a", 10), put("b", 8)]);
-    assert_eq!(tell(present), ["a at 9", "b at 3", "c at 1", "a at 10"]);
+    assert_eq!(observe(present), ["a at 9", "b at 3", "c at 1", "a at 10"]);
     assert_eq!(session.ask(at(0)), Ask::Watch { after: 10 });
 }
 
@@ -85,14 +85,14 @@ fn after_the_existing_records_versions_only_grow() {
 fn with_progress_bookmarks_are_reported() {
     for (progress, quiet) in [(false, vec![]), (true, vec![synced(9)])] {
         let mut session = Session::new(BACKOFF).with_progress(progress);
-        let mut tell = |outcome: Outcome<Node>| -> Vec<String> {
+        let mut observe = |outcome: Outcome<Node>| -> Vec<String> {
             session.observe(outcome, at(0), 0.0).iter().map(word).collect()
         };
-        tell(listed(&[("a", 3)], 5));
-        tell(Outcome::Opened);
-        assert_eq!(tell(changes([put("a", 7)])), ["a at 7"], "a change says it by itself");
-        assert_eq!(tell(changes([bookmark(9)])), quiet);
-        assert_eq!(tell(changes([bookmark(8)])), [""; 0], "it never goes back");
+        observe(listed(&[("a", 3)], 5));
+        observe(Outcome::Opened);
+        assert_eq!(observe(changes([put("a", 7)])), ["a at 7"], "a change says it by itself");
+        assert_eq!(observe(changes([bookmark(9)])), quiet);
+        assert_eq!(observe(changes([bookmark(8)])), [""; 0], "it never goes back");
     }
 }
 
@@ -163,9 +163,15 @@ fn every_transition() {
         ),
         ("watching, a bookmark", watching(), changes([bookmark(9)]), vec![], watch(9)),
         ("watching, a bookmark of the past", watching(), changes([bookmark(2)]), vec![], watch(6)),
-        ("watching, what was told", watching(), changes([put("b", 6)]), vec![], watch(6)),
+        ("watching, a change", watching(), changes([put("b", 6)]), vec![], watch(6)),
         ("watching, what the list had", watching(), changes([put("a", 3)]), vec![], watch(6)),
-        ("watching, gone but never told of", watching(), changes([delete("z", 7)]), vec![], watch(7)),
+        (
+            "watching, a deletion of an unknown record",
+            watching(),
+            changes([delete("z", 7)]),
+            vec![],
+            watch(7),
+        ),
         ("watching, ended in peace", watching(), Outcome::Ended, vec![], watch(6)),
         ("watching, broken", watching(), failed(Unreachable), vec!["lost: Unreachable"], wait(100)),
         ("watching, expired", watching(), failed(Expired), vec!["lost: Expired"], list),
@@ -225,7 +231,11 @@ fn waits_grow_until_a_stream_works() {
     assert_eq!(wait(failed(WatchFailureKind::Unreachable), 15_000), 100);
     assert_eq!(wait(Outcome::Opened, 16_000), 0);
     assert_eq!(wait(changes([bookmark(6)]), 16_001), 0);
-    assert_eq!(wait(failed(WatchFailureKind::Unreachable), 16_002), 100, "so was one that told something");
+    assert_eq!(
+        wait(failed(WatchFailureKind::Unreachable), 16_002),
+        100,
+        "so was a watch that delivered something"
+    );
 }
 
 #[test]

@@ -188,15 +188,15 @@ async fn an_unreadable_change_is_skipped() {
 async fn a_next_that_is_dropped_before_it_completes_loses_nothing() {
     let fake = Fake::start([Answer::nodes(&[node("a", 3)], 5), Answer::Open(vec![])]).await;
     let mut watch = fake.client().watch::<Node>(eager());
-    let mut told = Vec::new();
-    while told.len() < 2 {
+    let mut received = Vec::new();
+    while received.len() < 2 {
         match watch.next().now_or_never() {
-            Some(event) => told.push(event.unwrap()),
+            Some(event) => received.push(event.unwrap()),
             None => tokio::task::yield_now().await,
         }
     }
     let applied = WatchEvent::Applied { record: node("a", 3) };
-    assert_eq!(told, [applied, WatchEvent::Synced { revision: 5 }]);
+    assert_eq!(received, [applied, WatchEvent::Synced { revision: 5 }]);
 }
 
 #[tokio::test]

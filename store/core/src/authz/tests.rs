@@ -350,17 +350,17 @@ fn allowed(caller: &Caller) -> Vec<String> {
 
 #[test]
 fn s188_a_caller_without_a_role_may_do_nothing() {
-    for caller in [Caller::Nobody("CN=node:a O=".into()), Caller::Node(String::new())] {
+    for caller in [Caller::Unknown("CN=node:a O=".into()), Caller::Node(String::new())] {
         assert_eq!(allowed(&caller), ["Node:", "Lease:", "Pod:", "DisruptionBudget:", "Event:"]);
     }
     let refused = authorize(
-        &Caller::Nobody("CN=node:a O=".into()),
+        &Caller::Unknown("CN=node:a O=".into()),
         &call(Verb::Get, Kind::Node, "", "a"),
         &Content::None,
     );
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "nobody (CN=node:a O=) may not get Node a: the caller's certificate gives it no role"
+        "unknown caller (CN=node:a O=) may not get Node a: the caller's certificate gives it no role"
     );
 }
 

@@ -241,7 +241,7 @@ fn a_journal_that_lacks_a_transaction_is_refused() {
     let mut journal = fs::read(journal_of(directory.path())).unwrap();
     journal[ends[2] as usize - 1] ^= 1;
     fs::write(journal_of(directory.path()), journal).unwrap();
-    let Err(refused) = reopen(directory.path()) else { panic!("a transaction is gone, and nobody noticed") };
+    let Err(refused) = reopen(directory.path()) else { panic!("a missing transaction was not detected") };
     let said = refused.to_string();
     assert!(said.contains("the journal goes on with transaction 4, the rest ends with 2"), "{said}");
 }

@@ -37,7 +37,7 @@ fn logged(format: LogFormat, parent: Traceparent) -> (String, Traceparent) {
     let page = Page::default();
     let lines = log_lines(format, page.clone(), false).and_then(KeepLines);
     let subscriber = tracing_subscriber::registry().with(lines);
-    let span = span("deed").below(parent).begin();
+    let span = span("action").below(parent).begin();
     tracing::subscriber::with_default(subscriber, || {
         let _in_span = span.enter();
         tracing::info!(pod = "web", code = 7, "it is {}", "done");

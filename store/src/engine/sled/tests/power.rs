@@ -153,7 +153,7 @@ enum Values {
     /// Records of 6 to 60 KiB and one of 500 KB, among packs of renewals.
     Long,
     /// As many as a fleet has: new ones at the end of history, then leases among them that
-    /// are written anew in place, then an end to the oldest.
+    /// are rewritten in place, then the oldest is deleted.
     Many,
 }
 
@@ -242,8 +242,8 @@ fn many(number: u64, platter: &mut Platter) -> Transaction {
         2 => {
             let step = 2 * (1 + platter.random(8));
             let leases = (0..number * AT_ONCE).step_by(step as usize).filter(is_lease);
-            let standing = leases.filter(|i| platter.acknowledged.contains_key(&change(*i)));
-            transaction.puts.extend(standing.map(|i| (change(i), value(number * 100_000 + i, 300))));
+            let existing = leases.filter(|i| platter.acknowledged.contains_key(&change(*i)));
+            transaction.puts.extend(existing.map(|i| (change(i), value(number * 100_000 + i, 300))));
         }
         _ => {
             let old = change(number.saturating_sub(12) * AT_ONCE);
