@@ -39,7 +39,7 @@ async fn s179_a_node_reads_and_writes_its_own_node_only() {
     a.watch::<pb::Node>(followed("metadata.name=a")).await.unwrap().summaries(1).await;
 
     let denied = a.expect_error(a.create(node("b"))).await;
-    denied.is_denied().mentions("node:a may not create Node b").mentions("no Node but its own");
+    denied.is_denied().mentions("node:a may not create Node b").mentions("only its own Node");
     let b = admin.create(node("b")).await.unwrap();
     a.expect_error(a.update_status(b.clone().ready("True"))).await.is_denied();
     a.expect_error(a.update(b.clone().cordoned())).await.is_denied();
@@ -177,7 +177,7 @@ async fn s183_a_node_can_use_only_its_own_lease_in_kube_node_lease() {
         a.expect_error(a.create(foreign.clone()))
             .await
             .is_denied()
-            .mentions("no Lease but the one of its own name");
+            .mentions("only the Lease with its own name");
         a.expect_error(a.update(foreign.clone())).await.is_denied();
         a.expect_error(a.get::<pb::Lease>(&path)).await.is_denied();
         a.expect_error(a.renew(&path, "a")).await.is_denied();
