@@ -141,7 +141,7 @@ async fn a_drain_whose_connection_was_lost_continues_and_can_be_followed_again()
     let lost = tokio::task::block_in_place(|| first.wait_with_output()).unwrap();
     assert_eq!(lost.status.code(), Some(6), "{}", output_text(&lost));
     assert!(
-        output_text(&lost).contains("hint: the drain goes on: the same command follows it again"),
+        output_text(&lost).contains("hint: the drain continues: run the same command to follow it"),
         "{}",
         output_text(&lost)
     );
