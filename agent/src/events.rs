@@ -57,7 +57,7 @@ impl EventRecorder {
 }
 
 impl EventWriter {
-    /// Runs until every recorder is gone, or until [`DRAIN_TIMEOUT`] after the agent was told to stop.
+    /// Runs until every recorder is gone, or until a short time after the agent was told to stop.
     pub async fn run(mut self, stop: Shutdown) {
         let too_late = async {
             stop.requested().await;
