@@ -40,6 +40,8 @@ impl Conditions {
             let leads = *has_leader.borrow_and_update();
             self.set(is_synced, leads);
             tokio::select! {
+                // First: a controller that stops releases its lease, which is not a problem to report.
+                biased;
                 () = shutdown.requested() => return,
                 changed = decided.changed() => if changed.is_err() { return },
                 changed = has_leader.changed() => if changed.is_err() { return },
