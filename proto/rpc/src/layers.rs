@@ -1,4 +1,4 @@
-//! Tower layers around every call: span and traceparent, metrics, in-flight limit, deadline, message size.
+//! Tower layers around every call: span and traceparent, metrics, store id, in-flight limit, deadline, message size.
 //!
 //! Each layer works once per call and never per message: streams carry tens of thousands of messages a second.
 
@@ -6,6 +6,7 @@ pub mod call_metrics;
 pub mod deadline;
 pub mod max_in_flight;
 pub mod message_size;
+pub mod store_id;
 pub mod trace;
 
 /// Whether a call belongs to health checking or reflection. These are answered under full load, too, and not traced.

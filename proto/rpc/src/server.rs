@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use http::Response;
+use http::{HeaderValue, Response};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -32,6 +32,7 @@ use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::max_in_flight::MaxInFlightLayer;
 use crate::layers::message_size::answer_too_large;
+use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
@@ -114,17 +115,25 @@ pub struct Server {
     security: Security,
     shutdown: Shutdown,
     metrics: Option<CallMetrics>,
+    store_id: StoreIdLayer,
 }
 
 impl Server {
     pub fn new(config: ServerConfig, security: Security, shutdown: Shutdown) -> Server {
-        Server { config, security, shutdown, metrics: None }
+        Server { config, security, shutdown, metrics: None, store_id: StoreIdLayer::default() }
     }
 
     /// Registers the metrics of calls in this registry.
     #[must_use]
     pub fn metered(self, registry: &mut Registry) -> Server {
         Server { metrics: Some(CallMetrics::register(registry)), ..self }
+    }
+
+    /// Sends the id of a store with every response, and refuses calls for a store with another id. An id that cannot be
+    /// a header is not sent.
+    #[must_use]
+    pub fn identified(self, store_id: &str) -> Server {
+        Server { store_id: StoreIdLayer::new(HeaderValue::try_from(store_id).ok()), ..self }
     }
 
     /// Serves `routes` with health and reflection until the shutdown is requested and calls have ended or been aborted.
@@ -190,6 +199,7 @@ impl Server {
         Ok(server
             .layer(TraceLayer)
             .layer(meter)
+            .layer(self.store_id.clone())
             .layer(MaxInFlightLayer::new(config.max_in_flight))
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
             .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
@@ -209,7 +219,13 @@ type Layers = Stack<
     MapResponseLayer<OtherAnswer>,
     Stack<
         CatchPanicLayer<PanicAnswer>,
-        Stack<DeadlineLayer, Stack<MaxInFlightLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
+        Stack<
+            DeadlineLayer,
+            Stack<
+                MaxInFlightLayer,
+                Stack<StoreIdLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>,
+            >,
+        >,
     >,
 >;
 

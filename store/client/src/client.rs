@@ -21,7 +21,7 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoints::{EndpointError, Ring, StoreEndpoints, Transport};
-use crate::error::{ClientError, was_never_sent};
+use crate::error::{ClientError, is_other_store, was_never_sent};
 use crate::options::{DeleteOptions, EvictOptions, List, ListOptions, Preconditions, Unreadable};
 use crate::resource::{HasStatus, Page, Resource, Stored, unwrap_record};
 use crate::watch::{Watch, WatchOptions};
@@ -265,6 +265,8 @@ impl StoreClient {
                         self.ring.settle_on(index);
                         return Ok(answer.into_inner());
                     }
+                    // An address of another store is the operator's mistake; that the others are down may not be.
+                    Err(status) if was_never_sent(&status) && is_other_store(&unreachable) => drop(status),
                     Err(status) if was_never_sent(&status) => unreachable = status,
                     Err(status) => {
                         self.ring.settle_on(index);
@@ -288,6 +290,11 @@ impl StoreClient {
             self.ring.move_on_from(index);
         }
         error
+    }
+
+    /// How often the store at the only address was replaced by another one.
+    pub(crate) fn store_changes(&self) -> u64 {
+        self.ring.identity().changes()
     }
 
     pub(crate) fn clock(&self) -> &SharedClock {

@@ -4,7 +4,7 @@
 //! order; to spread load, give each part the list in another order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use muster_rpc::clock::{SharedClock, SystemClock};
@@ -13,8 +13,11 @@ use muster_rpc::tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};
 use tower::Layer;
 
-/// The connection of a call: it is made when first used, made again when it breaks, and propagates the current trace.
-pub type Transport = Inject<Channel>;
+use crate::store_identity::{Identified, StoreIdentity};
+
+/// The connection of a call: it is made when first used, made again when it breaks, propagates the current trace, and
+/// refuses the responses of another store than the one in use.
+pub type Transport = Identified<Inject<Channel>>;
 
 /// The bytes that one stream may hold unread. Records are small and watches are read often.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -128,6 +131,7 @@ pub(crate) struct Ring {
     endpoints: Vec<Endpoint>,
     transports: RwLock<Vec<Transport>>,
     current: AtomicUsize,
+    identity: Arc<StoreIdentity>,
 }
 
 impl Ring {
@@ -137,8 +141,13 @@ impl Ring {
         if endpoints.is_empty() {
             return Err(EndpointError::None);
         }
-        let transports = RwLock::new(endpoints.iter().map(dial).collect());
-        Ok(Ring { endpoints, transports, current: AtomicUsize::new(0) })
+        let identity = Arc::new(StoreIdentity::new(endpoints.len()));
+        let transports = RwLock::new(endpoints.iter().map(|endpoint| dial(endpoint, &identity)).collect());
+        Ok(Ring { endpoints, transports, current: AtomicUsize::new(0), identity })
+    }
+
+    pub(crate) fn identity(&self) -> &StoreIdentity {
+        &self.identity
     }
 
     /// The stores in the order to try them, the one in use first.
@@ -155,7 +164,7 @@ impl Ring {
     pub(crate) fn redial(&self) {
         let mut transports = self.transports.write().unwrap_or_else(PoisonError::into_inner);
         let index = self.current.load(Ordering::Relaxed) % transports.len();
-        transports[index] = dial(&self.endpoints[index]);
+        transports[index] = dial(&self.endpoints[index], &self.identity);
         drop(transports);
         self.move_on_from(index);
     }
@@ -172,8 +181,10 @@ impl Ring {
     }
 }
 
-fn dial(endpoint: &Endpoint) -> Transport {
-    InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri())
+fn dial(endpoint: &Endpoint, identity: &Arc<StoreIdentity>) -> Transport {
+    let traced = InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri());
+    let url = endpoint.uri().to_string();
+    Identified::new(traced, url.trim_end_matches('/'), Arc::clone(identity))
 }
 
 #[cfg(test)]

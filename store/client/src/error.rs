@@ -11,6 +11,7 @@ use muster_proto::invalid::{Invalid, Violation};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::store_identity::OtherStore;
 use muster_proto::watch_event::WatchFailure;
 use muster_proto::watch_event::WatchFailureKind;
 
@@ -175,9 +176,14 @@ fn violations(status: &Status, details: &ErrorDetails) -> Invalid {
     Invalid { violations: fields.iter().map(violation).collect() }
 }
 
-/// Whether the request cannot have reached a store, so that even a write can be sent to another one.
+/// Whether the request cannot have reached the store, so that even a write can be sent to another address of it.
 pub(crate) fn was_never_sent(status: &Status) -> bool {
-    is_caused_by::<ConnectError>(status)
+    is_caused_by::<ConnectError>(status) || is_other_store(status)
+}
+
+/// Whether the response came from an unrelated store. A store refuses calls for another one before they do anything.
+pub(crate) fn is_other_store(status: &Status) -> bool {
+    is_caused_by::<OtherStore>(status)
 }
 
 fn is_caused_by<E: Error + 'static>(status: &Status) -> bool {

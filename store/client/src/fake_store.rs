@@ -12,9 +12,11 @@ use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
+use muster_rpc::layers::store_id::StoreIdLayer;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codegen::http::HeaderValue;
 use tonic::{Request, Response, Status};
 
 use crate::client::StoreClient;
@@ -96,14 +98,21 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
+    /// A store without an id.
     pub(crate) async fn start(script: impl IntoIterator<Item = Answer>) -> Fake {
+        Fake::start_as(None, script).await
+    }
+
+    /// A store with this id.
+    pub(crate) async fn start_as(id: Option<&'static str>, script: impl IntoIterator<Item = Answer>) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (calls, asked) = mpsc::unbounded_channel();
         let script = Mutex::new(script.into_iter().collect());
         let fences = Arc::default();
         let service = NodeServiceServer::new(Service { script, calls, fences: Arc::clone(&fences) });
-        let server = tonic::transport::Server::builder().add_service(service);
+        let layer = StoreIdLayer::new(id.map(HeaderValue::from_static));
+        let server = tonic::transport::Server::builder().layer(layer).add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         Fake { address, asked, fences }
     }

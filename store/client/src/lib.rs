@@ -2,7 +2,7 @@
 //!
 //! - [`client`]: [`StoreClient`], typed calls on domain types, always with a deadline. [`resource`] implements the
 //!   generic calls for each kind, [`options`] are the options of calls, [`endpoints`] the addresses and connections of
-//!   the stores.
+//!   the stores, `store_identity` refuses addresses of unrelated stores.
 //! - [`error`]: why a call failed, and whether a retry can help.
 //! - [`session`]: the pure state machine of a watch: list, resume or list again. [`watch`] runs a session over the
 //!   network; [`cache`] holds the records that its events add up to; `latest_version` finds the newest change of a
@@ -16,6 +16,7 @@ mod latest_version;
 pub mod options;
 pub mod resource;
 pub mod session;
+mod store_identity;
 pub mod watch;
 
 #[cfg(test)]

@@ -180,8 +180,11 @@ impl Session {
             let known = if rewound { None } else { before.remove(&key) };
             self.known.insert(key.clone(), seen);
             match known {
-                Some(known) if known.uid != seen.uid => gone.push((key, known)),
-                Some(known) if known.version >= seen.version => continue,
+                // A lower version at a later revision: the store was restored to a state before the known version.
+                Some(known) if known.uid != seen.uid || known.version > seen.version => {
+                    gone.push((key, known));
+                }
+                Some(known) if known.version == seen.version => continue,
                 _ => {}
             }
             applied.push(WatchEvent::Applied { record });

@@ -84,6 +84,8 @@ pub struct Watch<R: Resource> {
     client: StoreClient,
     options: WatchOptions,
     session: Session,
+    /// The client's count of store changes when the session last listed.
+    listed_after_changes: u64,
     step: Step<R>,
     /// Events that were not taken yet.
     ready: VecDeque<WatchEvent<R>>,
@@ -105,6 +107,7 @@ impl<R: Resource> Watch<R> {
     pub(crate) fn new(client: StoreClient, options: WatchOptions) -> Watch<R> {
         Watch {
             session: Session::new(options.backoff).with_progress(options.progress),
+            listed_after_changes: client.store_changes(),
             client,
             options,
             step: Step::Ask(Mono::ZERO),
@@ -117,12 +120,13 @@ impl<R: Resource> Watch<R> {
         self.client.clock().mono()
     }
 
-    fn begin(&self, not_before: Mono) -> Step<R> {
+    fn begin(&mut self, not_before: Mono) -> Step<R> {
         let now = self.now().max(not_before);
         let client = self.client.clone();
         match self.session.ask(now) {
             Ask::Wait { until } => Step::Waiting(Box::pin(tokio::time::sleep(until - now)), until),
             Ask::List => {
+                self.listed_after_changes = client.store_changes();
                 let options = self.options.list();
                 Step::Listing(async move { client.list(options).await }.boxed())
             }
@@ -135,7 +139,7 @@ impl<R: Resource> Watch<R> {
 
     fn listed(&mut self, result: Result<List<R>, ClientError>) {
         self.step = Step::Ask(Mono::ZERO);
-        match result {
+        match result.and_then(|list| self.check_same_store().map(|()| list)) {
             Ok(list) => {
                 let (records, revision) = (list.records, list.resource_version);
                 let unreadable = list.unreadable.into_iter().filter_map(|it| report::<R>(it).0).collect();
@@ -146,7 +150,7 @@ impl<R: Resource> Watch<R> {
     }
 
     fn opened(&mut self, result: Result<Frames<R>, ClientError>) {
-        match result {
+        match result.and_then(|frames| self.check_same_store().map(|()| frames)) {
             Ok(frames) => {
                 self.step = Step::Reading(Box::new(frames));
                 self.observe(Outcome::Opened);
@@ -156,6 +160,15 @@ impl<R: Resource> Watch<R> {
                 self.failed(error);
             }
         }
+    }
+
+    /// Refuses to continue on another store than the one that was listed: its revisions are not those of the session,
+    /// even where it has the same numbers.
+    fn check_same_store(&self) -> Result<(), ClientError> {
+        if self.client.store_changes() == self.listed_after_changes {
+            return Ok(());
+        }
+        Err(ClientError::Expired("the store is another one than before".to_owned()))
     }
 
     fn received(&mut self, frame: Option<Result<WatchFrame<R::WatchEvent>, Status>>) {

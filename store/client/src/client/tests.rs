@@ -153,3 +153,25 @@ async fn after_unavailable_the_next_call_uses_another_store_and_the_call_is_not_
     assert_eq!(client.create(node("a", 0)).await.unwrap(), node("a", 7));
     assert_eq!((stopping.all_asked().len(), other.all_asked().len()), (1, 1));
 }
+
+#[tokio::test]
+async fn an_address_of_another_store_is_refused_and_the_others_are_used() {
+    let answers = || [Answer::node(node("a", 7)), Answer::node(node("a", 8))];
+    let (mut one, mut other) =
+        (Fake::start_as(Some("1"), answers()).await, Fake::start_as(Some("2"), answers()).await);
+    let client = client_of([url(&one), url(&other)]);
+    assert_eq!(client.get::<Node>(&key("a")).await.unwrap(), node("a", 7));
+    client.redial();
+    assert_eq!(client.create(node("a", 0)).await.unwrap(), node("a", 8));
+    assert_eq!(one.all_asked().len(), 2);
+    assert_eq!(other.all_asked(), [], "the write did not reach the other store");
+
+    // A heartbeat stream is opened at one address only: the error says what is wrong with it.
+    client.ring.settle_on(1);
+    let request = futures_util::stream::pending();
+    let error = client.heartbeat(request).await.unwrap_err();
+    let said = error.to_string();
+    let expected = format!("{} is another store (id 2) than {} (id 1)", url(&other), url(&one));
+    assert!(matches!(error, ClientError::Unavailable(_)) && said.contains(&expected), "{said}");
+    assert_eq!(client.ring.in_order().next().unwrap().0, 0, "the next call uses the right store");
+}

@@ -180,6 +180,18 @@ fn every_transition() {
         ("lost, failed again", lost(), failed(Unreachable), vec!["lost: Unreachable"], wait(200)),
         ("lost, expired", lost(), failed(Expired), vec!["lost: Expired"], list),
         ("lost, ahead of the store", lost(), failed(FutureVersion), vec!["lost: FutureVersion"], wait(200)),
+        (
+            "lost, listed later with an older version: the store was restored",
+            after([
+                listed(&[("a", 3)], 5),
+                Outcome::Opened,
+                changes([put("b", 6), put("a", 7)]),
+                failed(Expired),
+            ]),
+            listed(&[("a", 3), ("b", 6)], 90),
+            vec!["a gone at 90", "a at 3", "synced 90"],
+            watch(90),
+        ),
         ("lost, changes from nowhere", lost(), changes([put("c", 9)]), vec![], watch(6)),
     ];
     for (what, mut session, outcome, expected, ask) in table {

@@ -220,6 +220,54 @@ async fn a_watch_resumes_with_another_store_when_its_own_dies() {
 }
 
 #[tokio::test]
+async fn a_watch_lists_again_when_its_only_address_leads_to_another_store() {
+    let one = Fake::start_as(Some("1"), [Answer::nodes(&[node("a", 3)], 5), Answer::Open(vec![])]).await;
+    // The other store has the session's revision, too, and would continue after it.
+    let other = Fake::start_as(
+        Some("2"),
+        [
+            Answer::Open(vec![frame(&[("ADDED", node("c", 6))])]),
+            Answer::nodes(&[node("b", 2)], 5),
+            Answer::Open(vec![]),
+        ],
+    )
+    .await;
+    let road = Road::to(one.address).await;
+    let client = StoreClient::connect(StoreEndpoints::new([road.address.to_string()])).unwrap();
+    let mut watch = client.watch::<Node>(eager());
+    expect(&mut watch, ["a at 3", "synced 5"]).await;
+    road.lead_to(other.address);
+    let mut last = next(&mut watch).await;
+    while last == "lost: Unreachable" {
+        last = next(&mut watch).await;
+    }
+    assert_eq!(last, "lost: Expired");
+    expect(&mut watch, ["a gone at 5 by list", "b at 2", "synced 5"]).await;
+}
+
+#[tokio::test]
+async fn a_watch_does_not_resume_with_an_unrelated_store_at_another_address() {
+    let mut one = Fake::start_as(
+        Some("1"),
+        [
+            Answer::nodes(&[node("a", 3)], 5),
+            Answer::Frames(vec![frame(&[("MODIFIED", node("a", 6))]), Err(Status::unavailable("stopping"))]),
+            Answer::Open(vec![frame(&[("MODIFIED", node("a", 7))])]),
+        ],
+    )
+    .await;
+    let mut other = Fake::start_as(Some("2"), [Answer::Open(vec![frame(&[("ADDED", node("c", 9))])])]).await;
+    let urls = [one.address, other.address].map(|address| format!("http://{address}"));
+    let client = StoreClient::connect(StoreEndpoints::new(urls)).unwrap();
+    let mut watch = client.watch::<Node>(eager());
+    expect(&mut watch, ["a at 3", "synced 5", "a at 6"]).await;
+    client.redial();
+    expect(&mut watch, ["lost: Unreachable", "synced 6", "a at 7"]).await;
+    assert_eq!(one.all_asked().last(), Some(&Asked::watch_after(6)));
+    assert_eq!(other.all_asked(), []);
+}
+
+#[tokio::test]
 async fn a_connection_that_delivers_nothing_is_detected_and_replaced() {
     let mut fake = Fake::start([
         Answer::nodes(&[], 5),
@@ -252,6 +300,7 @@ async fn a_connection_that_delivers_nothing_is_detected_and_replaced() {
 struct Road {
     address: SocketAddr,
     state: watch::Sender<Traffic>,
+    store: watch::Sender<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,23 +315,35 @@ impl Road {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (state, mut traffic) = watch::channel(Traffic::Flowing);
+        let (store, destination) = watch::channel(store);
         tokio::spawn(async move {
             while *traffic.borrow() != Traffic::Closed {
                 tokio::select! {
                     _ = traffic.changed() => {}
-                    Ok((socket, _)) = listener.accept() => drop(tokio::spawn(travel(socket, store, traffic.clone()))),
+                    Ok((socket, _)) = listener.accept() => drop(tokio::spawn(travel(socket, destination.clone(), traffic.clone()))),
                 }
             }
         });
-        Road { address, state }
+        Road { address, state, store }
+    }
+
+    /// Ends the connections; new ones lead to another store.
+    fn lead_to(&self, store: SocketAddr) {
+        self.store.send(store).unwrap();
     }
 }
 
-async fn travel(mut near: TcpStream, store: SocketAddr, mut traffic: watch::Receiver<Traffic>) {
-    let mut far = TcpStream::connect(store).await.unwrap();
+async fn travel(
+    mut near: TcpStream,
+    mut store: watch::Receiver<SocketAddr>,
+    mut traffic: watch::Receiver<Traffic>,
+) {
+    let address = *store.borrow_and_update();
+    let mut far = TcpStream::connect(address).await.unwrap();
     let stopped = tokio::select! {
         biased;
         stopped = traffic.wait_for(|traffic| *traffic != Traffic::Flowing) => *stopped.unwrap(),
+        _ = store.changed() => return,
         _ = copy_bidirectional(&mut near, &mut far) => return,
     };
     if stopped == Traffic::Frozen {
