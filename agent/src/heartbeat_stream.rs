@@ -48,8 +48,8 @@ impl HeartbeatStream {
         self.sequence += 1;
         let request = pb::HeartbeatRequest { sequence: self.sequence, message: Some(message) };
         let exchange = async {
-            let gone = |_| ClientError::Unavailable("the stream has ended".to_owned());
-            self.requests.send(request).await.map_err(gone)?;
+            // If the store has ended the stream, its last answer says why.
+            let _ = self.requests.send(request).await;
             self.answer().await
         };
         timeout(deadline, exchange).await.unwrap_or(Err(ClientError::DeadlineExceeded))
