@@ -25,6 +25,8 @@ pub struct Event {
     pub message: String,
     /// The part that recorded the event, such as `controller`.
     pub source_component: String,
+    /// The node whose agent recorded the event; empty if another part did. The store sets it.
+    pub source_host: String,
     /// How often it happened; 0 before it was stored.
     pub count: i32,
     pub first_timestamp: Option<Timestamp>,
@@ -74,6 +76,7 @@ impl Event {
             reason: reason.into(),
             message: message.into(),
             source_component: source_component.into(),
+            source_host: String::new(),
             count: 0,
             first_timestamp: None,
             last_timestamp: None,

@@ -7,31 +7,40 @@
 mod file;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_proto::pb;
 use muster_proto::record::Kind;
+use muster_rpc::layers::store_id::STORE_ID_KEY;
 use prost::Message;
 use tonic::transport::{Channel, Endpoint};
 
-use muster_store_core::history::StoredChange;
+use muster_store_core::memory::Memory;
+use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::partial_decode;
 
 pub use self::file::FileError;
 use self::file::{Backup, Entry};
 use crate::config::Flags;
-use crate::engine::sled::{self, OpenError, SledEngine};
-use crate::engine::{Engine, EngineError};
-use crate::ledger::Ledger;
+use crate::durable_dir::create_dir_all_durable;
+use crate::ledger::embedded::{self, EmbeddedLedger, OpenError, StoreId};
 
-/// A restored store continues this many revisions above its backup. A watcher that had read beyond the backup then
-/// resumes from a compacted revision and lists again. With lower revisions it would miss the changes that reuse the
-/// revisions it has read already.
+/// A restored store continues at least this many revisions above its backup. A watcher that had read beyond the backup
+/// then resumes from a compacted revision and lists again. With lower revisions it would miss the changes that reuse
+/// the revisions it has read already.
 const REVISION_GAP: u64 = 1 << 32;
+/// A random jump below this comes on top, so that two restores of one backup do not use the same revisions: a watcher of
+/// the one that comes to the other must list again, too. 2^48 is far more than a store commits, and small enough that
+/// a store can be restored dozens of times before its revisions exceed 2^53, the largest integer of many JSON readers.
+const MAX_JUMP: u64 = 1 << 48;
+/// Revisions stay below this, since traces and metrics show them as signed numbers.
+const MAX_REVISION: u64 = 1 << 63;
 
 /// The directory within the data directory in which the restored files are prepared.
 const STAGING_DIRECTORY: &str = "restoring";
+
+/// sled's cache while a checkpoint is written.
+const CACHE_BYTES: u64 = 32 << 20;
 
 /// The number of records in a page.
 const PAGE_SIZE: u32 = 500;
@@ -53,10 +62,12 @@ pub enum BackupError {
     Occupied(PathBuf),
     #[error("{path}: {source}")]
     Directory { path: PathBuf, source: std::io::Error },
+    #[error("the backup is of revision {0}, and a store cannot continue above it")]
+    NoRevisionsLeft(u64),
+    #[error("the backup's store id {0:?} is not one")]
+    NotAnId(String),
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error(transparent)]
-    Write(#[from] EngineError),
     #[error("{0}")]
     Runtime(#[from] std::io::Error),
 }
@@ -108,6 +119,7 @@ pub fn restore_main(file: &Path, flags: &Flags) -> Result<(), crate::RunError> {
 async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
     let mut entries = Vec::new();
     let mut revision = 0;
+    let mut store_id = String::new();
     macro_rules! fetch {
         ($kind:expr, $client:ty, $list:ident, $request:ty, $records:ident) => {{
             let mut client = <$client>::new(channel.clone()).max_decoding_message_size(usize::MAX);
@@ -120,7 +132,11 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
                     request.resource_version_match = "Exact".to_owned();
                 }
                 request.page_token = token;
-                let page = client.$list(request).await?.into_inner();
+                let response = client.$list(request).await?;
+                if let Some(Ok(id)) = response.metadata().get(STORE_ID_KEY).map(|id| id.to_str()) {
+                    id.clone_into(&mut store_id);
+                }
+                let page = response.into_inner();
                 revision = page.resource_version;
                 let records = page.$records.iter();
                 entries.extend(
@@ -150,7 +166,7 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
         disruption_budgets
     );
     fetch!(Kind::Event, Events<Channel>, list_events, pb::ListEventsRequest, events);
-    Ok(Backup { revision, entries })
+    Ok(Backup { store_id, revision, entries })
 }
 
 /// Fills a new or empty data directory.
@@ -160,42 +176,70 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
 fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: data_dir.to_owned(), source };
     let staging = data_dir.join(STAGING_DIRECTORY);
-    if data_dir.exists() && !sled::is_empty_volume(data_dir, &staging).map_err(failed)? {
+    if data_dir.exists() && !embedded::is_empty_volume(data_dir, &[&staging]).map_err(failed)? {
         return Err(BackupError::Occupied(data_dir.to_owned()));
     }
-    std::fs::create_dir_all(data_dir).map_err(failed)?;
+    create_dir_all_durable(data_dir).map_err(failed)?;
     // Left by an earlier restore that was interrupted.
     if staging.exists() {
         std::fs::remove_dir_all(&staging).map_err(failed)?;
     }
     fill(backup, &staging)?;
-    sled::move_into(&staging, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
+    embedded::move_into(&staging, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
 }
 
 fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {
-    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(directory, 32 << 20)?);
-    let (leases, others): (Vec<_>, Vec<_>) =
-        backup.entries.iter().partition(|entry| entry.kind == Kind::Lease);
-    let leases = leases.into_iter().zip(0..).map(|(lease, id)| stored(lease, id));
-    let changes: Vec<_> = others.into_iter().map(|entry| stored(entry, 0)).chain(leases).collect();
+    let versioned: Vec<_> =
+        backup.entries.iter().map(|entry| (partial_decode::metadata(&entry.record), entry)).collect();
     // A lease has its newest renewal, which may be later than the backup's revision: history must continue above it.
-    let newest = changes.iter().map(|(revision, _)| *revision).max().unwrap_or(0);
-    Ok(Ledger::new(engine).import(&changes, backup.revision.max(newest) + REVISION_GAP)?)
+    let newest = versioned.iter().map(|(metadata, _)| metadata.resource_version).max().unwrap_or(0);
+    let newest = backup.revision.max(newest);
+    let head = first_revision(newest, random_number()).ok_or(BackupError::NoRevisionsLeft(newest))?;
+    let mut memory = Memory::at(head, head);
+    let mut leases = 0;
+    for (metadata, entry) in versioned {
+        let lease_id = if entry.kind == Kind::Lease { leases } else { 0 };
+        leases += u32::from(entry.kind == Kind::Lease);
+        let key = NamespacedName::new(&metadata.namespace, &metadata.name);
+        let (version, record) = (metadata.resource_version, Bytes::clone(&entry.record));
+        memory.load_record(entry.kind, key, version, lease_id, record);
+    }
+    // The restored store belongs to the same fleet. The first format of backups has no id.
+    let store = match backup.store_id.as_str() {
+        "" => StoreId::new_v4(),
+        id => id.parse().map_err(|_| BackupError::NotAnId(id.to_owned()))?,
+    };
+    Ok(EmbeddedLedger::import(directory, store, memory, CACHE_BYTES)?)
 }
 
-/// A record of a backup as a stored change at its own resource version.
-fn stored(entry: &Entry, lease_id: u32) -> (u64, StoredChange) {
-    let metadata = partial_decode::metadata(&entry.record);
-    let change = StoredChange {
-        kind: entry.kind,
-        namespace: metadata.namespace,
-        name: metadata.name,
-        record: Bytes::clone(&entry.record),
-        deleted: false,
-        previous: 0,
-        at_millis: 0,
-        traceparent: String::new(),
-        lease_id,
-    };
-    (metadata.resource_version, change)
+/// The revision at which a store continues that is restored from a backup of `newest`; `None` if there are none left.
+pub(crate) fn first_revision(newest: u64, random: u64) -> Option<u64> {
+    newest.checked_add(REVISION_GAP + random % MAX_JUMP).filter(|head| *head < MAX_REVISION)
+}
+
+pub(crate) fn random_number() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restored_store_continues_at_a_random_revision_far_above_its_backup() {
+        for (newest, random, expected) in [
+            (0, 0, Some(1 << 32)),
+            (7, 0, Some((1 << 32) + 7)),
+            (7, 5, Some((1 << 32) + 12)),
+            (7, (1 << 48) - 1, Some((1 << 32) + (1 << 48) + 6)),
+            (7, 1 << 48, Some((1 << 32) + 7)),
+            ((1 << 63) - (1 << 32) - 1, 0, Some((1 << 63) - 1)),
+            ((1 << 63) - (1 << 32), 0, None),
+            (u64::MAX, 0, None),
+        ] {
+            assert_eq!(first_revision(newest, random), expected, "{newest}, {random}");
+        }
+        let draws: std::collections::BTreeSet<u64> = (0..100).map(|_| random_number() % MAX_JUMP).collect();
+        assert_eq!(draws.len(), 100, "each restore jumps by another number");
+    }
 }

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use muster_proto::time::Mono;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::readiness::Condition;
@@ -18,34 +19,62 @@ const STUCK_AFTER: Duration = Duration::from_secs(5);
 const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// What the writer last reported.
-#[derive(Debug)]
 pub struct CommitHealth {
+    clock: SharedClock,
     /// Why the last commit failed, or why the disk cannot take one; `None` while commits succeed.
     failure: watch::Sender<Option<String>>,
     /// When the writer began its current batch.
     batch_began: Mutex<Option<Mono>>,
-}
-
-impl Default for CommitHealth {
-    /// Not able to commit until the writer has checked the disk.
-    fn default() -> CommitHealth {
-        let unchecked = Some("the disk has not been checked yet".to_owned());
-        CommitHealth { failure: watch::Sender::new(unchecked), batch_began: Mutex::new(None) }
-    }
+    /// Since when commits are possible without an interruption.
+    able_since: Mutex<Mono>,
 }
 
 impl CommitHealth {
+    /// Not able to commit until the writer has checked the disk.
+    pub fn new(clock: SharedClock) -> CommitHealth {
+        let unchecked = Some("the disk has not been checked yet".to_owned());
+        let able_since = Mutex::new(clock.mono());
+        CommitHealth {
+            clock,
+            failure: watch::Sender::new(unchecked),
+            batch_began: Mutex::new(None),
+            able_since,
+        }
+    }
+
     pub fn batch_began(&self, now: Mono) {
         *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
     pub fn batch_ended(&self) {
-        *self.batch_began.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let began = self.batch_began.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if began.is_some_and(|began| self.clock.mono() - began > STUCK_AFTER) {
+            self.set_able();
+        }
+    }
+
+    fn set_able(&self) {
+        *self.able_since.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.mono();
+    }
+
+    /// Since when the store can take renewals of leases; `now` while it cannot.
+    ///
+    /// The time that has passed is measured on the monotonic clock, so that a wall clock that is set does not change it.
+    pub fn renewable_since(&self, now: Timestamp) -> Timestamp {
+        // The first batch after a failure is evaluated before its commit shows that the disk works again.
+        if self.failure.borrow().is_some() {
+            return now;
+        }
+        let able_since = *self.able_since.lock().unwrap_or_else(PoisonError::into_inner);
+        now.checked_sub(self.clock.mono() - able_since).unwrap_or(Timestamp::MIN)
     }
 
     /// Records whether the disk takes commits, and if not, why.
     pub fn observe(&self, committed: Result<(), String>) {
         let failure = committed.err();
+        if failure.is_none() && self.failure.borrow().is_some() {
+            self.set_able();
+        }
         self.failure.send_if_modified(|known| {
             let changed = *known != failure;
             *known = failure;
@@ -102,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_store_can_commit_while_the_last_commit_succeeded_and_none_is_stuck() {
-        let health = CommitHealth::default();
+        let health = CommitHealth::new(Arc::new(ManualClock::default()));
         let at = |seconds| Mono::since_origin(Duration::from_secs(seconds));
         assert_eq!(health.check(at(0)), Err("the disk has not been checked yet".to_owned()));
         health.observe(Ok(()));
@@ -121,9 +150,50 @@ mod tests {
         assert_eq!(health.check(at(17)), Ok(()));
     }
 
+    #[test]
+    fn renewals_are_possible_since_the_last_time_that_commits_were_not() {
+        let clock = Arc::new(ManualClock::default());
+        let health = CommitHealth::new(clock.clone());
+        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
+        // In seconds.
+        let renewable_for = || {
+            let now = clock.wall();
+            now.duration_since(health.renewable_since(now)).as_secs()
+        };
+        pass(3);
+        assert_eq!(renewable_for(), 0, "the disk has not been checked");
+        health.observe(Ok(()));
+        pass(3);
+        assert_eq!(renewable_for(), 3);
+        health.observe(Ok(()));
+        assert_eq!(renewable_for(), 3, "one success more changes nothing");
+
+        health.observe(Err("the disk is full".to_owned()));
+        pass(60);
+        assert_eq!(renewable_for(), 0, "the disk refuses writes");
+        health.observe(Ok(()));
+        assert_eq!(renewable_for(), 0);
+        pass(7);
+        assert_eq!(renewable_for(), 7);
+
+        health.batch_began(clock.mono());
+        pass(2);
+        health.batch_ended();
+        assert_eq!(renewable_for(), 9, "a slow commit is no interruption");
+        health.batch_began(clock.mono());
+        pass(6);
+        health.batch_ended();
+        assert_eq!(renewable_for(), 0, "the disk was stuck");
+
+        pass(5);
+        clock.set_wall(Timestamp::from_second(1_000_000).unwrap());
+        assert_eq!(renewable_for(), 5, "a jump of the wall clock is no interruption");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn readiness_follows_failures_at_once_and_a_stuck_commit_within_the_period() {
-        let (health, clock) = (Arc::new(CommitHealth::default()), Arc::new(ManualClock::default()));
+        let clock = Arc::new(ManualClock::default());
+        let health = Arc::new(CommitHealth::new(clock.clone()));
         let (readiness, shutdown) = (Readiness::new([]), Shutdown::new());
         let condition = readiness.condition("disk", "not checked yet", &[]);
         let following = tokio::spawn(follow(health.clone(), clock.clone(), condition, shutdown.clone()));

@@ -10,7 +10,7 @@ use muster_rpc::trace::{self, Span, Traceparent};
 use muster_store_core::change::SharedChange;
 use muster_store_core::draft::Batch;
 
-use crate::engine::EngineError;
+use crate::ledger::LedgerError;
 
 /// The most links of a span; more would not be readable.
 const LINKS: usize = 32;
@@ -38,7 +38,7 @@ pub(crate) fn begin(batch: &Batch, requests: usize, since: Timestamp) -> Span {
 }
 
 /// Ends the span with the outcome of the commit.
-pub(crate) fn end(span: &Span, committed: Result<(), &EngineError>) {
+pub(crate) fn end(span: &Span, committed: Result<(), &LedgerError>) {
     if let Err(error) = committed {
         span.fail(error.to_string());
     }
@@ -79,7 +79,8 @@ mod tests {
             Arc::new(Change::new(Kind::Node, revision, key, false, Bytes::new(), None, traceparent))
         };
         let changes = (1..).zip(traceparents).map(change).collect();
-        Batch { commit: Commit { head: 7, ..Default::default() }, changes, orphans: Vec::new() }
+        let commit = Commit { head: 7, ..Default::default() };
+        Batch { commit, changes, orphans: Vec::new(), dropped_events: 0 }
     }
 
     #[test]
@@ -95,7 +96,7 @@ mod tests {
 
         end(&begin(&some, 9, since), Ok(()));
         end(&begin(&batch(many.chain([write(1, true)])), 40, since), Ok(()));
-        end(&begin(&batch([]), 31_337, since), Err(&EngineError::Full { available: 0, reserve: 1 }));
+        end(&begin(&batch([]), 31_337, since), Err(&LedgerError::Full { available: 0, reserve: 1 }));
 
         // Stores of other tests in this process commit too.
         let mut spans = exporter.get_finished_spans().unwrap();

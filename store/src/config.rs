@@ -11,6 +11,7 @@ use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
 
 use muster_store_core::draft::Policy;
+use muster_store_core::limits::{Amount, EVENTS};
 use muster_store_core::memory::Retention;
 use muster_store_core::rules::Defaults;
 
@@ -38,9 +39,21 @@ pub struct Flags {
     #[arg(long, env = "MUSTER_HISTORY_MIN_CHANGES", default_value_t = 10_000)]
     pub history_min_changes: usize,
 
+    /// How much history is kept at most, in bytes, even if it is younger or has fewer changes
+    #[arg(long, env = "MUSTER_HISTORY_MAX_BYTES", default_value_t = 1 << 30)]
+    pub history_max_bytes: u64,
+
     /// How long an event is kept after it last occurred
     #[arg(long, env = "MUSTER_EVENT_TTL", default_value = "1h", value_parser = parse_duration)]
     pub event_ttl: Duration,
+
+    /// How many events are kept at most; beyond this the oldest are deleted
+    #[arg(long, env = "MUSTER_EVENT_MAX_COUNT", default_value_t = EVENTS.records)]
+    pub event_max_count: usize,
+
+    /// How much all events take at most, in bytes; beyond this the oldest are deleted
+    #[arg(long, env = "MUSTER_EVENT_MAX_BYTES", default_value_t = EVENTS.bytes)]
+    pub event_max_bytes: usize,
 
     /// Seconds that a pod tolerates a node that is not ready, unless it has a toleration of its own
     #[arg(long, env = "MUSTER_DEFAULT_NOT_READY_TOLERATION_SECONDS", default_value_t = 300)]
@@ -77,6 +90,14 @@ pub enum Command {
         /// The URL of the running store; by default the one at --listen
         #[arg(long)]
         store: Option<String>,
+    },
+    /// Reads all files of a data directory and says what is damaged; changes nothing. No store may be running on it
+    Check,
+    /// Writes what can be proven of a damaged data directory into a new one; the damaged one stays as it is
+    Repair {
+        /// The new data directory
+        #[arg(long)]
+        into: PathBuf,
     },
     /// Fills a new data directory from a backup; no store may be running on it
     Restore {
@@ -127,14 +148,16 @@ impl TryFrom<&Flags> for Config {
         let retention = Retention {
             min_age_millis: millis("history-min-age", flags.history_min_age)?,
             min_changes: flags.history_min_changes,
+            max_bytes: flags.history_max_bytes,
         };
         let event_ttl_millis = millis("event-ttl", flags.event_ttl)?;
+        let event_limit = Amount { records: flags.event_max_count, bytes: flags.event_max_bytes };
         Ok(Self {
             data_dir: flags.data_dir.clone(),
             listen: flags.listen,
             http_listen: flags.http_listen,
             cache_bytes: flags.cache_bytes,
-            policy: Policy { defaults, retention, event_ttl_millis },
+            policy: Policy { defaults, retention, event_ttl_millis, event_limit },
             security: flags.tls.security(flags.listen)?,
             server: flags.server.clone(),
         })

@@ -12,9 +12,11 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use muster_store_core::error::{DraftError, Expired};
+use muster_store_core::fair_queue::QueueFull;
+use muster_store_core::limits::LimitExceeded;
 use muster_store_core::rules::{RecordId, Refusal};
 
-use crate::engine::EngineError;
+use crate::ledger::LedgerError;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,8 @@ const RETRY_VERSION: Duration = Duration::from_secs(1);
 const RETRY_STORAGE: Duration = Duration::from_secs(5);
 /// When to retry while the queue of writes is full.
 const RETRY_OVERLOADED: Duration = Duration::from_millis(500);
+/// When to retry while there are too many records: somebody must delete some first.
+const RETRY_LIMIT: Duration = Duration::from_secs(10);
 /// When to retry while the store restarts.
 const RETRY_STOPPING: Duration = Duration::from_secs(1);
 
@@ -54,14 +58,33 @@ pub enum StoreError {
         "ResourceVersionTooLarge: the store is at resource version {head}, and {requested} was requested"
     )]
     FutureVersion { requested: u64, head: u64 },
+    #[error(
+        "Expired: resource version {requested} is from another history, and the store is at {head}; it was restored \
+         from a backup, or it is another store: list again and watch from there"
+    )]
+    OtherHistory { requested: u64, head: u64 },
     #[error("{0}")]
     Storage(String),
     #[error("the store is stopping")]
     Stopping,
     #[error("the lease was deleted, or another holder acquired it: send a new hello")]
     ClaimLost,
+    #[error(
+        "another stream of the same agent incarnation took over: an agent that reconnects does that once; if it happens \
+         again and again, two agents run with copies of one state directory, as on a cloned machine: delete the copy"
+    )]
+    StreamReplaced,
+    #[error("no hello came within {} s: it must be the first message of a heartbeat stream", .timeout.as_secs())]
+    NoHello { timeout: Duration },
     #[error("too many writes are waiting for the disk: the limit is {limit}")]
-    Overloaded { limit: usize },
+    Overloaded { limit: QueueFull },
+    #[error(transparent)]
+    LimitExceeded(#[from] LimitExceeded),
+    #[error("the store failed to evaluate this request; nothing of it was written")]
+    Panicked,
+    /// Another request of the same batch panicked.
+    #[error("a write of the same batch failed, and nothing of the batch was written: try again")]
+    Discarded,
 }
 
 impl From<DraftError> for StoreError {
@@ -69,6 +92,7 @@ impl From<DraftError> for StoreError {
         match error {
             DraftError::Refused(refusal) => StoreError::Refused(refusal),
             DraftError::TooLarge { key, bytes, limit } => StoreError::TooLarge { key, bytes, limit },
+            DraftError::LimitExceeded(exceeded) => StoreError::LimitExceeded(exceeded),
             DraftError::ClaimLost => StoreError::ClaimLost,
             DraftError::Unreadable(reason) => StoreError::Storage(reason),
         }
@@ -81,8 +105,8 @@ impl From<Expired> for StoreError {
     }
 }
 
-impl From<EngineError> for StoreError {
-    fn from(error: EngineError) -> Self {
+impl From<LedgerError> for StoreError {
+    fn from(error: LedgerError) -> Self {
         StoreError::Storage(error.to_string())
     }
 }
@@ -107,6 +131,11 @@ impl From<StoreError> for Status {
                 .metadata("requested", &requested)
                 .metadata("oldest", &oldest)
                 .status(Code::OutOfRange, message),
+            // Clients treat it like history that is no longer kept: they list again.
+            StoreError::OtherHistory { requested, head } => StatusBuilder::new("EXPIRED")
+                .metadata("requested", &requested)
+                .metadata("head", &head)
+                .status(Code::OutOfRange, message),
             StoreError::FutureVersion { requested, head } => StatusBuilder::new("RESOURCE_VERSION_TOO_LARGE")
                 .metadata("requested", &requested)
                 .metadata("head", &head)
@@ -116,9 +145,25 @@ impl From<StoreError> for Status {
                 .retry_after(RETRY_STORAGE)
                 .status(Code::Unavailable, message),
             StoreError::ClaimLost => StatusBuilder::new("CLAIM_LOST").status(Code::Aborted, message),
+            StoreError::StreamReplaced => {
+                StatusBuilder::new("STREAM_REPLACED").status(Code::Aborted, message)
+            }
+            StoreError::NoHello { .. } => {
+                StatusBuilder::new("NO_HELLO").status(Code::DeadlineExceeded, message)
+            }
             StoreError::Overloaded { .. } => StatusBuilder::new("TOO_MANY_IN_FLIGHT")
                 .retry_after(RETRY_OVERLOADED)
                 .status(Code::ResourceExhausted, message),
+            StoreError::LimitExceeded(exceeded) => StatusBuilder::new("LIMIT_EXCEEDED")
+                .metadata("kind", &exceeded.kind)
+                .metadata("scope", &exceeded.scope)
+                .metadata("limit", &exceeded.limit)
+                .retry_after(RETRY_LIMIT)
+                .status(Code::ResourceExhausted, message),
+            StoreError::Panicked => StatusBuilder::new("INTERNAL").status(Code::Internal, message),
+            StoreError::Discarded => StatusBuilder::new("DISCARDED")
+                .retry_after(RETRY_OVERLOADED)
+                .status(Code::Unavailable, message),
             StoreError::Stopping => {
                 StatusBuilder::new("STOPPING").retry_after(RETRY_STOPPING).status(Code::Unavailable, message)
             }

@@ -1,20 +1,22 @@
 //! The store: keeps records, the order they changed in, and serves streams of the changes.
 //!
-//! [`muster_store_core`] decides; here are I/O and waiting. [`engine`] is the disk, [`writer`] the one thread that
+//! [`muster_store_core`] decides; here are I/O and waiting. [`ledger`] is the disk, [`writer`] the one thread that
 //! writes, [`watch_feed`] one watcher, [`service`] the calls. A write goes service -> [`queue`] -> [`writer`] -> draft
-//! (rules) -> [`ledger`] (engine) -> memory -> [`change_log`].
+//! (rules) -> [`ledger`] -> memory -> [`change_log`].
 
 pub mod backup;
 pub mod change_log;
 pub mod commit_health;
 mod commit_span;
 pub mod config;
-pub mod engine;
+pub mod durable_dir;
 pub mod error;
+pub mod heartbeat_streams;
 pub mod ledger;
 pub mod metrics;
 pub mod queue;
 pub mod renewal_log;
+pub mod repair;
 pub mod run;
 pub mod service;
 pub mod store;

@@ -1,4 +1,4 @@
-//! The `muster-store` binary: serves, backs up, restores; `muster-store health` probes the running store.
+//! The `muster-store` binary: serves, backs up, restores, checks and repairs; `muster-store health` probes the running store.
 
 use std::process::ExitCode;
 
@@ -15,6 +15,8 @@ fn main() -> ExitCode {
     let outcome = match &flags.command {
         None => muster_store::run::main(&flags),
         Some(Command::Backup { file, store }) => muster_store::backup::main(file, store.as_deref(), &flags),
+        Some(Command::Check) => muster_store::repair::check_main(&flags),
+        Some(Command::Repair { into }) => muster_store::repair::repair_main(into, &flags),
         Some(Command::Restore { file }) => muster_store::backup::restore_main(file, &flags),
     };
     match outcome {

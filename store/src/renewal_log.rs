@@ -178,6 +178,7 @@ mod tests {
             record: Bytes::new(),
             deleted: false,
             previous: 0,
+            previous_record: None,
             at_millis: 0,
             traceparent: String::new(),
             lease_id: id,

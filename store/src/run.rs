@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 
 use crate::commit_health;
 use crate::config::{Config, ConfigError, Flags};
-use crate::engine::sled::{OpenError, SledEngine};
 use crate::error::StoreError;
+use crate::ledger::embedded::{Background, EmbeddedLedger, OpenError};
 use crate::metrics::Metrics;
 use crate::service::{HEARTBEAT, NAMES, Services};
 use crate::store::Store;
@@ -38,6 +38,10 @@ pub enum RunError {
     Telemetry(#[from] TelemetryError),
     #[error(transparent)]
     Backup(#[from] crate::backup::BackupError),
+    #[error(
+        "the data directory {0} is damaged: see above; `muster-store repair --into NEW` writes what can be proven into a new one"
+    )]
+    Damaged(std::path::PathBuf),
     #[error("{0}")]
     Process(#[from] std::io::Error),
 }
@@ -50,6 +54,7 @@ pub struct Running {
     serving: JoinHandle<Result<Stopped, ServeError>>,
     /// Receives how the writer thread ended.
     writer: oneshot::Receiver<std::thread::Result<()>>,
+    _background: Background,
 }
 
 /// Opens the data directory and starts to serve.
@@ -71,11 +76,15 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let opening = {
         let config = config.clone();
         tokio::task::spawn_blocking(move || -> Result<_, RunError> {
-            let engine = SledEngine::open(&config.data_dir, config.cache_bytes)?;
-            Ok(Store::open(Arc::new(engine), config.policy, SystemClock::shared(), metrics)?)
+            let ledger = Arc::new(EmbeddedLedger::open(&config.data_dir, config.cache_bytes)?);
+            let background = metrics.background.clone();
+            let opened = Store::open(ledger.clone(), config.policy, SystemClock::shared(), metrics);
+            let (store, writer) = opened?;
+            let background = ledger.start_background(Arc::clone(store.memory()), background)?;
+            Ok((ledger.store_id().to_string(), store, writer, background))
         })
     };
-    let (store, writer) = opening.await.map_err(std::io::Error::other)??;
+    let (store_id, store, writer, background) = opening.await.map_err(std::io::Error::other)??;
     let services = Services::new(Arc::clone(&store), shutdown.clone());
     // Only the heartbeat service needs the disk for all of its calls. The others still serve reads and watches without
     // it, and clients that left them because of their health would have no other store to go to.
@@ -83,13 +92,14 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let disk = readiness.condition("disk", "not checked yet", &[HEARTBEAT]);
     let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
     tokio::spawn(commit_health::follow(commits, clock, disk, shutdown.clone()));
-    let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
+    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = server.metered(&mut registry).identified(&store_id);
     let serving =
         tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let writer = supervise_writer(writer, shutdown)?;
-    tracing::info!(revision = store.log().head(), "muster-store is ready");
-    Ok(Running { address, http_address, store, serving, writer })
+    tracing::info!(revision = store.log().head(), store_id, "muster-store is ready");
+    Ok(Running { address, http_address, store, serving, writer, _background: background })
 }
 
 impl Running {

@@ -32,6 +32,7 @@ use tonic::{Request, Status};
 
 use muster_store_core::authz::{Call, Content, Refused, Verb, authorize};
 use muster_store_core::draft::Draft;
+use muster_store_core::lanes::lane_of;
 use muster_store_core::list_page::Page;
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, DeletedWithoutGrace, Preconditions, RecordId, Refusal, Rules};
@@ -41,6 +42,8 @@ use self::query::{ListQuery, WatchQuery};
 use self::request_record::{parse_record, required_record};
 use self::write_context::{WriteContext, write_context};
 use crate::error::StoreError;
+use crate::heartbeat_streams::HeartbeatStreams;
+use crate::queue::Placement;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;
 
@@ -64,6 +67,7 @@ pub const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 #[derive(Clone)]
 pub struct Services {
     store: Arc<Store>,
+    streams: Arc<HeartbeatStreams>,
     shutdown: Shutdown,
 }
 
@@ -71,7 +75,7 @@ type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> +
 
 impl Services {
     pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
-        Self { store, shutdown }
+        Self { store, streams: Arc::default(), shutdown }
     }
 
     /// The services as routes of a server.
@@ -95,6 +99,7 @@ impl Services {
     /// Has the writer evaluate a request. A fenced request is refused if its lease has another holder.
     async fn write<T: Send + 'static>(
         &self,
+        place: Placement,
         fence: Option<Fence>,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Status> {
@@ -104,7 +109,7 @@ impl Services {
             fence.map_or(Ok(()), |fence| draft.check_fence(&fence))?;
             request(draft)
         };
-        Ok(self.store.write(traceparent, fenced).await?)
+        Ok(self.store.write(traceparent, place, fenced).await?)
     }
 
     async fn create<R: AuthzRecord + Rules>(
@@ -113,14 +118,14 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
         let WriteContext { caller, fence } = context;
+        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let created = self.write(fence, move |draft| {
+        let created = self.write(place, fence, move |draft| {
             let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Create))?;
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Create, None, Some(&wanted))?;
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
-            let created = draft.put(created)?;
-            Ok(with_budget_status(draft, created))
+            Ok(draft.put(created)?)
         });
         Ok(created.await?.into())
     }
@@ -131,14 +136,14 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
         let WriteContext { caller, fence } = context;
+        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let updated = self.write(fence, move |draft| {
+        let updated = self.write(place, fence, move |draft| {
             let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Update))?;
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
-            let updated = draft.apply(outcome)?;
-            Ok(with_budget_status(draft, updated))
+            Ok(draft.apply(outcome)?)
         });
         Ok(updated.await?.into())
     }
@@ -149,8 +154,9 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<R::Pb, Status> {
         let WriteContext { caller, fence } = context;
+        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let updated = self.write(fence, move |draft| {
+        let updated = self.write(place, fence, move |draft| {
             let wanted =
                 wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::UpdateStatus))?;
             let current: Option<R> = current_record(draft, &wanted)?;
@@ -168,7 +174,8 @@ impl Services {
         preconditions: Preconditions,
     ) -> Result<R::Pb, Status> {
         let WriteContext { caller, fence } = context;
-        let deleted = self.write(fence, move |draft| {
+        let place = place_of(&caller, R::KIND, fence.as_ref(), 0).deleting();
+        let deleted = self.write(place, fence, move |draft| {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
@@ -216,6 +223,7 @@ impl Services {
     ) -> Result<WatchStream<E>, Status> {
         let (request, at_least) = query.check(kind)?;
         self.authorize_selectors(caller, Verb::Watch, kind, &request.selectors)?;
+        self.store.check_own_history(at_least)?;
         self.store.wait_for_revision(at_least).await?;
         let feed = WatchFeed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;
         let frames = stream::unfold(feed, async |mut feed| {
@@ -254,14 +262,6 @@ fn current_record<R: Record>(draft: &Draft<'_>, wanted: &R) -> Result<Option<R>,
     Ok(draft.get(meta.namespace.as_ref().map_or("", Namespace::as_str), meta.name.as_str())?)
 }
 
-/// A written budget with its status updated, so that the response shows it; other records unchanged.
-fn with_budget_status<R: Record>(draft: &mut Draft<'_>, written: R) -> R {
-    // The write is valid even if its status cannot be updated; the response then lacks the new status.
-    let updated = R::KIND == Kind::DisruptionBudget && draft.update_budget_statuses().is_ok();
-    let latest = if updated { current_record(draft, &written).ok().flatten() } else { None };
-    latest.unwrap_or(written)
-}
-
 fn authorize_record<R: AuthzRecord>(
     draft: &Draft<'_>,
     caller: &Caller,
@@ -296,6 +296,11 @@ fn authorize_named<R: AuthzRecord>(
         field_selector: None,
     };
     authz_result(authorize(caller, &call, &R::authz_content(old, new, node_uid.as_ref())))
+}
+
+/// Where a write waits. `bytes` is the size of its record, and 0 for a request without one.
+fn place_of(caller: &Caller, kind: Kind, fence: Option<&Fence>, bytes: usize) -> Placement {
+    Placement::new(lane_of(caller, kind, fence.is_some(), bytes), caller, bytes)
 }
 
 fn namespace_of(key: &RecordId) -> &str {

@@ -13,27 +13,30 @@ use tokio::time::timeout;
 use muster_store_core::draft::{Draft, Policy};
 use muster_store_core::history::Revision;
 use muster_store_core::lease_table::{Claim, Renewal};
-use muster_store_core::list_page::{ListRequest, ListVersion, Page};
+use muster_store_core::list_page::{LedgerRead, ListRequest, ListVersion, Page};
 use muster_store_core::memory::Memory;
 use muster_store_core::namespaced_name::NamespacedName;
 
 use crate::change_log::ChangeLog;
 use crate::commit_health::CommitHealth;
-use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::queue::{Ack, AckSlot, Job, Queue, Write};
+use crate::queue::{Ack, AckSlot, Placement, Queue, Renew, Write};
 use crate::renewal_log::RenewalLog;
 use crate::writer::Writer;
 
 /// How long a read waits for a revision that is not committed yet.
 const FUTURE_VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A revision this far above the head is not one of this store's, and no wait reaches it. It is half of the least
+/// distance that a restore leaves between two histories.
+const MAX_AHEAD: Revision = 1 << 31;
+
 /// The shared state of the store and the queue of its writer.
 pub struct Store {
-    memory: RwLock<Memory>,
-    ledger: Ledger,
+    memory: Arc<RwLock<Memory>>,
+    ledger: Arc<dyn Ledger>,
     log: Arc<ChangeLog>,
     renewals: RenewalLog,
     queue: Queue,
@@ -47,24 +50,23 @@ impl Store {
     ///
     /// The writer stops after [`stop`](Self::stop) is called, once all queued requests are written.
     pub fn open(
-        engine: Arc<dyn Engine>,
+        ledger: Arc<dyn Ledger>,
         policy: Policy,
         clock: SharedClock,
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
-        let ledger = Ledger::new(engine);
-        let log = ChangeLog::new(ledger.compacted()?);
-        let memory = ledger.load(|change| log.load(change))?;
+        let log = ChangeLog::new(ledger.compacted());
+        let memory = ledger.load(&mut |change| log.load(change))?;
         let head = memory.head();
         log.finish_loading(head);
         let store = Arc::new(Self {
-            memory: RwLock::new(memory),
+            memory: Arc::new(RwLock::new(memory)),
             ledger,
             log,
             renewals: RenewalLog::new(head),
-            queue: Queue::default(),
+            queue: Queue::new(&metrics),
             metrics,
-            commit_health: Arc::default(),
+            commit_health: Arc::new(CommitHealth::new(Arc::clone(&clock))),
             clock,
         });
         let writer = Writer::new(Arc::clone(&store), policy);
@@ -72,8 +74,7 @@ impl Store {
         let write = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
             // Also after a panic: requests that are queued or arrive later must fail instead of waiting forever.
-            at_end.queue.stop();
-            while at_end.queue.take(Duration::ZERO).is_some() {}
+            at_end.queue.close();
             ended.unwrap_or_else(|panic| resume_unwind(panic));
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(write);
@@ -86,8 +87,8 @@ impl Store {
         self.queue.stop();
     }
 
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn ledger(&self) -> &dyn Ledger {
+        &*self.ledger
     }
 
     pub fn log(&self) -> &Arc<ChangeLog> {
@@ -98,7 +99,7 @@ impl Store {
         &self.renewals
     }
 
-    pub fn memory(&self) -> &RwLock<Memory> {
+    pub fn memory(&self) -> &Arc<RwLock<Memory>> {
         &self.memory
     }
 
@@ -127,12 +128,12 @@ impl Store {
     pub async fn write<T: Send + 'static>(
         &self,
         traceparent: String,
+        place: Placement,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let job = Job::Write(Box::new(Write { traceparent, request, answer }));
-        self.queue.push(job)?;
-        self.metrics.queued.inc();
+        self.queue
+            .push(&place, Box::new(Write { traceparent, request, answer, deletes: place.deletes() }))?;
         answered.await.unwrap_or(Err(StoreError::Stopping))
     }
 
@@ -143,9 +144,7 @@ impl Store {
         status: Option<(u64, u32)>,
         slot: Arc<AckSlot<Renewal>>,
     ) -> Result<(), StoreError> {
-        self.queue.push(Job::Renew { claim, status, ack: Ack::to(slot) })?;
-        self.metrics.queued.inc();
-        Ok(())
+        self.queue.push_renewal(Renew { claim, status, ack: Ack::to(slot) })
     }
 
     /// One record's bytes; for a lease, with its newest renewal.
@@ -159,6 +158,15 @@ impl Store {
         let oldest = self.read().compacted();
         if revision < oldest {
             return Err(StoreError::Expired { requested: revision, oldest });
+        }
+        Ok(())
+    }
+
+    /// Refuses a revision of another history, such as that of another store that was restored from the same backup.
+    pub fn check_own_history(&self, revision: Revision) -> Result<(), StoreError> {
+        let head = self.log.head();
+        if revision > head.saturating_add(MAX_AHEAD) {
+            return Err(StoreError::OtherHistory { requested: revision, head });
         }
         Ok(())
     }
@@ -187,12 +195,13 @@ impl Store {
             // Reading the ledger may block.
             let (store, at) = (Arc::clone(self), page.revision);
             let read = tokio::task::spawn_blocking(move || {
-                let read = from_ledger.into_iter().map(|(index, key, revision)| {
-                    let stored = store.ledger.change(revision)?;
-                    let stored = stored.ok_or_else(|| store.expired(at))?;
-                    let wanted = list.selectors.matches(list.kind, &key, &stored.record);
-                    Ok((index, wanted.then_some(stored.record)))
-                });
+                let read =
+                    from_ledger.into_iter().map(|LedgerRead { index, key, revision, superseded_by }| {
+                        let record = store.ledger.version(revision, superseded_by)?;
+                        let record = record.ok_or_else(|| store.expired(at))?;
+                        let wanted = list.selectors.matches(list.kind, &key, &record);
+                        Ok((index, wanted.then_some(record)))
+                    });
                 read.collect::<Result<Vec<_>, StoreError>>()
             });
             page.fill(read.await.map_err(|e| StoreError::Storage(e.to_string()))??);

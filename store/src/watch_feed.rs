@@ -262,15 +262,15 @@ impl WatchFeed {
         let (store, kind, cursor) = (Arc::clone(&self.store), self.request.kind, self.cursor);
         let read = move || -> Result<_, StoreError> {
             let (found, up_to) = store.ledger().changes_of(kind, cursor, until, FRAME_EVENTS)?;
-            let changes: Result<Vec<_>, StoreError> =
-                found.into_iter().map(|(revision, change)| stored_change(&store, revision, change)).collect();
+            let changes =
+                found.into_iter().map(|(revision, change)| stored_change(revision, change)).collect();
             // A commit may have compacted history during the read. The ledger's mark is part of that commit; memory is
             // updated only after it.
-            let oldest = store.ledger().compacted()?;
+            let oldest = store.ledger().compacted();
             if cursor < oldest {
                 return Err(StoreError::Expired { requested: cursor, oldest });
             }
-            Ok((changes?, up_to))
+            Ok((changes, up_to))
         };
         let read = tokio::task::spawn_blocking(read).await;
         read.map_err(|e| StoreError::Storage(e.to_string()))?
@@ -292,16 +292,9 @@ impl WatchFeed {
 }
 
 /// A stored change as a change for watchers.
-fn stored_change(
-    store: &Store,
-    revision: Revision,
-    change: StoredChange,
-) -> Result<SharedChange, StoreError> {
-    let previous = match change.previous {
-        0 => None,
-        version => store.ledger().change(version)?.map(|previous| previous.record),
-    };
-    Ok(Arc::new(Change::from_stored(revision, change, previous)))
+fn stored_change(revision: Revision, change: StoredChange) -> SharedChange {
+    let previous = change.previous_record.clone();
+    Arc::new(Change::from_stored(revision, change, previous))
 }
 
 impl Drop for WatchFeed {

@@ -11,11 +11,12 @@ use muster_proto::record::Kind;
 use muster_rpc::exemplar::trace_of;
 
 use crate::commit_span;
-use crate::engine::EngineError;
 use crate::error::StoreError;
-use crate::queue::{Ack, Job, Settle};
+use crate::ledger::LedgerError;
+use crate::queue::{BatchProgress, Evaluation, Job, Renew, Settle, Taken};
 use crate::store::Store;
 use muster_store_core::draft::{Batch, Draft, Policy};
+use muster_store_core::history::Commit;
 use muster_store_core::indexes::Indexes;
 use muster_store_core::lease_table::Renewal;
 use muster_store_core::namespaced_name::NamespacedName;
@@ -24,18 +25,20 @@ use muster_store_core::namespaced_name::NamespacedName;
 const IDLE: Duration = Duration::from_secs(30);
 /// The wait before a disk that refused writes is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// A batch takes no further write after this time of evaluation, so that the renewals behind it do not wait long.
+const EVALUATION: Duration = Duration::from_millis(50);
 
 /// A request that was evaluated and waits for the commit.
 enum Evaluated {
     Write(Settle),
-    Renewal(Ack<Renewal>, Result<Renewal, StoreError>),
+    Renewal(Renew, Result<Renewal, StoreError>),
 }
 
 impl Evaluated {
     fn settle(self, committed: Result<(), StoreError>) {
         match self {
             Evaluated::Write(settle) => settle(committed),
-            Evaluated::Renewal(ack, renewal) => ack.complete(committed.and(renewal)),
+            Evaluated::Renewal(Renew { ack, .. }, renewal) => ack.complete(committed.and(renewal)),
         }
     }
 }
@@ -66,10 +69,9 @@ impl Writer {
 
     /// Writes until the store stops and the queue is empty.
     pub fn run(mut self) {
-        while let Some(jobs) = self.store.queue().take(self.patience()) {
-            self.store.metrics().queued.dec_by(jobs.len() as i64);
+        while let Some(taken) = self.store.queue().take(self.patience()) {
             self.store.commit_health().batch_began(self.store.clock().mono());
-            self.write(jobs);
+            self.write(taken);
             self.store.commit_health().batch_ended();
         }
     }
@@ -83,7 +85,7 @@ impl Writer {
             return Duration::ZERO;
         }
         let memory = self.store.read();
-        let due = [self.indexes.next_expiry(), memory.compactable_at(self.policy.retention)];
+        let due = [self.indexes.events.next_expiry(), memory.compactable_at(self.policy.retention)];
         let now = self.store.clock().wall().as_millisecond();
         let due = due
             .into_iter()
@@ -93,49 +95,53 @@ impl Writer {
         due.min(IDLE)
     }
 
-    fn write(&mut self, jobs: Vec<Job>) {
+    fn write(&mut self, taken: Taken) {
         // While the disk refuses writes, no request is evaluated. An idle store checks too, or it would report ready
         // until the first write is refused.
-        let is_idle = jobs.is_empty();
-        let checked = if self.failing || is_idle { self.store.ledger().check() } else { Ok(()) };
-        if let Err(error) = checked.and_then(|()| self.recover_if_uncertain()) {
-            self.report(&error);
-            return refuse(jobs, &error.into());
-        }
+        let checked = if self.failing || taken.is_idle { self.store.ledger().check() } else { Ok(()) };
+        let full = match checked.and_then(|()| self.recover_if_uncertain()) {
+            Ok(()) => None,
+            // What frees space goes on: deletions, expiry and compaction.
+            Err(error @ LedgerError::Full { .. }) if !self.uncertain => {
+                self.report(&error);
+                Some(StoreError::from(error))
+            }
+            Err(error) => {
+                self.report(&error);
+                return self.refuse(taken.renewals, &error.into());
+            }
+        };
         let store = Arc::clone(&self.store);
         let memory = store.read();
         let begun = store.clock().wall();
         let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
-        let mut jobs = jobs.into_iter();
-        let mut waiting = Vec::with_capacity(jobs.len());
-        while !draft.is_full()
-            && let Some(job) = jobs.next()
+        let mut waiting = Vec::with_capacity(taken.renewals.len());
+        if let Err(panicked) = evaluate_batch(&store, taken.renewals, &mut draft, &mut waiting, full.as_ref())
         {
-            waiting.push(evaluate(job, &mut draft));
+            drop(draft);
+            drop(memory);
+            return self.discard(waiting, panicked);
         }
         let requests = waiting.len();
-        store.metrics().queued.inc_by(jobs.len() as i64);
-        store.queue().give_back(jobs.collect());
         for (kind, key) in std::mem::take(&mut self.orphans) {
             draft.begin_request(String::new());
             if let Err(error) = draft.delete_orphan(kind, &key) {
                 tracing::warn!(%kind, record = %key, %error, "a record whose owner is gone could not be deleted");
             }
         }
-        if let Err(error) =
-            draft.maintain(|revision| store.ledger().change(revision).map_err(|error| error.to_string()))
-        {
+        if let Err(error) = draft.maintain() {
             tracing::warn!(%error, "maintenance failed and is tried again later");
         }
         if draft.is_empty() {
             drop(memory);
             waiting.drain(..).for_each(|request| request.settle(Ok(())));
-            if self.failing {
+            if self.failing && full.is_none() {
                 self.probe();
             }
             return;
         }
-        let batch = draft.finish();
+        let mut batch = draft.finish();
+        batch.commit.uses_reserve = full.is_some();
         drop(memory);
         let span = commit_span::begin(&batch, requests, begun);
         let started = store.clock().mono();
@@ -148,13 +154,13 @@ impl Writer {
                 metrics.flush.observe((store.clock().mono() - started).as_secs_f64(), trace, None);
                 metrics.batch.observe(requests as f64);
                 self.publish(batch);
-                self.observe_committed();
+                if full.is_none() {
+                    self.observe_committed();
+                }
                 waiting.drain(..).for_each(|request| request.settle(Ok(())));
             }
             Err(error) => {
-                // The draft changed the indexes; they must match memory again.
-                self.indexes = Indexes::rebuild(&store.read(), self.policy.event_ttl_millis);
-                self.orphans = self.indexes.orphans(&store.read());
+                self.rebuild_indexes();
                 self.observe_failed(&error);
                 let error = StoreError::from(error);
                 waiting.drain(..).for_each(|request| request.settle(Err(error.clone())));
@@ -162,11 +168,45 @@ impl Writer {
         }
     }
 
-    /// After a commit that may be half written: opens the files again and removes history behind memory's head.
-    fn recover_if_uncertain(&mut self) -> Result<(), EngineError> {
+    /// Discards a batch in which a request panicked: its draft may hold some of that request's changes, and so may the
+    /// indexes. Writes run once and cannot be evaluated again, so their callers are asked to retry. Renewals can, and
+    /// must not be lost to somebody else's request.
+    fn discard(&mut self, waiting: Vec<Evaluated>, panicked: Panicked) {
+        tracing::error!("a request panicked; its batch is discarded and nothing of it is written");
+        self.store.metrics().panics.inc();
+        self.rebuild_indexes();
+        (panicked.answer)(Ok(()));
+        let mut renewals = Vec::new();
+        for evaluated in waiting {
+            match evaluated {
+                Evaluated::Renewal(renewal, _) => renewals.push(Job::Renew(renewal)),
+                write @ Evaluated::Write(_) => write.settle(Err(StoreError::Discarded)),
+            }
+        }
+        renewals.extend(panicked.not_evaluated);
+        self.store.queue().give_back(renewals);
+    }
+
+    /// Makes the indexes match memory again, after a draft changed them and was not committed.
+    fn rebuild_indexes(&mut self) {
+        let memory = self.store.read();
+        self.indexes = Indexes::rebuild(&memory, self.policy.event_ttl_millis);
+        self.orphans = self.indexes.orphans(&memory);
+    }
+
+    /// Answers the waiting requests with an error.
+    fn refuse(&self, renewals: Vec<Job>, error: &StoreError) {
+        renewals.into_iter().for_each(|job| refuse(job, error));
+        let mut batch = BatchProgress::default();
+        while let Some(request) = self.store.queue().next_write(&mut batch) {
+            request.refuse(error.clone());
+        }
+    }
+
+    /// After a commit that may be half written: has the ledger continue after the last one that was acknowledged.
+    fn recover_if_uncertain(&mut self) -> Result<(), LedgerError> {
         if self.uncertain {
-            let head = self.store.read().head();
-            self.store.ledger().recover(head)?;
+            self.store.ledger().recover()?;
             self.uncertain = false;
         }
         Ok(())
@@ -175,8 +215,12 @@ impl Writer {
     /// Commits nothing, to test the disk. Clients may stay away because the store is not ready; without their writes it
     /// would never find out that the disk works again.
     fn probe(&mut self) {
-        let head = self.store.read().head();
-        match self.store.ledger().probe(head) {
+        let (head, fingerprint) = {
+            let memory = self.store.read();
+            (memory.head(), memory.fingerprint())
+        };
+        let nothing = Commit { base: head, head, fingerprint, ..Default::default() };
+        match self.store.ledger().commit(&nothing) {
             Ok(()) => self.observe_committed(),
             Err(error) => self.observe_failed(&error),
         }
@@ -190,12 +234,12 @@ impl Writer {
         }
     }
 
-    fn observe_failed(&mut self, error: &EngineError) {
-        self.uncertain = !matches!(error, EngineError::Full { .. });
+    fn observe_failed(&mut self, error: &LedgerError) {
+        self.uncertain = !matches!(error, LedgerError::Full { .. } | LedgerError::Conflict { .. });
         self.report(error);
     }
 
-    fn report(&mut self, error: &EngineError) {
+    fn report(&mut self, error: &LedgerError) {
         self.store.metrics().failed_commits.inc();
         self.store.commit_health().observe(Err(error.to_string()));
         if !std::mem::replace(&mut self.failing, true) {
@@ -210,11 +254,13 @@ impl Writer {
         {
             let mut memory = store.memory().write().unwrap_or_else(PoisonError::into_inner);
             memory.apply_commit(&batch.commit);
+            debug_assert_eq!(memory.fingerprint(), batch.commit.fingerprint, "what was committed");
         }
         let metrics = store.metrics();
         metrics.commits.inc();
         metrics.changes.inc_by(batch.changes.len() as u64);
         metrics.revision.set(head as i64);
+        metrics.events_dropped.inc_by(batch.dropped_events as u64);
         let now = store.clock().mono();
         batch.changes.iter().for_each(|change| change.set_published(now));
         for (first, pack) in &batch.commit.renewals {
@@ -229,27 +275,83 @@ impl Writer {
     }
 }
 
-fn evaluate(job: Job, draft: &mut Draft<'_>) -> Evaluated {
+/// A request panicked.
+struct Panicked {
+    /// Answers it.
+    answer: Settle,
+    /// The renewals after it.
+    not_evaluated: Vec<Job>,
+}
+
+/// Evaluates renewals, then queued writes until the draft is full or the time is used up. Collects what was evaluated.
+fn evaluate_batch(
+    store: &Store,
+    renewals: Vec<Job>,
+    draft: &mut Draft<'_>,
+    waiting: &mut Vec<Evaluated>,
+    full: Option<&StoreError>,
+) -> Result<(), Panicked> {
+    if let Some(error) = full {
+        return evaluate_deletions(store, renewals, draft, waiting, error);
+    }
+    let mut renewals = renewals.into_iter();
+    while let Some(job) = renewals.next() {
+        let evaluated = evaluate(job, draft);
+        let panicked = |answer| Panicked { answer, not_evaluated: renewals.by_ref().collect() };
+        waiting.push(evaluated.map_err(panicked)?);
+    }
+    let until = store.clock().mono() + EVALUATION;
+    let mut batch = BatchProgress::default();
+    while !draft.is_full()
+        && store.clock().mono() < until
+        && let Some(request) = store.queue().next_write(&mut batch)
+    {
+        let panicked = |answer| Panicked { answer, not_evaluated: Vec::new() };
+        waiting.push(evaluate(Job::Write(request), draft).map_err(panicked)?);
+    }
+    Ok(())
+}
+
+/// Evaluates the deletions among the waiting requests; the others are refused, since the disk is full.
+fn evaluate_deletions(
+    store: &Store,
+    renewals: Vec<Job>,
+    draft: &mut Draft<'_>,
+    waiting: &mut Vec<Evaluated>,
+    error: &StoreError,
+) -> Result<(), Panicked> {
+    renewals.into_iter().for_each(|job| refuse(job, error));
+    let mut batch = BatchProgress::default();
+    while !draft.is_full()
+        && let Some(request) = store.queue().next_write(&mut batch)
+    {
+        if request.deletes() {
+            let panicked = |answer| Panicked { answer, not_evaluated: Vec::new() };
+            waiting.push(evaluate(Job::Write(request), draft).map_err(panicked)?);
+        } else {
+            request.refuse(error.clone());
+        }
+    }
+    Ok(())
+}
+
+fn refuse(job: Job, error: &StoreError) {
     match job {
-        Job::Renew { claim, status, ack } => {
-            let renewal = draft.renew(claim, status).map_err(StoreError::from);
-            Evaluated::Renewal(ack, renewal)
-        }
-        Job::Write(request) => {
-            let settle = request.evaluate(draft);
-            if let Err(error) = draft.update_budget_statuses() {
-                tracing::warn!(%error, "the status of a disruption budget could not be updated");
-            }
-            Evaluated::Write(settle)
-        }
+        Job::Renew(Renew { ack, .. }) => ack.complete(Err(error.clone())),
+        Job::Write(request) => request.refuse(error.clone()),
     }
 }
 
-fn refuse(jobs: Vec<Job>, error: &StoreError) {
-    for job in jobs {
-        match job {
-            Job::Renew { ack, .. } => ack.complete(Err(error.clone())),
-            Job::Write(request) => request.refuse(error.clone()),
+/// The error is the answer to a request that panicked.
+fn evaluate(job: Job, draft: &mut Draft<'_>) -> Result<Evaluated, Settle> {
+    match job {
+        Job::Renew(renew) => {
+            let renewal = draft.renew(renew.claim, renew.status).map_err(StoreError::from);
+            Ok(Evaluated::Renewal(renew, renewal))
         }
+        Job::Write(request) => match request.evaluate(draft) {
+            Evaluation::Done(settle) => Ok(Evaluated::Write(settle)),
+            Evaluation::Panicked(answer) => Err(answer),
+        },
     }
 }

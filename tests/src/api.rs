@@ -14,12 +14,12 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use crate::in_time;
 use crate::resource::{
     Deletion, Frames, ListQuery, Page, ReceivedEvent, Resource, ResourceWithStatus, WatchQuery,
     WritableResource,
 };
 use crate::rpc_error::RpcError;
+use crate::{fixtures, in_time};
 
 /// The store's API for one caller.
 #[derive(Debug, Clone)]
@@ -126,6 +126,20 @@ impl Api {
         let opened = hearts.heartbeat(UnboundedReceiverStream::new(said));
         let responses = in_time("a heartbeat stream", opened).await.expect("a stream can be opened");
         HeartbeatStream { sender, responses: responses.into_inner(), sequence: 0 }
+    }
+
+    /// Creates a node, and opens the heartbeat stream of its agent.
+    pub async fn agent(&self, name: &str) -> HeartbeatStream {
+        let created = self.create(fixtures::node(name)).await.expect("a node is created");
+        let mut stream = self.heartbeat().await;
+        let hello = pb::HeartbeatHello {
+            node_name: name.to_owned(),
+            node_uid: created.metadata.unwrap_or_default().uid,
+            incarnation: "test".to_owned(),
+            lease_duration: None,
+        };
+        stream.send(pb::heartbeat_request::Message::Hello(hello)).await.expect("the hello is accepted");
+        stream
     }
 
     /// The store's current revision.
@@ -239,15 +253,42 @@ impl HeartbeatStream {
         &mut self,
         message: pb::heartbeat_request::Message,
     ) -> Result<pb::HeartbeatResponse, Status> {
+        in_time("an answer to a heartbeat", self.send_patiently(message)).await
+    }
+
+    /// Renews the lease, however long the response takes.
+    pub async fn renew_patiently(&mut self) -> Result<pb::HeartbeatResponse, Status> {
+        let renewal = pb::HeartbeatRenewal { status_digest: 7, status_age_millis: 100 };
+        self.send_patiently(pb::heartbeat_request::Message::Renewal(renewal)).await
+    }
+
+    async fn send_patiently(
+        &mut self,
+        message: pb::heartbeat_request::Message,
+    ) -> Result<pb::HeartbeatResponse, Status> {
         self.sequence += 1;
         let request = pb::HeartbeatRequest { sequence: self.sequence, message: Some(message) };
         // If the stream has ended, reading from it below returns the reason.
         let _ = self.sender.send(request);
         loop {
-            match in_time("an answer to a heartbeat", self.responses.message()).await? {
+            match self.responses.message().await? {
                 Some(answer) if answer.sequence < self.sequence => {}
                 Some(answer) => return Ok(answer),
                 None => panic!("the heartbeat stream ended without an error"),
+            }
+        }
+    }
+
+    /// The error that the stream ends with, without a further message.
+    ///
+    /// # Panics
+    /// When it does not end in time, or ends without an error.
+    pub async fn end(&mut self) -> RpcError {
+        loop {
+            match in_time("the end of a heartbeat stream", self.responses.message()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the heartbeat stream ended without an error"),
+                Err(status) => return RpcError::from(&status),
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Builders of records: `node("a").label("zone", "a").taint("gpu=yes:NoSchedule")`.
 
 use muster_proto::pb;
+use prost::Message;
 
 use crate::resource::Resource;
+use crate::store_process::SeededRandom;
 
 /// The default namespace of pods and budgets.
 pub const NAMESPACE: &str = "default";
@@ -10,6 +12,51 @@ pub const NAMESPACE: &str = "default";
 /// A node with nothing but a name.
 pub fn node(name: &str) -> pb::Node {
     pb::Node { metadata: Some(named("", name)), spec: None, status: None }
+}
+
+/// A status as an agent posts it, with that message in its Ready condition. Its encoding has `bytes` bytes, or more if
+/// it is that much without images: images fill it up.
+pub fn status_of(bytes: usize, message: &str) -> pb::NodeStatus {
+    let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let resources = [("cpu", "16"), ("memory", "65536Mi"), ("pods", "110")].map(text);
+    let address =
+        |kind: &str, address: &str| pb::NodeAddress { r#type: kind.into(), address: address.into() };
+    let ready = pb::NodeCondition {
+        r#type: "Ready".into(),
+        status: "True".into(),
+        reason: "AgentReady".into(),
+        message: message.to_owned(),
+        ..Default::default()
+    };
+    let node_info = pb::NodeSystemInfo {
+        machine_id: "6f1c0a7e9b2d4c5f8e3a1b0c9d8e7f60".into(),
+        kernel_version: "6.1.0-18-amd64".into(),
+        os_image: "Debian GNU/Linux 12 (bookworm)".into(),
+        operating_system: "linux".into(),
+        architecture: "amd64".into(),
+        ..Default::default()
+    };
+    let mut status = pb::NodeStatus {
+        addresses: vec![address("InternalIP", "10.0.0.1"), address("Hostname", "node")],
+        conditions: vec![ready],
+        capacity: resources.clone().into(),
+        allocatable: resources.into(),
+        node_info: Some(node_info),
+        ..Default::default()
+    };
+    // Digests, so that a store that compresses gains as little as with real ones.
+    let mut random = SeededRandom::from_seed(7);
+    let mut missing = bytes.saturating_sub(status.encoded_len());
+    // An image takes 14 bytes beside the digits of its name.
+    while missing > 14 {
+        let digits: String = (0..4).map(|_| format!("{:016x}", random.number())).collect();
+        let name = format!("image@{}", &digits[..digits.len().min(missing - 14)]);
+        let image = pb::ContainerImage { names: vec![name], size_bytes: 1 << 20 };
+        // Its tag and its length take one byte each.
+        missing -= image.encoded_len() + 2;
+        status.images.push(image);
+    }
+    status
 }
 
 /// A pod of one container, in `default`.

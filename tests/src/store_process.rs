@@ -275,6 +275,11 @@ impl SeededRandom {
         SeededRandom(seed)
     }
 
+    /// The numbers of that seed.
+    pub fn from_seed(seed: u64) -> SeededRandom {
+        SeededRandom(seed)
+    }
+
     /// A generator for one task: what other tasks draw does not change its numbers.
     pub fn fork(&mut self) -> SeededRandom {
         SeededRandom(self.number())

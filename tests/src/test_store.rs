@@ -96,6 +96,16 @@ impl TestStore {
         self.running.store.metrics().watch_replays.get()
     }
 
+    /// How many heartbeat streams are open.
+    pub fn heartbeat_streams(&self) -> i64 {
+        self.running.store.metrics().heartbeats.get()
+    }
+
+    /// How many heartbeat streams of one incarnation replaced each other too often.
+    pub fn contested_heartbeats(&self) -> u64 {
+        self.running.store.metrics().contested_heartbeats.get()
+    }
+
     /// Shuts the store down; the directory stays.
     pub async fn stop(self) -> Stopped {
         let Self { directory, flags, authority, running, shutdown, admin } = self;

@@ -24,7 +24,9 @@ pub fn tool(name: &str) -> PathBuf {
     let of_packages = ["/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let folders = std::iter::once(own_tools()).chain(of_packages).chain(std::env::split_paths(&path));
     let found = folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file());
-    found.unwrap_or_else(|| panic!("there is no {name}: run .ci/tools first"))
+    found.unwrap_or_else(|| {
+        panic!("there is no {name}: run .ci/tools first, for a benchmark .ci/tools {name}")
+    })
 }
 
 /// The standard output of a command that must succeed.

@@ -5,7 +5,7 @@ use std::io;
 use muster_agent::config::ConfigError;
 use muster_agent::identity::IdentityError;
 use muster_rpc::server::BindError;
-use muster_store::engine::sled::{FormatError, OpenError};
+use muster_store::ledger::embedded::{FormatError, OpenError};
 
 use crate::failure::Exit;
 use crate::simulation::SimulationError;
@@ -185,7 +185,7 @@ fn agent_hint(error: &muster_agent::RunError) -> String {
 fn open_hint(error: &OpenError) -> &'static str {
     let blocked = match error {
         OpenError::Directory { .. } | OpenError::Format(FormatError::Unreadable { .. }) => true,
-        OpenError::Sled { reason, .. } => reason.contains("ermission denied"),
+        OpenError::Unready { source, .. } => source.to_string().contains("ermission denied"),
         _ => false,
     };
     if blocked {

@@ -30,6 +30,7 @@ async fn with_records() -> Harness {
         reason: "NodeNotReady".to_owned(),
         message: "no heartbeat for 40s".to_owned(),
         source_component: "test".to_owned(),
+        source_host: String::new(),
         count: 0,
         first_timestamp: None,
         last_timestamp: None,

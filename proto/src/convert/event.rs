@@ -31,6 +31,7 @@ impl TryFrom<pb::Event> for Event {
             count,
             first_timestamp,
             last_timestamp,
+            source_host,
         } = event;
         let mut check = Check::new();
         let path = Path::ROOT;
@@ -53,6 +54,7 @@ impl TryFrom<pb::Event> for Event {
             reason,
             message,
             source_component,
+            source_host,
             count,
             first_timestamp,
             last_timestamp,
@@ -115,6 +117,7 @@ impl From<Event> for pb::Event {
             reason,
             message,
             source_component,
+            source_host,
             count,
             first_timestamp,
             last_timestamp,
@@ -129,6 +132,7 @@ impl From<Event> for pb::Event {
             count,
             first_timestamp: time_out(first_timestamp),
             last_timestamp: time_out(last_timestamp),
+            source_host,
         }
     }
 }

@@ -7,11 +7,13 @@ mod budgets;
 mod index;
 mod maintenance;
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use muster_proto::budget::DisruptionBudget;
 use muster_proto::fence::Fence;
 use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
@@ -23,15 +25,14 @@ use prost::Message;
 
 use crate::change::{Change, SharedChange};
 use crate::error::DraftError;
-use crate::history::{Commit, MAX_PACK, Revision, StoredChange, StoredRenewal};
+use crate::fingerprint::Fingerprint;
+use crate::history::{Commit, Revision, StoredChange, StoredRenewal};
 use crate::indexes::Indexes;
 use crate::lease_table::{Claim, Renewal};
+use crate::limits::{Amount, max_record};
 use crate::memory::{Memory, Retention, lease_with_renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::rules::{self, Context, Defaults, Outcome};
-
-/// The largest encoded record, in bytes.
-pub const MAX_RECORD: usize = 1_500_000;
 
 /// A draft with this many changes, or bytes of them, takes no further request: sled's batches should stay below a few
 /// thousand entries, maintenance included.
@@ -44,6 +45,8 @@ pub struct Policy {
     pub defaults: Defaults,
     pub retention: Retention,
     pub event_ttl_millis: i64,
+    /// Beyond this the oldest events are deleted.
+    pub event_limit: Amount,
 }
 
 /// A record as of the batch so far.
@@ -60,6 +63,8 @@ pub struct Batch {
     pub changes: Vec<SharedChange>,
     /// Records whose owning node does not exist; the next commit deletes them.
     pub orphans: Vec<(Kind, NamespacedName)>,
+    /// How many events were deleted because there were too many.
+    pub dropped_events: usize,
 }
 
 /// A commit under construction.
@@ -71,17 +76,22 @@ pub struct Draft<'a> {
     head: Revision,
     /// Records that the batch wrote; `None` marks one that it deleted.
     written: HashMap<(Kind, NamespacedName), Option<DraftRecord>>,
-    renewals: HashMap<u32, Renewal>,
+    /// The newest renewal of each lease that the batch renewed or wrote; `None` if it wrote the lease since.
+    renewals: HashMap<u32, Option<Renewal>>,
     /// For each lease that the batch wrote or deleted: whether claims made before the batch are still valid.
     claims_valid: HashMap<u32, bool>,
     new_leases: usize,
     /// Budgets whose status may not match their pods any more.
     stale_budgets: BTreeSet<NamespacedName>,
     orphans: Vec<(Kind, NamespacedName)>,
+    /// The nodes whose agents recorded events in this batch.
+    recording_hosts: BTreeSet<String>,
+    dropped_events: usize,
     commit: Commit,
     changes: Vec<SharedChange>,
     bytes: usize,
     traceparent: String,
+    fingerprint: Fingerprint,
 }
 
 impl<'a> Draft<'a> {
@@ -99,10 +109,13 @@ impl<'a> Draft<'a> {
             new_leases: 0,
             stale_budgets: BTreeSet::new(),
             orphans: Vec::new(),
+            recording_hosts: BTreeSet::new(),
+            dropped_events: 0,
             commit: Commit { base: head, head, ..Default::default() },
             changes: Vec::new(),
             bytes: 0,
             traceparent: String::new(),
+            fingerprint: memory.fingerprint(),
         }
     }
 
@@ -149,9 +162,23 @@ impl<'a> Draft<'a> {
     }
 
     fn newest_renewal(&self, lease: &DraftRecord) -> Option<Renewal> {
-        let newest = self.renewals.get(&lease.lease_id).copied();
-        let newest = newest.or_else(|| self.memory.leases.newest(lease.lease_id));
-        newest.filter(|renewal| renewal.revision > lease.revision)
+        self.renewal_of(lease.lease_id).filter(|renewal| renewal.revision > lease.revision)
+    }
+
+    fn renewal_of(&self, lease_id: u32) -> Option<Renewal> {
+        let in_batch = self.renewals.get(&lease_id).copied();
+        in_batch.unwrap_or_else(|| self.memory.leases.newest(lease_id))
+    }
+
+    /// Sets the newest renewal of a lease; `None` when the lease itself was written or deleted.
+    fn set_renewal(&mut self, lease_id: u32, renewal: Option<Renewal>) {
+        if let Some(replaced) = self.renewal_of(lease_id) {
+            self.fingerprint.remove_renewal(lease_id, &replaced);
+        }
+        if let Some(renewal) = &renewal {
+            self.fingerprint.add_renewal(lease_id, renewal);
+        }
+        self.renewals.insert(lease_id, renewal);
     }
 
     /// Applies the outcome of a rule and returns the record as stored.
@@ -163,15 +190,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Writes a record at the next revision.
-    pub fn put<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
-        let (record, bytes) = self.encode(record);
-        if bytes.len() > MAX_RECORD {
-            let key = rules::RecordId::of(&record);
-            return Err(DraftError::TooLarge { key, bytes: bytes.len(), limit: MAX_RECORD });
-        }
+    /// Writes a record at the next revision. A budget gets the status of its pods at that revision: no revision shows a
+    /// new spec with an old status.
+    pub fn put<R: Record>(&mut self, mut record: R) -> Result<R, DraftError> {
         let key = key_of(record.meta());
+        let budget = (&mut record as &mut dyn Any).downcast_mut::<DisruptionBudget>();
+        let counts = budget.map(|budget| self.set_budget_status(&key, budget)).transpose()?;
+        let (record, bytes) = self.encode(record);
         let was = self.lookup(R::KIND, &key);
+        self.check_limits(&record, &bytes, was.as_ref())?;
         let lease_id = match (&was, R::KIND) {
             (Some(was), _) => was.lease_id,
             (None, Kind::Lease) => {
@@ -181,6 +208,11 @@ impl<'a> Draft<'a> {
             (None, _) => 0,
         };
         self.index_put(&key, &record, &bytes, was.as_ref(), lease_id)?;
+        if let Some(counts) = counts {
+            self.indexes.put_budget(key.clone(), counts);
+        }
+        let replaced = was.as_ref().map(|was| &was.record);
+        self.indexes.usage.replace(R::KIND, key.namespace(), replaced, Some(&bytes));
         let pending = DraftRecord { revision: self.head + 1, record: bytes.clone(), lease_id };
         self.written.insert((R::KIND, key.clone()), Some(pending));
         self.push(R::KIND, key, bytes, was, false, lease_id);
@@ -193,6 +225,7 @@ impl<'a> Draft<'a> {
         let key = key_of(record.meta());
         let was = self.lookup(R::KIND, &key);
         self.index_remove(&key, was.as_ref(), R::KIND)?;
+        self.indexes.usage.replace(R::KIND, key.namespace(), was.as_ref().map(|was| &was.record), None);
         let lease_id = was.as_ref().map_or(0, |was| was.lease_id);
         self.written.insert((R::KIND, key.clone()), None);
         self.push(R::KIND, key, bytes, was, true, lease_id);
@@ -202,6 +235,24 @@ impl<'a> Draft<'a> {
             self.delete_dependents(&uid.to_string());
         }
         Ok(record)
+    }
+
+    /// Refuses a record that is too large, or one too many. A record that was stored before there was the limit may stay
+    /// as large as it is.
+    fn check_limits<R: Record>(
+        &self,
+        record: &R,
+        bytes: &Bytes,
+        was: Option<&DraftRecord>,
+    ) -> Result<(), DraftError> {
+        let was = was.map(|was| &was.record);
+        let limit = max_record(R::KIND);
+        if bytes.len() > was.map_or(limit, |was| was.len().max(limit)) {
+            let key = rules::RecordId::of(record);
+            return Err(DraftError::TooLarge { key, bytes: bytes.len(), limit });
+        }
+        let namespace = record.meta().namespace.as_ref().map_or("", |namespace| namespace.as_str());
+        Ok(self.indexes.usage.check(R::KIND, namespace, was, bytes)?)
     }
 
     fn encode<R: Record>(&self, mut record: R) -> (R, Bytes) {
@@ -224,6 +275,15 @@ impl<'a> Draft<'a> {
     ) {
         self.head += 1;
         self.bytes += record.len();
+        if let Some(was) = &was {
+            self.fingerprint.remove_record(kind, &key, was.revision, was.lease_id, &was.record);
+        }
+        if !deleted {
+            self.fingerprint.add_record(kind, &key, self.head, lease_id, &record);
+        }
+        if kind == Kind::Lease {
+            self.set_renewal(lease_id, None);
+        }
         let stored = StoredChange {
             kind,
             namespace: key.namespace().to_owned(),
@@ -231,6 +291,7 @@ impl<'a> Draft<'a> {
             record: record.clone(),
             deleted,
             previous: was.as_ref().map_or(0, |was| was.revision),
+            previous_record: was.as_ref().map(|was| was.record.clone()),
             at_millis: self.now.as_millisecond(),
             traceparent: self.traceparent.clone(),
             lease_id,
@@ -280,12 +341,12 @@ impl<'a> Draft<'a> {
         };
         match self.commit.renewals.last_mut() {
             // The revisions of a pack are consecutive: a change in between starts a new pack.
-            Some((first, pack)) if pack.len() < MAX_PACK && *first + pack.len() as u64 == self.head => {
+            Some((first, pack)) if *first + pack.len() as u64 == self.head => {
                 pack.push(stored);
             }
             _ => self.commit.renewals.push((self.head, vec![stored])),
         }
-        self.renewals.insert(claim.lease_id, renewal);
+        self.set_renewal(claim.lease_id, Some(renewal));
         Ok(renewal)
     }
 
@@ -304,12 +365,14 @@ impl<'a> Draft<'a> {
 
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
-        self.head == self.commit.base && self.commit.compaction.is_none() && self.commit.retired.is_empty()
+        self.head == self.commit.base && self.commit.compaction.is_none()
     }
 
     pub fn finish(mut self) -> Batch {
         self.commit.head = self.head;
-        Batch { commit: self.commit, changes: self.changes, orphans: self.orphans }
+        self.commit.fingerprint = self.fingerprint;
+        let Self { commit, changes, orphans, dropped_events, .. } = self;
+        Batch { commit, changes, orphans, dropped_events }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a request cannot be evaluated against the records.
 
 use crate::history::Revision;
+use crate::limits::LimitExceeded;
 use crate::rules::{RecordId, Refusal};
 
 /// Why a request is not written into a draft.
@@ -10,6 +11,8 @@ pub enum DraftError {
     Refused(#[from] Refusal),
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
     TooLarge { key: RecordId, bytes: usize, limit: usize },
+    #[error(transparent)]
+    LimitExceeded(#[from] LimitExceeded),
     /// The claim of a renewal is no longer valid.
     #[error("the lease was deleted, or another holder acquired it")]
     ClaimLost,

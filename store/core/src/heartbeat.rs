@@ -3,6 +3,8 @@
 //! A node's lease names its holder and, in an annotation, the incarnation (the instance) of the agent that holds it. A
 //! second incarnation is refused while the first one renews, so two machines with one name never merge into one node.
 
+pub mod takeovers;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -68,6 +70,9 @@ impl Hello {
 
 /// The lease to write for an agent's hello, or `None` when the agent already holds the lease and nothing in it changes.
 ///
+/// `renewable_since` is when the store became able to take renewals: it started, or its disk took writes again. A holder
+/// that could not renew before that has the whole duration from then on.
+///
 /// # Errors
 /// When the node does not exist or has another uid, or another incarnation holds the lease and still renews it.
 pub fn acquire_lease(
@@ -75,6 +80,7 @@ pub fn acquire_lease(
     node: Option<&Node>,
     lease: Option<&Lease>,
     now: Timestamp,
+    renewable_since: Timestamp,
 ) -> Result<Option<Lease>, Refusal> {
     let node_key = RecordId { kind: Kind::Node, namespace: None, name: hello.node.clone() };
     let Some(node) = node else { return Err(Refusal::NotFound { key: node_key }) };
@@ -89,12 +95,21 @@ pub fn acquire_lease(
     {
         return Ok(refreshed(hello, lease, now));
     }
-    if let Some(left) = holder.and_then(|_| time_left(lease, now)) {
+    if let Some(holder) = holder {
+        let (why, left) = match (time_left(lease, now), time_left_since(lease, renewable_since, now)) {
+            (Some(left), since_renewable) => {
+                let lasts = lease.spec.lease_duration_seconds.unwrap_or_default();
+                let why = format!("which renewed it less than {lasts} s ago");
+                (why, since_renewable.map_or(left, |other| left.max(other)))
+            }
+            (None, Some(left)) => {
+                ("which could not renew it while the store was down or could not write".to_owned(), left)
+            }
+            (None, None) => return Ok(Some(taken_over(hello, lease, now))),
+        };
         let why = format!(
-            "is held by another agent (incarnation {}), which renewed it less than {} s ago: to replace that \
-             agent, stop it and wait {left} s; if it runs on another machine, give one of them another name",
-            holder.map_or("", String::as_str),
-            lease.spec.lease_duration_seconds.unwrap_or_default(),
+            "is held by another agent (incarnation {holder}), {why}: to replace that agent, stop it and wait {left} s; \
+             if it runs on another machine, give one of them another name",
         );
         return Err(Refusal::Conflict { key: RecordId::of(lease), why });
     }
@@ -103,9 +118,13 @@ pub fn acquire_lease(
 
 /// Seconds until the lease expires, counted from its last renewal; `None` if it has expired.
 fn time_left(lease: &Lease, now: Timestamp) -> Option<i64> {
-    let renewed = lease.spec.renew_time?;
+    time_left_since(lease, lease.spec.renew_time?, now)
+}
+
+/// Seconds until the lease's duration has passed since `start`; `None` if it has.
+fn time_left_since(lease: &Lease, start: Timestamp, now: Timestamp) -> Option<i64> {
     let lasts = i64::from(lease.spec.lease_duration_seconds.unwrap_or(DEFAULT_DURATION.as_secs() as i32));
-    let left = SignedDuration::from_secs(lasts) - now.duration_since(renewed);
+    let left = SignedDuration::from_secs(lasts) - now.duration_since(start);
     // A clock that was set back leaves renewals in the future. A renewal further ahead than its duration is ignored.
     let counts = left.is_positive() && left <= SignedDuration::from_secs(2 * lasts);
     counts.then(|| left.as_secs().max(1))

@@ -4,6 +4,7 @@ use bytes::{Buf, BufMut, Bytes};
 use muster_proto::record::Kind;
 use prost::Message;
 
+use crate::fingerprint::Fingerprint;
 use crate::namespaced_name::NamespacedName;
 
 /// A position in the store's history. A record's resource version is the revision that wrote it.
@@ -20,12 +21,12 @@ pub struct Commit {
     pub changes: Vec<(Revision, StoredChange)>,
     /// Renewals, by the revision of the first of each pack.
     pub renewals: Vec<(Revision, Vec<StoredRenewal>)>,
-    /// Stored leases rewritten in place with their newest renewal folded in.
-    pub folds: Vec<(Revision, StoredChange)>,
-    /// Packs to delete: all their renewals are folded or superseded.
-    pub retired: Vec<Revision>,
     /// Old history that this commit deletes.
     pub compaction: Option<Compaction>,
+    /// Whether it may use the space that is kept in reserve on the disk: it deletes something.
+    pub uses_reserve: bool,
+    /// Of all records and renewals after the commit.
+    pub fingerprint: Fingerprint,
 }
 
 /// The oldest part of history, to be deleted.
@@ -35,12 +36,7 @@ pub struct Compaction {
     pub up_to: Revision,
     /// How many changes are dropped from history.
     pub entries: usize,
-    /// Revisions whose stored value is deleted: superseded versions and deletions. A current record's value stays.
-    pub obsolete: Vec<Revision>,
 }
-
-/// The most renewals in a pack: less than 2 KiB, so that no engine has to split the value.
-pub const MAX_PACK: usize = 80;
 
 /// One change of a record, as stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +49,8 @@ pub struct StoredChange {
     pub deleted: bool,
     /// The record's previous resource version; 0 if the record did not exist.
     pub previous: Revision,
+    /// The record before the change. A ledger may leave it out where it can find it at `previous`.
+    pub previous_record: Option<Bytes>,
     /// When it was committed, in milliseconds since 1970.
     pub at_millis: i64,
     /// The trace context of the write.
@@ -81,10 +79,13 @@ struct ChangeMessage {
     traceparent: String,
     #[prost(uint32, tag = "9")]
     lease_id: u32,
+    #[prost(bytes = "bytes", optional, tag = "10")]
+    previous_record: Option<Bytes>,
 }
 
 impl StoredChange {
-    pub fn encode(&self) -> Bytes {
+    /// Appends the encoded change to `buffer`.
+    pub fn encode(&self, with_previous_record: bool, buffer: &mut Vec<u8>) {
         let wire = ChangeMessage {
             kind: self.kind as u32,
             namespace: self.namespace.clone(),
@@ -95,11 +96,14 @@ impl StoredChange {
             at_millis: self.at_millis,
             traceparent: self.traceparent.clone(),
             lease_id: self.lease_id,
+            previous_record: self.previous_record.clone().filter(|_| with_previous_record),
         };
-        wire.encode_to_vec().into()
+        buffer.reserve(wire.encoded_len());
+        wire.encode_raw(buffer);
     }
 
-    pub fn decode(value: Bytes) -> Result<Self, String> {
+    /// Decodes a change. Its records are copied, so that they do not keep the whole buffer in memory.
+    pub fn decode(value: &[u8]) -> Result<Self, String> {
         let wire = ChangeMessage::decode(value).map_err(|e| e.to_string())?;
         let kind = u8::try_from(wire.kind).ok().and_then(Kind::from_byte);
         Ok(Self {
@@ -109,6 +113,7 @@ impl StoredChange {
             record: wire.record,
             deleted: wire.deleted,
             previous: wire.previous,
+            previous_record: wire.previous_record,
             at_millis: wire.at_millis,
             traceparent: wire.traceparent,
             lease_id: wire.lease_id,
@@ -129,15 +134,15 @@ pub struct StoredRenewal {
 impl StoredRenewal {
     const LEN: usize = 24;
 
-    pub fn encode_pack(pack: &[StoredRenewal]) -> Bytes {
-        let mut bytes = Vec::with_capacity(pack.len() * Self::LEN);
+    /// Appends the encoded renewals to `buffer`.
+    pub fn encode_pack(pack: &[StoredRenewal], buffer: &mut Vec<u8>) {
+        buffer.reserve(pack.len() * Self::LEN);
         for renewal in pack {
-            bytes.put_u32(renewal.lease_id);
-            bytes.put_u32(renewal.status_age_millis);
-            bytes.put_u64(renewal.status_digest);
-            bytes.put_i64(renewal.at_micros);
+            buffer.put_u32(renewal.lease_id);
+            buffer.put_u32(renewal.status_age_millis);
+            buffer.put_u64(renewal.status_digest);
+            buffer.put_i64(renewal.at_micros);
         }
-        bytes.into()
     }
 
     pub fn decode_pack(first: Revision, mut pack: &[u8]) -> Result<Vec<StoredRenewal>, String> {
@@ -177,11 +182,18 @@ mod tests {
             record: Bytes::from_static(b"record"),
             deleted: true,
             previous: 41,
+            previous_record: Some(Bytes::from_static(b"before")),
             at_millis: -5,
             traceparent: "00-aa-bb-01".into(),
             lease_id: 7,
         };
-        assert_eq!(StoredChange::decode(change.encode()).unwrap(), change);
+        let mut bytes = Vec::new();
+        change.encode(true, &mut bytes);
+        assert_eq!(StoredChange::decode(&bytes).unwrap(), change);
+        bytes.clear();
+        change.encode(false, &mut bytes);
+        let without = StoredChange { previous_record: None, ..change };
+        assert_eq!(StoredChange::decode(&bytes).unwrap(), without);
 
         let pack: Vec<_> = (0..3)
             .map(|i| StoredRenewal {
@@ -191,7 +203,8 @@ mod tests {
                 at_micros: -1,
             })
             .collect();
-        let bytes = StoredRenewal::encode_pack(&pack);
+        let mut bytes = Vec::new();
+        StoredRenewal::encode_pack(&pack, &mut bytes);
         assert_eq!(bytes.len(), 72);
         assert_eq!(StoredRenewal::decode_pack(1, &bytes).unwrap(), pack);
         assert!(StoredRenewal::decode_pack(1, &bytes[1..]).is_err());

@@ -1,7 +1,10 @@
-//! The writer's indexes: budgets by namespace, dependents by owner, events by expiry.
+//! The writer's indexes: budgets by namespace, dependents by owner, events by expiry, and how much is kept.
 //!
 //! With them the cost of a change does not depend on the number of records. Only the writer uses them. A draft updates
 //! them before its commit; if the commit fails they are rebuilt from memory.
+
+mod events;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -13,6 +16,8 @@ use muster_proto::record::Kind;
 use muster_proto::selector::LabelSelector;
 use prost::Message;
 
+pub use self::events::EventIndex;
+pub use self::usage::Usage;
 use crate::memory::Memory;
 use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
@@ -24,6 +29,22 @@ pub struct BudgetCounts {
     selector: LabelSelector,
     pub expected: u32,
     pub healthy: u32,
+}
+
+impl BudgetCounts {
+    /// Counts those of a namespace's pods that the selector matches.
+    pub fn of(selector: LabelSelector, pods: impl Iterator<Item = CountedPod>) -> Self {
+        let mut counts = BudgetCounts { selector, expected: 0, healthy: 0 };
+        for pod in pods.filter(|pod| counts.selector.matches(&pod.labels)) {
+            counts.expected += 1;
+            counts.healthy += u32::from(pod.healthy);
+        }
+        counts
+    }
+
+    pub fn selector(&self) -> &LabelSelector {
+        &self.selector
+    }
 }
 
 /// What a budget's counts depend on in a pod.
@@ -47,9 +68,8 @@ pub struct Indexes {
     /// Records with an owner reference to a node, by the node's uid. Clients may write a uid in upper or lower case;
     /// here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
-    /// When events expire, in milliseconds since 1970.
-    expiries: BTreeSet<(i64, NamespacedName)>,
-    expiry_of: HashMap<NamespacedName, i64>,
+    pub events: EventIndex,
+    pub usage: Usage,
 }
 
 impl Indexes {
@@ -83,8 +103,14 @@ impl Indexes {
         for (key, current) in memory.scan(Kind::Event, Bound::Unbounded) {
             let event = pb::Event::decode(&*current.record).unwrap_or_default();
             let last = event.last_timestamp.unwrap_or_default();
-            indexes
-                .expire_at(key, last.seconds * 1000 + i64::from(last.nanos) / 1_000_000 + event_ttl_millis);
+            let last_millis = last.seconds * 1000 + i64::from(last.nanos) / 1_000_000;
+            let bytes = current.record.len();
+            indexes.events.put(key, last_millis + event_ttl_millis, &event.source_host, bytes);
+        }
+        for kind in [Kind::Node, Kind::Lease, Kind::Pod, Kind::DisruptionBudget] {
+            for (key, current) in memory.scan(kind, Bound::Unbounded) {
+                indexes.usage.replace(kind, key.namespace(), None, Some(&current.record));
+            }
         }
         indexes
     }
@@ -134,24 +160,9 @@ impl Indexes {
         affected
     }
 
-    /// Adds a budget, or replaces its selector; counts the given pods of its namespace.
-    pub fn put_budget(
-        &mut self,
-        key: NamespacedName,
-        selector: LabelSelector,
-        pods: impl Iterator<Item = CountedPod>,
-    ) {
-        let mut counts = BudgetCounts { selector, expected: 0, healthy: 0 };
-        for pod in pods.filter(|pod| counts.selector.matches(&pod.labels)) {
-            counts.expected += 1;
-            counts.healthy += u32::from(pod.healthy);
-        }
+    /// Sets the counts of a budget.
+    pub fn put_budget(&mut self, key: NamespacedName, counts: BudgetCounts) {
         self.budget_counts.insert(key, counts);
-    }
-
-    /// Whether the budget's counts are for this selector.
-    pub fn has_selector(&self, key: &NamespacedName, selector: &LabelSelector) -> bool {
-        self.budget_counts.get(key).is_some_and(|counts| counts.selector == *selector)
     }
 
     pub fn remove_budget(&mut self, key: &NamespacedName) {
@@ -188,29 +199,5 @@ impl Indexes {
             nodes.map(|(_, node)| partial_decode::metadata(&node.record).uid).collect();
         let ownerless = self.dependents.iter().filter(|(owner, _)| !existing.contains(*owner));
         ownerless.flat_map(|(_, records)| records.iter().cloned()).collect()
-    }
-
-    /// Sets when an event expires.
-    pub fn expire_at(&mut self, event: &NamespacedName, at_millis: i64) {
-        self.cancel_expiry(event);
-        self.expiries.insert((at_millis, event.clone()));
-        self.expiry_of.insert(event.clone(), at_millis);
-    }
-
-    pub fn cancel_expiry(&mut self, event: &NamespacedName) {
-        if let Some(at) = self.expiry_of.remove(event) {
-            self.expiries.remove(&(at, event.clone()));
-        }
-    }
-
-    /// Expired events, oldest first.
-    pub fn expired(&self, now_millis: i64, limit: usize) -> Vec<NamespacedName> {
-        let due = self.expiries.iter().take_while(|(at, _)| *at <= now_millis);
-        due.take(limit).map(|(_, key)| key.clone()).collect()
-    }
-
-    /// When the next event expires.
-    pub fn next_expiry(&self) -> Option<i64> {
-        self.expiries.first().map(|(at, _)| *at)
     }
 }

@@ -1,10 +1,8 @@
-//! The newest renewal of every lease, and the stored packs of renewals.
+//! The newest renewal of every lease.
 //!
-//! A renewal does not change its lease's stored value: it is 24 bytes in the pack of its commit. The oldest pack is
-//! retired (deleted) once there are several times more stored renewals than leases. By then almost all of its renewals
-//! are superseded; a lease whose newest renewal is still in the pack gets that renewal folded into its stored value.
+//! A renewal does not change its lease's record: it is a few bytes under the lease's number.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use crate::heartbeat;
 use crate::history::{Revision, StoredRenewal};
@@ -33,14 +31,6 @@ struct Entry {
     epoch: u32,
     holder: Box<str>,
     newest: Option<Renewal>,
-    /// The first revision of the pack that holds `newest`; 0 once it is folded into the lease.
-    pack: Revision,
-}
-
-#[derive(Debug, Clone)]
-struct Pack {
-    first: Revision,
-    leases: Box<[u32]>,
 }
 
 /// All leases by their number (`lease_id`).
@@ -48,16 +38,8 @@ struct Pack {
 pub struct LeaseTable {
     entries: Vec<Option<Entry>>,
     free: BTreeSet<u32>,
-    live: usize,
     epochs: u32,
-    packs: VecDeque<Pack>,
-    logged: usize,
 }
-
-/// The oldest pack is retired when more renewals are stored than this: so many per lease, and a fixed number besides,
-/// which is what counts in a small fleet.
-const MAX_LOGGED_PER_LEASE: usize = 4;
-const MAX_LOGGED_BASE: usize = 16 * 1024;
 
 impl LeaseTable {
     /// The number of the next new lease, when `taken` new leases precede it in the same commit.
@@ -66,9 +48,8 @@ impl LeaseTable {
         reused.unwrap_or_else(|| (self.entries.len() + taken - self.free.len()) as u32)
     }
 
-    /// Records a written lease: its own renewal time is now the newest. `folded` is the renewal that was folded into
-    /// the stored value after the write, if any.
-    pub fn put(&mut self, id: u32, key: NamespacedName, holder: &str, folded: Option<Renewal>) {
+    /// Records a written lease: its own renewal time is now the newest.
+    pub fn put(&mut self, id: u32, key: NamespacedName, holder: &str) {
         let index = id as usize;
         while self.entries.len() <= index {
             self.free.insert(self.entries.len() as u32);
@@ -81,16 +62,14 @@ impl LeaseTable {
                     entry.epoch = self.epochs;
                     entry.holder = holder.into();
                 }
-                entry.newest = folded;
-                entry.pack = 0;
+                entry.newest = None;
             }
             vacant => {
                 // A reused number starts a new epoch, so that claims on its former lease stay invalid.
                 self.epochs += 1;
                 let (epoch, holder) = (self.epochs, holder.into());
-                *vacant = Some(Entry { key, epoch, holder, newest: folded, pack: 0 });
+                *vacant = Some(Entry { key, epoch, holder, newest: None });
                 self.free.remove(&id);
-                self.live += 1;
             }
         }
     }
@@ -100,7 +79,6 @@ impl LeaseTable {
         if let Some(entry) = self.entries.get_mut(id as usize)
             && entry.take().is_some()
         {
-            self.live -= 1;
             self.free.insert(id);
         }
     }
@@ -132,64 +110,42 @@ impl LeaseTable {
         self.entries.get(id as usize).and_then(Option::as_ref)
     }
 
-    /// Applies a pack that was committed, or loaded at the start. `base` gives the revision of a lease's last write.
+    /// Applies consecutive renewals. `base` gives the revision of a lease's last write. `replaced` is called with each
+    /// lease that has a new renewal, and the renewal that it replaces.
     ///
-    /// A renewal older than the newest known one, or than the lease's last write, is ignored, so packs can be loaded
-    /// again after some of their renewals were folded.
+    /// A renewal older than the newest known one, or than the lease's last write, is ignored.
     pub fn apply_renewals(
         &mut self,
         first: Revision,
         pack: &[StoredRenewal],
         base: impl Fn(&NamespacedName) -> Revision,
+        mut replaced: impl FnMut(u32, Option<Renewal>, Renewal),
     ) {
         for (revision, renewal) in (first..).zip(pack) {
             let Some(Some(entry)) = self.entries.get_mut(renewal.lease_id as usize) else { continue };
             let known = entry.newest.map_or_else(|| base(&entry.key), |newest| newest.revision);
             if revision > known {
-                entry.newest = Some(Renewal {
-                    revision,
-                    at_micros: renewal.at_micros,
-                    status_digest: renewal.status_digest,
-                    status_age_millis: renewal.status_age_millis,
-                });
-                entry.pack = first;
+                let renewed = renewal.at(revision);
+                replaced(renewal.lease_id, entry.newest.replace(renewed), renewed);
             }
         }
-        self.logged += pack.len();
-        self.packs.push_back(Pack { first, leases: pack.iter().map(|r| r.lease_id).collect() });
     }
 
-    /// The oldest pack but for the first `skip`, if it is due to be retired, with the leases that must be folded first.
-    pub fn retirable(&self, skip: usize) -> Option<(Revision, Vec<u32>)> {
-        let skipped: usize = self.packs.iter().take(skip).map(|pack| pack.leases.len()).sum();
-        if self.logged - skipped <= self.live * MAX_LOGGED_PER_LEASE + MAX_LOGGED_BASE {
-            return None;
-        }
-        let pack = self.packs.get(skip)?;
-        let mut fold: Vec<u32> = pack
-            .leases
-            .iter()
-            .copied()
-            .filter(|id| self.entry(*id).is_some_and(|entry| entry.pack == pack.first))
-            .collect();
-        fold.sort_unstable();
-        fold.dedup();
-        Some((pack.first, fold))
+    /// Every lease's newest renewal, if it was renewed since it was written.
+    pub fn renewals(&self) -> impl Iterator<Item = (u32, Renewal)> + '_ {
+        let numbered = (0..).zip(&self.entries);
+        numbered.filter_map(|(id, entry)| Some((id, entry.as_ref()?.newest?)))
     }
+}
 
-    /// Removes the oldest pack; its leases have been folded.
-    pub fn remove_pack(&mut self, first: Revision) {
-        if self.packs.front().is_some_and(|pack| pack.first == first)
-            && let Some(pack) = self.packs.pop_front()
-        {
-            self.logged -= pack.leases.len();
-            for id in pack.leases {
-                if let Some(Some(entry)) = self.entries.get_mut(id as usize)
-                    && entry.pack == first
-                {
-                    entry.pack = 0;
-                }
-            }
+impl StoredRenewal {
+    /// The renewal, made at a revision.
+    pub fn at(&self, revision: Revision) -> Renewal {
+        Renewal {
+            revision,
+            at_micros: self.at_micros,
+            status_digest: self.status_digest,
+            status_age_millis: self.status_age_millis,
         }
     }
 }
@@ -206,7 +162,7 @@ mod tests {
         let mut table = LeaseTable::default();
         for i in 0..leases {
             let id = table.next_id(0);
-            table.put(id, NamespacedName::new("ns", &format!("n{i}")), "holder", None);
+            table.put(id, NamespacedName::new("ns", &format!("n{i}")), "holder");
         }
         table
     }
@@ -221,14 +177,14 @@ mod tests {
     #[test]
     fn the_newest_renewal_wins_and_older_ones_are_ignored() {
         let mut table = table(2);
-        table.apply_renewals(10, &[renewal(0, 100), renewal(1, 101), renewal(0, 102)], |_| 5);
+        table.apply_renewals(10, &[renewal(0, 100), renewal(1, 101), renewal(0, 102)], |_| 5, |_, _, _| ());
         assert_eq!(table.newest(0).unwrap().revision, 12);
         assert_eq!(table.newest(1).unwrap().at_micros, 101);
-        table.apply_renewals(3, &[renewal(0, 1)], |_| 5);
+        table.apply_renewals(3, &[renewal(0, 1)], |_| 5, |_, _, _| ());
         assert_eq!(table.newest(0).unwrap().revision, 12, "a pack loaded again changes nothing");
-        table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        table.put(0, NamespacedName::new("ns", "n0"), "holder");
         assert_eq!(table.newest(0), None, "the written lease is newer than the renewal");
-        table.apply_renewals(10, &[renewal(0, 100)], |_| 20);
+        table.apply_renewals(10, &[renewal(0, 100)], |_| 20, |_, _, _| ());
         assert_eq!(table.newest(0), None, "the lease was written after that renewal");
     }
 
@@ -236,29 +192,14 @@ mod tests {
     fn a_claim_is_invalid_once_the_holder_changes() {
         let mut table = table(1);
         let claim = table.claim(0);
-        table.put(0, NamespacedName::new("ns", "n0"), "holder", None);
+        table.put(0, NamespacedName::new("ns", "n0"), "holder");
         assert_eq!(table.claim(0), claim);
-        table.put(0, NamespacedName::new("ns", "n0"), "other", None);
+        table.put(0, NamespacedName::new("ns", "n0"), "other");
         let other = table.claim(0);
         assert_ne!(other, claim);
         table.remove(0);
         assert_eq!(table.claim(0), None);
-        table.put(0, NamespacedName::new("ns", "another"), "other", None);
+        table.put(0, NamespacedName::new("ns", "another"), "other");
         assert_ne!(table.claim(0), other, "the number is reused, the claim is not");
-    }
-
-    #[test]
-    fn only_leases_that_stopped_renewing_are_folded_when_a_pack_is_retired() {
-        let mut table = table(2);
-        assert_eq!(table.retirable(0), None);
-        let busy: Vec<_> = (0..MAX_LOGGED_BASE as i64).map(|i| renewal(0, i)).collect();
-        table.apply_renewals(10, &[renewal(0, 1), renewal(1, 1)], |_| 1);
-        table.apply_renewals(12, &busy, |_| 1);
-        assert_eq!(table.retirable(0), None, "eight more are allowed for two leases");
-        table.apply_renewals(20_000, &busy[..10], |_| 1);
-        assert_eq!(table.retirable(0), Some((10, vec![1])));
-        table.remove_pack(10);
-        assert_eq!(table.logged, MAX_LOGGED_BASE + 10);
-        assert_eq!(table.newest(1).unwrap().at_micros, 1, "still known after its pack is removed");
     }
 }

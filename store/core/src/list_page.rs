@@ -61,8 +61,16 @@ pub struct PageToken {
     query_hash: u32,
 }
 
-/// An older version to read from the ledger: its index in the page, key and revision.
-pub type LedgerRead = (usize, NamespacedName, Revision);
+/// An older version to read from the ledger.
+#[derive(Debug, Clone)]
+pub struct LedgerRead {
+    /// Its place in the page.
+    pub index: usize,
+    pub key: NamespacedName,
+    pub revision: Revision,
+    /// The change that replaced or deleted this version.
+    pub superseded_by: Revision,
+}
 
 impl ListRequest {
     /// Starts to read a page; fixes the revision it is read at.
@@ -137,8 +145,9 @@ impl PageReader<'_> {
                     Some(PageToken { revision, after: last.clone(), query_hash: list.query_hash });
                 return Ok(true);
             }
-            if let RecordVersion::InLedger { revision, .. } = found {
-                self.from_ledger.push((self.page.records.len(), key.clone(), revision));
+            if let RecordVersion::InLedger { revision, superseded_by, .. } = found {
+                let (index, key) = (self.page.records.len(), key.clone());
+                self.from_ledger.push(LedgerRead { index, key, revision, superseded_by });
             }
             self.page.records.push(record);
             self.bytes += len;
@@ -272,6 +281,7 @@ mod tests {
                 record: record.encode_to_vec().into(),
                 deleted: false,
                 previous: 0,
+                previous_record: None,
                 at_millis: 0,
                 traceparent: String::new(),
                 lease_id: 0,

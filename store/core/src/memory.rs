@@ -13,11 +13,12 @@ use muster_proto::pb;
 use muster_proto::record::Kind;
 use prost::Message;
 
-use self::compaction::HistoryEntry;
 pub use self::compaction::{CompactionLimit, Retention};
+use self::compaction::{HistoryEntry, KeptHistory};
 use crate::change::Change;
+use crate::fingerprint::Fingerprint;
 use crate::heartbeat;
-use crate::history::{Commit, Revision, StoredChange, StoredRenewal};
+use crate::history::{Commit, Compaction, Revision, StoredChange, StoredRenewal};
 use crate::lease_table::{LeaseTable, Renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
@@ -35,7 +36,12 @@ pub struct CurrentRecord {
 #[derive(Debug, Clone)]
 pub enum RecordVersion {
     Current(CurrentRecord),
-    InLedger { revision: Revision, bytes: usize },
+    InLedger {
+        revision: Revision,
+        /// The change that replaced or deleted this version.
+        superseded_by: Revision,
+        bytes: usize,
+    },
 }
 
 /// The versions of one record.
@@ -61,53 +67,103 @@ pub struct Memory {
     head: Revision,
     compacted: Revision,
     records: BTreeMap<Kind, BTreeMap<NamespacedName, RecordVersions>>,
-    history: VecDeque<HistoryEntry>,
+    history: KeptHistory,
     /// Pods by the node they are bound to. Counted, since a pod may be deleted and created again on the same node
     /// while history still holds the deletion.
     pods_by_node: HashMap<String, BTreeMap<NamespacedName, u32>>,
     /// The nodes of deleted pods by the revision of the deletion, until it is compacted.
     nodes_of_deleted_pods: HashMap<Revision, String>,
     pub leases: LeaseTable,
+    fingerprint: Fingerprint,
 }
 
 impl Memory {
-    /// An empty memory whose history begins after this revision.
-    pub fn with_history_after(compacted: Revision) -> Self {
-        Memory { compacted, ..Default::default() }
+    /// An empty memory at a revision, whose history begins after `compacted`. Records, then older history, then later
+    /// changes are loaded into it.
+    pub fn at(head: Revision, compacted: Revision) -> Self {
+        Memory { head, compacted, ..Default::default() }
     }
 
-    /// Applies a stored change while loading, in the order of revisions. Returns the change for watchers if it is not
-    /// compacted.
-    pub fn load_change(&mut self, revision: Revision, change: &StoredChange) -> Option<Change> {
-        let for_watchers = (revision > self.compacted).then(|| {
-            let previous = self.get(change.kind, &change.key()).map(|was| was.record.clone());
-            Change::from_stored(revision, change.clone(), previous)
-        });
-        self.apply_change(revision, change);
-        self.head = revision;
-        for_watchers
+    /// Loads one current record.
+    pub fn load_record(
+        &mut self,
+        kind: Kind,
+        key: NamespacedName,
+        revision: Revision,
+        lease_id: u32,
+        record: Bytes,
+    ) {
+        self.fingerprint.add_record(kind, &key, revision, lease_id, &record);
+        match kind {
+            Kind::Lease => self.leases.put(lease_id, key.clone(), &lease_holder(&record)),
+            Kind::Pod => self.bind_pod(&key, None, &record),
+            _ => {}
+        }
+        let versions = self.records.entry(kind).or_default().entry(key).or_default();
+        versions.current = Some(CurrentRecord { revision, record, lease_id });
     }
 
-    /// Applies a stored pack of renewals while loading, after all changes.
+    /// Loads the newest renewal of a lease, after its record.
+    pub fn load_renewal(&mut self, renewal: &StoredRenewal, revision: Revision) {
+        self.apply_renewals(revision, std::slice::from_ref(renewal));
+    }
+
+    /// Loads a change that the loaded records already contain. Changes are loaded in order, and only those that are
+    /// not compacted.
+    pub fn load_past_change(&mut self, revision: Revision, change: &StoredChange) {
+        let key = change.key();
+        let versions = self.records.entry(change.kind).or_default().entry(key.clone()).or_default();
+        let last = versions.older.back().map_or(0, |older| older.revision);
+        let replaced = change.previous_record.as_ref().map_or(0, |record| record.len() as u32);
+        if change.previous > last {
+            let (revision, bytes) = (change.previous, replaced);
+            versions.older.push_back(OlderVersion { revision, deleted: false, bytes });
+        }
+        if change.deleted {
+            versions.older.push_back(OlderVersion { revision, deleted: true, bytes: 0 });
+            if change.kind == Kind::Pod {
+                let node = partial_decode::pod_node(&change.record);
+                if !node.is_empty() {
+                    *self.pods_by_node.entry(node.clone()).or_default().entry(key.clone()).or_default() += 1;
+                    self.nodes_of_deleted_pods.insert(revision, node);
+                }
+            }
+        }
+        let own = if change.deleted { change.record.len() as u32 } else { 0 };
+        self.history.push(HistoryEntry::of(revision, key, change, own + replaced), change.at_millis);
+    }
+
+    /// Applies a change that is newer than the loaded records. Returns it for watchers.
+    pub fn load_change(&mut self, revision: Revision, change: StoredChange) -> Change {
+        let previous = self.get(change.kind, &change.key()).map(|was| was.record.clone());
+        self.apply_change(revision, &change);
+        Change::from_stored(revision, change, previous)
+    }
+
+    /// Applies renewals that are newer than the loaded records.
     pub fn load_pack(&mut self, first: Revision, pack: &[StoredRenewal]) {
         self.apply_renewals(first, pack);
-        self.head = self.head.max(first + pack.len().saturating_sub(1) as u64);
     }
 
-    /// Ends loading. `head` is the newest revision that was committed.
-    ///
-    /// # Errors
-    /// When changes beyond `head` were loaded: new commits would reuse their revisions.
-    pub fn finish_loading(&mut self, head: Revision) -> Result<(), String> {
-        let last = std::mem::replace(&mut self.head, head);
-        // Records that were deleted before history begins have no version left.
-        for of_kind in self.records.values_mut() {
-            of_kind.retain(|_, versions| versions.current.is_some() || !versions.older.is_empty());
-        }
-        if head < last {
-            return Err(format!("they end at revision {head}, and hold changes up to {last}"));
-        }
-        Ok(())
+    /// Ends the loading of one commit.
+    pub fn finish_loading(&mut self, head: Revision, compacted: Revision) {
+        self.head = head;
+        let entries = self.history.count_up_to(compacted);
+        self.compact(&Compaction { up_to: compacted, entries });
+    }
+
+    /// The same records without their history, as of a later revision.
+    #[must_use]
+    pub fn without_history(mut self, head: Revision) -> Self {
+        let entries = self.history.len();
+        self.compact(&Compaction { up_to: head, entries });
+        self.head = head;
+        self
+    }
+
+    /// The fingerprint of all records and renewals.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 
     pub fn head(&self) -> Revision {
@@ -193,17 +249,11 @@ impl Memory {
 
     /// Applies a durable commit.
     pub fn apply_commit(&mut self, commit: &Commit) {
-        for (revision, change) in &commit.folds {
-            self.fold_renewal(*revision, change);
-        }
         for (revision, change) in &commit.changes {
             self.apply_change(*revision, change);
         }
         for (first, pack) in &commit.renewals {
             self.apply_renewals(*first, pack);
-        }
-        for first in &commit.retired {
-            self.leases.remove_pack(*first);
         }
         if let Some(compaction) = &commit.compaction {
             self.compact(compaction);
@@ -218,6 +268,10 @@ impl Memory {
         if let Some(was) = &was {
             let bytes = was.record.len() as u32;
             versions.older.push_back(OlderVersion { revision: was.revision, deleted: false, bytes });
+            self.fingerprint.remove_record(change.kind, &key, was.revision, was.lease_id, &was.record);
+        }
+        if !change.deleted {
+            self.fingerprint.add_record(change.kind, &key, revision, change.lease_id, &change.record);
         }
         if change.deleted {
             versions.older.push_back(OlderVersion { revision, deleted: true, bytes: 0 });
@@ -226,27 +280,18 @@ impl Memory {
                 CurrentRecord { revision, record: change.record.clone(), lease_id: change.lease_id };
             versions.current = Some(current);
         }
-        if revision <= self.compacted {
-            versions.older.clear();
-        } else {
-            let own = if change.deleted { change.record.len() } else { 0 };
-            self.history.push_back(HistoryEntry {
-                revision,
-                kind: change.kind,
-                key: key.clone(),
-                previous: change.previous,
-                deleted: change.deleted,
-                at_millis: change.at_millis,
-                bytes: (own + was.as_ref().map_or(0, |was| was.record.len())) as u32,
-            });
+        let own = if change.deleted { change.record.len() } else { 0 };
+        let bytes = (own + was.as_ref().map_or(0, |was| was.record.len())) as u32;
+        self.history.push(HistoryEntry::of(revision, key.clone(), change, bytes), change.at_millis);
+        if change.kind == Kind::Lease
+            && let Some(renewal) = self.leases.newest(change.lease_id)
+        {
+            self.fingerprint.remove_renewal(change.lease_id, &renewal);
         }
         match change.kind {
-            Kind::Pod => self.index_pod(key, revision, was.as_ref(), change),
+            Kind::Pod => self.index_pod(&key, revision, was.as_ref(), change),
             Kind::Lease if change.deleted => self.leases.remove(change.lease_id),
-            Kind::Lease => {
-                let (holder, folded) = lease_holder(revision, &change.record);
-                self.leases.put(change.lease_id, key, &holder, folded);
-            }
+            Kind::Lease => self.leases.put(change.lease_id, key, &lease_holder(&change.record)),
             _ => {}
         }
     }
@@ -255,31 +300,25 @@ impl Memory {
     /// until that deletion is compacted, for reads of older revisions.
     fn index_pod(
         &mut self,
-        key: NamespacedName,
+        key: &NamespacedName,
         revision: Revision,
         was: Option<&CurrentRecord>,
         change: &StoredChange,
     ) {
-        let node = partial_decode::pod_node(&change.record);
-        if node.is_empty() {
-            return;
+        if !change.deleted {
+            return self.bind_pod(key, was, &change.record);
         }
-        if change.deleted && revision > self.compacted {
+        let node = partial_decode::pod_node(&change.record);
+        if !node.is_empty() {
             self.nodes_of_deleted_pods.insert(revision, node);
-        } else if change.deleted {
-            unindex_pod(&mut self.pods_by_node, &node, &key);
-        } else if was.is_none_or(|was| partial_decode::pod_node(&was.record) != node) {
-            *self.pods_by_node.entry(node).or_default().entry(key).or_default() += 1;
         }
     }
 
-    /// Replaces a lease's value by one with its newest renewal folded in.
-    fn fold_renewal(&mut self, revision: Revision, change: &StoredChange) {
-        let versions = self.records.entry(Kind::Lease).or_default().get_mut(&change.key());
-        if let Some(current) = versions.and_then(|versions| versions.current.as_mut())
-            && current.revision == revision
-        {
-            current.record = change.record.clone();
+    /// Indexes a pod by its node, unless it was bound to it before.
+    fn bind_pod(&mut self, key: &NamespacedName, was: Option<&CurrentRecord>, record: &[u8]) {
+        let node = partial_decode::pod_node(record);
+        if !node.is_empty() && was.is_none_or(|was| partial_decode::pod_node(&was.record) != node) {
+            *self.pods_by_node.entry(node).or_default().entry(key.clone()).or_default() += 1;
         }
     }
 
@@ -288,7 +327,13 @@ impl Memory {
         let base = |key: &NamespacedName| {
             of_kind.get(key).and_then(|versions| versions.current.as_ref()).map_or(0, |c| c.revision)
         };
-        self.leases.apply_renewals(first, pack, base);
+        let fingerprint = &mut self.fingerprint;
+        self.leases.apply_renewals(first, pack, base, |lease_id, replaced, renewal| {
+            if let Some(replaced) = replaced {
+                fingerprint.remove_renewal(lease_id, &replaced);
+            }
+            fingerprint.add_renewal(lease_id, &renewal);
+        });
     }
 }
 
@@ -301,7 +346,9 @@ impl RecordVersions {
         }
         let newer = self.older.partition_point(|older| older.revision <= at);
         let OlderVersion { revision, deleted, bytes } = *self.older.get(newer.checked_sub(1)?)?;
-        (!deleted).then_some(RecordVersion::InLedger { revision, bytes: bytes as usize })
+        let next = self.older.get(newer).map(|next| next.revision);
+        let superseded_by = next.or(self.current.as_ref().map(|current| current.revision))?;
+        (!deleted).then_some(RecordVersion::InLedger { revision, superseded_by, bytes: bytes as usize })
     }
 }
 
@@ -336,22 +383,9 @@ pub fn lease_with_renewal(record: &[u8], renewal: &Renewal) -> Bytes {
     lease.encode_to_vec().into()
 }
 
-/// The holder that may renew a lease, with its incarnation for a node's lease, and the renewal that was folded into
-/// the stored value, if any.
-fn lease_holder(revision: Revision, record: &[u8]) -> (String, Option<Renewal>) {
-    let lease = pb::Lease::decode(record).unwrap_or_default();
-    let holder = heartbeat::holder_instance(&lease);
-    let (metadata, spec) = (lease.metadata.unwrap_or_default(), lease.spec.unwrap_or_default());
-    let folded = (metadata.resource_version > revision).then(|| {
-        let at = spec.renew_time.unwrap_or_default();
-        Renewal {
-            revision: metadata.resource_version,
-            at_micros: at.seconds * 1_000_000 + i64::from(at.nanos) / 1000,
-            status_digest: spec.status_digest,
-            status_age_millis: spec.status_age_millis,
-        }
-    });
-    (holder, folded)
+/// The holder that may renew a lease, with its incarnation for a node's lease.
+fn lease_holder(record: &[u8]) -> String {
+    heartbeat::holder_instance(&pb::Lease::decode(record).unwrap_or_default())
 }
 
 #[cfg(test)]

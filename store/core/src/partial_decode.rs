@@ -4,6 +4,7 @@
 
 use muster_proto::pb;
 use muster_proto::record::Kind;
+use muster_proto::wellknown::annotation;
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -24,6 +25,12 @@ struct PodNodeSpec {
     node_name: String,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct EventHost {
+    #[prost(string, tag = "10")]
+    source_host: String,
+}
+
 /// The record's metadata.
 pub fn metadata(record: &[u8]) -> pb::Metadata {
     MetaOnly::decode(record).ok().and_then(|decoded| decoded.metadata).unwrap_or_default()
@@ -32,6 +39,16 @@ pub fn metadata(record: &[u8]) -> pb::Metadata {
 /// The node a pod is bound to; empty if there is none.
 pub fn pod_node(record: &[u8]) -> String {
     PodNode::decode(record).ok().and_then(|decoded| decoded.spec).unwrap_or_default().node_name
+}
+
+/// The node that a mirror pod belongs to; `None` for all other pods.
+pub fn mirror_node(pod: &[u8]) -> Option<String> {
+    metadata(pod).annotations.contains_key(annotation::MIRROR).then(|| pod_node(pod))
+}
+
+/// The node whose agent recorded an event; empty if another part did.
+pub fn event_host(event: &[u8]) -> String {
+    EventHost::decode(event).unwrap_or_default().source_host
 }
 
 /// The fields of a kind that field selectors may name.

@@ -23,7 +23,7 @@ mod refusal;
 
 pub use budget::{budget_selects, budget_status, counts_as_healthy};
 pub use common::{check_preconditions, create, delete, update, update_status};
-pub use event::{event_name, record_event};
+pub use event::{event_name, record_event, validate_event};
 pub use eviction::evict;
 pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};
 pub use pod::{bind, delete_pod};

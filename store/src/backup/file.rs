@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use bytes::{Buf, BufMut, Bytes};
 use muster_proto::record::Kind;
 
-const MAGIC: &[u8] = b"muster-backup 1\n";
+const MAGIC: &[u8] = b"muster-backup 2\n";
+/// The first format, which has no id of the store.
+const MAGIC_WITHOUT_ID: &[u8] = b"muster-backup 1\n";
 
 /// All records at one revision.
 #[derive(Debug, PartialEq)]
 pub(super) struct Backup {
+    /// The id of the store; empty if it has none.
+    pub(super) store_id: String,
     pub(super) revision: u64,
     pub(super) entries: Vec<Entry>,
 }
@@ -57,6 +61,8 @@ pub(super) fn read(path: &Path) -> Result<Backup, FileError> {
 
 fn encode(backup: &Backup) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
+    bytes.put_u32(backup.store_id.len() as u32);
+    bytes.put_slice(backup.store_id.as_bytes());
     bytes.put_u64(backup.revision);
     bytes.put_u64(backup.entries.len() as u64);
     for entry in &backup.entries {
@@ -70,7 +76,8 @@ fn encode(backup: &Backup) -> Vec<u8> {
 }
 
 fn decode(path: &Path, mut bytes: Bytes) -> Result<Backup, FileError> {
-    if !bytes.starts_with(MAGIC) {
+    let has_id = bytes.starts_with(MAGIC);
+    if !has_id && !bytes.starts_with(MAGIC_WITHOUT_ID) {
         return Err(FileError::NotABackup(path.to_owned()));
     }
     let damaged = || FileError::Damaged(path.to_owned());
@@ -80,18 +87,25 @@ fn decode(path: &Path, mut bytes: Bytes) -> Result<Backup, FileError> {
     }
     bytes.truncate(body);
     bytes.advance(MAGIC.len());
+    let store_id = if has_id { take_text(&mut bytes).ok_or_else(damaged)? } else { String::new() };
     let revision = bytes.try_get_u64().map_err(|_| damaged())?;
     let count = bytes.try_get_u64().map_err(|_| damaged())?;
     let mut entries = Vec::new();
     for _ in 0..count {
         let kind = bytes.try_get_u8().ok().and_then(Kind::from_byte).ok_or_else(damaged)?;
-        let len = bytes.try_get_u32().map_err(|_| damaged())? as usize;
-        if len > bytes.len() {
-            return Err(damaged());
-        }
-        entries.push(Entry { kind, record: bytes.split_to(len) });
+        entries.push(Entry { kind, record: take_piece(&mut bytes).ok_or_else(damaged)? });
     }
-    Ok(Backup { revision, entries })
+    Ok(Backup { store_id, revision, entries })
+}
+
+/// The next bytes, with their length in front.
+fn take_piece(bytes: &mut Bytes) -> Option<Bytes> {
+    let len = bytes.try_get_u32().ok()? as usize;
+    (len <= bytes.len()).then(|| bytes.split_to(len))
+}
+
+fn take_text(bytes: &mut Bytes) -> Option<String> {
+    String::from_utf8(take_piece(bytes)?.into()).ok()
 }
 
 #[cfg(test)]
@@ -103,7 +117,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("backup");
         let entry = |kind, record: &'static [u8]| Entry { kind, record: Bytes::from_static(record) };
-        let backup = Backup { revision: 7, entries: vec![entry(Kind::Node, b"a"), entry(Kind::Pod, b"bc")] };
+        let entries = vec![entry(Kind::Node, b"a"), entry(Kind::Pod, b"bc")];
+        let backup = Backup { store_id: "some-id".to_owned(), revision: 7, entries };
         write(&path, &backup).unwrap();
         assert_eq!(read(&path).unwrap(), backup);
         let whole = std::fs::read(&path).unwrap();
@@ -117,5 +132,19 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             assert!(read(&path).is_err(), "byte {byte} damaged");
         }
+    }
+    #[test]
+    fn a_backup_of_the_first_format_is_read_without_an_id() {
+        let mut bytes = MAGIC_WITHOUT_ID.to_vec();
+        bytes.put_u64(7);
+        bytes.put_u64(1);
+        bytes.put_u8(Kind::Node as u8);
+        bytes.put_u32(1);
+        bytes.put_slice(b"a");
+        let checksum = crc32fast::hash(&bytes);
+        bytes.put_u32(checksum);
+        let entries = vec![Entry { kind: Kind::Node, record: Bytes::from_static(b"a") }];
+        let expected = Backup { store_id: String::new(), revision: 7, entries };
+        assert_eq!(decode(Path::new("backup"), bytes.into()).unwrap(), expected);
     }
 }

@@ -5,6 +5,8 @@ use muster_proto::record::Kind;
 use tonic::codegen::http::HeaderMap;
 use uuid::Uuid;
 
+use muster_store_core::limits::{Limit, Scope};
+
 use super::*;
 
 fn key() -> RecordId {
@@ -80,6 +82,7 @@ fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
         (StoreError::DeniedBy("may not".into()), PermissionDenied, "PERMISSION_DENIED", None),
         (StoreError::TooLarge { key: key(), bytes: 2, limit: 1 }, InvalidArgument, "TOO_LARGE", None),
         (StoreError::Expired { requested: 3, oldest: 9 }, OutOfRange, "EXPIRED", None),
+        (StoreError::OtherHistory { requested: 9, head: 3 }, OutOfRange, "EXPIRED", None),
         (
             StoreError::FutureVersion { requested: 9, head: 3 },
             Unavailable,
@@ -88,6 +91,27 @@ fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
         ),
         (StoreError::Storage("disk full".into()), Unavailable, "STORAGE_UNAVAILABLE", Some(5)),
         (StoreError::Stopping, Unavailable, "STOPPING", Some(1)),
+        (StoreError::StreamReplaced, Aborted, "STREAM_REPLACED", None),
+        (StoreError::NoHello { timeout: Duration::from_secs(10) }, DeadlineExceeded, "NO_HELLO", None),
+        (StoreError::ClaimLost, Aborted, "CLAIM_LOST", None),
+        (
+            StoreError::Overloaded { limit: QueueFull::Bytes(9) },
+            ResourceExhausted,
+            "TOO_MANY_IN_FLIGHT",
+            Some(0),
+        ),
+        (
+            StoreError::LimitExceeded(LimitExceeded {
+                kind: Kind::Pod,
+                scope: Scope::Node("n1".into()),
+                limit: Limit::Records(9),
+            }),
+            ResourceExhausted,
+            "LIMIT_EXCEEDED",
+            Some(10),
+        ),
+        (StoreError::Panicked, Internal, "INTERNAL", None),
+        (StoreError::Discarded, Unavailable, "DISCARDED", Some(0)),
     ]
 }
 

@@ -2,9 +2,11 @@
 
 use muster_grpc::event_service_server::EventService;
 use muster_proto::event::Event;
+use muster_proto::identity::Caller;
 use muster_proto::name::Uid;
 use muster_proto::pb;
 use muster_proto::record::Kind;
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
@@ -12,7 +14,7 @@ use muster_store_core::rules;
 
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, current_record, decode_page,
-    required_record, write_context,
+    place_of, required_record, write_context,
 };
 use crate::error::StoreError;
 
@@ -35,10 +37,16 @@ impl EventService for Services {
             Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
         authz_result(authorize(&caller, &call, &Content::None))?;
         let event = required_record::<Event>(request.into_inner().event)?;
+        let place = place_of(&caller, Kind::Event, fence.as_ref(), event.encoded_len());
         let mut event = Event::try_from(event).map_err(StoreError::from)?;
+        rules::validate_event(&event).map_err(StoreError::from)?;
+        event.source_host = match caller {
+            Caller::Node(name) => name,
+            _ => String::new(),
+        };
         // Equal events have equal names, so that they are counted in one record.
         event.meta.name = rules::event_name(&event);
-        let recorded = self.write(fence, move |draft| {
+        let recorded = self.write(place, fence, move |draft| {
             let known: Option<Event> = current_record(draft, &event)?;
             let recorded = rules::record_event(known.as_ref(), event, &draft.context());
             Ok(draft.put(recorded)?)

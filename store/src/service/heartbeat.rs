@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::Stream;
 use muster_grpc::heartbeat_service_server::HeartbeatService;
@@ -19,17 +20,24 @@ use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::layers::message_size::too_large;
+use prost::Message as _;
+use tokio::time::{Sleep, sleep};
 use tonic::{Request, Response, Status, Streaming};
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::heartbeat::takeovers::Takeover;
 use muster_store_core::heartbeat::{Hello, acquire_lease};
 use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
-use super::{Services, authorize_record, authz_result, caller, timestamp};
+use super::{Services, authorize_record, authz_result, caller, place_of, timestamp};
 use crate::error::StoreError;
+use crate::heartbeat_streams::{StreamEnd, StreamPlace};
 use crate::queue::AckSlot;
+
+/// How long a stream may be open without a hello. An agent sends it with the first bytes of the stream.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A write whose commit is awaited.
 type PendingWrite<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
@@ -38,6 +46,7 @@ type PendingWrite<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 struct Agent {
     hello: Hello,
     claim: Claim,
+    place: StreamPlace,
 }
 
 /// What the stream waits for.
@@ -60,6 +69,8 @@ pub struct HeartbeatStream {
     inbound: Streaming<pb::HeartbeatRequest>,
     agent: Option<Agent>,
     phase: Phase,
+    /// Runs until the agent's hello is received.
+    hello_timer: Option<Pin<Box<Sleep>>>,
     slot: Arc<AckSlot<Renewal>>,
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -80,6 +91,7 @@ impl HeartbeatService for Services {
             inbound: request.into_inner(),
             agent: None,
             phase: Phase::Receiving,
+            hello_timer: Some(Box::pin(sleep(HELLO_TIMEOUT))),
             slot: Arc::default(),
             stopping: Box::pin(self.shutdown.requested()),
         }))
@@ -93,6 +105,7 @@ impl HeartbeatStream {
         let message = request.message.ok_or_else(|| malformed("message", "is required"))?;
         match (message, &self.agent) {
             (Message::Hello(hello), None) => {
+                self.hello_timer = None;
                 let hello = Hello::try_from(hello).map_err(StoreError::from)?;
                 let (services, caller) = (self.services.clone(), self.caller.clone());
                 Ok(Phase::AcquiringLease(
@@ -112,10 +125,21 @@ impl HeartbeatStream {
             (Message::Status(status), Some(agent)) => {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
-                let report = async move { services.report_status(caller, hello, claim, status).await };
+                let end = Arc::clone(agent.place.end());
+                let report = async move { services.report_status(caller, hello, claim, end, status).await };
                 Ok(Phase::UpdatingStatus(sequence, Box::pin(report)))
             }
         }
+    }
+
+    /// Fails when another stream has taken the lease's place.
+    fn poll_replaced(&self, cx: &Context<'_>) -> Result<(), StoreError> {
+        self.agent.as_ref().map_or(Ok(()), |agent| agent.place.end().poll(cx))
+    }
+
+    /// Ready when the agent has not said hello in time.
+    fn poll_hello_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.hello_timer.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
     }
 
     fn response(&self, sequence: u64, version: u64, renewal: Option<Renewal>) -> pb::HeartbeatResponse {
@@ -142,7 +166,9 @@ impl HeartbeatStream {
                 Phase::AcquiringLease(sequence, work) => {
                     let sequence = *sequence;
                     let (agent, version) = ready!(work.as_mut().poll(cx))?;
-                    self.agent = Some(agent);
+                    let agent = self.agent.insert(agent);
+                    // Registers this task for the end of the stream.
+                    agent.place.end().poll(cx)?;
                     self.phase = Phase::Receiving;
                     return Poll::Ready(Some(Ok(self.response(sequence, version, None))));
                 }
@@ -167,10 +193,17 @@ impl Stream for HeartbeatStream {
     type Item = Result<pb::HeartbeatResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let response = self.poll_response(cx);
+        // Before the response: a renewal of a stream that was replaced is not acknowledged.
+        let response = match self.poll_replaced(cx) {
+            Ok(()) => self.poll_response(cx),
+            Err(error) => Poll::Ready(Some(Err(error.into()))),
+        };
         let response = match response {
             Poll::Pending if self.stopping.as_mut().poll(cx).is_ready() => {
                 Poll::Ready(Some(Err(StoreError::Stopping.into())))
+            }
+            Poll::Pending if self.poll_hello_timer(cx).is_ready() => {
+                Poll::Ready(Some(Err(StoreError::NoHello { timeout: HELLO_TIMEOUT }.into())))
             }
             other => other,
         };
@@ -203,10 +236,14 @@ impl Services {
         };
         authz_result(authorize(&caller, &call, &Content::None))?;
         let wanted = hello.clone();
-        let version = self.write(None, move |draft| {
+        let commit_health = Arc::clone(self.store.commit_health());
+        let place = place_of(&caller, Kind::Lease, None, 0);
+        let version = self.write(place, None, move |draft| {
             let node: Option<Node> = draft.get("", wanted.node.as_str())?;
             let lease: Option<Lease> = draft.get(NODE_LEASE_NAMESPACE, wanted.node.as_str())?;
-            let next = acquire_lease(&wanted, node.as_ref(), lease.as_ref(), draft.now())?;
+            let now = draft.now();
+            let renewable_since = commit_health.renewable_since(now);
+            let next = acquire_lease(&wanted, node.as_ref(), lease.as_ref(), now, renewable_since)?;
             let cx = draft.context();
             let written = match (lease, next) {
                 (None, Some(new)) => draft.put(rules::create(None, new, &cx)?)?,
@@ -218,7 +255,26 @@ impl Services {
         });
         let version = version.await?;
         let claim = self.claim(&hello)?;
-        Ok((Agent { hello, claim }, version))
+        let place = self.open_stream(&hello, claim);
+        Ok((Agent { hello, claim, place }, version))
+    }
+
+    /// Opens the lease's stream and ends its older one.
+    fn open_stream(&self, hello: &Hello, claim: Claim) -> StreamPlace {
+        let now = self.store.clock().mono();
+        let (place, takeover) = self.streams.open(claim, now, hello.lease_duration);
+        if let Some(Takeover::Contested { warn }) = takeover {
+            self.store.metrics().contested_heartbeats.inc();
+            if warn {
+                tracing::warn!(
+                    node = %hello.node,
+                    incarnation = hello.incarnation,
+                    "heartbeat streams of one agent incarnation replace each other again and again: two agents may run \
+                     with copies of one state directory, as on a cloned machine"
+                );
+            }
+        }
+        place
     }
 
     /// The claim on the node's lease, if this incarnation of the agent holds it.
@@ -239,14 +295,16 @@ impl Services {
         caller: Caller,
         hello: Hello,
         claim: Claim,
+        end: Arc<StreamEnd>,
         report: pb::HeartbeatStatus,
     ) -> Result<u64, Status> {
         let status = report.status.ok_or_else(|| malformed("status", "is required"))?;
         let version = report.resource_version;
         let metadata = pb::Metadata { name: hello.node.to_string(), ..Default::default() };
         let wire = pb::Node { metadata: Some(metadata), spec: None, status: Some(status) };
+        let place = place_of(&caller, Kind::Node, None, wire.encoded_len());
         let reported = Node::try_from(wire).map_err(StoreError::from)?;
-        self.write(None, move |draft| {
+        self.write(place, None, move |draft| {
             let current: Option<Node> = draft.get("", hello.node.as_str())?;
             let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
             wanted.meta.resource_version = version;
@@ -258,7 +316,8 @@ impl Services {
                 let (key, expected, found) = (RecordId::of(current), hello.node_uid, current.meta.uid);
                 return Err(Refusal::UidMismatch { key, expected, found }.into());
             }
-            // An agent that lost the lease to another incarnation must not report for the node.
+            // An agent that lost the lease to another incarnation, or to another stream, must not report for the node.
+            end.check()?;
             if !draft.is_claim_valid(claim) {
                 return Err(StoreError::ClaimLost);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use muster_grpc::lease_service_server::LeaseService;
 use muster_proto::fence::Fence;
+use muster_proto::identity::Caller;
 use muster_proto::lease::Lease;
 use muster_proto::name::Uid;
 use muster_proto::pb;
@@ -13,16 +14,17 @@ use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::lanes::Lane;
 use muster_store_core::lease_table::Renewal;
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, decode_page, namespace_of,
-    preconditions, record_id, timestamp, write_context,
+    place_of, preconditions, record_id, timestamp, write_context,
 };
 use crate::error::StoreError;
-use crate::queue::AckSlot;
+use crate::queue::{AckSlot, Placement};
 
 impl AuthzRecord for Lease {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -134,9 +136,10 @@ impl Services {
                 _ => memory.leases.claim(lease.lease_id),
             }
         };
-        let Some(claim) = claim else { return self.acquire_lease(fence, key, holder).await };
+        let Some(claim) = claim else { return self.acquire_lease(caller, fence, key, holder).await };
         if fence.is_some() {
-            return self.write(fence, move |draft| Ok(draft.renew(claim, None)?)).await;
+            let place = Placement::new(Lane::Renewals, &caller, 0);
+            return self.write(place, fence, move |draft| Ok(draft.renew(claim, None)?)).await;
         }
         let slot = Arc::new(AckSlot::default());
         self.store.renew(claim, None, Arc::clone(&slot))?;
@@ -146,11 +149,13 @@ impl Services {
     /// Renews a lease without a holder: the caller acquires it.
     async fn acquire_lease(
         &self,
+        caller: Caller,
         fence: Option<Fence>,
         key: RecordId,
         holder: String,
     ) -> Result<Renewal, Status> {
-        let acquired = self.write(fence, move |draft| {
+        let place = place_of(&caller, Kind::Lease, fence.as_ref(), holder.len());
+        let acquired = self.write(place, fence, move |draft| {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
             let renewal = rules::Renewal { holder: &holder, status: None };
             let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use muster_proto::pb;
@@ -135,4 +137,40 @@ async fn an_agent_that_lost_its_node_while_paused_keeps_its_containers_and_repor
     })
     .await;
     assert_eq!(times_logged(&first, REFUSED), 1, "{}", first.log());
+}
+
+/// Copies a directory with its files, as a clone of a machine does.
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy_directory(&entry.path(), &to.join(entry.file_name())),
+            kind if kind.is_file() => {
+                fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_agents_with_copies_of_one_state_directory_are_reported_and_do_not_fight_in_a_tight_loop() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreLaunch::on(directory.path()).start();
+    let (api, hosts) = (store.api(), [AgentHost::new(), AgentHost::new()]);
+    let first = agent_of_n1(&hosts[0], &store, "11");
+    node_where(&api, "n1", "it is ready", is_ready).await;
+    copy_directory(&hosts[0].file("state"), &hosts[1].file("state"));
+    let second = agent_of_n1(&hosts[1], &store, "11");
+
+    store.wait_logged("heartbeat streams of one agent incarnation replace each other again and again");
+    assert!(store.metric("muster_store_heartbeat_streams_contested_total") >= 1.0);
+    for agent in [&first, &second] {
+        agent.wait_logged("another stream of the same agent incarnation took over");
+    }
+    // An agent takes the stream over only to renew or to post a status, and it limits how often it does either.
+    let contested = store.metric("muster_store_heartbeat_streams_contested_total");
+    let written = store.metric("muster_store_renewals_total") + store.metric("muster_store_changes_total");
+    assert!(contested <= written, "{contested} takeovers were contested, with {written} writes");
 }

@@ -11,16 +11,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::StreamExt;
 use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
 use muster_grpc::event_service_client::EventServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_proto::node::Node;
 use muster_proto::pb;
+use muster_store_client::{Cache, StoreClient, StoreEndpoints, WatchOptions};
 use muster_tests::store_process::write_log::{self, AckCounter, NAMESPACE, Writer};
-use muster_tests::store_process::{SeededRandom, StoreLaunch, run, until};
+use muster_tests::store_process::{SeededRandom, StoreLaunch, TIMEOUT, free_port, run, until};
 use tokio::task::{JoinSet, block_in_place};
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 const MAX_MESSAGE: usize = 64 << 20;
 
@@ -332,4 +336,85 @@ async fn a_restore_from_a_damaged_backup_or_into_a_used_directory_is_refused() {
     // Far above the backup's version, so that a watcher of the old store cannot take new changes for old ones.
     assert!(copied.version > live.version);
     assert!(Records { version: live.version, ..copied } == live, "the copy is not what was backed up");
+}
+
+async fn create_node(channel: &Channel, name: &str) -> u64 {
+    let node = Some(write_log::node(name, name));
+    let created = NodeServiceClient::new(channel.clone()).create_node(pb::CreateNodeRequest { node }).await;
+    created.unwrap().into_inner().node.unwrap().metadata.unwrap().resource_version
+}
+
+/// The id in the metadata of the store's responses.
+async fn store_id(channel: &Channel) -> String {
+    let request = pb::ListNodesRequest { page_size: 1, ..Default::default() };
+    let listed = NodeServiceClient::new(channel.clone()).list_nodes(request).await.unwrap();
+    listed.metadata().get("muster-store-id").unwrap().to_str().unwrap().to_owned()
+}
+
+/// The error of a watch of nodes after a version.
+async fn refused_watch(channel: &Channel, version: u64) -> Status {
+    let request = pb::WatchNodesRequest { resource_version: version, ..Default::default() };
+    let watch = NodeServiceClient::new(channel.clone()).watch_nodes(request).await;
+    watch.map(|_| ()).expect_err("a watch from another history is refused")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_restores_of_one_backup_share_no_versions_and_a_follower_of_the_one_lists_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("backup");
+    let store = block_in_place(|| StoreLaunch::on(&directory.path().join("data")).start());
+    let backed_up = create_node(&store.channel(), "both").await;
+    let id = store_id(&store.channel()).await;
+    assert!(store.log().contains(&format!("store_id=\"{id}\"")), "{}", store.log());
+    let url = store.url();
+    let backup: [&OsStr; 4] = ["backup".as_ref(), file.as_os_str(), "--store".as_ref(), url.as_ref()];
+    assert!(block_in_place(|| run(&backup)).status.success());
+    block_in_place(|| store.kill());
+
+    let port = free_port();
+    let launches = ["one", "two"].map(|name| {
+        let data = directory.path().join(name);
+        let done = block_in_place(|| restore(&file, &data));
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        StoreLaunch::on(&data).at(port)
+    });
+    let [one, two] = &launches;
+    for launch in &launches {
+        let store = block_in_place(|| launch.start());
+        assert_eq!(store_id(&store.channel()).await, id, "a restored store keeps the id of its backup");
+        block_in_place(|| store.kill());
+    }
+    let store = block_in_place(|| one.start());
+    let version_of_one = create_node(&store.channel(), "only-in-one").await;
+    let endpoints = StoreEndpoints::new([store.url()]);
+    let mut watch = StoreClient::connect(endpoints).unwrap().watch::<Node>(WatchOptions::default());
+    let mut cache = Cache::<Node>::new();
+    let names = |cache: &Cache<Node>| cache.iter().map(|node| node.meta.name.to_string()).collect::<Vec<_>>();
+    let mut follow = async |expected: &[&str]| {
+        let following = async {
+            while !cache.is_synced() || names(&cache) != expected {
+                cache.observe(watch.next().await.expect("a watch does not end"));
+            }
+        };
+        let followed = tokio::time::timeout(TIMEOUT, following).await;
+        assert!(followed.is_ok(), "the follower has {:?} and not {expected:?}", names(&cache));
+    };
+    follow(&["both", "only-in-one"]).await;
+    block_in_place(|| store.kill());
+
+    // The second one writes as much as the first, so that its versions would be the same without a random jump.
+    let store = block_in_place(|| two.start());
+    let channel = store.channel();
+    let version_of_two = create_node(&channel, "only-in-two").await;
+    assert!(version_of_one.abs_diff(version_of_two) > 1_000, "{version_of_one}, {version_of_two}");
+    assert!(version_of_one.min(version_of_two) > backed_up + (1 << 32));
+    follow(&["both", "only-in-two"]).await;
+    assert_eq!(refused_watch(&channel, version_of_one).await.code(), Code::OutOfRange);
+    block_in_place(|| store.kill());
+
+    // One of the two versions is ahead of the other store, and one is behind.
+    let store = block_in_place(|| one.start());
+    let refused = refused_watch(&store.channel(), version_of_two).await;
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    follow(&["both", "only-in-one"]).await;
 }

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
+use std::time::Duration;
+
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
+use muster_rpc::clock::SystemClock;
 use muster_tests::api::HeartbeatStream;
 use muster_tests::fixtures::*;
-use muster_tests::{Api, ListQuery, Resource, TIMEOUT, TestStore, WatchQuery, eventually};
+use muster_tests::{Api, ListQuery, Resource, TIMEOUT, TestStore, WatchQuery, eventually, now_seconds};
 use tonic::{Code, Status};
 
 fn hello(node: &pb::Node, incarnation: &str) -> Message {
@@ -16,6 +19,12 @@ fn hello(node: &pb::Node, incarnation: &str) -> Message {
         incarnation: incarnation.to_owned(),
         lease_duration: None,
     })
+}
+
+fn hello_with_lease(node: &pb::Node, incarnation: &str, seconds: i64) -> Message {
+    let Message::Hello(hello) = hello(node, incarnation) else { unreachable!() };
+    let lease_duration = Some(prost_types::Duration { seconds, nanos: 0 });
+    Message::Hello(pb::HeartbeatHello { lease_duration, ..hello })
 }
 
 fn renewal(status_digest: u64) -> Message {
@@ -31,6 +40,21 @@ async fn stream_after_hello(api: &Api, node: &pb::Node, incarnation: &str) -> He
     let mut stream = api.heartbeat().await;
     stream.send(hello(node, incarnation)).await.unwrap();
     stream
+}
+
+/// The stream of another incarnation, which says hello until it gets the lease.
+async fn taken_over(api: &Api, node: &pb::Node, incarnation: &str) -> HeartbeatStream {
+    eventually(TIMEOUT, "the lease is taken over", || async {
+        let mut stream = api.heartbeat().await;
+        match stream.send(hello(node, incarnation)).await {
+            Ok(_) => Some(stream),
+            Err(status) => {
+                assert_eq!(status.code(), Code::Aborted, "{status:?}");
+                None
+            }
+        }
+    })
+    .await
 }
 
 async fn lease_of(api: &Api, node: &str) -> pb::Lease {
@@ -115,8 +139,107 @@ async fn a_second_agent_is_refused_while_the_first_renews() {
     let welcome = again.send(hello(&node, "first")).await.unwrap();
     assert_eq!(welcome.resource_version, head, "it already holds the lease: nothing is written");
     again.send(renewal(2)).await.unwrap();
-    first.send(renewal(3)).await.unwrap();
-    assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 3);
+    assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 2);
+}
+
+#[tokio::test]
+async fn only_the_newest_stream_of_an_incarnation_is_acknowledged() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut older = stream_after_hello(&api, &node, "i").await;
+    older.send(renewal(1)).await.unwrap();
+    let mut newer = stream_after_hello(&api, &node, "i").await;
+
+    // The older stream ends by itself, and nothing that its agent still sends is acknowledged or written.
+    let error = older.end().await;
+    error.is(Code::Aborted, "STREAM_REPLACED").mentions("same agent incarnation").mentions("cloned machine");
+    newer.send(renewal(2)).await.unwrap();
+    let mut older = stream_after_hello(&api, &node, "i").await;
+    api.expect_error(newer.send(renewal(3))).await.is(Code::Aborted, "STREAM_REPLACED");
+    older.send(renewal(4)).await.unwrap();
+    let mut newer = stream_after_hello(&api, &node, "i").await;
+    let reported = older.send(status(node.clone().ready("True")));
+    api.expect_error(reported).await.is(Code::Aborted, "STREAM_REPLACED");
+    assert_eq!(api.get::<pb::Node>("a").await.unwrap(), node);
+
+    // Streams of other nodes are not affected, and neither are renewals by call.
+    let other = api.create(muster_tests::fixtures::node("b")).await.unwrap();
+    let mut others = stream_after_hello(&api, &other, "i").await;
+    others.send(renewal(5)).await.unwrap();
+    api.renew("a", "a").await.unwrap();
+    newer.send(renewal(6)).await.unwrap();
+    assert_eq!(spec(&lease_of(&api, "a").await).status_digest, 6);
+}
+
+#[tokio::test]
+async fn streams_of_one_incarnation_that_replace_each_other_again_and_again_are_counted() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    // A long lease, so that a slow machine does not stretch the takeovers over more than one duration.
+    let mut current = api.heartbeat().await;
+    current.send(hello_with_lease(&node, "i", 3600)).await.unwrap();
+    for takeover in 1..=6 {
+        let mut clone = api.heartbeat().await;
+        clone.send(hello_with_lease(&node, "i", 3600)).await.unwrap();
+        clone.send(renewal(takeover)).await.unwrap();
+        current.end().await.is(Code::Aborted, "STREAM_REPLACED");
+        current = clone;
+        assert_eq!(store.contested_heartbeats(), takeover.saturating_sub(3), "after {takeover} takeovers");
+    }
+
+    // An agent that ends its stream before it opens the next one takes nothing over.
+    for _ in 0..6 {
+        drop(current);
+        eventually(TIMEOUT, "the store has closed the stream", || async {
+            (store.heartbeat_streams() == 0).then_some(())
+        })
+        .await;
+        current = api.heartbeat().await;
+        current.send(hello_with_lease(&node, "i", 3600)).await.unwrap();
+    }
+    assert_eq!(store.contested_heartbeats(), 3);
+}
+
+#[tokio::test]
+async fn the_time_in_which_the_store_was_down_does_not_count_against_a_lease() {
+    const LEASE: i64 = 3;
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut first = api.heartbeat().await;
+    first.send(hello_with_lease(&node, "first", LEASE)).await.unwrap();
+    let renewed = first.send(renewal(1)).await.unwrap().renew_time.unwrap().seconds;
+    drop((first, api));
+    let stopped = store.stop().await;
+    eventually(TIMEOUT, "the lease's duration has passed", || async {
+        (now_seconds() > renewed + LEASE).then_some(())
+    })
+    .await;
+
+    // A second agent with the node's name comes first. The holder must have the whole duration to come back.
+    let clock = SystemClock::shared();
+    let starting = clock.mono();
+    let store = stopped.start().await;
+    let api = store.api();
+    let mut second = taken_over(&api, &node, "second").await;
+    let waited = clock.mono() - starting;
+    assert!(waited >= Duration::from_secs(LEASE as u64), "the lease was taken over after {waited:?}");
+    second.send(renewal(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_without_a_hello_ends_after_a_while() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let node = api.create(node("a")).await.unwrap();
+    let mut agent = stream_after_hello(&api, &node, "i").await;
+    let mut silent = api.heartbeat().await;
+    let error = silent.end().await;
+    error.is(Code::DeadlineExceeded, "NO_HELLO").mentions("no hello").mentions("first message");
+    // The time limit is for the hello only.
+    agent.send(renewal(1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -125,22 +248,10 @@ async fn a_second_agent_takes_the_lease_after_it_expired() {
     let api = store.api();
     let node = api.create(node("a")).await.unwrap();
     let mut first = api.heartbeat().await;
-    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
-    let Message::Hello(short) = hello(&node, "first") else { unreachable!() };
-    first.send(Message::Hello(pb::HeartbeatHello { lease_duration: second, ..short })).await.unwrap();
+    first.send(hello_with_lease(&node, "first", 1)).await.unwrap();
     first.send(renewal(1)).await.unwrap();
 
-    let taken = eventually(TIMEOUT, "the lease is taken over", || async {
-        let mut stream = api.heartbeat().await;
-        match stream.send(hello(&node, "second")).await {
-            Ok(_) => Some(stream),
-            Err(status) => {
-                assert_eq!(status.code(), Code::Aborted, "{status:?}");
-                None
-            }
-        }
-    });
-    let mut taken = taken.await;
+    let mut taken = taken_over(&api, &node, "second").await;
     let lease = lease_of(&api, "a").await;
     assert_eq!((spec(&lease).lease_transitions, spec(&lease).status_digest), (1, 0));
     taken.send(renewal(7)).await.unwrap();
@@ -406,6 +517,30 @@ async fn deleting_a_node_deletes_its_lease_and_keeps_leases_without_an_owner() {
     })
     .await;
     assert_eq!(lease_of(&api, "b").await.name(), "b");
+}
+
+#[tokio::test]
+async fn a_pod_with_an_owner_of_another_kind_stays_when_its_node_is_deleted() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let a = api.create(node("a")).await.unwrap();
+    let owned = pod("owned").on("a").owned_by("Node", "a", a.uid());
+    let shared = pod("shared").on("a").owned_by("Node", "a", a.uid());
+    let shared = shared.with(|metadata| metadata.owner_references[0].controller = false);
+    let shared = shared.owned_by("ReplicaSet", "web", "7");
+    api.create(owned).await.unwrap();
+    let shared = api.create(shared).await.unwrap();
+    api.delete::<pb::Node>("a").await.unwrap();
+    let error = api.expect_error(api.get::<pb::Pod>("default/owned")).await;
+    error.is(Code::NotFound, "NOT_FOUND");
+    assert_eq!(api.get::<pb::Pod>("default/shared").await.unwrap(), shared);
+    drop(api);
+
+    // A start deletes what has lost its owner. It does so before it answers the first write.
+    let store = store.restart().await;
+    let api = store.api();
+    api.create(node("b")).await.unwrap();
+    assert_eq!(api.get::<pb::Pod>("default/shared").await.unwrap(), shared);
 }
 
 #[tokio::test]

@@ -454,3 +454,47 @@ async fn a_page_token_older_than_history_is_expired() {
     .await;
     error.is(Code::OutOfRange, "EXPIRED").mentions("list again");
 }
+
+#[tokio::test]
+async fn the_oldest_events_give_way_to_new_ones() {
+    let store = TestStore::with_flags(&["--event-max-count=3"]).await;
+    let api = store.api();
+    let mut watch = api.watch::<pb::Event>(WatchQuery::default()).await.unwrap();
+    let mut recorded = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        recorded.push(api.record(event(name, "Starting", "starts")).await.unwrap());
+    }
+    let (oldest, newest) = (recorded[0].clone(), recorded[3].clone());
+    let kinds: Vec<_> = watch.summaries(5).await.into_iter().skip(3).collect();
+    let expected = [
+        format!("ADDED {} {}", newest.name(), newest.version()),
+        format!("DELETED {} {}", oldest.name(), newest.version() + 1),
+    ];
+    assert_eq!(kinds, expected, "in the same commit");
+    assert_eq!(api.list::<pb::Event>(ListQuery::default()).await.unwrap().records.len(), 3);
+}
+
+#[tokio::test]
+async fn an_event_has_limits_for_each_field_and_names_the_node_of_its_agent() {
+    let store = TestStore::secure().await;
+    let agent = store.api_as_node("a");
+    let mut long = event("a", "Starting", "starts");
+    long.source_component = "x".repeat(254);
+    agent.expect_error(agent.record(long)).await.is_invalid(&["sourceComponent"]);
+    let long = event("a", &"R".repeat(129), &"m".repeat(1025));
+    agent.expect_error(agent.record(long)).await.is_invalid(&["reason", "message"]);
+    let mut forged = event("a", "Starting", "starts");
+    "b".clone_into(&mut forged.source_host);
+    assert_eq!(agent.record(forged.clone()).await.unwrap().source_host, "a");
+    "other".clone_into(&mut forged.message);
+    assert_eq!(store.api().record(forged).await.unwrap().source_host, "", "only agents have a node");
+}
+
+#[tokio::test]
+async fn a_kind_has_its_own_largest_record() {
+    let store = TestStore::start().await;
+    let api = store.api();
+    let large = lease("l").annotation("a", &"x".repeat(64 * 1024));
+    let error = api.expect_error(api.create(large)).await;
+    error.is(Code::InvalidArgument, "TOO_LARGE").mentions("65536");
+}

@@ -7,4 +7,5 @@ mod heartbeat;
 mod limits;
 mod objects;
 mod pods;
+mod store_id;
 mod watch;

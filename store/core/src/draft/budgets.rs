@@ -10,7 +10,7 @@ use muster_proto::record::Kind;
 
 use super::{Draft, DraftRecord, decode};
 use crate::error::DraftError;
-use crate::indexes::CountedPod;
+use crate::indexes::{BudgetCounts, CountedPod};
 use crate::namespaced_name::NamespacedName;
 use crate::rules;
 
@@ -31,14 +31,22 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn index_budget(&mut self, key: &NamespacedName, bytes: &Bytes) -> Result<(), DraftError> {
-        let budget: DisruptionBudget = decode(key, bytes)?;
-        if !self.indexes.has_selector(key, &budget.spec.selector) {
-            let pods: Vec<CountedPod> = self.pods_in(key.namespace())?.iter().map(CountedPod::of).collect();
-            self.indexes.put_budget(key.clone(), budget.spec.selector, pods.into_iter());
-        }
-        self.stale_budgets.insert(key.clone());
-        Ok(())
+    /// Sets the status of a budget that is about to be stored. Returns the counts it is made of, for the index.
+    pub(super) fn set_budget_status(
+        &self,
+        key: &NamespacedName,
+        budget: &mut DisruptionBudget,
+    ) -> Result<BudgetCounts, DraftError> {
+        let selector = &budget.spec.selector;
+        let counts = match self.indexes.counts(key) {
+            Some(counts) if counts.selector() == selector => counts.clone(),
+            _ => {
+                BudgetCounts::of(selector.clone(), self.pods_in(key.namespace())?.iter().map(CountedPod::of))
+            }
+        };
+        let generation = budget.meta.generation;
+        budget.status = rules::budget_status(&budget.spec, counts.expected, counts.healthy, generation);
+        Ok(counts)
     }
 
     /// The pods of a namespace as of the batch so far. Called once for each new budget or selector, never for a pod.
@@ -69,14 +77,11 @@ impl Draft<'_> {
     }
 
     fn update_budget_status(&mut self, key: &NamespacedName) -> Result<(), DraftError> {
-        let Some(counts) = self.indexes.counts(key).cloned() else { return Ok(()) };
-        let Some(mut budget) = self.get_by_key::<DisruptionBudget>(key)? else { return Ok(()) };
-        let generation = budget.meta.generation;
-        let status = rules::budget_status(&budget.spec, counts.expected, counts.healthy, generation);
-        if budget.status != status {
-            budget.status = status;
-            self.put(budget)?;
-            self.stale_budgets.remove(key);
+        let Some(budget) = self.get_by_key::<DisruptionBudget>(key)? else { return Ok(()) };
+        let mut updated = budget.clone();
+        self.set_budget_status(key, &mut updated)?;
+        if updated.status != budget.status {
+            self.put(updated)?;
         }
         Ok(())
     }

@@ -37,13 +37,16 @@ impl Draft<'_> {
                 let valid = self.claims_valid.get(&lease_id).copied().unwrap_or(true);
                 self.claims_valid.insert(lease_id, valid && same_holder);
             }
-            Kind::DisruptionBudget => self.index_budget(key, bytes)?,
             Kind::Event => {
                 let event: Event = decode(key, bytes)?;
                 let last = event.last_timestamp.unwrap_or(self.now).as_millisecond();
-                self.indexes.expire_at(key, last + self.policy.event_ttl_millis);
+                let expires = last + self.policy.event_ttl_millis;
+                self.indexes.events.put(key, expires, &event.source_host, bytes.len());
+                if !event.source_host.is_empty() {
+                    self.recording_hosts.insert(event.source_host);
+                }
             }
-            Kind::Node => {}
+            Kind::Node | Kind::DisruptionBudget => {}
         }
         Ok(())
     }
@@ -69,7 +72,7 @@ impl Draft<'_> {
                 self.indexes.remove_budget(key);
                 self.stale_budgets.remove(key);
             }
-            Kind::Event => self.indexes.cancel_expiry(key),
+            Kind::Event => self.indexes.events.remove(key),
             Kind::Node => {}
         }
         Ok(())

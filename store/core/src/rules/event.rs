@@ -4,6 +4,7 @@
 //! different machines find the same record without coordination.
 
 use muster_proto::event::Event;
+use muster_proto::invalid::{Check, Invalid, Path};
 use muster_proto::name::{MAX_NAME, Name};
 use uuid::Uuid;
 
@@ -14,6 +15,18 @@ mod tests;
 
 /// The UUID namespace of event names: an arbitrary value that must never change.
 const NAMES: Uuid = Uuid::from_u128(0x6d75_7374_6572_4576_8e74_4e61_6d65_7331);
+
+/// The longest name of the part that recorded an event, in bytes: that of a name.
+const MAX_SOURCE: usize = MAX_NAME;
+
+/// Checks what the conversion of an event does not. An event that was stored before there was this limit can still be
+/// read, and expires.
+pub fn validate_event(event: &Event) -> Result<(), Invalid> {
+    let mut check = Check::new();
+    let fits = event.source_component.len() <= MAX_SOURCE;
+    check.ensure(&Path::ROOT.key("sourceComponent"), fits, "must be 253 bytes or fewer");
+    check.finish(())
+}
 
 /// The record to store for an event, given the current record named [`event_name`].
 pub fn record_event(current: Option<&Event>, wanted: Event, cx: &Context) -> Event {

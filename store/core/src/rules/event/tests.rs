@@ -21,6 +21,7 @@ fn node_ready() -> Event {
         reason: "NodeReady".into(),
         message: "node n1 is ready".into(),
         source_component: "controller".into(),
+        source_host: String::new(),
         count: 0,
         first_timestamp: None,
         last_timestamp: None,
@@ -111,5 +112,17 @@ fn the_longest_involved_name_yields_a_valid_event_name() {
         let mut event = node_ready();
         event.involved.name = format!("{}{tail}{}", "a".repeat(219), "c".repeat(20)).parse().unwrap();
         assert!(event_name(&event).as_str().starts_with(&format!("{}.", "a".repeat(219))), "{tail}");
+    }
+}
+
+#[test]
+fn the_source_of_an_event_is_limited() {
+    for (bytes, expected) in
+        [(0, None), (253, None), (254, Some("sourceComponent")), (1_000_000, Some("sourceComponent"))]
+    {
+        let event = Event { source_component: "x".repeat(bytes), ..node_ready() };
+        let refused = validate_event(&event).err();
+        let field = refused.as_ref().map(|invalid| invalid.violations[0].field.as_str());
+        assert_eq!(field, expected, "{bytes} bytes");
     }
 }
