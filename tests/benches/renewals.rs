@@ -11,17 +11,18 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use muster_tests::load::{Agents, Meter, Throughput, latencies};
+use muster_tests::load::bare_log::bare_log;
+use muster_tests::load::{Agents, latencies};
 use muster_tests::store_process::StoreLaunch;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use muster_tests::usage::Usage;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// The size of a renewal in the bare log.
+const RENEWAL_BYTES: usize = 24;
 const WARM_UP: Duration = Duration::from_secs(2);
 const WARM_UP_ALONE: Duration = Duration::from_millis(200);
 const ROUNDS_ALONE: usize = 9;
@@ -41,11 +42,10 @@ async fn main() {
     alone(&fleet, &directory.path().join("alone.log")).await;
     for agents in [64, 1024, 10_000] {
         fleet.register(agents).await;
-        let before = Usage::of(store.pid().as_raw_nonzero().get(), directory.path());
+        let before = Usage::of(store.pid(), directory.path());
         let renewals = fleet.stream(WARM_UP, lasts).await;
-        let after = Usage::of(store.pid().as_raw_nonzero().get(), directory.path());
-        let count = renewals.per_second * lasts.as_secs_f64();
-        let all = count * (1.0 + WARM_UP.as_secs_f64() / lasts.as_secs_f64());
+        let after = Usage::of(store.pid(), directory.path());
+        let all = renewals.acknowledged as f64;
         println!("{agents:>6} agents   muster     {renewals}");
         println!(
             "                store      {:>9.1} µs of CPU and {:.0} bytes on disk a renewal, {} MiB resident",
@@ -53,7 +53,8 @@ async fn main() {
             (after.disk_bytes - before.disk_bytes) / all,
             after.resident_mib,
         );
-        let log = log(&directory.path().join(format!("{agents}.log")), agents, lasts).await;
+        let path = directory.path().join(format!("{agents}.log"));
+        let log = bare_log(&path, agents, RENEWAL_BYTES, WARM_UP, lasts).await;
         println!("                bare log   {log}");
         println!(
             "                ratio      {:.1} % of the log's rate",
@@ -87,74 +88,8 @@ fn log_alone(path: &Path) -> f64 {
     let mut latencies = latencies();
     for _ in 0..1000 {
         let started = Instant::now();
-        file.write_all(&[7; 24]).and_then(|()| file.sync_data()).expect("the log is written");
+        file.write_all(&[7; RENEWAL_BYTES]).and_then(|()| file.sync_data()).expect("the log is written");
         latencies.saturating_record(started.elapsed().as_micros() as u64);
     }
     latencies.value_at_quantile(0.5) as f64 / 1000.0
-}
-
-/// Writers that share one append and fdatasync per batch.
-async fn log(path: &Path, writers: usize, lasts: Duration) -> Throughput {
-    let mut file = File::create(path).expect("a log file");
-    let (queue, queued) = mpsc::channel::<oneshot::Sender<()>>();
-    std::thread::spawn(move || {
-        while let Ok(first) = queued.recv() {
-            let batch: Vec<_> = std::iter::once(first).chain(queued.try_iter().take(4095)).collect();
-            let bytes = vec![7; 24 * batch.len()];
-            file.write_all(&bytes).and_then(|()| file.sync_data()).expect("the log is written");
-            for writer in batch {
-                let _ = writer.send(());
-            }
-        }
-    });
-    let meter = Meter::new();
-    let mut tasks = JoinSet::new();
-    for index in 0..writers {
-        let (queue, meter) = (queue.clone(), Arc::clone(&meter));
-        tasks.spawn(async move {
-            meter.join();
-            while meter.goes_on() {
-                let (done, written) = oneshot::channel();
-                let sent = Instant::now();
-                queue.send(done).expect("the log's thread lives");
-                written.await.expect("the log answers");
-                meter.record(index, sent.elapsed());
-            }
-        });
-    }
-    drop(queue);
-    meter.measure(tasks, WARM_UP, lasts).await
-}
-
-/// The resources that a process and its disk have used so far.
-struct Usage {
-    cpu_micros: f64,
-    disk_bytes: f64,
-    resident_mib: u64,
-}
-
-impl Usage {
-    fn of(pid: i32, directory: &Path) -> Self {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: f64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        let resident: u64 = resident.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-        Self { cpu_micros: ticks * 10_000.0, disk_bytes: written(directory), resident_mib: resident / 1024 }
-    }
-}
-
-/// Bytes written to the block device of a directory, by all processes.
-fn written(directory: &Path) -> f64 {
-    use std::os::unix::fs::MetadataExt;
-    let device = std::fs::metadata(directory).expect("the directory is there").dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let stats = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
-    let sectors = stats.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let here = fields.first()?.parse() == Ok(major) && fields.get(1)?.parse() == Ok(minor);
-        here.then(|| fields.get(9)?.parse::<f64>().ok()).flatten()
-    });
-    sectors.unwrap_or(0.0) * 512.0
 }

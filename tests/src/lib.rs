@@ -5,7 +5,8 @@
 //!
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
 //! [`single_node`] is a store with one agent, [`fleet`] adds a controller. [`docker`] runs the real images, [`jaeger`]
-//! collects traces, [`load`] creates load, and [`tools`] finds the programs that operators use.
+//! collects traces, [`load`] creates load, [`etcd`] is what the store is compared with, [`usage`] measures what a
+//! process takes, and [`tools`] finds the programs that operators use.
 
 pub mod agent_process;
 pub mod api;
@@ -15,6 +16,7 @@ pub mod cloud_process;
 pub mod controller_process;
 pub mod disk;
 pub mod docker;
+pub mod etcd;
 pub mod fixtures;
 pub mod fleet;
 pub mod http;
@@ -28,6 +30,7 @@ pub mod store_process;
 pub mod tcp_proxy;
 pub mod test_store;
 pub mod tools;
+pub mod usage;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

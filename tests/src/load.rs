@@ -1,11 +1,18 @@
-//! Load on a store: many agents that renew at the same time, and the throughput that they reach.
+//! Load on a store: many agents that write at the same time, and the throughput that they reach.
 //!
-//! Each agent has one renewal in flight, on its own heartbeat stream or as consecutive calls. Renewals that are
-//! acknowledged after the warm-up are counted.
+//! Each agent has one message in flight, on its own heartbeat stream or as consecutive calls. Writes that are
+//! acknowledged after the warm-up are counted. [`calls`] has load by calls of any method, [`bare_log`] the upper limit
+//! to compare with.
 
 #![allow(clippy::disallowed_methods, reason = "load is measured by the real clock")]
 
+pub mod bare_log;
+pub mod calls;
+pub mod flood;
+pub mod raw_client;
+
 use std::fmt;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,16 +22,18 @@ use std::time::{Duration, Instant};
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
 use hdrhistogram::Histogram;
-use muster_grpc::heartbeat_service_client::HeartbeatServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
+use prost::Message as _;
+use prost::bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-use crate::fixtures::{held, lease, node};
+use self::raw_client::{NUMBER, NumberedMessage, RawClient, connect};
+use crate::fixtures::{held, lease, node, status_of};
 
 const CONNECTIONS: usize = 16;
 /// Concurrent calls while the records are created.
@@ -36,6 +45,8 @@ pub struct Throughput {
     pub per_second: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
+    /// All acknowledged writes, also those of the warm-up: what the resources were used for.
+    pub acknowledged: u64,
 }
 
 impl fmt::Display for Throughput {
@@ -44,13 +55,15 @@ impl fmt::Display for Throughput {
     }
 }
 
-/// Counts acknowledged renewals, and stops the renewing tasks.
+/// Counts acknowledged writes, and stops the tasks that write.
 #[derive(Debug)]
 pub struct Meter {
     counting: AtomicBool,
     stopped: AtomicBool,
     ready: Semaphore,
     acknowledged: AtomicU64,
+    /// Those acknowledged while it counts.
+    counted: AtomicU64,
     latencies: Vec<Mutex<Histogram<u64>>>,
 }
 
@@ -63,23 +76,25 @@ impl Meter {
             stopped: AtomicBool::new(false),
             ready: Semaphore::new(0),
             acknowledged: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
             latencies: (0..64).map(|_| histogram()).collect(),
         })
     }
 
-    /// A task has started to renew.
+    /// A task has started to write.
     pub fn join(&self) {
         self.ready.add_permits(1);
     }
 
-    /// Whether tasks shall continue to renew.
+    /// Whether tasks shall continue to write.
     pub fn goes_on(&self) -> bool {
         !self.stopped.load(Ordering::Relaxed)
     }
 
     pub fn record(&self, writer: usize, latency: Duration) {
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
         if self.counting.load(Ordering::Relaxed) {
-            self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            self.counted.fetch_add(1, Ordering::Relaxed);
             let mut histogram = self.latencies[writer % 64].lock().expect("no writer panics");
             histogram.saturating_record(latency.as_micros() as u64);
         }
@@ -97,9 +112,9 @@ impl Meter {
         let figures = self.figures(started.elapsed());
         self.stopped.store(true, Ordering::Relaxed);
         while let Some(ended) = tasks.join_next().await {
-            ended.expect("no renewing task panics");
+            ended.expect("no writing task panics");
         }
-        figures
+        Throughput { acknowledged: self.acknowledged.load(Ordering::Relaxed), ..figures }
     }
 
     fn figures(&self, lasted: Duration) -> Throughput {
@@ -108,9 +123,10 @@ impl Meter {
             all.add(&*part.lock().expect("no writer panics")).expect("same bounds");
         }
         Throughput {
-            per_second: self.acknowledged.load(Ordering::Relaxed) as f64 / lasted.as_secs_f64(),
+            per_second: self.counted.load(Ordering::Relaxed) as f64 / lasted.as_secs_f64(),
             p50_ms: all.value_at_quantile(0.5) as f64 / 1000.0,
             p99_ms: all.value_at_quantile(0.99) as f64 / 1000.0,
+            acknowledged: self.acknowledged.load(Ordering::Relaxed),
         }
     }
 }
@@ -132,11 +148,11 @@ pub struct Agents {
 
 impl Agents {
     pub async fn of(url: &str) -> Agents {
-        let mut channels = Vec::new();
-        for _ in 0..CONNECTIONS {
-            let endpoint = Endpoint::from_shared(url.to_owned()).expect("a sound URL").tcp_nodelay(true);
-            channels.push(endpoint.connect().await.expect("the store listens"));
-        }
+        Agents::over(connect(url, CONNECTIONS).await)
+    }
+
+    /// Over these connections.
+    pub fn over(channels: Vec<Channel>) -> Agents {
         Agents { channels, uids: Vec::new(), leases: 0 }
     }
 
@@ -173,11 +189,28 @@ impl Agents {
 
     /// All of them renew over heartbeat streams.
     pub async fn stream(&self, warm_up: Duration, lasts: Duration) -> Throughput {
+        self.send(0..self.uids.len(), &Heartbeat::Renewal, warm_up, lasts).await
+    }
+
+    /// Some of them send such heartbeats over their streams.
+    pub async fn send(
+        &self,
+        agents: Range<usize>,
+        heartbeat: &Heartbeat,
+        warm_up: Duration,
+        lasts: Duration,
+    ) -> Throughput {
         let meter = Meter::new();
         let mut tasks = JoinSet::new();
-        for (index, uid) in self.uids.iter().enumerate() {
-            let client = HeartbeatServiceClient::new(self.channel(index));
-            tasks.spawn(stream(client, index, uid.clone(), Arc::clone(&meter)));
+        for index in agents {
+            let hello = pb::HeartbeatHello {
+                node_name: name(index),
+                node_uid: self.uids[index].clone(),
+                incarnation: "bench".into(),
+                lease_duration: None,
+            };
+            let client = RawClient::new(self.channel(index), "/muster.v1.HeartbeatService/Heartbeat");
+            tasks.spawn(stream(client, index, hello, heartbeat.clone(), Arc::clone(&meter)));
         }
         meter.measure(tasks, warm_up, lasts).await
     }
@@ -199,7 +232,8 @@ impl Agents {
     }
 }
 
-fn name(index: usize) -> String {
+/// The name of an agent's node.
+pub fn name(index: usize) -> String {
     format!("node-{index:05}")
 }
 
@@ -208,15 +242,48 @@ fn caller(index: usize) -> String {
     format!("caller-{index:05}")
 }
 
+/// What an agent sends again and again.
+#[derive(Clone, Debug)]
+pub enum Heartbeat {
+    Renewal,
+    Status(NumberedMessage),
+}
+
+impl Heartbeat {
+    /// Statuses of about that many bytes, each different from the one before.
+    pub fn status(bytes: usize) -> Heartbeat {
+        let status = pb::HeartbeatStatus { status: Some(status_of(bytes, NUMBER)), resource_version: 0 };
+        let request = pb::HeartbeatRequest { sequence: 0, message: Some(Message::Status(status)) };
+        Heartbeat::Status(NumberedMessage::of(&request))
+    }
+
+    fn encode(&self, sequence: u64) -> Bytes {
+        match self {
+            Heartbeat::Renewal => {
+                let renewal = pb::HeartbeatRenewal { status_digest: 7, status_age_millis: 100 };
+                let message = Some(Message::Renewal(renewal));
+                pb::HeartbeatRequest { sequence, message }.encode_to_vec().into()
+            }
+            Heartbeat::Status(message) => {
+                let mut encoded = message.next();
+                // Encoded messages one after the other are one message with the fields of all.
+                let sequence = pb::HeartbeatRequest { sequence, message: None };
+                sequence.encode(&mut encoded).expect("a vector grows");
+                encoded.into()
+            }
+        }
+    }
+}
+
 /// The sending side of an agent's stream: at most one message waits.
 #[derive(Default)]
 struct Outbox {
-    message: Mutex<Option<pb::HeartbeatRequest>>,
+    message: Mutex<Option<Bytes>>,
     waker: AtomicWaker,
 }
 
 impl Outbox {
-    fn send(&self, message: pb::HeartbeatRequest) {
+    fn send(&self, message: Bytes) {
         *self.message.lock().expect("no sender panics") = Some(message);
         self.waker.wake();
     }
@@ -225,7 +292,7 @@ impl Outbox {
 struct Outgoing(Arc<Outbox>);
 
 impl Stream for Outgoing {
-    type Item = pb::HeartbeatRequest;
+    type Item = Bytes;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.waker.register(cx.waker());
@@ -237,30 +304,26 @@ impl Stream for Outgoing {
 }
 
 async fn stream(
-    mut client: HeartbeatServiceClient<Channel>,
+    mut client: RawClient,
     index: usize,
-    node_uid: String,
+    hello: pb::HeartbeatHello,
+    heartbeat: Heartbeat,
     meter: Arc<Meter>,
 ) {
     let outbox = Arc::new(Outbox::default());
-    let hello = pb::HeartbeatHello {
-        node_name: name(index),
-        node_uid,
-        incarnation: "bench".into(),
-        lease_duration: None,
-    };
-    outbox.send(pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) });
-    let answers = client.heartbeat(Outgoing(Arc::clone(&outbox))).await;
-    let mut answers = answers.expect("the stream opens").into_inner();
+    let hello = pb::HeartbeatRequest { sequence: 0, message: Some(Message::Hello(hello)) };
+    outbox.send(hello.encode_to_vec().into());
+    let mut answers = client.stream(Outgoing(Arc::clone(&outbox))).await.expect("the stream opens");
     answers.message().await.expect("the hello is accepted");
     meter.join();
     let mut sequence = 0;
     while meter.goes_on() {
         sequence += 1;
-        let renewal = pb::HeartbeatRenewal { status_digest: 7, status_age_millis: 100 };
+        let message = heartbeat.encode(sequence);
         let sent = Instant::now();
-        outbox.send(pb::HeartbeatRequest { sequence, message: Some(Message::Renewal(renewal)) });
-        let answer = answers.message().await.expect("the renewal is durable").expect("the stream stays open");
+        outbox.send(message);
+        let answer = answers.message().await.expect("the write is durable").expect("the stream stays open");
+        let answer = pb::HeartbeatResponse::decode(answer).expect("an answer to a heartbeat");
         assert_eq!(answer.sequence, sequence);
         meter.record(index, sent.elapsed());
     }

@@ -1,4 +1,5 @@
-//! What the store keeps when it is killed, runs out of disk, is backed up, or serves many watchers.
+//! What the store keeps when it is killed, runs out of disk, is backed up, serves many watchers, or is flooded by one
+//! caller.
 //!
 //! These tests use all processors and the disk. They are in a binary of their own, so that cargo runs them when no
 //! other integration test runs.
@@ -6,4 +7,5 @@
 mod backup;
 mod crash;
 mod full_disk;
+mod renewals_under_load;
 mod watch_fan_out;

@@ -1,0 +1,117 @@
+//! The real etcd as a child process: one member, and its calls as encoded messages, to compare the store with.
+//!
+//! `.ci/tools etcd` installs it.
+
+#![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use rustix::process::Pid;
+use tonic::transport::Endpoint;
+
+use crate::load::raw_client::RawClient;
+use crate::store_process::{TIMEOUT, free_port};
+use crate::tools::tool;
+
+/// The call that writes one key.
+pub const PUT: &str = "/etcdserverpb.KV/Put";
+
+/// `etcdserverpb.PutRequest`, without its options.
+#[derive(Clone, PartialEq, Message)]
+pub struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+impl PutRequest {
+    /// Writes the encoding of a message.
+    pub fn of(key: &str, value: &impl Message) -> PutRequest {
+        PutRequest { key: key.as_bytes().to_vec(), value: value.encode_to_vec() }
+    }
+}
+
+/// A running etcd with default settings, except for its addresses and its quota. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    child: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+impl Etcd {
+    /// Starts one on free loopback ports, with its files in a new directory, and waits until it writes.
+    pub async fn start(directory: &Path) -> Etcd {
+        fs::create_dir_all(directory).expect("a directory for etcd");
+        let (port, peers) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
+        let clients = format!("http://127.0.0.1:{port}");
+        let log = directory.join("log");
+        let output = fs::File::create(&log).expect("a file");
+        let mut command = Command::new(tool("etcd"));
+        // etcd takes flags from variables too.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"ETCD_"))
+        {
+            command.env_remove(name);
+        }
+        let child = command
+            .args(["--name", "bench", "--data-dir"])
+            .arg(directory.join("data"))
+            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("bench={peers}")])
+            // Its history of large values would exceed the default of 2 GiB, and it would refuse further writes.
+            .args(["--quota-backend-bytes", &(8_u64 << 30).to_string()])
+            .args(["--logger", "zap", "--log-level", "warn"])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle of it"))
+            .stderr(output)
+            .spawn()
+            .expect("etcd can be run");
+        let mut etcd = Etcd { child, port, log };
+        etcd.wait_until_it_writes().await;
+        etcd
+    }
+
+    async fn wait_until_it_writes(&mut self) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.writes().await {
+            let ended = self.child.try_wait().expect("etcd is our child");
+            if ended.is_some() || Instant::now() > deadline {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                panic!("etcd does not write ({ended:?}); its log:\n{log}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn writes(&self) -> bool {
+        let endpoint = Endpoint::from_shared(self.url()).expect("a sound URL");
+        let Ok(channel) = endpoint.connect().await else {
+            return false;
+        };
+        let first = PutRequest { key: b"first".to_vec(), value: Vec::new() };
+        RawClient::new(channel, PUT).call(first.encode_to_vec()).await.is_ok()
+    }
+
+    /// Where it serves clients.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
