@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::fence::Fence;
 use muster_proto::identity::Caller;
 use muster_proto::invalid::Invalid;
@@ -28,10 +29,10 @@ use muster_rpc::layers::trace::current_traceparent;
 use muster_rpc::shutdown::Shutdown;
 use prost::Message;
 use tonic::service::Routes;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Call, Content, Refused, Verb, authorize};
-use muster_store_core::draft::Draft;
+use muster_store_core::draft::{Draft, Stored};
 use muster_store_core::lanes::lane_of;
 use muster_store_core::list_page::Page;
 use muster_store_core::namespaced_name::NamespacedName;
@@ -116,7 +117,7 @@ impl Services {
         &self,
         context: WriteContext,
         wire: Option<R::Pb>,
-    ) -> Result<R::Pb, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
         let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -127,14 +128,14 @@ impl Services {
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
             Ok(draft.put(created)?)
         });
-        Ok(created.await?.into())
+        Ok(answer(created.await?))
     }
 
     async fn update<R: AuthzRecord + Rules>(
         &self,
         context: WriteContext,
         wire: Option<R::Pb>,
-    ) -> Result<R::Pb, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
         let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -145,14 +146,14 @@ impl Services {
             let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
             Ok(draft.apply(outcome)?)
         });
-        Ok(updated.await?.into())
+        Ok(answer(updated.await?))
     }
 
     async fn update_status<R: AuthzRecord + rules::HasStatus>(
         &self,
         context: WriteContext,
         wire: Option<R::Pb>,
-    ) -> Result<R::Pb, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
         let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -164,7 +165,7 @@ impl Services {
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
             Ok(draft.apply(outcome)?)
         });
-        Ok(updated.await?.into())
+        Ok(answer(updated.await?))
     }
 
     async fn delete<R: AuthzRecord + DeletedWithoutGrace>(
@@ -172,7 +173,7 @@ impl Services {
         context: WriteContext,
         key: RecordId,
         preconditions: Preconditions,
-    ) -> Result<R::Pb, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
         let place = place_of(&caller, R::KIND, fence.as_ref(), 0).deleting();
         let deleted = self.write(place, fence, move |draft| {
@@ -181,14 +182,16 @@ impl Services {
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
             Ok(draft.apply(outcome)?)
         });
-        Ok(deleted.await?.into())
+        Ok(answer(deleted.await?))
     }
 
-    fn get<R: AuthzRecord>(&self, caller: &Caller, key: &RecordId) -> Result<R::Pb, Status> {
+    fn get<R: AuthzRecord>(
+        &self,
+        caller: &Caller,
+        key: &RecordId,
+    ) -> Result<Response<EncodedRecord>, Status> {
         let namespace = namespace_of(key);
         let found = self.store.get(R::KIND, &NamespacedName::new(namespace, key.name.as_str()));
-        let record = found.as_deref().map(R::Pb::decode).transpose();
-        let record = record.map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?;
         let call = Call {
             verb: Verb::Get,
             kind: R::KIND,
@@ -197,22 +200,26 @@ impl Services {
             field_selector: None,
         };
         // Only for nodes does authorization depend on the record's content.
-        let known = match caller {
-            Caller::Node(_) => record
-                .clone()
-                .map(R::try_from)
-                .transpose()
-                .map_err(|e| StoreError::Storage(format!("{key} cannot be read: {e}")))?,
+        let known: Option<R> = match (caller, &found) {
+            (Caller::Node(_), Some(record)) => Some(decode_stored(key, record)?),
             _ => None,
         };
         authz_result(authorize(caller, &call, &R::authz_content(known.as_ref(), None, None)))?;
-        Ok(record.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?)
+        let record = found.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?;
+        Ok(Response::new(record.into()))
     }
 
-    async fn list(&self, kind: Kind, caller: &Caller, query: ListQuery) -> Result<Page, Status> {
+    async fn list(
+        &self,
+        kind: Kind,
+        caller: &Caller,
+        query: ListQuery,
+    ) -> Result<Response<RecordList>, Status> {
         let list = query.check(kind)?;
         self.authorize_selectors(caller, Verb::List, kind, &list.selectors)?;
-        Ok(self.store.list(list).await?)
+        let Page { records, revision, next, .. } = self.store.list(list).await?;
+        let next_page_token = next.map(|token| token.to_string()).unwrap_or_default();
+        Ok(Response::new(RecordList { records, resource_version: revision, next_page_token }))
     }
 
     async fn watch<E: Message + Default + 'static>(
@@ -343,10 +350,16 @@ fn authz_result(verdict: Result<(), Refused>) -> Result<(), StoreError> {
     })
 }
 
-/// The records of a page, decoded.
-fn decode_page<P: Message + Default>(kind: Kind, records: Vec<bytes::Bytes>) -> Result<Vec<P>, StoreError> {
-    let decode = |record| P::decode(record).map_err(|e| StoreError::Storage(format!("{kind}: {e}")));
-    records.into_iter().map(decode).collect()
+/// The response to a write: the record as it is stored.
+fn answer(stored: Stored) -> Response<EncodedRecord> {
+    Response::new(stored.record.into())
+}
+
+/// A stored record as its domain type.
+fn decode_stored<R: Record>(key: &RecordId, record: &[u8]) -> Result<R, StoreError> {
+    let damaged = |reason: String| StoreError::Storage(format!("{key} cannot be read: {reason}"));
+    let wire = R::Pb::decode(record).map_err(|e| damaged(e.to_string()))?;
+    R::try_from(wire).map_err(|e| damaged(e.to_string()))
 }
 
 /// Microseconds since 1970 as a protobuf timestamp.

@@ -7,8 +7,9 @@
 use std::marker::PhantomData;
 
 use prost::Message;
-use tonic::codec::{BufferSettings, Codec};
-use tonic_prost::{ProstDecoder, ProstEncoder};
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
+use tonic_prost::ProstDecoder;
 
 const BUFFER: usize = 512;
 /// How many bytes are encoded before they are passed to the connection.
@@ -31,14 +32,33 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = ProstEncoder<T>;
+    type Encoder = SmallEncoder<T>;
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(BUFFER, YIELD_AT))
+        SmallEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
         ProstDecoder::new(BufferSettings::new(BUFFER, YIELD_AT))
+    }
+}
+
+/// Encodes with prost, into a buffer that begins small and is enlarged once for each message.
+#[derive(Debug, Clone)]
+pub struct SmallEncoder<T>(PhantomData<T>);
+
+impl<T: Message> Encoder for SmallEncoder<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, message: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(message.encoded_len());
+        message.encode_raw(buffer);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD_AT)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use muster_grpc::node_service_server::{NodeService, NodeServiceServer};
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::fence::{FENCE_KEY, Fence};
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -157,9 +158,9 @@ impl Service {
         }
     }
 
-    async fn node(&self, asked: Asked) -> Result<Option<pb::Node>, Status> {
+    async fn node(&self, asked: Asked) -> Result<EncodedRecord, Status> {
         match self.answer(asked).await? {
-            Answer::Node(node) => Ok(Some((*node).into())),
+            Answer::Node(node) => Ok(EncodedRecord::of(&pb::Node::from(*node))),
             _ => Err(Status::internal("the script has no node here")),
         }
     }
@@ -176,29 +177,29 @@ impl NodeService for Service {
     async fn create_node(
         &self,
         request: Request<pb::CreateNodeRequest>,
-    ) -> Result<Response<pb::CreateNodeResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let node = self.node(sent(request.into_inner().node)).await?;
-        Ok(Response::new(pb::CreateNodeResponse { node }))
+        Ok(Response::new(node))
     }
 
     async fn get_node(
         &self,
         request: Request<pb::GetNodeRequest>,
-    ) -> Result<Response<pb::GetNodeResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let timeout = request.metadata().get("grpc-timeout").map(|value| value.as_bytes().to_vec());
         let timeout = timeout.and_then(|value| muster_rpc::layers::deadline::parse_grpc_timeout(&value));
         let node = self.node(Asked::Get(request.into_inner().name, timeout)).await?;
-        Ok(Response::new(pb::GetNodeResponse { node }))
+        Ok(Response::new(node))
     }
 
     async fn list_nodes(
         &self,
         request: Request<pb::ListNodesRequest>,
-    ) -> Result<Response<pb::ListNodesResponse>, Status> {
+    ) -> Result<Response<RecordList>, Status> {
         match self.answer(Asked::List(request.into_inner())).await? {
             Answer::Nodes { nodes, version, next } => {
                 let (resource_version, next_page_token) = (version, next.to_owned());
-                Ok(Response::new(pb::ListNodesResponse { nodes, resource_version, next_page_token }))
+                Ok(Response::new(RecordList::of(&nodes, resource_version, next_page_token)))
             }
             _ => Err(Status::internal("the script has no list here")),
         }
@@ -207,27 +208,27 @@ impl NodeService for Service {
     async fn update_node(
         &self,
         request: Request<pb::UpdateNodeRequest>,
-    ) -> Result<Response<pb::UpdateNodeResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let fence = request.metadata().get(FENCE_KEY).map(|fence| fence.to_str().unwrap().parse().unwrap());
         self.fences.lock().unwrap().push(fence);
         let node = self.node(sent(request.into_inner().node)).await?;
-        Ok(Response::new(pb::UpdateNodeResponse { node }))
+        Ok(Response::new(node))
     }
 
     async fn update_node_status(
         &self,
         request: Request<pb::UpdateNodeStatusRequest>,
-    ) -> Result<Response<pb::UpdateNodeStatusResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let node = self.node(sent(request.into_inner().node)).await?;
-        Ok(Response::new(pb::UpdateNodeStatusResponse { node }))
+        Ok(Response::new(node))
     }
 
     async fn delete_node(
         &self,
         request: Request<pb::DeleteNodeRequest>,
-    ) -> Result<Response<pb::DeleteNodeResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let node = self.node(Asked::Get(request.into_inner().name, None)).await?;
-        Ok(Response::new(pb::DeleteNodeResponse { node }))
+        Ok(Response::new(node))
     }
 
     async fn watch_nodes(

@@ -57,6 +57,23 @@ struct DraftRecord {
     lease_id: u32,
 }
 
+/// A record as a request left it, in the form in which it is kept and answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its resource version.
+    pub version: Revision,
+    /// In the schema's encoding.
+    pub record: Bytes,
+}
+
+impl Stored {
+    /// A record that is not written.
+    pub fn unwritten<R: Record>(record: R) -> Self {
+        let version = record.meta().resource_version;
+        Self { version, record: encode(record) }
+    }
+}
+
 /// A finished draft.
 pub struct Batch {
     pub commit: Commit,
@@ -182,9 +199,9 @@ impl<'a> Draft<'a> {
     }
 
     /// Applies the outcome of a rule and returns the record as stored.
-    pub fn apply<R: Record>(&mut self, outcome: Outcome<R>) -> Result<R, DraftError> {
+    pub fn apply<R: Record>(&mut self, outcome: Outcome<R>) -> Result<Stored, DraftError> {
         match outcome {
-            Outcome::Unchanged(record) => Ok(record),
+            Outcome::Unchanged(record) => Ok(Stored::unwritten(record)),
             Outcome::Store(record) => self.put(record),
             Outcome::Remove(record) => self.remove(record),
         }
@@ -192,13 +209,15 @@ impl<'a> Draft<'a> {
 
     /// Writes a record at the next revision. A budget gets the status of its pods at that revision: no revision shows a
     /// new spec with an old status.
-    pub fn put<R: Record>(&mut self, mut record: R) -> Result<R, DraftError> {
+    pub fn put<R: Record>(&mut self, mut record: R) -> Result<Stored, DraftError> {
         let key = key_of(record.meta());
         let budget = (&mut record as &mut dyn Any).downcast_mut::<DisruptionBudget>();
         let counts = budget.map(|budget| self.set_budget_status(&key, budget)).transpose()?;
-        let (record, bytes) = self.encode(record);
+        self.stamp(record.meta_mut());
+        let meta = record.meta().clone();
+        let bytes = encode(record);
         let was = self.lookup(R::KIND, &key);
-        self.check_limits(&record, &bytes, was.as_ref())?;
+        self.check_limits(R::KIND, &meta, &bytes, was.as_ref())?;
         let lease_id = match (&was, R::KIND) {
             (Some(was), _) => was.lease_id,
             (None, Kind::Lease) => {
@@ -207,7 +226,7 @@ impl<'a> Draft<'a> {
             }
             (None, _) => 0,
         };
-        self.index_put(&key, &record, &bytes, was.as_ref(), lease_id)?;
+        self.index_put(R::KIND, &key, &meta, &bytes, was.as_ref(), lease_id)?;
         if let Some(counts) = counts {
             self.indexes.put_budget(key.clone(), counts);
         }
@@ -215,53 +234,54 @@ impl<'a> Draft<'a> {
         self.indexes.usage.replace(R::KIND, key.namespace(), replaced, Some(&bytes));
         let pending = DraftRecord { revision: self.head + 1, record: bytes.clone(), lease_id };
         self.written.insert((R::KIND, key.clone()), Some(pending));
+        let stored = Stored { version: self.head + 1, record: bytes.clone() };
         self.push(R::KIND, key, bytes, was, false, lease_id);
-        Ok(record)
+        Ok(stored)
     }
 
     /// Deletes a record at the next revision, and the dependents of a deleted node with it.
-    pub fn remove<R: Record>(&mut self, record: R) -> Result<R, DraftError> {
-        let (record, bytes) = self.encode(record);
-        let key = key_of(record.meta());
+    pub fn remove<R: Record>(&mut self, mut record: R) -> Result<Stored, DraftError> {
+        let (key, uid) = (key_of(record.meta()), record.meta().uid);
+        self.stamp(record.meta_mut());
+        let bytes = encode(record);
         let was = self.lookup(R::KIND, &key);
         self.index_remove(&key, was.as_ref(), R::KIND)?;
         self.indexes.usage.replace(R::KIND, key.namespace(), was.as_ref().map(|was| &was.record), None);
         let lease_id = was.as_ref().map_or(0, |was| was.lease_id);
         self.written.insert((R::KIND, key.clone()), None);
+        let stored = Stored { version: self.head + 1, record: bytes.clone() };
         self.push(R::KIND, key, bytes, was, true, lease_id);
         if R::KIND == Kind::Node
-            && let Some(uid) = record.meta().uid
+            && let Some(uid) = uid
         {
             self.delete_dependents(&uid.to_string());
         }
-        Ok(record)
+        Ok(stored)
     }
 
     /// Refuses a record that is too large, or one too many. A record that was stored before there was the limit may stay
     /// as large as it is.
-    fn check_limits<R: Record>(
+    fn check_limits(
         &self,
-        record: &R,
+        kind: Kind,
+        meta: &Metadata,
         bytes: &Bytes,
         was: Option<&DraftRecord>,
     ) -> Result<(), DraftError> {
         let was = was.map(|was| &was.record);
-        let limit = max_record(R::KIND);
+        let limit = max_record(kind);
         if bytes.len() > was.map_or(limit, |was| was.len().max(limit)) {
-            let key = rules::RecordId::of(record);
+            let key = rules::RecordId::new(kind, meta);
             return Err(DraftError::TooLarge { key, bytes: bytes.len(), limit });
         }
-        let namespace = record.meta().namespace.as_ref().map_or("", |namespace| namespace.as_str());
-        Ok(self.indexes.usage.check(R::KIND, namespace, was, bytes)?)
+        let namespace = meta.namespace.as_ref().map_or("", |namespace| namespace.as_str());
+        Ok(self.indexes.usage.check(kind, namespace, was, bytes)?)
     }
 
-    fn encode<R: Record>(&self, mut record: R) -> (R, Bytes) {
-        let meta = record.meta_mut();
+    /// Sets the metadata that the next change gives its record.
+    fn stamp(&self, meta: &mut Metadata) {
         meta.resource_version = self.head + 1;
         meta.traceparent = Some(self.traceparent.clone()).filter(|text| !text.is_empty());
-        let wire: R::Pb = record.clone().into();
-        let bytes = wire.encode_to_vec();
-        (record, bytes.into())
     }
 
     fn push(
@@ -374,6 +394,11 @@ impl<'a> Draft<'a> {
         let Self { commit, changes, orphans, dropped_events, .. } = self;
         Batch { commit, changes, orphans, dropped_events }
     }
+}
+
+fn encode<R: Record>(record: R) -> Bytes {
+    let wire: R::Pb = record.into();
+    wire.encode_to_vec().into()
 }
 
 fn key_of(meta: &Metadata) -> NamespacedName {

@@ -1,6 +1,7 @@
 //! DisruptionBudgetService.
 
 use muster_grpc::disruption_budget_service_server::DisruptionBudgetService;
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::name::Uid;
 use muster_proto::pb;
@@ -9,9 +10,7 @@ use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::Content;
 
-use super::{
-    AuthzRecord, Services, WatchStream, caller, decode_page, preconditions, record_id, write_context,
-};
+use super::{AuthzRecord, Services, WatchStream, caller, preconditions, record_id, write_context};
 
 impl AuthzRecord for DisruptionBudget {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -26,57 +25,45 @@ impl DisruptionBudgetService for Services {
     async fn create_disruption_budget(
         &self,
         request: Request<pb::CreateDisruptionBudgetRequest>,
-    ) -> Result<Response<pb::CreateDisruptionBudgetResponse>, Status> {
-        let created = self
-            .create::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
-            .await?;
-        Ok(Response::new(pb::CreateDisruptionBudgetResponse { disruption_budget: Some(created) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.create::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
+            .await
     }
 
     async fn get_disruption_budget(
         &self,
         request: Request<pb::GetDisruptionBudgetRequest>,
-    ) -> Result<Response<pb::GetDisruptionBudgetResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetDisruptionBudgetRequest { namespace, name } = request.into_inner();
-        let found =
-            self.get::<DisruptionBudget>(&caller, &record_id(Kind::DisruptionBudget, &namespace, &name)?)?;
-        Ok(Response::new(pb::GetDisruptionBudgetResponse { disruption_budget: Some(found) }))
+        self.get::<DisruptionBudget>(&caller, &record_id(Kind::DisruptionBudget, &namespace, &name)?)
     }
 
     async fn list_disruption_budgets(
         &self,
         request: Request<pb::ListDisruptionBudgetsRequest>,
-    ) -> Result<Response<pb::ListDisruptionBudgetsResponse>, Status> {
+    ) -> Result<Response<RecordList>, Status> {
         let caller = caller(&request);
-        let page = self.list(Kind::DisruptionBudget, &caller, request.into_inner().into()).await?;
-        Ok(Response::new(pb::ListDisruptionBudgetsResponse {
-            disruption_budgets: decode_page(Kind::DisruptionBudget, page.records)?,
-            resource_version: page.revision,
-            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
-        }))
+        self.list(Kind::DisruptionBudget, &caller, request.into_inner().into()).await
     }
 
     async fn update_disruption_budget(
         &self,
         request: Request<pb::UpdateDisruptionBudgetRequest>,
-    ) -> Result<Response<pb::UpdateDisruptionBudgetResponse>, Status> {
-        let updated = self
-            .update::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
-            .await?;
-        Ok(Response::new(pb::UpdateDisruptionBudgetResponse { disruption_budget: Some(updated) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.update::<DisruptionBudget>(write_context(&request)?, request.into_inner().disruption_budget)
+            .await
     }
 
     async fn delete_disruption_budget(
         &self,
         request: Request<pb::DeleteDisruptionBudgetRequest>,
-    ) -> Result<Response<pb::DeleteDisruptionBudgetResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let context = write_context(&request)?;
         let pb::DeleteDisruptionBudgetRequest { namespace, name, preconditions: wanted } =
             request.into_inner();
         let key = record_id(Kind::DisruptionBudget, &namespace, &name)?;
-        let deleted = self.delete::<DisruptionBudget>(context, key, preconditions(wanted)?).await?;
-        Ok(Response::new(pb::DeleteDisruptionBudgetResponse { disruption_budget: Some(deleted) }))
+        self.delete::<DisruptionBudget>(context, key, preconditions(wanted)?).await
     }
 
     async fn watch_disruption_budgets(

@@ -1,6 +1,7 @@
 //! EventService.
 
 use muster_grpc::event_service_server::EventService;
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::event::Event;
 use muster_proto::identity::Caller;
 use muster_proto::name::Uid;
@@ -13,8 +14,8 @@ use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::rules;
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, current_record, decode_page,
-    place_of, required_record, write_context,
+    AuthzRecord, Services, WatchStream, WriteContext, answer, authz_result, caller, current_record, place_of,
+    required_record, write_context,
 };
 use crate::error::StoreError;
 
@@ -31,7 +32,7 @@ impl EventService for Services {
     async fn record_event(
         &self,
         request: Request<pb::RecordEventRequest>,
-    ) -> Result<Response<pb::RecordEventResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = write_context(&request)?;
         let call =
             Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
@@ -51,20 +52,15 @@ impl EventService for Services {
             let recorded = rules::record_event(known.as_ref(), event, &draft.context());
             Ok(draft.put(recorded)?)
         });
-        Ok(Response::new(pb::RecordEventResponse { event: Some(recorded.await?.into()) }))
+        Ok(answer(recorded.await?))
     }
 
     async fn list_events(
         &self,
         request: Request<pb::ListEventsRequest>,
-    ) -> Result<Response<pb::ListEventsResponse>, Status> {
+    ) -> Result<Response<RecordList>, Status> {
         let caller = caller(&request);
-        let page = self.list(Kind::Event, &caller, request.into_inner().into()).await?;
-        Ok(Response::new(pb::ListEventsResponse {
-            events: decode_page(Kind::Event, page.records)?,
-            resource_version: page.revision,
-            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
-        }))
+        self.list(Kind::Event, &caller, request.into_inner().into()).await
     }
 
     async fn watch_events(

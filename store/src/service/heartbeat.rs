@@ -245,13 +245,12 @@ impl Services {
             let renewable_since = commit_health.renewable_since(now);
             let next = acquire_lease(&wanted, node.as_ref(), lease.as_ref(), now, renewable_since)?;
             let cx = draft.context();
-            let written = match (lease, next) {
-                (None, Some(new)) => draft.put(rules::create(None, new, &cx)?)?,
-                (Some(_), Some(changed)) => draft.put(changed)?,
-                (Some(lease), None) => lease,
-                (None, None) => return Err(StoreError::Stopping),
-            };
-            Ok(written.meta.resource_version)
+            match (lease, next) {
+                (None, Some(new)) => Ok(draft.put(rules::create(None, new, &cx)?)?.version),
+                (Some(_), Some(changed)) => Ok(draft.put(changed)?.version),
+                (Some(lease), None) => Ok(lease.meta.resource_version),
+                (None, None) => Err(StoreError::Stopping),
+            }
         });
         let version = version.await?;
         let claim = self.claim(&hello)?;
@@ -306,9 +305,14 @@ impl Services {
         let reported = Node::try_from(wire).map_err(StoreError::from)?;
         self.write(place, None, move |draft| {
             let current: Option<Node> = draft.get("", hello.node.as_str())?;
-            let mut wanted = current.clone().unwrap_or_else(|| reported.clone());
+            let mut wanted = match &current {
+                Some(current) => {
+                    let (meta, spec) = (current.meta.clone(), current.spec.clone());
+                    Node { meta, spec, status: reported.status }
+                }
+                None => reported,
+            };
             wanted.meta.resource_version = version;
-            wanted.status = reported.status;
             authorize_record(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             if let Some(current) = &current
                 && current.meta.uid != Some(hello.node_uid)
@@ -322,7 +326,7 @@ impl Services {
                 return Err(StoreError::ClaimLost);
             }
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.apply(outcome)?.meta.resource_version)
+            Ok(draft.apply(outcome)?.version)
         })
         .await
     }

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use muster_grpc::lease_service_server::LeaseService;
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::fence::Fence;
 use muster_proto::identity::Caller;
 use muster_proto::lease::Lease;
@@ -20,8 +21,8 @@ use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, decode_page, namespace_of,
-    place_of, preconditions, record_id, timestamp, write_context,
+    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, namespace_of, place_of,
+    preconditions, record_id, timestamp, write_context,
 };
 use crate::error::StoreError;
 use crate::queue::{AckSlot, Placement};
@@ -39,40 +40,32 @@ impl LeaseService for Services {
     async fn create_lease(
         &self,
         request: Request<pb::CreateLeaseRequest>,
-    ) -> Result<Response<pb::CreateLeaseResponse>, Status> {
-        let created = self.create::<Lease>(write_context(&request)?, request.into_inner().lease).await?;
-        Ok(Response::new(pb::CreateLeaseResponse { lease: Some(created) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.create::<Lease>(write_context(&request)?, request.into_inner().lease).await
     }
 
     async fn get_lease(
         &self,
         request: Request<pb::GetLeaseRequest>,
-    ) -> Result<Response<pb::GetLeaseResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetLeaseRequest { namespace, name } = request.into_inner();
-        let found = self.get::<Lease>(&caller, &record_id(Kind::Lease, &namespace, &name)?)?;
-        Ok(Response::new(pb::GetLeaseResponse { lease: Some(found) }))
+        self.get::<Lease>(&caller, &record_id(Kind::Lease, &namespace, &name)?)
     }
 
     async fn list_leases(
         &self,
         request: Request<pb::ListLeasesRequest>,
-    ) -> Result<Response<pb::ListLeasesResponse>, Status> {
+    ) -> Result<Response<RecordList>, Status> {
         let caller = caller(&request);
-        let page = self.list(Kind::Lease, &caller, request.into_inner().into()).await?;
-        Ok(Response::new(pb::ListLeasesResponse {
-            leases: decode_page(Kind::Lease, page.records)?,
-            resource_version: page.revision,
-            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
-        }))
+        self.list(Kind::Lease, &caller, request.into_inner().into()).await
     }
 
     async fn update_lease(
         &self,
         request: Request<pb::UpdateLeaseRequest>,
-    ) -> Result<Response<pb::UpdateLeaseResponse>, Status> {
-        let updated = self.update::<Lease>(write_context(&request)?, request.into_inner().lease).await?;
-        Ok(Response::new(pb::UpdateLeaseResponse { lease: Some(updated) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.update::<Lease>(write_context(&request)?, request.into_inner().lease).await
     }
 
     async fn renew_lease(
@@ -93,12 +86,11 @@ impl LeaseService for Services {
     async fn delete_lease(
         &self,
         request: Request<pb::DeleteLeaseRequest>,
-    ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let context = write_context(&request)?;
         let pb::DeleteLeaseRequest { namespace, name, preconditions: wanted } = request.into_inner();
         let key = record_id(Kind::Lease, &namespace, &name)?;
-        let deleted = self.delete::<Lease>(context, key, preconditions(wanted)?).await?;
-        Ok(Response::new(pb::DeleteLeaseResponse { lease: Some(deleted) }))
+        self.delete::<Lease>(context, key, preconditions(wanted)?).await
     }
 
     async fn watch_leases(
@@ -159,14 +151,10 @@ impl Services {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
             let renewal = rules::Renewal { holder: &holder, status: None };
             let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;
-            let lease = draft.put(lease)?;
             let at = lease.spec.renew_time.unwrap_or(draft.now());
-            Ok(Renewal {
-                revision: lease.meta.resource_version,
-                at_micros: at.as_microsecond(),
-                status_digest: lease.spec.status_digest,
-                status_age_millis: lease.spec.status_age_millis,
-            })
+            let (status_digest, status_age_millis) = (lease.spec.status_digest, lease.spec.status_age_millis);
+            let revision = draft.put(lease)?.version;
+            Ok(Renewal { revision, at_micros: at.as_microsecond(), status_digest, status_age_millis })
         });
         acquired.await
     }

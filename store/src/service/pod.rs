@@ -1,6 +1,7 @@
 //! PodService.
 
 use muster_grpc::pod_service_server::PodService;
+use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::invalid::Invalid;
 use muster_proto::name::{Name, Uid};
 use muster_proto::pb;
@@ -9,10 +10,11 @@ use muster_proto::record::Kind;
 use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Content, Verb};
+use muster_store_core::draft::Stored;
 use muster_store_core::rules::{self, PodDeletion};
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, authorize_named, caller, decode_page, namespace_of,
+    AuthzRecord, Services, WatchStream, WriteContext, answer, authorize_named, caller, namespace_of,
     place_of, preconditions, record_id, write_context,
 };
 use crate::error::StoreError;
@@ -34,54 +36,39 @@ impl PodService for Services {
     async fn create_pod(
         &self,
         request: Request<pb::CreatePodRequest>,
-    ) -> Result<Response<pb::CreatePodResponse>, Status> {
-        let created = self.create::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
-        Ok(Response::new(pb::CreatePodResponse { pod: Some(created) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.create::<Pod>(write_context(&request)?, request.into_inner().pod).await
     }
 
-    async fn get_pod(
-        &self,
-        request: Request<pb::GetPodRequest>,
-    ) -> Result<Response<pb::GetPodResponse>, Status> {
+    async fn get_pod(&self, request: Request<pb::GetPodRequest>) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetPodRequest { namespace, name } = request.into_inner();
-        let found = self.get::<Pod>(&caller, &record_id(Kind::Pod, &namespace, &name)?)?;
-        Ok(Response::new(pb::GetPodResponse { pod: Some(found) }))
+        self.get::<Pod>(&caller, &record_id(Kind::Pod, &namespace, &name)?)
     }
 
-    async fn list_pods(
-        &self,
-        request: Request<pb::ListPodsRequest>,
-    ) -> Result<Response<pb::ListPodsResponse>, Status> {
+    async fn list_pods(&self, request: Request<pb::ListPodsRequest>) -> Result<Response<RecordList>, Status> {
         let caller = caller(&request);
-        let page = self.list(Kind::Pod, &caller, request.into_inner().into()).await?;
-        Ok(Response::new(pb::ListPodsResponse {
-            pods: decode_page(Kind::Pod, page.records)?,
-            resource_version: page.revision,
-            next_page_token: page.next.map(|token| token.to_string()).unwrap_or_default(),
-        }))
+        self.list(Kind::Pod, &caller, request.into_inner().into()).await
     }
 
     async fn update_pod(
         &self,
         request: Request<pb::UpdatePodRequest>,
-    ) -> Result<Response<pb::UpdatePodResponse>, Status> {
-        let updated = self.update::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
-        Ok(Response::new(pb::UpdatePodResponse { pod: Some(updated) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.update::<Pod>(write_context(&request)?, request.into_inner().pod).await
     }
 
     async fn update_pod_status(
         &self,
         request: Request<pb::UpdatePodStatusRequest>,
-    ) -> Result<Response<pb::UpdatePodStatusResponse>, Status> {
-        let updated = self.update_status::<Pod>(write_context(&request)?, request.into_inner().pod).await?;
-        Ok(Response::new(pb::UpdatePodStatusResponse { pod: Some(updated) }))
+    ) -> Result<Response<EncodedRecord>, Status> {
+        self.update_status::<Pod>(write_context(&request)?, request.into_inner().pod).await
     }
 
     async fn bind_pod(
         &self,
         request: Request<pb::BindPodRequest>,
-    ) -> Result<Response<pb::BindPodResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = write_context(&request)?;
         let pb::BindPodRequest { namespace, name, node_name, preconditions: wanted } = request.into_inner();
         let key = record_id(Kind::Pod, &namespace, &name)?;
@@ -94,13 +81,13 @@ impl PodService for Services {
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
             Ok(draft.apply(outcome)?)
         });
-        Ok(Response::new(pb::BindPodResponse { pod: Some(bound.await?.into()) }))
+        Ok(answer(bound.await?))
     }
 
     async fn evict_pod(
         &self,
         request: Request<pb::EvictPodRequest>,
-    ) -> Result<Response<pb::EvictPodResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = write_context(&request)?;
         let pb::EvictPodRequest { namespace, name, delete_options, dry_run } = request.into_inner();
         let key = record_id(Kind::Pod, &namespace, &name)?;
@@ -113,15 +100,15 @@ impl PodService for Services {
             authorize_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
             let outcome = rules::evict(&key, current.as_ref(), &budgets, &deletion, &draft.context())?;
-            if dry_run { Ok(outcome.into_record()) } else { Ok(draft.apply(outcome)?) }
+            if dry_run { Ok(Stored::unwritten(outcome.into_record())) } else { Ok(draft.apply(outcome)?) }
         });
-        Ok(Response::new(pb::EvictPodResponse { pod: Some(evicted.await?.into()) }))
+        Ok(answer(evicted.await?))
     }
 
     async fn delete_pod(
         &self,
         request: Request<pb::DeletePodRequest>,
-    ) -> Result<Response<pb::DeletePodResponse>, Status> {
+    ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = write_context(&request)?;
         let pb::DeletePodRequest { namespace, name, preconditions: wanted, grace_period_seconds } =
             request.into_inner();
@@ -134,7 +121,7 @@ impl PodService for Services {
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;
             Ok(draft.apply(outcome)?)
         });
-        Ok(Response::new(pb::DeletePodResponse { pod: Some(deleted.await?.into()) }))
+        Ok(answer(deleted.await?))
     }
 
     async fn watch_pods(

@@ -57,7 +57,7 @@ async fn hold(store: &Arc<Store>) -> (tokio::task::JoinHandle<Result<u64, StoreE
         let request = move |draft: &mut Draft<'_>| {
             drop(begin);
             released.recv().ok();
-            Ok(draft.put(node("held", 1_100_000))?.meta.resource_version)
+            Ok(draft.put(node("held", 1_100_000))?.version)
         };
         store.write(String::new(), place("holder", 0), request).await
     });
@@ -73,7 +73,7 @@ fn node(name: &str, bytes: usize) -> Node {
 }
 
 async fn put(store: &Store, place: Placement, node: Node) -> Result<u64, StoreError> {
-    store.write(String::new(), place, move |draft| Ok(draft.put(node)?.meta.resource_version)).await
+    store.write(String::new(), place, move |draft| Ok(draft.put(node)?.version)).await
 }
 
 /// Creates a lease, and returns the claim of its holder.

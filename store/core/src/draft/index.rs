@@ -4,7 +4,7 @@ use bytes::Bytes;
 use muster_proto::event::Event;
 use muster_proto::meta::Metadata;
 use muster_proto::pb;
-use muster_proto::record::{Kind, Record};
+use muster_proto::record::Kind;
 use prost::Message;
 
 use super::{Draft, DraftRecord, decode};
@@ -14,17 +14,17 @@ use crate::namespaced_name::NamespacedName;
 use crate::partial_decode;
 
 impl Draft<'_> {
-    pub(super) fn index_put<R: Record>(
+    pub(super) fn index_put(
         &mut self,
+        kind: Kind,
         key: &NamespacedName,
-        record: &R,
+        meta: &Metadata,
         bytes: &Bytes,
         was: Option<&DraftRecord>,
         lease_id: u32,
     ) -> Result<(), DraftError> {
-        let kind = R::KIND;
         if matches!(kind, Kind::Pod | Kind::Lease) {
-            self.index_owners(key, kind, record.meta(), was);
+            self.index_owners(key, kind, meta, was);
         }
         match kind {
             Kind::Pod => self.count_pod(key, was, Some(bytes))?,

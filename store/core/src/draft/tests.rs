@@ -26,6 +26,13 @@ fn lease(holder: &str, transitions: i32) -> Lease {
     Lease { spec, ..Lease::try_from(wire).unwrap() }
 }
 
+/// What was stored, decoded.
+fn read<R: Record>(stored: &Stored) -> R {
+    let record = R::try_from(R::Pb::decode(&*stored.record).unwrap()).unwrap();
+    assert_eq!(record.meta().resource_version, stored.version);
+    record
+}
+
 #[test]
 fn a_record_carries_the_traceparent_of_its_last_write() {
     let (memory, policy) = (Memory::default(), keep_nothing());
@@ -35,12 +42,12 @@ fn a_record_carries_the_traceparent_of_its_last_write() {
     for traceparent in [write, ""] {
         draft.begin_request(traceparent.to_owned());
         let expected = Some(traceparent.to_owned()).filter(|text| !text.is_empty());
-        assert_eq!(draft.put(lease("a", 1)).unwrap().meta.traceparent, expected);
+        assert_eq!(read::<Lease>(&draft.put(lease("a", 1)).unwrap()).meta.traceparent, expected);
         let stored: Lease = draft.get("kube-system", "ctl").unwrap().unwrap();
         assert_eq!(stored.meta.traceparent, expected);
     }
     draft.begin_request(write.to_owned());
-    let deleted = draft.remove(lease("a", 1)).unwrap();
+    let deleted: Lease = read(&draft.remove(lease("a", 1)).unwrap());
     assert_eq!(deleted.meta.traceparent.as_deref(), Some(write), "the last content of a deleted record too");
 }
 
@@ -63,8 +70,8 @@ fn a_fence_is_checked_against_the_batch_so_far() {
     // Another holder acquires the lease in the same commit: later writes of the first holder are refused.
     let taken = draft.put(lease("b", 4)).unwrap();
     assert_eq!(found(&draft), "b");
-    assert_eq!(taken.meta().resource_version, 2);
-    draft.remove(taken).unwrap();
+    assert_eq!(taken.version, 2);
+    draft.remove(read::<Lease>(&taken)).unwrap();
     assert_eq!(found(&draft), "missing");
 }
 
@@ -146,7 +153,7 @@ fn a_dependent_is_deleted_only_when_all_its_owners_are_gone() {
         memory.apply_commit(&commit);
         for (gone, expected) in nodes.into_iter().zip([after_a, after_both]) {
             let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
-            draft.remove(gone).unwrap();
+            draft.remove(read::<Node>(&gone)).unwrap();
             let found: Option<Pod> = draft.get("default", "p").unwrap();
             let outcome = if found.is_some() { "kept" } else { "deleted" };
             assert_eq!(outcome, expected, "{owners:?}");
@@ -309,7 +316,7 @@ fn every_revision_of_a_budget_shows_the_status_of_its_spec() {
         for (min_available, app, expected) in
             [("1", "web", (2, 1)), ("50%", "db", (1, 1)), ("2", "db", (1, 2))]
         {
-            let written = draft.put(budget(min_available, app)).unwrap();
+            let written: DisruptionBudget = read(&draft.put(budget(min_available, app)).unwrap());
             draft.update_budget_statuses().unwrap();
             let status = (written.status.expected_pods, written.status.desired_healthy);
             assert_eq!(status, expected, "{min_available} of {app}");

@@ -6,6 +6,7 @@ use std::fmt;
 
 use muster_proto::fence::Fence;
 use muster_proto::invalid::Invalid;
+use muster_proto::meta::Metadata;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::record::{Kind, Record};
 
@@ -21,8 +22,12 @@ pub struct RecordId {
 impl RecordId {
     /// The id of a record.
     pub fn of<R: Record>(record: &R) -> Self {
-        let meta = record.meta();
-        Self { kind: R::KIND, namespace: meta.namespace.clone(), name: meta.name.clone() }
+        Self::new(R::KIND, record.meta())
+    }
+
+    /// The id of the record with this metadata.
+    pub fn new(kind: Kind, meta: &Metadata) -> Self {
+        Self { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
     /// The id without its kind: `default/web-0` or `n1`.
