@@ -31,9 +31,7 @@ impl Fingerprint {
         lease_id: u32,
         record: &[u8],
     ) {
-        let count = &mut self.counts[kind as usize - 1];
-        *count = count.wrapping_add(1);
-        self.records = self.records.wrapping_add(record_hash(kind, key, at, lease_id, record));
+        self.add_hashed(kind, RecordHash::of(kind, key, at, lease_id, record));
     }
 
     pub fn remove_record(
@@ -44,9 +42,19 @@ impl Fingerprint {
         lease_id: u32,
         record: &[u8],
     ) {
+        self.remove_hashed(kind, RecordHash::of(kind, key, at, lease_id, record));
+    }
+
+    pub fn add_hashed(&mut self, kind: Kind, hash: RecordHash) {
+        let count = &mut self.counts[kind as usize - 1];
+        *count = count.wrapping_add(1);
+        self.records = self.records.wrapping_add(hash.0);
+    }
+
+    pub fn remove_hashed(&mut self, kind: Kind, hash: RecordHash) {
         let count = &mut self.counts[kind as usize - 1];
         *count = count.wrapping_sub(1);
-        self.records = self.records.wrapping_sub(record_hash(kind, key, at, lease_id, record));
+        self.records = self.records.wrapping_sub(hash.0);
     }
 
     pub fn add_renewal(&mut self, lease_id: u32, renewal: &Renewal) {
@@ -115,18 +123,24 @@ impl Fingerprint {
     }
 }
 
-fn record_hash(kind: Kind, key: &NamespacedName, at: Revision, lease_id: u32, record: &[u8]) -> u128 {
-    let mut hasher = Xxh3::new();
-    hasher.update(&[kind as u8]);
-    hasher.update(&at.to_be_bytes());
-    hasher.update(&lease_id.to_be_bytes());
-    // Names hold no zero byte, so different keys cannot yield the same bytes.
-    hasher.update(key.namespace().as_bytes());
-    hasher.update(&[0]);
-    hasher.update(key.name().as_bytes());
-    hasher.update(&[0]);
-    hasher.update(record);
-    hasher.digest128()
+/// What one record adds to a fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHash(pub u128);
+
+impl RecordHash {
+    pub fn of(kind: Kind, key: &NamespacedName, at: Revision, lease_id: u32, record: &[u8]) -> Self {
+        let mut hasher = Xxh3::new();
+        hasher.update(&[kind as u8]);
+        hasher.update(&at.to_be_bytes());
+        hasher.update(&lease_id.to_be_bytes());
+        // Names hold no zero byte, so different keys cannot yield the same bytes.
+        hasher.update(key.namespace().as_bytes());
+        hasher.update(&[0]);
+        hasher.update(key.name().as_bytes());
+        hasher.update(&[0]);
+        hasher.update(record);
+        Self(hasher.digest128())
+    }
 }
 
 fn renewal_hash(lease_id: u32, renewal: &Renewal) -> u128 {

@@ -16,6 +16,7 @@ mod inspect;
 mod journal;
 mod manifest;
 mod older_formats;
+mod record_file;
 mod segment;
 mod sled_files;
 

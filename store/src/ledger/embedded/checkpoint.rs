@@ -18,6 +18,7 @@ use super::disk::{Disk, at};
 use super::format::StoreId;
 use super::journal::{Head, Journal};
 use super::manifest::{self, FileBlocks, Manifest};
+use super::record_file::RecordFile;
 use super::sled_files::SledFiles;
 use crate::ledger::LedgerError;
 
@@ -169,9 +170,10 @@ impl Checkpoints {
         let scratch = self.directory.join(SCRATCH);
         let failed = |error: io::Error| LedgerError::Failed(error.to_string());
         self.clear(&scratch).and_then(|()| at(&scratch, self.disk.create_dir(&scratch))).map_err(failed)?;
-        manifest.copy_files(&*self.disk, &self.path(slot), &scratch)?;
-        let files =
-            SledFiles::open(&scratch, self.cache_bytes, manifest.fingerprint, manifest.content_bytes)?;
+        manifest.copy_sled_files(&*self.disk, &self.path(slot), &scratch)?;
+        let records = RecordFile::open(&*self.disk, &self.path(slot), false)?;
+        let (fingerprint, bytes) = (manifest.fingerprint, manifest.content_bytes);
+        let files = SledFiles::open(&scratch, records, self.cache_bytes, fingerprint, bytes)?;
         let mut memory = Memory::at(head.revision, compacted);
         files.load(&mut memory)?;
         files.close()?;
@@ -246,12 +248,14 @@ impl Checkpoints {
                 at(&tag, self.disk.remove_file(&tag)).map_err(failed)?;
                 at(&path, self.disk.sync_dir(&path)).map_err(failed)?;
                 let (fingerprint, bytes) = (manifest.fingerprint, manifest.content_bytes);
-                (SledFiles::open(&path, self.cache_bytes, fingerprint, bytes)?, manifest.head.number + 1)
+                let records = RecordFile::open(&*self.disk, &path, true)?;
+                let files = SledFiles::open(&path, records, self.cache_bytes, fingerprint, bytes)?;
+                (files, manifest.head.number + 1)
             }
             None => {
                 self.clear(&path).map_err(failed)?;
                 at(&path, self.disk.create_dir(&path)).map_err(failed)?;
-                let mut files = SledFiles::open(&path, self.cache_bytes, Fingerprint::default(), 0)?;
+                let mut files = SledFiles::create(&*self.disk, &path, self.cache_bytes)?;
                 let from = copy_memory(memory, &mut files)?;
                 (files, journal.first_frame_after(from))
             }
@@ -301,7 +305,7 @@ impl Checkpoints {
         let path = self.path(0);
         let failed = |error: io::Error| LedgerError::Failed(error.to_string());
         at(&path, self.disk.create_dir(&path)).map_err(failed)?;
-        let mut files = SledFiles::open(&path, self.cache_bytes, Fingerprint::default(), 0)?;
+        let mut files = SledFiles::create(&*self.disk, &path, self.cache_bytes)?;
         copy_memory(memory, &mut files)?;
         files.finish()?;
         let (fingerprint, content_bytes) = (files.fingerprint, files.content_bytes);

@@ -1,4 +1,6 @@
-//! sled as the content of a checkpoint: the newest value of each record, and the newest renewal of each lease.
+//! The content of a checkpoint: the newest value of each record, and the newest renewal of each lease.
+//!
+//! sled holds an entry for each of them. That of a record says where it lies in the [`RecordFile`] beside it.
 //!
 //! sled's recovery overwrites what it cannot read, and reports some damage by a panic. So it only gets files that were
 //! checked before, and never the only copy of anything; its panics become errors.
@@ -14,20 +16,19 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use muster_proto::record::Kind;
-use muster_store_core::fingerprint::Fingerprint;
+use muster_store_core::fingerprint::{Fingerprint, RecordHash};
 use muster_store_core::history::{Revision, StoredRenewal};
 use muster_store_core::memory::Memory;
 use muster_store_core::namespaced_name::NamespacedName;
 use sled::Db;
 
+use super::disk::Disk;
 use super::frame::Body;
+use super::record_file::RecordFile;
 use crate::ledger::LedgerError;
 
 const RECORDS: u8 = b'k';
 const RENEWALS: u8 = b'r';
-/// Revision and lease number, in front of a record.
-const RECORD_HEADER: usize = 12;
-
 /// How much is collected before it is written in the order of keys, which costs sled less.
 const WINDOW_BYTES: usize = 16 << 20;
 
@@ -35,13 +36,58 @@ const WINDOW_BYTES: usize = 16 << 20;
 const CLOSING_TRIES: u32 = 500;
 const CLOSING_PAUSE: Duration = Duration::from_millis(10);
 
-/// An entry to write, or `None` to remove it, with the revision of the change.
-type Entries = BTreeMap<Vec<u8>, (Revision, Option<Vec<u8>>)>;
+/// What an entry becomes.
+enum Change {
+    Record { lease_id: u32, record: Bytes },
+    Renewal(StoredRenewal),
+    Removed,
+}
 
-/// An open sled database.
+/// The entries to write, each with the revision of its change.
+type Entries = BTreeMap<Vec<u8>, (Revision, Change)>;
+
+/// sled's entry of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RecordEntry {
+    revision: Revision,
+    lease_id: u32,
+    length: u32,
+    offset: u64,
+    hash: RecordHash,
+}
+
+impl RecordEntry {
+    const LEN: usize = 40;
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN);
+        bytes.put_u64(self.revision);
+        bytes.put_u32(self.lease_id);
+        bytes.put_u32(self.length);
+        bytes.put_u64(self.offset);
+        bytes.put_u128(self.hash.0);
+        bytes
+    }
+
+    fn decode(mut entry: &[u8]) -> Result<Self, LedgerError> {
+        if entry.len() != Self::LEN {
+            return Err(cut_short());
+        }
+        Ok(Self {
+            revision: entry.get_u64(),
+            lease_id: entry.get_u32(),
+            length: entry.get_u32(),
+            offset: entry.get_u64(),
+            hash: RecordHash(entry.get_u128()),
+        })
+    }
+}
+
+/// The open files of a checkpoint.
 pub(super) struct SledFiles {
     directory: PathBuf,
     db: Db,
+    records: RecordFile,
     window: Entries,
     window_bytes: usize,
     pub(super) fingerprint: Fingerprint,
@@ -49,9 +95,16 @@ pub(super) struct SledFiles {
 }
 
 impl SledFiles {
-    /// Opens or creates sled's files. `fingerprint` and `content_bytes` are those of what they contain.
+    /// Creates the files of a checkpoint in an empty directory.
+    pub(super) fn create(disk: &dyn Disk, directory: &Path, cache_bytes: u64) -> Result<Self, LedgerError> {
+        let records = RecordFile::create(disk, directory)?;
+        Self::open(directory, records, cache_bytes, Fingerprint::default(), 0)
+    }
+
+    /// Opens sled's files beside the records. `fingerprint` and `content_bytes` are those of what they contain.
     pub(super) fn open(
         directory: &Path,
+        records: RecordFile,
         cache_bytes: u64,
         fingerprint: Fingerprint,
         content_bytes: u64,
@@ -64,7 +117,7 @@ impl SledFiles {
         let db = guarded(|| config.open())?;
         let directory = directory.to_owned();
         let (window, window_bytes) = (Entries::new(), 0);
-        Ok(Self { directory, db, window, window_bytes, fingerprint, content_bytes })
+        Ok(Self { directory, db, records, window, window_bytes, fingerprint, content_bytes })
     }
 
     /// Adds one record.
@@ -74,13 +127,10 @@ impl SledFiles {
         key: &NamespacedName,
         revision: Revision,
         lease_id: u32,
-        record: &[u8],
+        record: &Bytes,
     ) -> Result<(), LedgerError> {
-        let mut value = Vec::with_capacity(RECORD_HEADER + record.len());
-        value.put_u64(revision);
-        value.put_u32(lease_id);
-        value.put_slice(record);
-        self.collect(record_key(kind, key), revision, Some(value))
+        let record = record.clone();
+        self.collect(record_key(kind, key), revision, Change::Record { lease_id, record })
     }
 
     /// Adds the newest renewal of a lease.
@@ -89,10 +139,7 @@ impl SledFiles {
         revision: Revision,
         renewal: StoredRenewal,
     ) -> Result<(), LedgerError> {
-        let mut value = Vec::with_capacity(32);
-        value.put_u64(revision);
-        StoredRenewal::encode_pack(&[renewal], &mut value);
-        self.collect(renewal_key(renewal.lease_id), revision, Some(value))
+        self.collect(renewal_key(renewal.lease_id), revision, Change::Renewal(renewal))
     }
 
     /// Applies a commit. What is newer already stays.
@@ -100,10 +147,10 @@ impl SledFiles {
         // As in memory: changes first, since a renewal before its lease was written does not count.
         for (revision, change) in &body.changes {
             if change.kind == Kind::Lease {
-                self.collect(renewal_key(change.lease_id), *revision, None)?;
+                self.collect(renewal_key(change.lease_id), *revision, Change::Removed)?;
             }
             if change.deleted {
-                self.collect(record_key(change.kind, &change.key()), *revision, None)?;
+                self.collect(record_key(change.kind, &change.key()), *revision, Change::Removed)?;
             } else {
                 self.put_record(change.kind, &change.key(), *revision, change.lease_id, &change.record)?;
             }
@@ -116,39 +163,44 @@ impl SledFiles {
         Ok(())
     }
 
-    fn collect(
-        &mut self,
-        key: Vec<u8>,
-        revision: Revision,
-        value: Option<Vec<u8>>,
-    ) -> Result<(), LedgerError> {
-        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+    fn collect(&mut self, key: Vec<u8>, revision: Revision, change: Change) -> Result<(), LedgerError> {
         if self.window.get(&key).is_some_and(|(known, _)| *known > revision) {
             return Ok(());
         }
-        self.window_bytes += bytes;
-        self.window.insert(key, (revision, value));
+        self.window_bytes += key.len();
+        if let Change::Record { record, .. } = &change {
+            self.window_bytes += record.len();
+        }
+        self.window.insert(key, (revision, change));
         if self.window_bytes >= WINDOW_BYTES { self.write_window() } else { Ok(()) }
     }
 
     /// Writes what was collected.
     fn write_window(&mut self) -> Result<(), LedgerError> {
         self.window_bytes = 0;
-        for (key, (revision, value)) in std::mem::take(&mut self.window) {
-            let db = &self.db;
+        let db = self.db.clone();
+        for (key, (revision, change)) in std::mem::take(&mut self.window) {
             let old = guarded(|| db.get(&key))?;
             if old.as_ref().is_some_and(|old| revision_of(old) >= revision) {
                 continue;
             }
+            let new = match change {
+                Change::Record { lease_id, record } => {
+                    let (kind, name) = parse_record_key(&key)?;
+                    let hash = RecordHash::of(kind, &name, revision, lease_id, &record);
+                    let (offset, length) = (self.records.append(&record)?, record.len() as u32);
+                    Some(RecordEntry { revision, lease_id, length, offset, hash }.encode())
+                }
+                Change::Renewal(renewal) => Some(encode_renewal(revision, renewal)),
+                Change::Removed => None,
+            };
             if let Some(old) = &old {
-                self.content_bytes -= (key.len() + old.len()) as u64;
-                count(&mut self.fingerprint, &key, old, false)?;
+                self.count(&key, old, false)?;
             }
-            match &value {
-                Some(value) => {
-                    self.content_bytes += (key.len() + value.len()) as u64;
-                    count(&mut self.fingerprint, &key, value, true)?;
-                    guarded(|| db.insert(&key, value.as_slice()))?;
+            match &new {
+                Some(new) => {
+                    self.count(&key, new, true)?;
+                    guarded(|| db.insert(&key, new.as_slice()))?;
                 }
                 None if old.is_some() => {
                     guarded(|| db.remove(&key))?;
@@ -156,22 +208,44 @@ impl SledFiles {
                 None => {}
             }
         }
+        self.records.write_out()
+    }
+
+    /// Adds an entry to the fingerprint and the length of the content, or removes it.
+    fn count(&mut self, key: &[u8], entry: &[u8], added: bool) -> Result<(), LedgerError> {
+        let mut length = (key.len() + entry.len()) as u64;
+        if key.first() == Some(&RENEWALS) {
+            let (revision, renewal) = parse_renewal(entry)?;
+            let (lease_id, renewal) = (renewal.lease_id, renewal.at(revision));
+            match added {
+                true => self.fingerprint.add_renewal(lease_id, &renewal),
+                false => self.fingerprint.remove_renewal(lease_id, &renewal),
+            }
+        } else {
+            let (kind, _) = parse_record_key(key)?;
+            let entry = RecordEntry::decode(entry)?;
+            length += u64::from(entry.length);
+            match added {
+                true => self.fingerprint.add_hashed(kind, entry.hash),
+                false => self.fingerprint.remove_hashed(kind, entry.hash),
+            }
+        }
+        self.content_bytes =
+            if added { self.content_bytes + length } else { self.content_bytes.saturating_sub(length) };
         Ok(())
     }
 
     /// Reads everything into memory.
     pub(super) fn load(&self, memory: &mut Memory) -> Result<(), LedgerError> {
         let mut entries = self.db.scan_prefix([RECORDS]);
-        while let Some(entry) = guarded(|| entries.next().transpose())? {
-            let (key, value) = entry;
+        while let Some((key, entry)) = guarded(|| entries.next().transpose())? {
             let (kind, name) = parse_record_key(&key)?;
-            let (mut header, record) = value.split_at_checked(RECORD_HEADER).ok_or_else(cut_short)?;
-            let (revision, lease_id) = (header.get_u64(), header.get_u32());
-            memory.load_record(kind, name, revision, lease_id, Bytes::copy_from_slice(record));
+            let RecordEntry { revision, lease_id, length, offset, .. } = RecordEntry::decode(&entry)?;
+            memory.load_record(kind, name, revision, lease_id, self.records.read(offset, length)?);
         }
         let mut entries = self.db.scan_prefix([RENEWALS]);
-        while let Some(entry) = guarded(|| entries.next().transpose())? {
-            let (revision, renewal) = parse_renewal(&entry.1)?;
+        while let Some((_, entry)) = guarded(|| entries.next().transpose())? {
+            let (revision, renewal) = parse_renewal(&entry)?;
             memory.load_renewal(&renewal, revision);
         }
         Ok(())
@@ -234,6 +308,13 @@ fn renewal_key(lease_id: u32) -> Vec<u8> {
     bytes
 }
 
+fn encode_renewal(revision: Revision, renewal: StoredRenewal) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(32);
+    bytes.put_u64(revision);
+    StoredRenewal::encode_pack(&[renewal], &mut bytes);
+    bytes
+}
+
 fn parse_renewal(value: &[u8]) -> Result<(Revision, StoredRenewal), LedgerError> {
     let (mut revision, renewal) = value.split_at_checked(8).ok_or_else(cut_short)?;
     let revision = revision.get_u64();
@@ -247,27 +328,6 @@ fn revision_of(mut value: &[u8]) -> Revision {
 
 fn cut_short() -> LedgerError {
     LedgerError::Damaged("an entry of the checkpoint is cut short".to_owned())
-}
-
-/// Adds an entry to a fingerprint, or removes it.
-fn count(fingerprint: &mut Fingerprint, key: &[u8], value: &[u8], added: bool) -> Result<(), LedgerError> {
-    if key.first() == Some(&RENEWALS) {
-        let (revision, renewal) = parse_renewal(value)?;
-        let (lease_id, renewal) = (renewal.lease_id, renewal.at(revision));
-        match added {
-            true => fingerprint.add_renewal(lease_id, &renewal),
-            false => fingerprint.remove_renewal(lease_id, &renewal),
-        }
-        return Ok(());
-    }
-    let (kind, name) = parse_record_key(key)?;
-    let (mut header, record) = value.split_at_checked(RECORD_HEADER).ok_or_else(cut_short)?;
-    let (revision, lease_id) = (header.get_u64(), header.get_u32());
-    match added {
-        true => fingerprint.add_record(kind, &name, revision, lease_id, record),
-        false => fingerprint.remove_record(kind, &name, revision, lease_id, record),
-    }
-    Ok(())
 }
 
 thread_local! {
