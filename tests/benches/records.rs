@@ -1,6 +1,7 @@
 //! Durable writes of records per second, the latency and the cost of one, beside etcd and a bare log.
 //!
-//! `cargo bench -p muster-tests --bench records [-- SECONDS]`; `.ci/tools etcd strace` installs what it compares with
+//! `cargo bench -p muster-tests --bench records [-- SECONDS [IN_FLIGHT ...]]`; `.ci/tools etcd` installs what it
+//! compares with
 //!
 //! The real store, a real etcd of one member and the bare log write to the same disk, one after the other for each
 //! size and each number of writes in flight. Store and etcd are loaded by the same client over the same number of
@@ -47,7 +48,10 @@ const COUNT_SYNCS: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let seconds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(4);
+    let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse::<usize>().ok());
+    let seconds = numbers.next().unwrap_or(4);
+    let chosen: Vec<usize> = numbers.collect();
+    let in_flight = if chosen.is_empty() { IN_FLIGHT.to_vec() } else { chosen };
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory for the data");
     println!(
         "durable writes of records, {seconds} s each; store and etcd over {CONNECTIONS} connections each"
@@ -55,8 +59,8 @@ async fn main() {
     println!(
         "CPU of the server for each write, bytes to the disk for each byte of a record: the server's, everybody's"
     );
-    let bench = Bench::start(directory.path(), Duration::from_secs(seconds)).await;
-    for in_flight in IN_FLIGHT {
+    let bench = Bench::start(directory.path(), Duration::from_secs(seconds as u64)).await;
+    for in_flight in in_flight.iter().copied() {
         println!("\n{in_flight} in flight");
         for size in [SMALL, TYPICAL, LARGE] {
             bench.update(size, in_flight).await;
@@ -65,7 +69,7 @@ async fn main() {
     }
     drop(bench);
     println!("\nsyncs of a store below strace, statuses of {} by calls", kilobytes(TYPICAL));
-    for in_flight in IN_FLIGHT {
+    for in_flight in in_flight {
         count_syncs(directory.path(), in_flight).await;
     }
 }

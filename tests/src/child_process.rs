@@ -44,6 +44,15 @@ impl ChildProcess {
         self.wait_logged(&format!("{} is ready", self.name));
     }
 
+    /// Waits until it serves or has exited; returns whether it serves.
+    pub fn is_ready_or_exits(&mut self) -> bool {
+        let is_ready = self.log.wait_for(&format!("{} is ready", self.name)).is_ok();
+        if !is_ready {
+            self.wait();
+        }
+        is_ready
+    }
+
     /// Waits until its log contains a text.
     pub fn wait_logged(&self, text: &str) {
         if let Err(log) = self.log.wait_for(text) {

@@ -6,6 +6,7 @@
 
 mod backup;
 mod crash;
+mod disk_errors;
 mod full_disk;
 mod renewals_under_load;
 mod watch_fan_out;
