@@ -180,6 +180,8 @@ impl Bench {
     ) {
         let (after, commits_after) = self.store_usage();
         let all = rate.acknowledged + beside.iter().map(|beside| beside.acknowledged).sum::<u64>();
+        let failed = self.store.metric("muster_store_checkpoints_failed_total");
+        assert_eq!(failed, 0.0, "a checkpoint failed; the store's log:\n{}", self.store.log());
         println!(
             "  {what:<18} {:>7} {rate}  {}  {:>4.0} writes a commit  {:.2} × etcd  {:.2} × log",
             kilobytes(size),
