@@ -261,17 +261,12 @@ impl Checkpoints {
             }
         };
         // Copying memory takes a while: what was committed meanwhile is in the journal.
-        let head = journal.head();
-        let mut fingerprint = None;
-        journal.read_frames(from, head.number, |_, header, body| {
-            fingerprint = Some(header.fingerprint);
-            files.apply(body)
-        })?;
+        let (head, expected) = journal.head_and_fingerprint();
+        journal.read_frames(from, head.number, |_, _, body| files.apply(body))?;
         files.finish()?;
         let (found, content_bytes) = (files.fingerprint, files.content_bytes);
         files.close()?;
-        let expected = fingerprint.or_else(|| journal.fingerprint()).unwrap_or(found);
-        if let Some(difference) = expected.difference(&found) {
+        if let Some(difference) = expected.unwrap_or(found).difference(&found) {
             return Err(LedgerError::Damaged(format!("{}: {difference}", path.display())));
         }
         self.complete_slot(slot, head, found, content_bytes)

@@ -39,6 +39,13 @@ struct Tail {
     failed: bool,
 }
 
+impl Tail {
+    fn newest(&self) -> Head {
+        let Position { number, previous_hash } = self.next;
+        Head { number: number - 1, hash: previous_hash, revision: self.head, compacted: self.compacted }
+    }
+}
+
 /// What is collected while segments are read.
 #[derive(Default)]
 struct Scan {
@@ -279,14 +286,13 @@ impl Journal {
 
     /// The newest frame.
     pub(super) fn head(&self) -> Head {
-        let tail = self.tail();
-        let Position { number, previous_hash } = tail.next;
-        Head { number: number - 1, hash: previous_hash, revision: tail.head, compacted: tail.compacted }
+        self.tail().newest()
     }
 
-    /// The fingerprint of all records after the newest frame, if there is one.
-    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
-        self.tail().fingerprint
+    /// The newest frame, and the fingerprint of all records after it, if there is one.
+    pub(super) fn head_and_fingerprint(&self) -> (Head, Option<Fingerprint>) {
+        let tail = self.tail();
+        (tail.newest(), tail.fingerprint)
     }
 
     /// The hash of a frame's header, as its successor has it.

@@ -120,6 +120,35 @@ fn records_and_history_survive_checkpoints_trimming_and_restarts() {
 }
 
 #[test]
+fn a_checkpoint_from_memory_is_complete_while_commits_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = TestWriter::open(directory.path());
+    let _ = writer.ledger.memory.set(Arc::clone(&writer.memory));
+    let ledger = Arc::clone(&writer.ledger);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::seeded(11);
+            while !done.load(Ordering::Relaxed) {
+                writer.commit(&steps(&mut random, 5, 2_000)).unwrap();
+            }
+        });
+        let written: Vec<_> = (0..20)
+            .map(|_| {
+                let written = ledger.checkpoint_now();
+                // The next one is written from memory again.
+                for slot in ["checkpoint-a", "checkpoint-b"] {
+                    let _ = fs::remove_dir_all(directory.path().join(slot));
+                }
+                written
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        written.into_iter().for_each(|written| written.unwrap());
+    });
+}
+
+#[test]
 fn segments_are_deleted_when_neither_history_nor_a_checkpoint_needs_them() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = TestWriter::keeping(EmbeddedLedger::open(directory.path(), CACHE).unwrap(), 0);
