@@ -58,7 +58,7 @@ impl Listener {
     ///
     /// An accept that fails for lack of file descriptors would fail again at once: pause, so that the loop does not
     /// take the CPU of the calls that could free one.
-    pub(super) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
+    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
         stream::unfold(self.inner, |listener| async {
             loop {
                 match listener.accept().await {
@@ -75,10 +75,6 @@ impl Listener {
                 }
             }
         })
-    }
-
-    pub(crate) fn into_tcp(self) -> TcpListener {
-        self.inner
     }
 }
 
