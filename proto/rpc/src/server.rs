@@ -28,10 +28,10 @@ pub use self::listener::{BindError, Listener, bind};
 
 use self::abortable::Abortable;
 use crate::config::parse_duration;
+use crate::layers::bad_message::answer_bad_message;
 use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::max_in_flight::MaxInFlightLayer;
-use crate::layers::message_size::answer_too_large;
 use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
@@ -203,7 +203,7 @@ impl Server {
             .layer(MaxInFlightLayer::new(config.max_in_flight))
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
             .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
-            .layer(MapResponseLayer::new(answer_too_large as OtherAnswer)))
+            .layer(MapResponseLayer::new(answer_bad_message as OtherAnswer)))
     }
 }
 

@@ -19,7 +19,7 @@ use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
-use muster_rpc::layers::message_size::too_large;
+use muster_rpc::layers::bad_message::bad_message;
 use prost::Message as _;
 use tokio::time::{Sleep, sleep};
 use tonic::{Request, Response, Status, Streaming};
@@ -158,9 +158,9 @@ impl HeartbeatStream {
                 Phase::Ended => return Poll::Ready(None),
                 Phase::Receiving => match ready!(Pin::new(&mut self.inbound).poll_next(cx)) {
                     Some(Ok(request)) => self.phase = self.begin(request)?,
-                    // The agent disconnected, or its message is too large. Only the latter is an answer to give; the
+                    // The agent disconnected, or its message was refused. Only the latter is an answer to give; the
                     // controller detects a dead agent by its lease.
-                    Some(Err(status)) => return Poll::Ready(too_large(&status).map(Err)),
+                    Some(Err(status)) => return Poll::Ready(refusal(status).map(Err)),
                     None => return Poll::Ready(None),
                 },
                 Phase::AcquiringLease(sequence, work) => {
@@ -187,6 +187,13 @@ impl HeartbeatStream {
             }
         }
     }
+}
+
+/// The answer to a message that was refused before it got here: it is too large, cannot be decoded, or was one too many
+/// at once. `None` when the stream broke.
+fn refusal(status: Status) -> Option<Status> {
+    // A status with a reason was made by this server, not by a connection that broke.
+    bad_message(&status).or_else(|| (!status.details().is_empty()).then_some(status))
 }
 
 impl Stream for HeartbeatStream {

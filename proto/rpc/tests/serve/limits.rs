@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use muster_rpc::server::ServerConfig;
-use tonic::Code;
 use tonic::codegen::http::{HeaderMap, Method, Request};
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
@@ -57,6 +57,11 @@ async fn an_open_stream_takes_no_permit_and_has_no_deadline() {
 /// Calls `Wait` as another gRPC library would: tonic's own client enforces the deadline itself and would hide what the
 /// server does.
 async fn raw_wait(address: SocketAddr, timeout: &str) -> HeaderMap {
+    raw_call(address, timeout, &[0; 5]).await
+}
+
+/// Calls `Wait` with these bytes as the whole request; returns the headers or trailers with the status.
+async fn raw_call(address: SocketAddr, timeout: &str, request_bytes: &'static [u8]) -> HeaderMap {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.unwrap();
     tokio::spawn(connection);
@@ -70,7 +75,7 @@ async fn raw_wait(address: SocketAddr, timeout: &str) -> HeaderMap {
         .body(())
         .unwrap();
     let (response, mut body) = client.send_request(request, false).unwrap();
-    body.send_data(vec![0; 5].into(), true).unwrap();
+    body.send_data(request_bytes.into(), true).unwrap();
     let (head, mut body) = response.await.unwrap().into_parts();
     if head.headers.contains_key("grpc-status") {
         return head.headers;
@@ -92,6 +97,18 @@ async fn the_callers_deadline_applies_and_an_invalid_one_is_ignored() {
     server.probe.gate.add_permits(1);
     let answer = patiently(raw_wait(server.address, "soon")).await;
     assert_eq!(answer["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_decoded_is_the_callers_mistake() {
+    let server = start_plain(ServerConfig::default()).await;
+    // A string of 127 bytes, of which the message has one.
+    let answer = patiently(raw_call(server.address, "1M", b"\0\0\0\0\x03\x0a\x7fx")).await;
+    let status = Status::from_header_map(&answer).unwrap();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let expected = "the message is not the protobuf message that this method takes: buffer underflow";
+    assert_eq!(status.message(), expected);
+    assert_eq!(status.get_error_details().error_info().unwrap().reason, "UNDECODABLE");
 }
 
 #[tokio::test]
