@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 
 use http::Extensions;
 use muster_proto::identity::{Caller, CertificateSubject};
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+use tonic::transport::server::TlsConnectInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
+
+use crate::admission::connection::Peer;
 
 /// A certificate that could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -33,13 +35,27 @@ fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, UnreadableCerti
     attribute.as_str().map(str::to_owned).map_err(|error| UnreadableCertificate(error.to_string()))
 }
 
+/// A caller's role, and the name in its certificate; no name without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) caller: Caller,
+    pub(crate) name: Option<String>,
+}
+
+/// The caller of a request, from its extensions, with the name in its certificate.
+pub(crate) fn identity(extensions: &Extensions) -> Identity {
+    match subject(extensions) {
+        None => Identity { caller: Caller::Admin, name: None },
+        Some(Ok(subject)) => {
+            Identity { caller: Caller::from_subject(&subject), name: Some(subject.common_name) }
+        }
+        Some(Err(reason)) => Identity { caller: Caller::Unknown(reason), name: Some(String::new()) },
+    }
+}
+
 /// The caller of a request, from its extensions (`request.extensions()`).
 pub fn caller(extensions: &Extensions) -> Caller {
-    match subject(extensions) {
-        None => Caller::Admin,
-        Some(Ok(subject)) => Caller::from_subject(&subject),
-        Some(Err(reason)) => Caller::Unknown(reason),
-    }
+    identity(extensions).caller
 }
 
 /// The requester's name for records that people read: the name in the certificate, or without one the role.
@@ -52,7 +68,7 @@ pub fn requester(extensions: &Extensions) -> String {
 
 /// The subject of the request's certificate; `None` without TLS.
 fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>> {
-    let connection = extensions.get::<TlsConnectInfo<TcpConnectInfo>>()?;
+    let connection = extensions.get::<TlsConnectInfo<Peer>>()?;
     let certificates = connection.peer_certs().unwrap_or_default();
     let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
     Some(own.and_then(|own| certificate_subject(own).map_err(|error| error.to_string())))
@@ -60,7 +76,7 @@ fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>
 
 /// The peer address of a call.
 pub fn peer_address(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions.get::<TcpConnectInfo>()?.remote_addr()
+    extensions.get::<Peer>()?.address
 }
 
 #[cfg(test)]
@@ -117,7 +133,7 @@ mod tests {
     #[test]
     fn without_tls_the_caller_is_the_administrator() {
         let mut extensions = Extensions::new();
-        extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: None });
+        extensions.insert(Peer::at(None));
         assert_eq!(super::caller(&extensions), Caller::Admin);
         assert_eq!(requester(&extensions), "admin");
     }

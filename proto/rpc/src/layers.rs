@@ -1,11 +1,11 @@
-//! Tower layers around every call: span and traceparent, metrics, store id, in-flight limit, deadline, bad messages.
+//! Tower layers around every call: span and traceparent, metrics, store id, admission, deadline, bad messages.
 //!
 //! Each layer works once per call and never per message: streams carry tens of thousands of messages a second.
 
+pub(crate) mod admission;
 pub mod bad_message;
 pub mod call_metrics;
 pub mod deadline;
-pub mod max_in_flight;
 pub mod store_id;
 pub mod trace;
 

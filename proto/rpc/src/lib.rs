@@ -1,7 +1,7 @@
 //! What every Muster process needs: gRPC server, TLS, telemetry, settings, clock, readiness, shutdown.
 //!
 //! - [`server`]: bind, health, reflection, layers, drain; every service starts here. [`layers`] are the tower layers
-//!   around a call: span, metrics, in-flight limit, deadline.
+//!   around a call: span, metrics, admission, deadline.
 //! - [`tls`]: mutual TLS. [`identity`]: the caller's role.
 //! - [`shutdown`]: graceful stop on a signal. [`readiness`]: the state behind `/readyz` and gRPC health.
 //! - [`config`]: flags, environment and config file. [`http`]: the HTTP port; [`health_command`] asks its `/readyz`.
@@ -9,6 +9,7 @@
 //!   from latency histograms to traces.
 //! - [`clock`]: the only code that reads the machine's clocks.
 
+pub(crate) mod admission;
 pub mod clock;
 pub mod config;
 pub mod exemplar;

@@ -10,6 +10,7 @@ mod listener;
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -27,11 +28,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 pub use self::listener::{BindError, Listener, bind};
 
 use self::abortable::Abortable;
+use crate::admission::{Totals, connection as admission};
 use crate::config::parse_duration;
+use crate::layers::admission::AdmissionLayer;
 use crate::layers::bad_message::answer_bad_message;
 use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
-use crate::layers::max_in_flight::MaxInFlightLayer;
 use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
@@ -48,7 +50,8 @@ const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerConfig {
-    /// Calls processed at once; more are refused with RESOURCE_EXHAUSTED
+    // Callers and connections have parts of it, and a quarter is kept for Muster's own parts: see `admission`.
+    /// Calls processed at once, of all callers; more are refused with RESOURCE_EXHAUSTED
     #[arg(long, env = "MUSTER_MAX_IN_FLIGHT", default_value_t = ServerConfig::default().max_in_flight)]
     pub max_in_flight: usize,
 
@@ -57,9 +60,22 @@ pub struct ServerConfig {
     #[arg(long, env = "MUSTER_MAX_STREAMS", default_value_t = ServerConfig::default().max_streams)]
     pub max_streams: u32,
 
+    // For 100,000 nodes with a heartbeat stream and two watches each.
+    /// Streams that may be open, of all callers; more are refused with RESOURCE_EXHAUSTED
+    #[arg(long, env = "MUSTER_MAX_OPEN_STREAMS", default_value_t = ServerConfig::default().max_open_streams)]
+    pub max_open_streams: usize,
+
+    /// Bytes of requests that are only partly received, of all callers; more are refused with RESOURCE_EXHAUSTED
+    #[arg(long, env = "MUSTER_MAX_REQUEST_BYTES", default_value_t = ServerConfig::default().max_request_bytes)]
+    pub max_request_bytes: usize,
+
     /// Deadline of calls without one, until the response starts; open streams are not affected; 0 for none
     #[arg(long, env = "MUSTER_DEFAULT_DEADLINE", default_value = "30s", value_parser = parse_duration)]
     pub default_deadline: Duration,
+
+    /// The longest deadline that a caller can set, until the response starts; open streams are not affected; 0 for none
+    #[arg(long, env = "MUSTER_MAX_DEADLINE", default_value = "5m", value_parser = parse_duration)]
+    pub max_deadline: Duration,
 
     // Below the 60 s after which proxies close idle connections.
     /// How often an idle connection is probed; 0 for never
@@ -73,6 +89,11 @@ pub struct ServerConfig {
     /// How long calls in flight may take to finish when the process is stopped
     #[arg(long, env = "MUSTER_SHUTDOWN_GRACE", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace: Duration,
+
+    /// How long a client may take to begin HTTP/2 on a connection, and before that for the TLS handshake. Not a flag:
+    /// a client that needs longer could not renew a lease in time.
+    #[arg(skip = ServerConfig::default().handshake_timeout)]
+    pub handshake_timeout: Duration,
 }
 
 impl Default for ServerConfig {
@@ -80,11 +101,21 @@ impl Default for ServerConfig {
         ServerConfig {
             max_in_flight: 20_000,
             max_streams: 100_000,
+            max_open_streams: 400_000,
+            max_request_bytes: 512 << 20,
             default_deadline: Duration::from_secs(30),
+            max_deadline: Duration::from_secs(5 * 60),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
         }
+    }
+}
+
+impl ServerConfig {
+    fn totals(&self) -> Totals {
+        Totals { calls: self.max_in_flight, streams: self.max_open_streams, bytes: self.max_request_bytes }
     }
 }
 
@@ -154,12 +185,15 @@ impl Server {
         let abort = CancellationToken::new();
         let routes = routes.add_service(health::service(&readiness, &drain));
         let routes = with_reflection(routes, descriptors)?;
+        let load = admission::Server::new(self.config.totals());
         let connections = {
-            let abort = abort.clone();
-            listener.connections().map(move |accepted| accepted.map(|socket| Abortable::new(socket, &abort)))
+            let (abort, load, timeout) =
+                (abort.clone(), Arc::clone(&load), unless_zero(self.config.handshake_timeout));
+            let wrap = move |socket| Abortable::new(socket, &abort, timeout, load.connection());
+            listener.connections().map(move |accepted| accepted.map(&wrap))
         };
         let meter = CallMetricsLayer::new(self.metrics.clone(), descriptors)?;
-        let mut builder = self.transport(meter)?;
+        let mut builder = self.transport(meter, AdmissionLayer::new(load, descriptors)?)?;
         let serving = builder.add_routes(routes).serve_with_incoming_shutdown(connections, drain.requested());
         tokio::pin!(serving);
 
@@ -180,11 +214,12 @@ impl Server {
         Ok(Stopped::Aborted)
     }
 
-    /// HTTP/2, TLS and the layers, outermost first: span and metrics include calls that the in-flight limit refuses,
-    /// and an expired deadline releases the call's permit.
+    /// HTTP/2, TLS and the layers, outermost first: span and metrics include calls that are not admitted, and an expired
+    /// deadline releases the call's permit.
     fn transport(
         &self,
         meter: CallMetricsLayer,
+        admission: AdmissionLayer,
     ) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
         let config = &self.config;
         let mut server = tonic::transport::Server::builder()
@@ -200,8 +235,8 @@ impl Server {
             .layer(TraceLayer)
             .layer(meter)
             .layer(self.store_id.clone())
-            .layer(MaxInFlightLayer::new(config.max_in_flight))
-            .layer(DeadlineLayer::new(unless_zero(config.default_deadline)))
+            .layer(admission)
+            .layer(DeadlineLayer::new(unless_zero(config.default_deadline), unless_zero(config.max_deadline)))
             .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
             .layer(MapResponseLayer::new(answer_bad_message as OtherAnswer)))
     }
@@ -221,10 +256,7 @@ type Layers = Stack<
         CatchPanicLayer<PanicAnswer>,
         Stack<
             DeadlineLayer,
-            Stack<
-                MaxInFlightLayer,
-                Stack<StoreIdLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>,
-            >,
+            Stack<AdmissionLayer, Stack<StoreIdLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
         >,
     >,
 >;

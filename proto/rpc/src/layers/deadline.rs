@@ -1,7 +1,8 @@
 //! Deadlines: a call that exceeds its deadline fails with DEADLINE_EXCEEDED and its handler is dropped.
 //!
 //! The layer covers the time until the response head. For a unary call that is the whole call; a stream has its head at
-//! once, so this layer never ends a watch or a heartbeat, neither by the caller's deadline nor by the default.
+//! once, so this layer never ends a watch or a heartbeat, neither by the caller's deadline nor by the default. A caller
+//! cannot ask for more than the maximum: a call that never sends its request would be in flight for that long.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -23,15 +24,24 @@ pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";
 /// The header with the caller's timeout.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// Ends calls at the caller's deadline, or at the default if the caller set none.
+/// Ends calls at the caller's deadline, or at the default if the caller set none, and in any case at the maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadlineLayer {
     default: Option<Duration>,
+    max: Option<Duration>,
 }
 
 impl DeadlineLayer {
-    pub const fn new(default: Option<Duration>) -> DeadlineLayer {
-        DeadlineLayer { default }
+    pub const fn new(default: Option<Duration>, max: Option<Duration>) -> DeadlineLayer {
+        DeadlineLayer { default, max }
+    }
+
+    /// The time that a call may take until its response head is ready.
+    fn allowed(&self, wanted: Option<Duration>) -> Option<Duration> {
+        match (wanted.or(self.default), self.max) {
+            (Some(wanted), Some(max)) => Some(wanted.min(max)),
+            (wanted, max) => wanted.or(max),
+        }
     }
 }
 
@@ -39,7 +49,7 @@ impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, default: self.default }
+        Deadline { inner, layer: *self }
     }
 }
 
@@ -47,7 +57,7 @@ impl<S> Layer<S> for DeadlineLayer {
 #[derive(Clone, Debug)]
 pub struct Deadline<S> {
     inner: S,
-    default: Option<Duration>,
+    layer: DeadlineLayer,
 }
 
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Deadline<S>
@@ -64,7 +74,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let allowed = caller_timeout(request.headers()).or(self.default);
+        let allowed = self.layer.allowed(caller_timeout(request.headers()));
         // Set the timer before the call starts: tonic has a timer of its own outside of this layer, which answers
         // CANCELLED. This one has to fire first.
         let alarm = allowed.map(tokio::time::sleep);
@@ -164,8 +174,8 @@ mod tests {
     }
 
     /// How a call ends whose handler takes five seconds.
-    async fn slow_call(default: Option<Duration>, timeout: Option<&str>) -> Option<Code> {
-        let service = DeadlineLayer::new(default).layer(service_fn(|_: Request<()>| async {
+    async fn slow_call(layer: DeadlineLayer, timeout: Option<&str>) -> Option<Code> {
+        let service = layer.layer(service_fn(|_: Request<()>| async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok::<_, Status>(Response::new(Body::default()))
         }));
@@ -178,19 +188,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_callers_deadline_replaces_the_default_and_an_invalid_one_is_ignored() {
-        let second = Some(Duration::from_secs(1));
+    async fn the_callers_deadline_replaces_the_default_up_to_the_maximum_and_an_invalid_one_is_ignored() {
+        let (second, minute) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(60)));
         let late = Some(Code::DeadlineExceeded);
-        for (default, timeout, expected) in [
-            (None, None, None),
-            (second, None, late),
-            (None, Some("100m"), late),
-            (None, Some("0n"), late),
-            (second, Some("6S"), None),
-            (second, Some("soon"), late),
-            (None, Some("soon"), None),
+        for (default, max, timeout, expected) in [
+            (None, None, None, None),
+            (second, None, None, late),
+            (None, None, Some("100m"), late),
+            (None, None, Some("0n"), late),
+            (second, None, Some("6S"), None),
+            (second, None, Some("soon"), late),
+            (None, None, Some("soon"), None),
+            (None, second, None, late),
+            (None, second, Some("99999999H"), late),
+            (minute, second, None, late),
+            (None, minute, Some("99999999H"), None),
+            (None, minute, Some("1S"), late),
+            (second, minute, Some("6S"), None),
         ] {
-            assert_eq!(slow_call(default, timeout).await, expected, "default {default:?}, asked {timeout:?}");
+            let layer = DeadlineLayer::new(default, max);
+            assert_eq!(slow_call(layer, timeout).await, expected, "{layer:?}, asked {timeout:?}");
         }
     }
 }

@@ -24,7 +24,8 @@ async fn a_call_beyond_the_limit_is_refused_while_health_checks_are_answered() {
 
     let refused = client.call("WhoAmI").await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.message(), "too many calls in flight: limit 1");
+    let expected = "too many calls in flight on this connection: limit 1 (from --max-in-flight)";
+    assert_eq!(refused.message(), expected);
     let details = refused.get_error_details();
     assert_eq!(details.error_info().unwrap().reason, "TOO_MANY_IN_FLIGHT");
     assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(100)));
@@ -40,7 +41,12 @@ async fn a_call_beyond_the_limit_is_refused_while_health_checks_are_answered() {
 async fn an_open_stream_takes_no_permit_and_has_no_deadline() {
     // The call that opens the stream has to be answered within it.
     let deadline = Duration::from_secs(1);
-    let config = ServerConfig { max_in_flight: 1, default_deadline: deadline, ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_in_flight: 1,
+        default_deadline: deadline,
+        max_deadline: deadline,
+        ..ServerConfig::default()
+    };
     let server = start_plain(config).await;
     let client = server.connect().await;
     let mut stream = client.talk().await.unwrap();

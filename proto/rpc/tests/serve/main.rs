@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 mod health_and_reflection;
+mod hostile_callers;
 mod limits;
 mod mutual_tls;
 mod probe;

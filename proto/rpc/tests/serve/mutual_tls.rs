@@ -11,13 +11,13 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use crate::probe::{Client, Running, patiently, start};
 
 /// A certificate authority that writes what it issues to files.
-struct Authority {
+pub(crate) struct Authority {
     dir: TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let dir = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,12 +26,12 @@ impl Authority {
         Authority { dir, issuer: Issuer::new(params, key) }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Issues a certificate and returns the paths of it and its key.
-    fn issue(&self, common_name: &str, organization: &str) -> [PathBuf; 2] {
+    pub(crate) fn issue(&self, common_name: &str, organization: &str) -> [PathBuf; 2] {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.distinguished_name.push(DnType::OrganizationName, organization);
@@ -44,7 +44,7 @@ impl Authority {
         paths
     }
 
-    fn client(&self, common_name: &str, organization: &str) -> ClientTls {
+    pub(crate) fn client(&self, common_name: &str, organization: &str) -> ClientTls {
         let [cert, key] = self.issue(common_name, organization);
         let ca = self.path("ca.pem");
         ClientTls::read(PemFile::new("--ca", &ca), PemFile::new("--cert", &cert), PemFile::new("--key", &key))
@@ -53,6 +53,11 @@ impl Authority {
 }
 
 async fn start_with(authority: &Authority) -> Running {
+    start_secure(ServerConfig::default(), authority).await
+}
+
+/// A server that requires certificates of this authority.
+pub(crate) async fn start_secure(config: ServerConfig, authority: &Authority) -> Running {
     let [cert, key] = authority.issue("store", "muster:stores");
     let flags = TlsFlags {
         tls_cert: Some(cert),
@@ -60,7 +65,14 @@ async fn start_with(authority: &Authority) -> Running {
         tls_client_ca: Some(authority.path("ca.pem")),
         insecure: false,
     };
-    start(ServerConfig::default(), flags.security("0.0.0.0:7400".parse().unwrap()).unwrap()).await
+    start(config, flags.security("0.0.0.0:7400".parse().unwrap()).unwrap()).await
+}
+
+/// A new connection with such a certificate.
+pub(crate) async fn connect_as(server: &Running, tls: &ClientTls) -> Client {
+    let url = format!("https://localhost:{}", server.address.port());
+    let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls.config()).unwrap();
+    Client { channel: patiently(endpoint.connect()).await.unwrap() }
 }
 
 async fn who_am_i(server: &Running, tls: ClientTlsConfig) -> Result<String, String> {
@@ -80,7 +92,6 @@ async fn the_certificate_is_the_callers_identity() {
         ("system:node:b", "system:nodes", "node:b"),
         ("eva", "muster:admins", "admin"),
         ("c1", "muster:controllers", "controller"),
-        ("node:c", "guests", "unknown caller (CN=node:c O=guests)"),
     ] {
         let tls = authority.client(common_name, organization);
         let found = who_am_i(&server, tls.config()).await;

@@ -14,7 +14,9 @@ use muster_rpc::server::{ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::Security;
 use prost::Message;
-use prost_types::{FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto};
+use prost_types::{
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
@@ -149,13 +151,24 @@ pub(crate) async fn start_plain(config: ServerConfig) -> Running {
     start(config, Security::plain()).await
 }
 
-/// The schema of the probe: enough for reflection to list it.
+/// The schema of the probe: enough for reflection to list it, and to know which method streams.
 fn descriptors() -> Vec<u8> {
     let (package, name) = PROBE.rsplit_once('.').unwrap();
+    let talk = MethodDescriptorProto {
+        name: Some("Talk".to_owned()),
+        input_type: Some(".test.v1.Word".to_owned()),
+        output_type: Some(".test.v1.Word".to_owned()),
+        server_streaming: Some(true),
+        ..Default::default()
+    };
+    let word = DescriptorProto { name: Some("Word".to_owned()), ..Default::default() };
+    let service =
+        ServiceDescriptorProto { name: Some(name.to_owned()), method: vec![talk], ..Default::default() };
     let file = FileDescriptorProto {
         name: Some("test/v1/probe.proto".to_owned()),
         package: Some(package.to_owned()),
-        service: vec![ServiceDescriptorProto { name: Some(name.to_owned()), ..Default::default() }],
+        message_type: vec![word],
+        service: vec![service],
         ..Default::default()
     };
     FileDescriptorSet { file: vec![file] }.encode_to_vec()
@@ -181,10 +194,29 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn call(&self, method: &'static str) -> Result<String, Status> {
+        self.call_path(path(method)).await
+    }
+
+    /// Calls a method of any service.
+    pub(crate) async fn call_path(&self, path: http::uri::PathAndQuery) -> Result<String, Status> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let call = grpc.unary(Request::new(String::new()), path(method), Codec::default());
+        let call = grpc.unary(Request::new(String::new()), path, Codec::default());
         patiently(call).await.map(Response::into_inner)
+    }
+
+    /// Calls a method and never sends its request.
+    pub(crate) async fn half_open(
+        &self,
+        method: &'static str,
+        timeout: &'static str,
+    ) -> Result<String, Status> {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let mut request = Request::new(stream::pending::<String>());
+        request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+        let call = grpc.client_streaming(request, path(method), Codec::default());
+        call.await.map(Response::into_inner)
     }
 
     pub(crate) async fn talk(&self) -> Result<Streaming<String>, Status> {

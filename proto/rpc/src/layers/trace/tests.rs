@@ -6,10 +6,10 @@ use http_body::{Body, Frame};
 use opentelemetry::trace::Status as SpanStatus;
 use opentelemetry_sdk::trace::SpanData;
 use tonic::codegen::Bytes;
-use tonic::transport::server::TcpConnectInfo;
 use tower::{ServiceExt, service_fn};
 
 use super::*;
+use crate::admission::connection::Peer;
 use crate::trace::tests::{elsewhere, recorder};
 
 const GRPC_STATUS: &str = "grpc-status";
@@ -58,7 +58,7 @@ async fn call(path: &str, parent: Traceparent, status: &'static str) -> TraceBod
     let mut request = Request::builder().uri(format!("http://store:7400{path}")).body(()).unwrap();
     request.headers_mut().insert(TRACEPARENT, parent.to_string().parse().unwrap());
     let peer = Some("10.0.0.7:4321".parse().unwrap());
-    request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: peer });
+    request.extensions_mut().insert(Peer::at(peer));
     service.oneshot(request).await.unwrap().into_body()
 }
 
