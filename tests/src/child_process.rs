@@ -77,7 +77,12 @@ impl ChildProcess {
 
     /// Where it serves gRPC.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address("grpc"))
+        format!("http://{}", self.grpc_address())
+    }
+
+    /// The address of that URL.
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.address("grpc")
     }
 
     /// Where it serves metrics.

@@ -4,9 +4,9 @@
 //! mutual TLS; [`api`] calls the store as a given caller, and [`rpc_error`] holds the error of a failed call.
 //!
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
-//! [`single_node`] is a store with one agent, [`fleet`] adds a controller. [`docker`] runs the real images, [`jaeger`]
-//! collects traces, [`load`] creates load, [`etcd`] is what the store is compared with, [`usage`] measures what a
-//! process takes, and [`tools`] finds the programs that operators use.
+//! [`secure_store`] is a store with mutual TLS, [`single_node`] a store with one agent, [`fleet`] adds a controller.
+//! [`docker`] runs the real images, [`jaeger`] collects traces, [`load`] creates load, [`etcd`] is what the store is
+//! compared with, [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
 
 pub mod agent_process;
 pub mod api;
@@ -25,6 +25,7 @@ pub mod load;
 pub mod markdown_examples;
 pub mod resource;
 pub mod rpc_error;
+pub mod secure_store;
 pub mod single_node;
 pub mod store_process;
 pub mod tcp_proxy;

@@ -2,13 +2,15 @@
 //!
 //! Each agent has one message in flight, on its own heartbeat stream or as consecutive calls. Writes that are
 //! acknowledged after the warm-up are counted. [`calls`] has load by calls of any method, [`bare_log`] the upper limit
-//! to compare with.
+//! to compare with. [`paced`] has agents that renew at an interval, and [`attack`] callers that mean harm.
 
 #![allow(clippy::disallowed_methods, reason = "load is measured by the real clock")]
 
+pub mod attack;
 pub mod bare_log;
 pub mod calls;
 pub mod flood;
+pub mod paced;
 pub mod raw_client;
 
 use std::fmt;
@@ -35,6 +37,7 @@ use tonic::transport::Channel;
 use self::raw_client::{NUMBER, NumberedMessage, RawClient, connect};
 use crate::fixtures::{held, lease, node, status_of};
 
+const HEARTBEAT: &str = "/muster.v1.HeartbeatService/Heartbeat";
 const CONNECTIONS: usize = 16;
 /// Concurrent calls while the records are created.
 const AT_ONCE: usize = 256;
@@ -156,8 +159,19 @@ impl Agents {
         Agents { channels, uids: Vec::new(), leases: 0 }
     }
 
-    fn channel(&self, index: usize) -> Channel {
+    /// The connection of an agent.
+    pub fn channel(&self, index: usize) -> Channel {
         self.channels[index % self.channels.len()].clone()
+    }
+
+    /// The first message of an agent's stream.
+    pub fn hello(&self, index: usize) -> pb::HeartbeatHello {
+        pb::HeartbeatHello {
+            node_name: name(index),
+            node_uid: self.uids[index].clone(),
+            incarnation: "bench".into(),
+            lease_duration: None,
+        }
     }
 
     /// Creates nodes until there are `agents`.
@@ -203,14 +217,8 @@ impl Agents {
         let meter = Meter::new();
         let mut tasks = JoinSet::new();
         for index in agents {
-            let hello = pb::HeartbeatHello {
-                node_name: name(index),
-                node_uid: self.uids[index].clone(),
-                incarnation: "bench".into(),
-                lease_duration: None,
-            };
-            let client = RawClient::new(self.channel(index), "/muster.v1.HeartbeatService/Heartbeat");
-            tasks.spawn(stream(client, index, hello, heartbeat.clone(), Arc::clone(&meter)));
+            let client = RawClient::new(self.channel(index), HEARTBEAT);
+            tasks.spawn(stream(client, index, self.hello(index), heartbeat.clone(), Arc::clone(&meter)));
         }
         meter.measure(tasks, warm_up, lasts).await
     }

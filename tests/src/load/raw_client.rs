@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
@@ -87,6 +88,15 @@ impl RawClient {
         self.ready().await?;
         let answers = self.grpc.streaming(Request::new(messages), self.method.clone(), RawCodec).await?;
         Ok(answers.into_inner())
+    }
+
+    /// Begins a call and never sends its request; returns how the server ends it.
+    pub async fn half_open(&mut self, timeout: &'static str) -> Result<Bytes, Status> {
+        self.ready().await?;
+        let mut request = Request::new(stream::pending());
+        request.metadata_mut().insert("grpc-timeout", AsciiMetadataValue::from_static(timeout));
+        let answer = self.grpc.client_streaming(request, self.method.clone(), RawCodec).await?;
+        Ok(answer.into_inner())
     }
 
     async fn ready(&mut self) -> Result<(), Status> {

@@ -1,9 +1,11 @@
-//! The store's API over a real socket: a store in the test's own process, without agents or a controller.
+//! The store's API over a real socket, without agents or a controller: a store in the test's own process, or for
+//! hostile callers one in a process of its own.
 
 mod authorization;
 mod budgets;
 mod fencing;
 mod heartbeat;
+mod hostile_callers;
 mod limits;
 mod objects;
 mod pods;
