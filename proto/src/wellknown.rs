@@ -12,6 +12,9 @@ pub const CONTROLLER_LEASE: &str = "muster-controller";
 /// The lease that records the nodes deleted because the cloud reported no machine, in [`SYSTEM_NAMESPACE`].
 pub const CLOUD_BRAKE_LEASE: &str = "muster-cloud-brake";
 
+/// The component that an agent names as the source of its events.
+pub const AGENT_COMPONENT: &str = "agent";
+
 /// Taints that the control plane adds to nodes, and the conditions behind them.
 pub mod taint {
     /// Ready is False. Every new node also has it, as NoSchedule, until it is Ready.

@@ -6,7 +6,7 @@
 //! shell around it.
 
 /// The source component of the events that the agent records.
-pub const EVENT_SOURCE: &str = "agent";
+pub const EVENT_SOURCE: &str = muster_proto::wellknown::AGENT_COMPONENT;
 
 pub mod admission;
 pub mod config;

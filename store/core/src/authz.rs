@@ -6,13 +6,14 @@
 
 use std::fmt;
 
+use muster_proto::event::Event;
 use muster_proto::identity::Caller;
 use muster_proto::name::Uid;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use muster_proto::selector::FieldSelector;
-use muster_proto::wellknown::{CLOUD_BRAKE_LEASE, CONTROLLER_LEASE, SYSTEM_NAMESPACE};
+use muster_proto::wellknown::{AGENT_COMPONENT, CLOUD_BRAKE_LEASE, CONTROLLER_LEASE, SYSTEM_NAMESPACE};
 
 mod node;
 #[cfg(test)]
@@ -55,7 +56,7 @@ pub struct Call<'a> {
 /// [`Content::None`] instead, a node's call is denied.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// Lists, watches, and calls about leases, budgets and events.
+    /// Lists, watches, and calls about leases and budgets.
     None,
     Node {
         old: Option<&'a Node>,
@@ -66,6 +67,11 @@ pub enum Content<'a> {
         new: Option<&'a Pod>,
         /// The current uid of the caller's own Node; needed for the creation of a mirror pod.
         node_uid: Option<&'a Uid>,
+    },
+    Event {
+        event: &'a Event,
+        /// The stored Pod that the event is about; `None` if there is none, or it is about another kind.
+        pod: Option<&'a Pod>,
     },
 }
 
@@ -92,6 +98,8 @@ pub enum Rule {
     Owners,
     #[error("a node may not change the cordon or drain that was requested for it")]
     Intent,
+    #[error("a node may not set or change its own podCidrs: the controller or an administrator assigns them")]
+    PodCidrs,
     #[error("a node may create only mirror pods, which have the annotation kubernetes.io/config.mirror")]
     MirrorOnly,
     #[error("a mirror pod must be bound to the node that creates it")]
@@ -105,6 +113,10 @@ pub enum Rule {
     MirrorReference { what: &'static str },
     #[error("a node may not change the labels of a pod")]
     PodLabels,
+    #[error("a node may record events only about its own Node and about Pods that are bound to it")]
+    EventSubject,
+    #[error("a node may record events only as the component `{}`", AGENT_COMPONENT)]
+    EventSource,
     #[error("a node's call is authorized by its record, and none was given")]
     MissingContent,
 }

@@ -55,8 +55,11 @@ pub struct CountedPod {
 }
 
 impl CountedPod {
-    pub fn of(pod: &Pod) -> Self {
-        Self { labels: pod.meta.labels.clone(), healthy: rules::counts_as_healthy(pod) }
+    /// `None` for a mirror pod, which counts in no budget: a node creates its mirror pods with labels and a status of
+    /// its choice, and would otherwise decide how many pods of others may be evicted.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let counted = || Self { labels: pod.meta.labels.clone(), healthy: rules::counts_as_healthy(pod) };
+        (!pod.is_mirror()).then(counted)
     }
 }
 
@@ -96,7 +99,7 @@ impl Indexes {
                 if indexes.has_budgets(key.namespace())
                     && let Ok(pod) = Pod::try_from(pod)
                 {
-                    indexes.update_counts(key.namespace(), None, Some(&CountedPod::of(&pod)));
+                    indexes.update_counts(key.namespace(), None, CountedPod::of(&pod).as_ref());
                 }
             }
         }

@@ -2,15 +2,17 @@
 
 use muster_grpc::event_service_server::EventService;
 use muster_grpc::records::{EncodedRecord, RecordList};
-use muster_proto::event::Event;
+use muster_proto::event::{Event, ObjectReference};
 use muster_proto::identity::Caller;
-use muster_proto::name::Uid;
+use muster_proto::name::{Namespace, Uid};
 use muster_proto::pb;
+use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use muster_store_core::authz::{Call, Content, Verb, authorize};
+use muster_store_core::authz::{Call, Content, Denial, Refused, Rule, Verb, authorize};
+use muster_store_core::draft::Draft;
 use muster_store_core::rules;
 
 use super::{
@@ -25,6 +27,30 @@ impl AuthzRecord for Event {
     }
 }
 
+const RECORD: Call<'static> =
+    Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
+
+/// Authorizes the call without its event, so that a caller without rights learns nothing about what is valid.
+fn authorize_unparsed(caller: &Caller) -> Result<(), StoreError> {
+    match authorize(caller, &RECORD, &Content::None) {
+        Err(Refused::Denied(Denial { rule: Rule::MissingContent, .. })) => Ok(()),
+        verdict => authz_result(verdict),
+    }
+}
+
+/// Authorizes an event with the pod that it is about, as of the batch so far.
+fn authorize_event(draft: &Draft<'_>, caller: &Caller, event: &Event) -> Result<(), StoreError> {
+    let ObjectReference { kind, namespace, name, .. } = &event.involved;
+    // Only for nodes does authorization depend on the pod.
+    let pod: Option<Pod> = match (caller, kind) {
+        (Caller::Node(_), Kind::Pod) => {
+            draft.get(namespace.as_ref().map_or("", Namespace::as_str), name.as_str())?
+        }
+        _ => None,
+    };
+    authz_result(authorize(caller, &RECORD, &Content::Event { event, pod: pod.as_ref() }))
+}
+
 #[tonic::async_trait]
 impl EventService for Services {
     type WatchEventsStream = WatchStream<pb::EventWatchEvent>;
@@ -34,20 +60,19 @@ impl EventService for Services {
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = write_context(&request)?;
-        let call =
-            Call { verb: Verb::Record, kind: Kind::Event, namespace: None, name: None, field_selector: None };
-        authz_result(authorize(&caller, &call, &Content::None))?;
+        authorize_unparsed(&caller)?;
         let event = required_record::<Event>(request.into_inner().event)?;
         let place = place_of(&caller, Kind::Event, fence.as_ref(), event.encoded_len());
         let mut event = Event::try_from(event).map_err(StoreError::from)?;
         rules::validate_event(&event).map_err(StoreError::from)?;
-        event.source_host = match caller {
-            Caller::Node(name) => name,
+        event.source_host = match &caller {
+            Caller::Node(name) => name.clone(),
             _ => String::new(),
         };
         // Equal events have equal names, so that they are counted in one record.
         event.meta.name = rules::event_name(&event);
         let recorded = self.write(place, fence, move |draft| {
+            authorize_event(draft, &caller, &event)?;
             let known: Option<Event> = current_record(draft, &event)?;
             let recorded = rules::record_event(known.as_ref(), event, &draft.context());
             Ok(draft.put(recorded)?)

@@ -331,7 +331,72 @@ async fn s187_a_node_lists_the_pods_bound_to_it() {
     assert!(a.list::<pb::Pod>(narrowed).await.unwrap().records.is_empty());
     a.expect_error(a.list::<pb::DisruptionBudget>(ListQuery::default())).await.is_denied();
     a.expect_error(a.list::<pb::Event>(ListQuery::default())).await.is_denied();
-    a.record(event("a", "Starting", "a starts")).await.unwrap();
+    a.record(by_agent(event("a", "Starting", "a starts"))).await.unwrap();
+}
+
+/// The event as an agent records it.
+fn by_agent(event: pb::Event) -> pb::Event {
+    pb::Event { source_component: "agent".to_owned(), ..event }
+}
+
+fn about_pod(pod: &pb::Pod) -> pb::Event {
+    let involved = pb::ObjectReference {
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_owned(),
+    };
+    pb::Event { involved_object: Some(involved), ..by_agent(event("x", "Started", "it runs")) }
+}
+
+#[tokio::test]
+async fn a_node_records_events_about_itself_and_its_pods_only() {
+    let (_store, admin, a) = world().await;
+    let mine = admin.create(pod("mine").on("a")).await.unwrap();
+    let theirs = admin.create(pod("theirs").on("b")).await.unwrap();
+    let free = admin.create(pod("free")).await.unwrap();
+    assert_eq!(a.record(about_pod(&mine)).await.unwrap().source_host, "a");
+    for other in [&theirs, &free] {
+        let error = a.expect_error(a.record(about_pod(other))).await;
+        error.is_denied().mentions("only about its own Node and about Pods that are bound to it");
+    }
+    a.expect_error(a.record(by_agent(event("b", "NodeNotReady", "")))).await.is_denied();
+    let forged = pb::Event { source_component: "controller".to_owned(), ..about_pod(&mine) };
+    a.expect_error(a.record(forged)).await.is_denied().mentions("only as the component `agent`");
+    admin
+        .delete_with::<pb::Pod>("default/mine", Deletion { grace: Some(0), ..Default::default() })
+        .await
+        .unwrap();
+    a.expect_error(a.record(about_pod(&mine))).await.is_denied();
+    assert_eq!(admin.list::<pb::Event>(ListQuery::default()).await.unwrap().records.len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_neither_sets_nor_changes_its_pod_cidrs() {
+    let (_store, admin, a) = world().await;
+    let block = &["10.1.0.0/24"];
+    a.expect_error(a.create(node("a").pod_cidrs(block))).await.is_denied().mentions("podCidrs");
+    let created = a.create(node("a")).await.unwrap();
+    a.expect_error(a.update(created.clone().pod_cidrs(block))).await.is_denied().mentions("podCidrs");
+    let assigned = admin.update(created.pod_cidrs(block)).await.unwrap();
+    let freed = assigned.clone().pod_cidrs(&[]);
+    a.expect_error(a.update(freed)).await.is_denied().mentions("podCidrs");
+    a.update_status(assigned.ready("True")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_cannot_inflate_a_budget_with_mirror_pods() {
+    let (_store, admin, a) = world().await;
+    let node_a = a.create(node("a")).await.unwrap();
+    let web = admin.create(pod("web").on("b").label("app", "web")).await.unwrap();
+    admin.update_status(web.running("True")).await.unwrap();
+    admin.create(budget("x", ("app", "web"), "1")).await.unwrap();
+    let mirror = pod("m").on("a").label("app", "web").annotation(MIRROR, "hash");
+    let mirror = a.create(mirror.owned_by("Node", "a", node_a.uid())).await.unwrap();
+    a.update_status(mirror.running("True")).await.unwrap();
+    let counted = admin.get::<pb::DisruptionBudget>("default/x").await.unwrap().status.unwrap();
+    assert_eq!((counted.expected_pods, counted.current_healthy, counted.disruptions_allowed), (1, 1, 0));
+    admin.expect_error(admin.evict("default/web")).await.is(Code::ResourceExhausted, "BUDGET_EXHAUSTED");
 }
 
 #[tokio::test]
@@ -360,15 +425,14 @@ async fn s188_a_node_name_without_the_group_of_nodes_gives_no_rights() {
 #[tokio::test]
 async fn s189_an_administrator_may_write_everything_that_is_valid() {
     let (_store, admin, a) = world().await;
-    let created = a.create(node("a").pod_cidrs(&["10.1.0.0/24"])).await.unwrap();
+    let created = a.create(node("a")).await.unwrap().pod_cidrs(&["10.1.0.0/24"]);
     let marked = created.label("node-restriction.kubernetes.io/x", "1").taint("x=y:NoExecute").cordoned();
     let marked = admin.update(marked).await.unwrap();
     let bare = admin.create(node("b")).await.unwrap();
     admin.update(bare.pod_cidrs(&["10.2.0.0/24"])).await.unwrap();
-    for caller in [&admin, &a] {
-        let moved = marked.clone().pod_cidrs(&["10.3.0.0/24"]);
-        caller.expect_error(caller.update(moved)).await.is_invalid(&["spec.podCidrs"]);
-    }
+    let moved = || marked.clone().pod_cidrs(&["10.3.0.0/24"]);
+    admin.expect_error(admin.update(moved())).await.is_invalid(&["spec.podCidrs"]);
+    a.expect_error(a.update(moved())).await.is_denied();
     admin.create(pod("p").on("a")).await.unwrap();
     admin.evict("default/p").await.unwrap();
     admin.delete::<pb::Node>("b").await.unwrap();

@@ -484,6 +484,7 @@ async fn an_event_has_limits_for_each_field_and_names_the_node_of_its_agent() {
     let long = event("a", &"R".repeat(129), &"m".repeat(1025));
     agent.expect_error(agent.record(long)).await.is_invalid(&["reason", "message"]);
     let mut forged = event("a", "Starting", "starts");
+    "agent".clone_into(&mut forged.source_component);
     "b".clone_into(&mut forged.source_host);
     assert_eq!(agent.record(forged.clone()).await.unwrap().source_host, "a");
     "other".clone_into(&mut forged.message);

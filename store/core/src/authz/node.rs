@@ -1,10 +1,11 @@
 //! Authorization of nodes: their own Node, their own lease, the pods bound to them.
 //!
-//! A compromised machine must not be able to attract pods, to remove taints or labels that others set on its Node, or
-//! to access the records of other nodes.
+//! A compromised machine must not be able to attract pods, to remove taints or labels that others set on its Node, to take
+//! the addresses of other nodes, to access their records, or to report in the name of others.
 
 use std::collections::BTreeSet;
 
+use muster_proto::event::Event;
 use muster_proto::label::Labels;
 use muster_proto::meta::OwnerReference;
 use muster_proto::name::Uid;
@@ -12,7 +13,7 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
 use muster_proto::restriction::node_may_set_label;
-use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_proto::wellknown::{AGENT_COMPONENT, NODE_LEASE_NAMESPACE};
 
 use super::{Call, Content, Rule, Verb};
 
@@ -34,7 +35,7 @@ pub(super) fn authorize(own: &str, call: &Call<'_>, content: &Content<'_>) -> Re
         Kind::Node => Ok(authorize_node(own, call, content)?),
         Kind::Lease => Ok(authorize_lease(own, call)?),
         Kind::Pod => authorize_pod(own, call, content),
-        Kind::Event => Ok(ensure(call.verb == Verb::Record, Rule::NotAllowed)?),
+        Kind::Event => Ok(authorize_event(own, call, content)?),
         Kind::DisruptionBudget => Err(Rule::NotAllowed.into()),
     }
 }
@@ -56,7 +57,10 @@ fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(
             ensure(new.meta.name == own, Rule::OwnNode)?;
             match (call.verb, old) {
                 // Taints are allowed at creation: a machine may keep pods away from itself.
-                (Verb::Create, _) => ensure_label_changes_allowed(&Labels::new(), &new.meta.labels),
+                (Verb::Create, _) => {
+                    ensure(new.spec.pod_cidrs.is_empty(), Rule::PodCidrs)?;
+                    ensure_label_changes_allowed(&Labels::new(), &new.meta.labels)
+                }
                 (_, Some(old)) => authorize_node_change(old, new),
                 (_, None) => Ok(()),
             }
@@ -71,6 +75,7 @@ fn authorize_node_change(old: &Node, new: &Node) -> Result<(), Rule> {
     ensure(old.meta.owner_references == new.meta.owner_references, Rule::Owners)?;
     let same_intent = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
     ensure(same_intent, Rule::Intent)?;
+    ensure(old.spec.pod_cidrs == new.spec.pod_cidrs, Rule::PodCidrs)?;
     ensure_label_changes_allowed(&old.meta.labels, &new.meta.labels)
 }
 
@@ -104,7 +109,7 @@ fn authorize_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
 fn authorize_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rejection> {
     let records = match content {
         Content::Pod { old, new, node_uid } => Ok((*old, *new, *node_uid)),
-        Content::None | Content::Node { .. } => Err(Rule::MissingContent),
+        Content::None | Content::Node { .. } | Content::Event { .. } => Err(Rule::MissingContent),
     };
     match call.verb {
         Verb::List | Verb::Watch => Ok(ensure_selects(own, call, "spec.nodeName")?),
@@ -154,4 +159,27 @@ fn authorize_mirror(own: &str, pod: &Pod, node_uid: Option<&Uid>) -> Result<(), 
     ensure(is_node && *controller && !block_owner_deletion, Rule::MirrorOwner)?;
     let node_uid = node_uid.ok_or(Rejection::MissingNode)?;
     Ok(ensure(uid.parse().is_ok_and(|uid: Uid| uid == *node_uid), Rule::MirrorOwner)?)
+}
+
+fn authorize_event(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(), Rule> {
+    ensure(call.verb == Verb::Record, Rule::NotAllowed)?;
+    let Content::Event { event, pod } = content else {
+        return Err(Rule::MissingContent);
+    };
+    ensure(event.source_component == AGENT_COMPONENT, Rule::EventSource)?;
+    ensure(is_about_own(own, event, *pod), Rule::EventSubject)
+}
+
+/// Whether the event is about the node itself or a pod bound to it. A pod of the same name with another uid is another
+/// pod, and nobody can tell to which node a pod was bound that is gone.
+fn is_about_own(own: &str, event: &Event, pod: Option<&Pod>) -> bool {
+    let involved = &event.involved;
+    match involved.kind {
+        Kind::Node => involved.name == own,
+        Kind::Pod => {
+            let is_same = |pod: &Pod| involved.uid.is_none() || involved.uid == pod.meta.uid;
+            pod.is_some_and(|pod| pod.is_on(own) && is_same(pod))
+        }
+        Kind::Lease | Kind::DisruptionBudget | Kind::Event => false,
+    }
 }

@@ -1,5 +1,6 @@
 //! Scenarios 179 to 188 and 190, on the pure function. Each denied call is checked for the rule it violates.
 
+use muster_proto::event::{EventType, ObjectReference};
 use muster_proto::meta::OwnerReference;
 use muster_proto::pb;
 use muster_proto::pb::volume::Source;
@@ -152,6 +153,63 @@ fn s181_a_node_sets_unrestricted_labels_only() {
             assert_eq!(violated_by_node(verb, Some(&one), &none), expected, "removed");
             assert_eq!(violated_by_node(verb, Some(&one), &one), None, "unchanged");
         }
+    }
+}
+
+#[test]
+fn a_node_neither_sets_nor_changes_its_pod_cidrs() {
+    let with_blocks = |blocks: &[&str]| {
+        let mut node = node("a", &[], &[]);
+        node.spec.pod_cidrs = blocks.iter().map(|block| block.parse().unwrap()).collect();
+        node
+    };
+    let (none, one) = (with_blocks(&[]), with_blocks(&["10.1.0.0/24"]));
+    assert_eq!(violated_by_node(Verb::Create, None, &none), None);
+    assert_eq!(violated_by_node(Verb::Create, None, &one), Some(Rule::PodCidrs));
+    for verb in [Verb::Update, Verb::UpdateStatus] {
+        for (old, new) in [(&none, &one), (&one, &none), (&one, &with_blocks(&["10.2.0.0/24"]))] {
+            assert_eq!(violated_by_node(verb, Some(old), new), Some(Rule::PodCidrs), "{verb}");
+        }
+        assert_eq!(violated_by_node(verb, Some(&one), &one), None, "{verb}");
+    }
+}
+
+#[test]
+fn a_node_records_events_about_itself_and_its_pods_only_and_as_its_agent() {
+    let reference = |kind, name: &str, uid: &str| ObjectReference {
+        kind,
+        namespace: (kind != Kind::Node).then(|| "x".parse().unwrap()),
+        name: name.parse().unwrap(),
+        uid: uid.parse().ok(),
+    };
+    let with_uid = |mut pod: Pod| {
+        pod.meta.uid = UID.parse().ok();
+        pod
+    };
+    let (mine, theirs, free) = (with_uid(pod("a")), with_uid(pod("b")), with_uid(pod("")));
+    let record = call(Verb::Record, Kind::Event, "", "");
+    let (subject, source) = (Some(Rule::EventSubject), Some(Rule::EventSource));
+    for (component, involved, stored, expected) in [
+        ("agent", reference(Kind::Node, "a", ""), None, None),
+        ("agent", reference(Kind::Node, "a", UID), None, None),
+        ("agent", reference(Kind::Node, "b", ""), None, subject.clone()),
+        ("agent", reference(Kind::Pod, "p", ""), Some(&mine), None),
+        ("agent", reference(Kind::Pod, "p", UID), Some(&mine), None),
+        ("agent", reference(Kind::Pod, "p", OTHER_UID), Some(&mine), subject.clone()),
+        ("agent", reference(Kind::Pod, "p", UID), Some(&theirs), subject.clone()),
+        ("agent", reference(Kind::Pod, "p", UID), Some(&free), subject.clone()),
+        ("agent", reference(Kind::Pod, "p", ""), None, subject.clone()),
+        ("agent", reference(Kind::Lease, "a", ""), None, subject.clone()),
+        ("agent", reference(Kind::DisruptionBudget, "a", ""), None, subject),
+        ("controller", reference(Kind::Node, "a", ""), None, source.clone()),
+        ("controller", reference(Kind::Pod, "p", UID), Some(&mine), source.clone()),
+        ("", reference(Kind::Node, "a", ""), None, source),
+    ] {
+        let event = Event::about(involved, EventType::Normal, "Test", "", component);
+        let found = violated(&node_a(), &record, &Content::Event { event: &event, pod: stored });
+        assert_eq!(found, expected, "{component} about {:?}", event.involved);
+        let content = Content::Event { event: &event, pod: stored };
+        assert_eq!(violated(&Caller::Controller, &record, &content), None, "others are not restricted");
     }
 }
 
@@ -368,7 +426,7 @@ fn s188_a_caller_without_a_role_may_do_nothing() {
 fn a_nodes_call_without_its_record_is_denied() {
     assert_eq!(
         allowed(&node_a()),
-        ["Node: Get", "Lease:", "Pod:", "DisruptionBudget:", "Event: Record"],
+        ["Node: Get", "Lease:", "Pod:", "DisruptionBudget:", "Event:"],
         "with no content given"
     );
     let update = call(Verb::Update, Kind::Node, "", "a");

@@ -25,8 +25,8 @@ impl Draft<'_> {
             return Ok(());
         }
         let counted = |bytes: &Bytes| decode::<Pod>(key, bytes).map(|pod| CountedPod::of(&pod));
-        let was = was.map(|was| counted(&was.record)).transpose()?;
-        let is = is.map(counted).transpose()?;
+        let was = was.map(|was| counted(&was.record)).transpose()?.flatten();
+        let is = is.map(counted).transpose()?.flatten();
         self.stale_budgets.extend(self.indexes.update_counts(key.namespace(), was.as_ref(), is.as_ref()));
         Ok(())
     }
@@ -41,7 +41,8 @@ impl Draft<'_> {
         let counts = match self.indexes.counts(key) {
             Some(counts) if counts.selector() == selector => counts.clone(),
             _ => {
-                BudgetCounts::of(selector.clone(), self.pods_in(key.namespace())?.iter().map(CountedPod::of))
+                let pods = self.pods_in(key.namespace())?;
+                BudgetCounts::of(selector.clone(), pods.iter().filter_map(CountedPod::of))
             }
         };
         let generation = budget.meta.generation;
@@ -63,8 +64,10 @@ impl Draft<'_> {
 
     /// The budgets of a namespace, with statuses that include the changes of the batch.
     pub fn budgets(&mut self, namespace: &str) -> Result<Vec<DisruptionBudget>, DraftError> {
-        self.update_budget_statuses()?;
         let keys: Vec<NamespacedName> = self.indexes.budgets(namespace).map(|(key, _)| key.clone()).collect();
+        // All of them: a status that an earlier release wrote may count other pods than this one does.
+        self.stale_budgets.extend(keys.iter().cloned());
+        self.update_budget_statuses()?;
         keys.iter().filter_map(|key| self.get_by_key(key).transpose()).collect()
     }
 

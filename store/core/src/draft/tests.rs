@@ -1,7 +1,9 @@
+use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::{Event, EventType, ObjectReference};
 use muster_proto::lease::LeaseSpec;
-use muster_proto::pod::Pod;
+use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::record::Record;
+use muster_proto::wellknown::annotation;
 
 use super::maintenance::MAX_COMPACTED_CHANGES;
 use super::*;
@@ -324,4 +326,73 @@ fn every_revision_of_a_budget_shows_the_status_of_its_spec() {
     });
     let budgets = batch.commit.changes.iter().filter(|(_, change)| change.kind == Kind::DisruptionBudget);
     assert_eq!(budgets.count(), 3, "one revision each");
+}
+
+/// A Ready pod of `default` with the label app=web.
+fn ready_pod(name: &str) -> Pod {
+    let mut ready = pod(name, "web");
+    ready.status.set_condition(PodCondition {
+        kind: types::READY.to_owned(),
+        status: ConditionStatus::True,
+        reason: String::new(),
+        message: String::new(),
+        last_probe_time: None,
+        last_transition_time: None,
+    });
+    ready
+}
+
+fn mirror_pod(name: &str) -> Pod {
+    let mut mirror = ready_pod(name);
+    mirror.meta.annotations.insert(annotation::MIRROR.to_owned(), "hash".to_owned());
+    mirror
+}
+
+fn expected_and_healthy(budget: &DisruptionBudget) -> (i32, i32) {
+    (budget.status.expected_pods, budget.status.current_healthy)
+}
+
+#[test]
+fn mirror_pods_count_in_no_budget() {
+    let (mut memory, policy) = (Memory::default(), keep_nothing());
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    draft.put(mirror_pod("before")).unwrap();
+    draft.put(ready_pod("a")).unwrap();
+    let written = draft.put(budget("1", "web")).unwrap();
+    assert_eq!(expected_and_healthy(&written), (1, 1), "of the pods that were there");
+    let after = draft.put(mirror_pod("after")).unwrap();
+    draft.put(ready_pod("b")).unwrap();
+    assert_eq!(expected_and_healthy(&draft.budgets("default").unwrap()[0]), (2, 2), "of later pods");
+    draft.remove(after).unwrap();
+    assert_eq!(expected_and_healthy(&draft.budgets("default").unwrap()[0]), (2, 2), "of deleted pods");
+    let commit = draft.finish().commit;
+    memory.apply_commit(&commit);
+    let rebuilt = Indexes::rebuild(&memory, 0);
+    let counts = rebuilt.counts(&NamespacedName::new("default", "b")).unwrap();
+    assert_eq!((counts.expected, counts.healthy), (2, 2), "after a start");
+}
+
+#[test]
+fn an_eviction_sees_a_budget_without_what_an_earlier_release_counted() {
+    let (mut memory, policy) = (Memory::default(), keep_nothing());
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    draft.put(ready_pod("a")).unwrap();
+    draft.put(ready_pod("b")).unwrap();
+    draft.put(budget("1", "web")).unwrap();
+    let mut commit = draft.finish().commit;
+    // As if `b` had been counted as a mirror pod: the record is replaced behind the budget's back.
+    for (_, change) in
+        commit.changes.iter_mut().filter(|(_, change)| change.name == "b" && change.kind == Kind::Pod)
+    {
+        change.record = pb::Pod::from(mirror_pod("b")).encode_to_vec().into();
+    }
+    memory.apply_commit(&commit);
+    let mut indexes = Indexes::rebuild(&memory, 0);
+    let mut draft = Draft::new(&memory, &mut indexes, &policy, Timestamp::UNIX_EPOCH);
+    let stored: DisruptionBudget = draft.get("default", "b").unwrap().unwrap();
+    assert_eq!(expected_and_healthy(&stored), (2, 2));
+    let seen = &draft.budgets("default").unwrap()[0];
+    assert_eq!((expected_and_healthy(seen), seen.status.disruptions_allowed), ((1, 1), 0));
 }
