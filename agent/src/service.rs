@@ -7,6 +7,7 @@ use muster_grpc::agent_service_server::AgentService;
 use muster_proto::identity::Caller;
 use muster_proto::pb;
 use muster_rpc::clock::SharedClock;
+use muster_rpc::identity::{caller, denied};
 use tonic::{Extensions, Request, Response, Status};
 
 use crate::identity::Identity;
@@ -29,12 +30,25 @@ impl Service {
     /// Whether the caller may begin or cancel a shutdown: all pods of the machine depend on it.
     fn ensure_may_steer(&self, extensions: &Extensions) -> Result<(), Status> {
         let own = &self.identity.name;
-        match muster_rpc::identity::caller(extensions) {
+        match caller(extensions) {
             Caller::Admin => Ok(()),
             Caller::Node(name) if name == own.as_str() => Ok(()),
-            other => Err(Status::permission_denied(format!(
+            other => Err(denied(format!(
                 "{other} may not begin or cancel the shutdown of node {own}: only an administrator or the node \
                  itself may"
+            ))),
+        }
+    }
+
+    /// Whether the caller may read the agent's state: it shows which pods run on the machine, of every namespace.
+    fn ensure_may_read(&self, extensions: &Extensions) -> Result<(), Status> {
+        let own = &self.identity.name;
+        match caller(extensions) {
+            Caller::Admin | Caller::Viewer => Ok(()),
+            Caller::Node(name) if name == own.as_str() => Ok(()),
+            other => Err(denied(format!(
+                "{other} may not read the state of the agent of node {own}: only an administrator, a viewer or the \
+                 node itself may"
             ))),
         }
     }
@@ -50,8 +64,9 @@ impl From<ShutdownError> for Status {
 impl AgentService for Service {
     async fn get_agent(
         &self,
-        _: Request<pb::GetAgentRequest>,
+        request: Request<pb::GetAgentRequest>,
     ) -> Result<Response<pb::GetAgentResponse>, Status> {
+        self.ensure_may_read(request.extensions())?;
         let agent = self.shared.status().clone();
         let (computed, computed_at) = agent.computed.unzip();
         let (status, status_at, status_version) = match agent.status {
@@ -80,8 +95,9 @@ impl AgentService for Service {
 
     async fn list_workloads(
         &self,
-        _: Request<pb::ListWorkloadsRequest>,
+        request: Request<pb::ListWorkloadsRequest>,
     ) -> Result<Response<pb::ListWorkloadsResponse>, Status> {
+        self.ensure_may_read(request.extensions())?;
         let workloads = self.shared.status().workloads.clone();
         Ok(Response::new(pb::ListWorkloadsResponse { workloads }))
     }

@@ -225,8 +225,9 @@ fn invalid(field: &str, reason: &str) -> Status {
 }
 
 fn denied(caller: &Caller, what: &str) -> Status {
-    let details = ErrorDetails::with_error_info("DENIED", ERROR_DOMAIN, std::collections::HashMap::new());
-    Status::with_error_details(Code::PermissionDenied, format!("{caller} may not {what}"), details)
+    muster_rpc::identity::denied(format!(
+        "{caller} may not {what}: no rule allows this for the caller's role"
+    ))
 }
 
 fn not_found(name: &Name) -> Status {

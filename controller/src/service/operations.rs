@@ -231,7 +231,7 @@ fn progress(shared: &Shared, name: &Name) -> Result<DrainProgress, Status> {
 fn status(name: &Name, error: ClientError) -> Status {
     match error {
         ClientError::NotFound(_) => not_found(name),
-        ClientError::Denied(message) => Status::permission_denied(message),
+        ClientError::Denied(message) => muster_rpc::identity::denied(message),
         ClientError::Invalid(invalid) => Status::invalid_argument(invalid.to_string()),
         error if error.is_retryable() => Status::unavailable(error.to_string()),
         error => Status::internal(error.to_string()),

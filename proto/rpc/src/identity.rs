@@ -1,12 +1,17 @@
 //! The caller's role, read from the certificate of its connection.
 //!
 //! Without TLS every caller is the administrator; `tls` allows that on loopback addresses only, or with `--insecure`.
+//! What the caller may do is decided elsewhere; every refusal looks the same ([`denied`]).
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use http::Extensions;
+use muster_proto::ERROR_DOMAIN;
 use muster_proto::identity::{Caller, CertificateSubject};
 use tonic::transport::server::TlsConnectInfo;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
@@ -72,6 +77,15 @@ fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>
     let certificates = connection.peer_certs().unwrap_or_default();
     let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
     Some(own.and_then(|own| certificate_subject(own).map_err(|error| error.to_string())))
+}
+
+/// The reason of a denied call, in its error details.
+const DENIED: &str = "PERMISSION_DENIED";
+
+/// The error of a call that the caller may not make. The message says why, and which callers may.
+pub fn denied(message: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(DENIED, ERROR_DOMAIN, HashMap::new());
+    Status::with_error_details(Code::PermissionDenied, message, details)
 }
 
 /// The peer address of a call.

@@ -10,7 +10,7 @@ use muster_tests::agent_process::{
 };
 use muster_tests::fixtures::*;
 use muster_tests::store_process::{StoreLaunch, StoreProcess, TIMEOUT};
-use muster_tests::{Api, TestStore, eventually};
+use muster_tests::{Api, RpcError, TestStore, eventually};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::{Code, Status};
@@ -219,14 +219,52 @@ async fn only_an_administrator_and_the_node_itself_may_start_and_cancel_a_shutdo
             assert_eq!(refused.code(), Code::PermissionDenied, "{name} of {group}: {refused:?}");
             assert!(refused.message().contains("n1"), "{refused:?}");
         }
-        let state = service.get_agent(pb::GetAgentRequest {}).await.unwrap().into_inner();
-        assert_eq!(state.shutting_down_since, None);
     }
+    let mut viewer = agent.service_as(&authority.client("v1", "muster:viewers"));
+    let state = viewer.get_agent(pb::GetAgentRequest {}).await.unwrap().into_inner();
+    assert_eq!(state.shutting_down_since, None);
     for (name, group) in [("eva", "muster:admins"), ("node:n1", "muster:nodes")] {
         let mut service = agent.service_as(&authority.client(name, group));
         service.begin_shutdown(pb::BeginShutdownRequest {}).await.unwrap();
         node_where(&api, "n1", "it is not ready", |node| !is_ready(node)).await;
         service.cancel_shutdown(pb::CancelShutdownRequest {}).await.unwrap();
         node_where(&api, "n1", "it is ready again", is_ready).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_administrators_viewers_and_the_node_itself_may_read_the_state_of_an_agent() {
+    let (store, host) = (TestStore::secure().await, AgentHost::new());
+    let (api, authority) = (store.api(), store.authority().unwrap());
+    let [cert, key] = authority.issue("node:n1", "muster:nodes").map(|path| path.display().to_string());
+    let launch = host.agent("n1", &store.url()).flag("tls-cert", &cert).flag("tls-key", &key);
+    let agent = launch.flag("tls-client-ca", &authority.own().display().to_string()).start();
+    node_where(&api, "n1", "it is ready", is_ready).await;
+    for (name, group, allowed) in [
+        ("eva", "muster:admins", true),
+        ("v1", "muster:viewers", true),
+        ("node:n1", "muster:nodes", true),
+        ("node:n2", "muster:nodes", false),
+        ("c1", "muster:controllers", false),
+        ("s1", "muster:schedulers", false),
+        ("node:n1", "guests", false),
+    ] {
+        let mut service = agent.service_as(&authority.client(name, group));
+        let answers = [
+            service.get_agent(pb::GetAgentRequest {}).await.map(drop),
+            service.list_workloads(pb::ListWorkloadsRequest {}).await.map(drop),
+        ];
+        for answer in answers {
+            match answer {
+                Ok(()) => assert!(allowed, "{name} of {group} may read it"),
+                Err(refused) => {
+                    assert!(!allowed, "{name} of {group}: {refused:?}");
+                    RpcError::from(&refused)
+                        .is_denied()
+                        .mentions("node n1")
+                        .mentions("only an administrator");
+                }
+            }
+        }
     }
 }
