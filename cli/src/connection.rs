@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_grpc::fleet_service_client::FleetServiceClient;
+use muster_proto::identity::ServerRole;
 use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
@@ -254,7 +255,9 @@ impl Connection {
         };
         let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| not_an_address(&error))?;
         let endpoint = match (tls, url.starts_with("https://")) {
-            (Some(tls), true) => endpoint.tls_config(tls.config()).map_err(|error| not_an_address(&error))?,
+            (Some(tls), true) => {
+                tls.secure(endpoint, ServerRole::Controller).map_err(|error| not_an_address(&error))?
+            }
             (None, false) => endpoint,
             (Some(_), false) => {
                 return Err(not_an_address(&"it has no TLS (http://) although certificates are given"));

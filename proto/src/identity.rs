@@ -1,7 +1,8 @@
-//! The caller's role, from the subject of its certificate.
+//! The role of a caller or a server, from the subject of its certificate.
 //!
 //! The role comes from the organisation (O), never from the name alone: a certificate for the name `node:a` that is not
-//! in the group of nodes gives no rights.
+//! in the group of nodes gives no rights. In the same way a client accepts only a server whose organisation is that of
+//! the part it wants to call: all certificates come from one authority, and a node must not pass for the store.
 
 use std::fmt;
 
@@ -20,9 +21,12 @@ impl CertificateSubject {
 
 /// The organisations of node certificates, each with the prefix of the common name. Kubernetes tools issue the second.
 const NODE_GROUPS: [(&str, &str); 2] = [("muster:nodes", "node:"), ("system:nodes", "system:node:")];
+const STORES: &str = "muster:stores";
 const CONTROLLERS: &str = "muster:controllers";
 const SCHEDULERS: &str = "muster:schedulers";
-const ADMINS: [&str; 2] = ["muster:admins", "system:masters"];
+/// The certificate of `muster up`: store, controller and agent in one process, which calls as an administrator.
+const ALL_IN_ONE: &str = "muster:up";
+const ADMINS: [&str; 3] = ["muster:admins", "system:masters", ALL_IN_ONE];
 const VIEWERS: &str = "muster:viewers";
 
 /// The caller's role, as authorisation sees it.
@@ -64,6 +68,65 @@ impl Caller {
     }
 }
 
+/// The part of Muster that a client wants to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerRole {
+    Store,
+    Controller,
+    Agent,
+    /// A cloud plug-in is not a part of Muster: it has an organisation of its own, or runs with the controller's
+    /// certificate.
+    CloudPlugin,
+}
+
+/// A server that is not what the client wants to call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("presents a certificate of role {found}, expected {expected}")]
+pub struct WrongServerRole {
+    /// The organisations of the server's certificate.
+    pub found: String,
+    pub expected: ServerRole,
+}
+
+impl ServerRole {
+    /// Checks that a server with this certificate has the role.
+    ///
+    /// A node's certificate is that of an agent and nothing else, whatever other organisations it has.
+    ///
+    /// # Errors
+    /// When it has another role, or none.
+    pub fn check(self, subject: &CertificateSubject) -> Result<(), WrongServerRole> {
+        let caller = Caller::from_subject(subject);
+        let is_node = matches!(caller, Caller::Node(_));
+        let holds = match self {
+            ServerRole::Store => !is_node && (subject.is_in(STORES) || subject.is_in(ALL_IN_ONE)),
+            ServerRole::Controller => !is_node && (subject.is_in(CONTROLLERS) || subject.is_in(ALL_IN_ONE)),
+            ServerRole::Agent => is_node || subject.is_in(ALL_IN_ONE),
+            ServerRole::CloudPlugin => matches!(caller, Caller::Controller | Caller::Unknown(_)),
+        };
+        if holds {
+            return Ok(());
+        }
+        let found = match subject.organizations.as_slice() {
+            [] => "none".to_owned(),
+            organizations => organizations.join(", "),
+        };
+        Err(WrongServerRole { found, expected: self })
+    }
+}
+
+/// The organisation that the certificate of such a server has.
+impl fmt::Display for ServerRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ServerRole::Store => STORES,
+            ServerRole::Controller => CONTROLLERS,
+            ServerRole::Agent => NODE_GROUPS[0].0,
+            ServerRole::CloudPlugin => "an organisation that is not of Muster, or muster:controllers",
+        })
+    }
+}
+
 fn unknown(subject: &CertificateSubject) -> Caller {
     Caller::Unknown(format!("CN={} O={}", subject.common_name, subject.organizations.join(",")))
 }
@@ -90,5 +153,48 @@ mod tests {
         let organizations = vec!["muster:admins".to_owned(), "muster:nodes".to_owned()];
         let subject = CertificateSubject { common_name: "node:a".to_owned(), organizations };
         assert_eq!(Caller::from_subject(&subject), Caller::Node("a".to_owned()));
+    }
+
+    #[test]
+    fn a_server_has_the_role_of_its_organisation_only() {
+        use ServerRole::{Agent, CloudPlugin, Controller, Store};
+        for (common_name, organizations, expected) in [
+            ("store", &["muster:stores"][..], &[Store, CloudPlugin][..]),
+            ("anything", &["muster:stores"], &[Store, CloudPlugin]),
+            ("c1", &["muster:controllers"], &[Controller, CloudPlugin]),
+            ("node:a", &["muster:nodes"], &[Agent]),
+            ("system:node:a", &["system:nodes"], &[Agent]),
+            ("node:a", &["muster:nodes", "muster:stores", "muster:controllers"], &[Agent]),
+            ("store", &["muster:nodes"], &[CloudPlugin]),
+            ("eva", &["muster:admins"], &[]),
+            ("v1", &["muster:viewers"], &[]),
+            ("s1", &["muster:schedulers"], &[]),
+            ("up", &["muster:up"], &[Store, Controller, Agent]),
+            ("store", &[], &[CloudPlugin]),
+            ("store", &["MUSTER:STORES"], &[CloudPlugin]),
+            ("aws", &["example"], &[CloudPlugin]),
+        ] {
+            let organizations = organizations.iter().map(|&text| text.to_owned()).collect();
+            let subject = CertificateSubject { common_name: common_name.to_owned(), organizations };
+            let held: Vec<ServerRole> = [Store, Controller, Agent, CloudPlugin]
+                .into_iter()
+                .filter(|role| role.check(&subject).is_ok())
+                .collect();
+            assert_eq!(held, expected, "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_with_another_role_is_named_by_its_organisations() {
+        let refused = |organizations: &[&str]| {
+            let organizations = organizations.iter().map(|&text| text.to_owned()).collect();
+            let subject = CertificateSubject { common_name: "node:a".to_owned(), organizations };
+            ServerRole::Store.check(&subject).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(&["muster:nodes"]),
+            "presents a certificate of role muster:nodes, expected muster:stores"
+        );
+        assert_eq!(refused(&[]), "presents a certificate of role none, expected muster:stores");
     }
 }

@@ -9,6 +9,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use muster_proto::identity::ServerRole;
 use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_rpc::layers::store_id::STORE_ID_KEY;
@@ -51,9 +52,9 @@ pub enum BackupError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "the store at {store} cannot be reached: {source}; check that it runs and that --store is its address"
+        "the store at {store} cannot be reached: {reason}; check that it runs and that --store is its address"
     )]
-    Unreachable { store: String, source: tonic::transport::Error },
+    Unreachable { store: String, reason: String },
     #[error("the store answered: {0}")]
     Refused(Box<tonic::Status>),
     #[error(transparent)]
@@ -85,10 +86,13 @@ pub fn main(file: &Path, store: Option<&str>, flags: &Flags) -> Result<(), crate
     let store = store.map_or_else(|| format!("{scheme}://{}", flags.listen), str::to_owned);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let backup = runtime.block_on(async {
-        let unreachable = |source| BackupError::Unreachable { store: store.clone(), source };
+        let unreachable = |error: tonic::transport::Error| BackupError::Unreachable {
+            store: store.clone(),
+            reason: root_cause(&error),
+        };
         let mut endpoint = Endpoint::from_shared(store.clone()).map_err(unreachable)?;
         if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls.config()).map_err(unreachable)?;
+            endpoint = tls.secure(endpoint, ServerRole::Store)?;
         }
         fetch(endpoint.connect().await.map_err(unreachable)?).await
     })?;
@@ -100,6 +104,12 @@ pub fn main(file: &Path, store: Option<&str>, flags: &Flags) -> Result<(), crate
         file.display()
     );
     Ok(())
+}
+
+/// The last cause: tonic's own text is only "transport error".
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&cause| cause.source());
+    causes.last().unwrap_or(error).to_string()
 }
 
 /// `muster-store restore FILE`.

@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use muster_grpc::agent_service_client::AgentServiceClient;
+use muster_proto::identity::ServerRole;
 use muster_proto::pb;
 use muster_rpc::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -213,7 +214,7 @@ impl AgentProcess {
     pub fn service_as(&self, tls: &ClientTls) -> AgentServiceClient<Channel> {
         let url = format!("https://{}", self.address("grpc"));
         let endpoint = Endpoint::from_shared(url).expect("an agent has an address");
-        let endpoint = endpoint.tls_config(tls.config()).expect("certificates that can be used");
+        let endpoint = tls.secure(endpoint, ServerRole::Agent).expect("certificates that can be used");
         AgentServiceClient::new(endpoint.connect_lazy())
     }
 

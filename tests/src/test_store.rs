@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
+use muster_proto::identity::ServerRole;
 use muster_rpc::config::parse_with_config;
 use muster_rpc::shutdown::Shutdown;
 use muster_store::config::Flags;
@@ -153,8 +154,9 @@ fn channel(running: &Running, authority: Option<&Authority>, name: &str, organiz
     let endpoint = Endpoint::from_shared(url(running, authority.is_some())).expect("an address");
     match authority {
         None => endpoint,
-        Some(authority) => endpoint
-            .tls_config(authority.client(name, organization).config())
+        Some(authority) => authority
+            .client(name, organization)
+            .secure(endpoint, ServerRole::Store)
             .expect("certificates that can be used"),
     }
     .connect_lazy()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_grpc::fleet_service_client::FleetServiceClient;
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::identity::ServerRole;
 use muster_proto::key::Key;
 use muster_proto::node::Node;
 use muster_proto::pb::GetFleetRequest;
@@ -64,7 +65,7 @@ impl FleetReadiness {
         };
         let mut endpoint = Endpoint::from_shared(controller.to_owned()).map_err(|error| unusable(&error))?;
         if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls.config()).map_err(|error| unusable(&error))?;
+            endpoint = tls.secure(endpoint, ServerRole::Controller).map_err(|error| unusable(&error))?;
         }
         let controller = FleetServiceClient::new(endpoint.connect_lazy());
         Ok(FleetReadiness { store: client, controller, simulated, local_node })

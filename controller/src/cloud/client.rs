@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use muster_grpc::cloud_provider_service_client::CloudProviderServiceClient;
+use muster_proto::identity::ServerRole;
 use muster_proto::label::check_label_value;
 use muster_proto::name::Name;
 use muster_proto::node::NodeStatus;
@@ -121,7 +122,11 @@ fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
     // tonic calls an http URL without TLS, whatever its TLS settings.
     let channel = match (channel.uri().scheme_str(), tls) {
         (Some("http"), None) => channel,
-        (Some("https"), Some(tls)) => channel.tls_config(tls.config()).map_err(unusable)?,
+        (Some("https"), Some(tls)) => {
+            let secured = tls.secure(channel, ServerRole::CloudPlugin);
+            secured
+                .map_err(|error| EndpointError::Unusable { url: url.clone(), reason: error.to_string() })?
+        }
         (Some("http"), Some(_)) => return Err(EndpointError::InClear { url: url.clone() }),
         (Some("https"), None) => return Err(EndpointError::NoCertificate { url: url.clone() }),
         _ => {

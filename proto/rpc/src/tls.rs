@@ -1,16 +1,25 @@
 //! TLS settings: mutual TLS, or none on addresses that only this machine can reach.
 //!
 //! [`TlsFlags`] are the operator's flags; [`Security`] is the checked result for one listening address, with all files
-//! read, so that an invalid flag stops the process before it binds.
+//! read, so that an invalid flag stops the process before it binds. [`ClientTls`] is the same for calls: it accepts only
+//! servers of the role that the caller names.
 
+mod server_role;
+
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use muster_proto::identity::ServerRole;
+use rustls::client::danger::ServerCertVerifier;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
 use x509_parser::pem::Pem;
+
+use self::server_role::RoleVerifier;
 
 /// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,10 +105,7 @@ impl TlsFlags {
         if self.insecure {
             return Err(TlsError::Contradiction);
         }
-        let config = ServerTlsConfig::new()
-            .identity(Identity::from_pem(cert.certificates()?, key.private_key()?))
-            .client_ca_root(Certificate::from_pem(ca.certificates()?))
-            .timeout(HANDSHAKE_TIMEOUT);
+        let config = server_config(&Material::read(ca, cert, key)?);
         // tonic checks that the key belongs to the certificate when a server is built; do that now, not in serve.
         tonic::transport::Server::builder().tls_config(config.clone()).map_err(|error| mismatch(&error))?;
         Ok(Security::MutualTls(Box::new(config)))
@@ -169,37 +175,90 @@ impl<'a> PemFile<'a> {
     }
 }
 
+/// The files of one process, as read: PEM blocks.
+struct Material {
+    /// The authorities of its peers.
+    authorities: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Material {
+    fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<Material, TlsError> {
+        let (certificate, key) = (cert.certificates()?, key.private_key()?);
+        Ok(Material { authorities: ca.certificates()?, certificate, key })
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::from_pem(&self.certificate, &self.key)
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Material").finish_non_exhaustive()
+    }
+}
+
+/// How a server with these files accepts connections.
+fn server_config(material: &Material) -> ServerTlsConfig {
+    ServerTlsConfig::new()
+        .identity(material.identity())
+        .client_ca_root(Certificate::from_pem(&material.authorities))
+        .timeout(HANDSHAKE_TIMEOUT)
+}
+
+/// How a client with these files connects to the server at `url`, and what it requires of the server's certificate.
+fn client_config(
+    material: &Material,
+    expected: ServerRole,
+    url: &str,
+) -> Result<(ClientTlsConfig, Arc<dyn ServerCertVerifier>), TlsError> {
+    let verifier = RoleVerifier::new(&material.authorities, expected, url).map_err(TlsError::Mismatch)?;
+    Ok((ClientTlsConfig::new().identity(material.identity()), Arc::new(verifier)))
+}
+
 /// What a client needs for mutual TLS.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    config: ClientTlsConfig,
+    material: Arc<Material>,
+    /// The name that the server's certificate must have, instead of the one in the URL.
+    server_name: Option<String>,
 }
 
 impl ClientTls {
     /// Reads the authorities to trust and the client's own certificate and key.
     ///
     /// # Errors
-    /// When a file cannot be read or is not PEM.
+    /// When a file cannot be read, is not PEM, or does not fit the others.
     pub fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<ClientTls, TlsError> {
-        let config = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(ca.certificates()?))
-            .identity(Identity::from_pem(cert.certificates()?, key.private_key()?));
+        let material = Arc::new(Material::read(ca, cert, key)?);
+        let tls = ClientTls { material, server_name: None };
         // As for the server: building an endpoint checks that the parts fit. It is never connected.
-        tonic::transport::Endpoint::from_static("https://localhost")
-            .tls_config(config.clone())
-            .map_err(|error| mismatch(&error))?;
-        Ok(ClientTls { config })
+        tls.secure(Endpoint::from_static("https://localhost"), ServerRole::Store)?;
+        Ok(tls)
     }
 
     /// Expects the server's certificate to carry this name instead of the one in the URL.
     #[must_use]
     pub fn server_name(self, name: impl Into<String>) -> ClientTls {
-        ClientTls { config: self.config.domain_name(name) }
+        ClientTls { server_name: Some(name.into()), ..self }
     }
 
-    /// For `Endpoint::tls_config`.
-    pub fn config(&self) -> ClientTlsConfig {
-        self.config.clone()
+    /// The endpoint with mutual TLS. Its connections fail unless the server has that role: every certificate comes from
+    /// the same authority, and one of a node must not pass for the store's.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used for this endpoint.
+    pub fn secure(&self, endpoint: Endpoint, expected: ServerRole) -> Result<Endpoint, TlsError> {
+        let url = endpoint.uri().to_string();
+        let (config, verifier) = client_config(&self.material, expected, url.trim_end_matches('/'))?;
+        let config = match &self.server_name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        };
+        endpoint.tls_config_with_verifier(config, verifier).map_err(|error| mismatch(&error))
     }
 }
 

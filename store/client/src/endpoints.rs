@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use muster_proto::identity::ServerRole;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::layers::trace::{Inject, InjectLayer};
 use muster_rpc::tls::ClientTls;
@@ -78,7 +79,9 @@ impl StoreEndpoints {
         // tonic does not use TLS for an http URL, whatever the TLS settings.
         let endpoint = match (endpoint.uri().scheme_str(), &self.tls) {
             (Some("http"), None) => endpoint,
-            (Some("https"), Some(tls)) => endpoint.tls_config(tls.config()).map_err(unusable)?,
+            (Some("https"), Some(tls)) => tls.secure(endpoint, ServerRole::Store).map_err(|error| {
+                EndpointError::Unusable { url: url.to_owned(), reason: error.to_string() }
+            })?,
             (Some("http"), Some(_)) => return Err(EndpointError::InClear { url: url.to_owned() }),
             (Some("https"), None) => return Err(EndpointError::NoCertificate { url: url.to_owned() }),
             _ => {

@@ -9,5 +9,6 @@ mod hostile_callers;
 mod limits;
 mod objects;
 mod pods;
+mod server_role;
 mod store_id;
 mod watch;

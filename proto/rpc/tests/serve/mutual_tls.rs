@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use muster_proto::identity::ServerRole;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::tls::{ClientTls, PemFile, TlsFlags};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -53,12 +54,21 @@ impl Authority {
 }
 
 async fn start_with(authority: &Authority) -> Running {
-    start_secure(ServerConfig::default(), authority).await
+    start_as(ServerConfig::default(), authority, "store", "muster:stores").await
 }
 
 /// A server that requires certificates of this authority.
 pub(crate) async fn start_secure(config: ServerConfig, authority: &Authority) -> Running {
-    let [cert, key] = authority.issue("store", "muster:stores");
+    start_as(config, authority, "store", "muster:stores").await
+}
+
+async fn start_as(
+    config: ServerConfig,
+    authority: &Authority,
+    common_name: &str,
+    organization: &str,
+) -> Running {
+    let [cert, key] = authority.issue(common_name, organization);
     let flags = TlsFlags {
         tls_cert: Some(cert),
         tls_key: Some(key),
@@ -70,16 +80,21 @@ pub(crate) async fn start_secure(config: ServerConfig, authority: &Authority) ->
 
 /// A new connection with such a certificate.
 pub(crate) async fn connect_as(server: &Running, tls: &ClientTls) -> Client {
-    let url = format!("https://localhost:{}", server.address.port());
-    let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls.config()).unwrap();
+    let endpoint = tls.secure(endpoint(server), ServerRole::Store).unwrap();
     Client { channel: patiently(endpoint.connect()).await.unwrap() }
 }
 
-async fn who_am_i(server: &Running, tls: ClientTlsConfig) -> Result<String, String> {
-    let url = format!("https://localhost:{}", server.address.port());
-    let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap();
+fn endpoint(server: &Running) -> Endpoint {
+    Endpoint::from_shared(format!("https://localhost:{}", server.address.port())).unwrap()
+}
+
+async fn who_am_i(server: &Running, tls: &ClientTls) -> Result<String, String> {
+    ask(tls.secure(endpoint(server), ServerRole::Store).unwrap()).await
+}
+
+async fn ask(endpoint: Endpoint) -> Result<String, String> {
     // In TLS 1.3 a client learns that its certificate was refused only after its own half of the handshake.
-    let channel = patiently(endpoint.connect()).await.map_err(|error| error.to_string())?;
+    let channel = patiently(endpoint.connect()).await.map_err(|error| root_cause(&error))?;
     Client { channel }.call("WhoAmI").await.map_err(|status| status.to_string())
 }
 
@@ -94,7 +109,7 @@ async fn the_certificate_is_the_callers_identity() {
         ("c1", "muster:controllers", "controller"),
     ] {
         let tls = authority.client(common_name, organization);
-        let found = who_am_i(&server, tls.config()).await;
+        let found = who_am_i(&server, &tls).await;
         assert_eq!(found.as_deref(), Ok(expected), "CN={common_name} O={organization}");
     }
 }
@@ -105,7 +120,8 @@ async fn a_caller_without_a_trusted_certificate_is_refused() {
     let server = start_with(&authority).await;
     let ours = std::fs::read(authority.path("ca.pem")).unwrap();
     let anonymous = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ours));
-    assert!(who_am_i(&server, anonymous).await.is_err(), "no certificate");
+    let anonymous = endpoint(&server).tls_config(anonymous).unwrap();
+    assert!(ask(anonymous).await.is_err(), "no certificate");
 
     let [cert, key] = stranger.issue("eva", "muster:admins");
     let ca = authority.path("ca.pem");
@@ -114,10 +130,7 @@ async fn a_caller_without_a_trusted_certificate_is_refused() {
         PemFile::new("--cert", &cert),
         PemFile::new("--key", &key),
     );
-    assert!(
-        who_am_i(&server, foreign.unwrap().config()).await.is_err(),
-        "a certificate of another authority"
-    );
+    assert!(who_am_i(&server, &foreign.unwrap()).await.is_err(), "a certificate of another authority");
 }
 
 #[tokio::test]
@@ -125,5 +138,39 @@ async fn a_server_of_another_authority_is_not_called() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = start_with(&stranger).await;
     let tls = authority.client("eva", "muster:admins");
-    assert!(who_am_i(&server, tls.config()).await.is_err());
+    let refused = who_am_i(&server, &tls).await.unwrap_err();
+    assert!(refused.contains("invalid peer certificate"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_role_is_not_called() {
+    let authority = Authority::new();
+    let tls = authority.client("eva", "muster:admins");
+    for (common_name, organization, accepted) in [
+        ("store", "muster:stores", Some(ServerRole::Store)),
+        ("c1", "muster:controllers", Some(ServerRole::Controller)),
+        ("node:a", "muster:nodes", Some(ServerRole::Agent)),
+        ("eva", "muster:admins", None),
+        ("store", "guests", None),
+    ] {
+        let server = start_as(ServerConfig::default(), &authority, common_name, organization).await;
+        for expected in [ServerRole::Store, ServerRole::Controller, ServerRole::Agent] {
+            let answer = ask(tls.secure(endpoint(&server), expected).unwrap()).await;
+            if accepted == Some(expected) {
+                assert_eq!(answer.as_deref(), Ok("admin"), "{organization} as {expected}");
+                continue;
+            }
+            let url = format!("https://localhost:{}", server.address.port());
+            let reason = format!(
+                "the server at {url} presents a certificate of role {organization}, expected {expected}"
+            );
+            let refused = answer.unwrap_err();
+            assert!(refused.contains(&reason), "{organization} as {expected}: {refused}");
+        }
+    }
+}
+
+/// The last cause: tonic's own text is only "transport error".
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&cause| cause.source()).last().unwrap().to_string()
 }
