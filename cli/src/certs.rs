@@ -1,7 +1,8 @@
 //! `muster certs`: a certificate authority for development, and certificates for all components.
 //!
-//! The store derives the rights of a caller from the organisation in its certificate (`muster_rpc::identity`), so the
-//! subjects here also decide what each certificate permits.
+//! The organisation in a certificate is the role of its holder (`muster_proto::identity`): the store derives the rights of
+//! a caller from it, and a client which servers it accepts. So the subjects here decide what each certificate permits. Only
+//! servers get the names of servers.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -32,11 +33,11 @@ pub(crate) struct Flags {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// Subjects to create certificates for: store, controller, admin, viewer or node:NAME
+    /// Subjects to create certificates for: store, controller, admin, viewer, node:NAME, or up for `muster up`
     #[arg(value_name = "SUBJECT", default_values = ["store", "controller", "admin", "viewer"])]
     subjects: Vec<Subject>,
 
-    /// More DNS names or IP addresses of the servers, besides localhost, 127.0.0.1 and ::1
+    /// More DNS names or IP addresses of store and controller, besides localhost, 127.0.0.1 and ::1
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     host: Vec<String>,
 
@@ -57,6 +58,8 @@ enum Subject {
     Controller,
     Admin,
     Viewer,
+    /// `muster up`: all parts in one process.
+    Up,
     Node(Name),
 }
 
@@ -69,11 +72,12 @@ impl FromStr for Subject {
             "controller" => Ok(Subject::Controller),
             "admin" => Ok(Subject::Admin),
             "viewer" => Ok(Subject::Viewer),
+            "up" => Ok(Subject::Up),
             _ => match text.strip_prefix("node:") {
                 Some(name) => {
                     name.parse().map(Subject::Node).map_err(|error| format!("the node's name {error}"))
                 }
-                None => Err("expected store, controller, admin, viewer or node:NAME".to_owned()),
+                None => Err("expected store, controller, admin, viewer, up or node:NAME".to_owned()),
             },
         }
     }
@@ -86,6 +90,7 @@ impl Subject {
             Subject::Controller => "controller".to_owned(),
             Subject::Admin => "admin".to_owned(),
             Subject::Viewer => "viewer".to_owned(),
+            Subject::Up => "up".to_owned(),
             Subject::Node(name) => format!("node:{name}"),
         }
     }
@@ -97,7 +102,32 @@ impl Subject {
             Subject::Controller => "muster:controllers",
             Subject::Admin => "muster:admins",
             Subject::Viewer => "muster:viewers",
+            Subject::Up => "muster:up",
             Subject::Node(_) => "muster:nodes",
+        }
+    }
+
+    /// The names under which it serves. An agent serves under the name of its node; people do not serve.
+    fn server_names(&self, hosts: &[String]) -> Vec<String> {
+        match self {
+            Subject::Store | Subject::Controller | Subject::Up => {
+                let local = ["localhost", "127.0.0.1", "::1"];
+                let more = hosts.iter().filter(|host| !local.contains(&host.as_str()));
+                local.into_iter().map(str::to_owned).chain(more.cloned()).collect()
+            }
+            Subject::Node(name) => vec![name.as_str().to_owned()],
+            Subject::Admin | Subject::Viewer => Vec::new(),
+        }
+    }
+
+    fn usages(&self) -> Vec<ExtendedKeyUsagePurpose> {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        match self {
+            // The store makes no calls.
+            Subject::Store => vec![ServerAuth],
+            Subject::Admin | Subject::Viewer => vec![ClientAuth],
+            // They serve and make calls with the same certificate.
+            Subject::Controller | Subject::Up | Subject::Node(_) => vec![ServerAuth, ClientAuth],
         }
     }
 
@@ -240,21 +270,13 @@ fn issue(
     cert: &Path,
     key: &Path,
 ) -> Result<(), Failure> {
-    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-    names.extend(hosts.iter().cloned());
-    if let Subject::Node(name) = subject {
-        names.push(name.as_str().to_owned());
-    }
-    names.dedup();
     let wrong_host = |error: rcgen::Error| {
         Failure::usage(format!("--host: {error}")).hint("a host is a DNS name or an IP address")
     };
-    let mut params = CertificateParams::new(names).map_err(wrong_host)?;
+    let mut params = CertificateParams::new(subject.server_names(hosts)).map_err(wrong_host)?;
     params.distinguished_name = distinguished_name(&subject.common_name(), subject.organization());
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Controllers and agents serve and make calls with the same certificate.
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = subject.usages();
     validity.apply(&mut params);
     let pair = KeyPair::generate().map_err(|error| cannot_create(&error))?;
     let certificate = params.signed_by(&pair, issuer).map_err(|error| cannot_create(&error))?;

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use muster_proto::identity::Caller;
 use muster_rpc::identity::certificate_subject;
 use muster_rpc::tls::{ClientTls, PemFile};
+use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
 const NOW: &str = "2026-05-04T03:02:01Z";
@@ -27,12 +28,14 @@ fn mode(path: &Path) -> u32 {
 fn every_certificate_identifies_its_subject() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("new/pki");
-    create_certs(&directory, &["store", "controller", "admin", "viewer", "node:10.240.79.157"]).unwrap();
+    create_certs(&directory, &["store", "controller", "admin", "viewer", "up", "node:10.240.79.157"])
+        .unwrap();
     for (file, expected) in [
         ("store.crt", "unknown caller (CN=store O=muster:stores)"),
         ("controller.crt", "controller"),
         ("admin.crt", "admin"),
         ("viewer.crt", "viewer"),
+        ("up.crt", "admin"),
         ("nodes/10.240.79.157/tls.crt", "node:10.240.79.157"),
     ] {
         let [ca, cert] = [directory.join("ca.crt"), directory.join(file)];
@@ -66,6 +69,43 @@ fn certificates_are_valid_for_the_given_days_and_hosts() {
         assert!(shown.iter().any(|name| name.contains(host)), "{shown:?}");
     }
     assert_eq!(shown.len(), 4, "{shown:?}");
+}
+
+#[test]
+fn only_servers_get_the_names_and_the_usage_of_servers() {
+    let home = tempfile::tempdir().unwrap();
+    let subjects = ["store", "controller", "admin", "viewer", "up", "node:worker-1", "node:10.240.79.157"];
+    create_certs(home.path(), &subjects).unwrap();
+    let local = "DNSName(localhost), IPAddress(7f 00 00 01), IPAddress(00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01)";
+    let everywhere = format!("{local}, DNSName(muster.example)");
+    for (file, names, serves, calls) in [
+        ("store.crt", everywhere.as_str(), true, false),
+        ("controller.crt", everywhere.as_str(), true, true),
+        ("up.crt", everywhere.as_str(), true, true),
+        ("admin.crt", "", false, true),
+        ("viewer.crt", "", false, true),
+        ("nodes/worker-1/tls.crt", "DNSName(worker-1)", true, true),
+        ("nodes/10.240.79.157/tls.crt", "IPAddress(0a f0 4f 9d)", true, true),
+    ] {
+        let (_, pem) = parse_x509_pem(&fs::read(home.path().join(file)).unwrap()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+        assert_eq!((usage.server_auth, usage.client_auth), (serves, calls), "{file}");
+        let found = certificate.subject_alternative_name().unwrap();
+        let found = found.iter().flat_map(|names| &names.value.general_names).map(shown);
+        assert_eq!(found.collect::<Vec<_>>().join(", "), names, "{file}");
+    }
+}
+
+fn shown(name: &GeneralName<'_>) -> String {
+    match name {
+        GeneralName::DNSName(name) => format!("DNSName({name})"),
+        GeneralName::IPAddress(bytes) => {
+            let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("IPAddress({})", bytes.join(" "))
+        }
+        other => format!("{other:?}"),
+    }
 }
 
 #[test]

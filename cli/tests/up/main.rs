@@ -6,6 +6,7 @@ mod api;
 mod process;
 
 use std::net::TcpListener;
+use std::process::Command;
 
 use muster_proto::pb;
 use rustix::process::Signal;
@@ -75,6 +76,20 @@ async fn records_survive_a_restart_and_surplus_simulated_nodes_are_deleted() {
         up.signal(Signal::INT);
         assert_eq!(up.wait_for_exit().code(), Some(0), "{}", up.stderr());
     }
+}
+
+#[test]
+fn all_components_accept_each_other_with_the_certificate_for_muster_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut certs = Command::new(env!("CARGO_BIN_EXE_muster"));
+    assert!(certs.arg("certs").arg(directory.path()).arg("up").output().unwrap().status.success());
+    let flag = |name: &str, file: &str| format!("--{name}={}", directory.path().join(file).display());
+    let flags = [flag("tls-client-ca", "ca.crt"), flag("tls-cert", "up.crt"), flag("tls-key", "up.key")];
+    let arguments = ["--ephemeral", "--nodes", "2"].into_iter().chain(flags.iter().map(String::as_str));
+    let mut up = Up::start(&arguments.collect::<Vec<_>>());
+    up.wait_for("ready");
+    up.signal(Signal::INT);
+    assert!(up.wait_for_exit().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
