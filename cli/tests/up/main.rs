@@ -79,6 +79,21 @@ async fn records_survive_a_restart_and_surplus_simulated_nodes_are_deleted() {
 }
 
 #[test]
+fn the_simulation_is_not_for_web_pages() {
+    let mut up = Up::start(&["--ephemeral", "--no-agent", "--nodes", "2", "--zones", "1"]);
+    up.wait_for("ready");
+    for headers in [
+        "Host: evil.example",
+        "Host: localhost\r\nOrigin: http://evil.example",
+        "Host: localhost\r\nOrigin: null",
+    ] {
+        let answer = up.post_with("kill?all", headers);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{headers}: {answer}");
+    }
+    assert_eq!(up.post("kill?all"), ["sim-1", "sim-2"], "no node was off");
+}
+
+#[test]
 fn all_components_accept_each_other_with_the_certificate_for_muster_up() {
     let directory = tempfile::tempdir().unwrap();
     let mut certs = Command::new(env!("CARGO_BIN_EXE_muster"));

@@ -131,14 +131,19 @@ impl Up {
 
     /// Sends a POST request to the simulation's HTTP API; returns the lines of the answer.
     pub(crate) fn post(&self, path: &str) -> Vec<String> {
-        let mut stream = TcpStream::connect(self.address("simulation")).unwrap();
-        write!(stream, "POST /simulation/{path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = self.post_with(path, &format!("Host: {}", self.address("simulation")));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
         body.lines().map(str::to_owned).collect()
+    }
+
+    /// Sends a POST request with these headers to the simulation's HTTP API; returns the whole answer.
+    pub(crate) fn post_with(&self, path: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(self.address("simulation")).unwrap();
+        write!(stream, "POST /simulation/{path} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 }
 
