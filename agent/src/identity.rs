@@ -5,12 +5,12 @@
 //! this agent from agents on other machines with the same node name. The file is replaced as a whole, and a file that
 //! cannot be read is never replaced: an operator has to decide what the agent was.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use muster_proto::name::{Name, Uid};
+use muster_rpc::private_dir::{self, PrivateDirError};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -19,6 +19,8 @@ mod tests;
 const FILE: &str = "identity.json";
 const ASIDE: &str = "identity.json.new";
 const LOCK: &str = "lock";
+/// The flag that names the directory.
+const STATE_DIR: &str = "--state-dir";
 /// The version of the file's format.
 const FORMAT: u32 = 1;
 
@@ -36,6 +38,8 @@ pub struct Identity {
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
+    #[error(transparent)]
+    NotPrivate(#[from] PrivateDirError),
     #[error("--state-dir: {} is in use by another agent; give each its own", directory.display())]
     InUse { directory: PathBuf },
     #[error("--state-dir: cannot use {}: {error}", path.display())]
@@ -77,18 +81,16 @@ impl StateDir {
     /// Locks the directory, and creates it if it does not exist. Only its owner may read it.
     ///
     /// # Errors
-    /// When another agent has locked it, or it cannot be created or written to.
+    /// When it is a link or another user's, another agent has locked it, or it cannot be created or written to.
     pub fn open(path: impl Into<PathBuf>) -> Result<StateDir, IdentityError> {
         let path = path.into();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io_error(&path))?;
+        match private_dir::check(STATE_DIR, &path)? {
+            Some(found) => found.restrict_own(STATE_DIR, &[LOCK, FILE])?,
+            None => private_dir::create_dir_all(&path).map_err(io_error(&path))?,
+        }
         let file = path.join(LOCK);
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&file)
-            .map_err(io_error(&file))?;
+        let mut options = private_dir::file_options();
+        let lock = options.create(true).truncate(false).write(true).open(&file).map_err(io_error(&file))?;
         match lock.try_lock() {
             Ok(()) => Ok(StateDir { path, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(IdentityError::InUse { directory: path }),
@@ -151,8 +153,8 @@ impl StateDir {
         let mut text = serde_json::to_vec_pretty(&stored).map_err(|error| io_error(&path)(error.into()))?;
         text.push(b'\n');
         let write = || {
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
+            let mut options = private_dir::file_options();
+            let mut file = options.create(true).truncate(true).write(true).open(&aside)?;
             file.write_all(&text)?;
             file.sync_all()
         };

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     if let Some(answered) = muster_rpc::health_command::run::<Flags>(env::args_os()) {
         return answered;
     }
+    muster_rpc::private_dir::restrict_umask();
     let flags: Flags = muster_rpc::config::parse();
     match muster_agent::run::main(&flags) {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ mod workload;
 use std::time::Duration;
 
 use clap::Parser;
+use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::TlsFlags;
 
@@ -53,6 +54,7 @@ struct OwnFleet {
 }
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
+    private_dir::restrict_umask();
     let unable = |error: std::io::Error| {
         Failure::new(Exit::Failed, error).hint("`ulimit -a` shows the limits of this user")
     };

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_proto::key::Key;
+use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
@@ -107,6 +108,7 @@ impl Flags {
 
 /// Runs `muster up` from start to exit.
 pub(crate) fn main(flags: &Flags) -> Result<(), UpError> {
+    private_dir::restrict_umask();
     let data_dir = DataDir::choose(flags.ephemeral, flags.data_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -13,6 +13,7 @@ use muster_proto::identity::ServerRole;
 use muster_proto::pb;
 use muster_proto::record::Kind;
 use muster_rpc::layers::store_id::STORE_ID_KEY;
+use muster_rpc::private_dir;
 use prost::Message;
 use tonic::transport::{Channel, Endpoint};
 
@@ -186,10 +187,12 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
 fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: data_dir.to_owned(), source };
     let staging = data_dir.join(STAGING_DIRECTORY);
+    let found = private_dir::check("--data-dir", data_dir).map_err(OpenError::from)?;
     if data_dir.exists() && !embedded::is_empty_volume(data_dir, &[&staging]).map_err(failed)? {
         return Err(BackupError::Occupied(data_dir.to_owned()));
     }
     create_dir_all_durable(data_dir).map_err(failed)?;
+    found.map_or(Ok(()), |found| found.restrict()).map_err(failed)?;
     // Left by an earlier restore that was interrupted.
     if staging.exists() {
         std::fs::remove_dir_all(&staging).map_err(failed)?;

@@ -1,16 +1,18 @@
-//! Creates directories that survive a power loss.
+//! Creates private directories that survive a power loss.
 //!
 //! A new directory is durable when the directory that holds its name is synced. For a path of several new directories
 //! those are the parents of all of them, up to the first one that existed before.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Creates a directory and its missing ancestors; durable when it returns.
+use muster_rpc::private_dir;
+
+/// Creates a directory and its missing ancestors, which only their owner may access; durable when it returns.
 pub fn create_dir_all_durable(path: &Path) -> io::Result<()> {
     let parents = parents_of_missing(path);
-    fs::create_dir_all(path)?;
+    private_dir::create_dir_all(path)?;
     parents.iter().try_for_each(|parent| File::open(parent)?.sync_all())
 }
 

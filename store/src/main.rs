@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     if let Some(answered) = muster_rpc::health_command::run::<Flags>(std::env::args_os()) {
         return answered;
     }
+    muster_rpc::private_dir::restrict_umask();
     let flags: Flags = muster_rpc::config::parse();
     let outcome = match &flags.command {
         None => muster_store::run::main(&flags),

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use muster_rpc::private_dir;
+
 use crate::RunError;
 use crate::backup::{BackupError, first_revision, random_number};
 use crate::config::Flags;
@@ -25,6 +27,7 @@ pub fn check_main(flags: &Flags) -> Result<(), RunError> {
 /// `muster-store repair`: writes what can be proven into a new directory.
 pub fn repair_main(into: &Path, flags: &Flags) -> Result<(), RunError> {
     let unusable = |source| OpenError::Directory { path: into.to_owned(), source };
+    let existing = private_dir::check("--into", into).map_err(OpenError::from)?;
     if into.exists() && !is_empty_volume(into, &[]).map_err(unusable)? {
         return Err(BackupError::Occupied(into.to_owned()).into());
     }
@@ -36,6 +39,7 @@ pub fn repair_main(into: &Path, flags: &Flags) -> Result<(), RunError> {
     // Others may have seen what is lost: its revisions are not used again.
     let next = first_revision(found.newest, random_number());
     let next = next.ok_or(BackupError::NoRevisionsLeft(found.newest))?;
+    existing.map_or(Ok(()), |existing| existing.restrict()).map_err(unusable)?;
     EmbeddedLedger::import(into, found.store, found.memory.without_history(next), flags.cache_bytes)?;
     println!("{records} records as of revision {head} are in {}", into.display());
     if found.newest > head {

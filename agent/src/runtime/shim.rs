@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_rpc::clock::{Clock, SystemClock};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper,
-    set_parent_process_death_signal, setsid, wait, waitid, waitpid,
+    set_parent_process_death_signal, setsid, umask, wait, waitid, waitpid,
 };
 use rustix::thread::CpuSet;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,6 +44,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 const NOT_STARTED: i32 = 128;
 /// The exit code of a hook that could not be started, as shells have it.
 const HOOK_NOT_STARTED: u8 = 127;
+/// The umask of programs, as they expect it. The agent's own is stricter: it keeps its files to itself.
+const PROGRAM_UMASK: Mode = Mode::from_raw_mode(0o022);
 /// The kernel's control file for the order of out-of-memory kills.
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 /// The pause before another attempt to write the exit.
@@ -199,19 +202,20 @@ fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
     }
 }
 
-/// Puts the shim into its container's cgroup, affinity and OOM score, so that the program has them from its first
+/// Puts the shim into its container's cgroup, affinity, OOM score and umask, so that the program has them from its first
 /// instruction. Dropped, it restores the shim's own.
 struct Confined<'a> {
     order: &'a Order,
     affinity: Option<CpuSet>,
     oom_score_adj: Option<String>,
+    umask: Mode,
 }
 
 impl<'a> Confined<'a> {
     fn enter(order: &'a Order) -> io::Result<Confined<'a>> {
         let affinity = affinity::pin(&order.affinity)?;
         let oom_score_adj = expose(order.spec.oom_score_adj);
-        let confined = Confined { order, affinity, oom_score_adj };
+        let confined = Confined { order, affinity, oom_score_adj, umask: umask(PROGRAM_UMASK) };
         if let Some(place) = &order.cgroup {
             cgroup::enter(&place.container)?;
         }
@@ -221,6 +225,7 @@ impl<'a> Confined<'a> {
 
 impl Drop for Confined<'_> {
     fn drop(&mut self) {
+        umask(self.umask);
         if let Some(place) = &self.order.cgroup
             && let Err(error) = cgroup::enter(&place.shims)
         {
@@ -363,6 +368,7 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     let mut command = Command::new(program);
     command.args(args);
     apply_spec(&mut command, &order.spec);
+    umask(PROGRAM_UMASK);
     Err(command.exec())
 }
 

@@ -7,6 +7,7 @@
 //! - [`config`]: flags, environment and config file. [`http`]: the HTTP port; [`health_command`] asks its `/readyz`.
 //! - [`trace`]: spans, across calls and processes. [`telemetry`]: where spans and logs are sent; [`exemplar`]: links
 //!   from latency histograms to traces.
+//! - [`private_dir`]: where a process may keep its data.
 //! - [`clock`]: the only code that reads the machine's clocks.
 
 pub(crate) mod admission;
@@ -17,6 +18,7 @@ pub mod health_command;
 pub mod http;
 pub mod identity;
 pub mod layers;
+pub mod private_dir;
 pub mod readiness;
 pub mod server;
 pub mod shutdown;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::{Buf, BufMut, Bytes};
 use muster_proto::record::Kind;
+use muster_rpc::private_dir;
 
 const MAGIC: &[u8] = b"muster-backup 2\n";
 /// The first format, which has no id of the store.
@@ -38,14 +39,23 @@ pub enum FileError {
     Damaged(PathBuf),
 }
 
-/// Writes the file under a temporary name, syncs it, then renames it.
+/// Writes the file under a temporary name, syncs it, then renames it. Only its owner may read it: it holds all records.
 pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    let mut file = File::create(&partial).map_err(io)?;
+    // A file that an interrupted backup left behind may have another mode.
+    remove_if_present(Path::new(&partial)).map_err(io)?;
+    let mut file = private_dir::file_options().write(true).create_new(true).open(&partial).map_err(io)?;
     file.write_all(&encode(backup)).and_then(|()| file.sync_all()).map_err(io)?;
     std::fs::rename(&partial, path).and_then(|()| sync_parent(path)).map_err(io)
+}
+
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Syncs the parent directory, which makes a new name in it durable.

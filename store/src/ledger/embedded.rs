@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
+use muster_rpc::private_dir::{self, PrivateDirError};
 use muster_store_core::change::Change;
 use muster_store_core::history::{Commit, Revision, StoredChange};
 use muster_store_core::memory::Memory;
@@ -46,6 +47,8 @@ use self::journal::{Head, Journal, SEGMENT};
 use super::{Ledger, LedgerError};
 
 const JOURNAL: &str = "journal";
+/// The flag that names the data directory.
+const DATA_DIR: &str = "--data-dir";
 
 /// Writes that add something are refused while less than this would stay free, and room for another checkpoint.
 /// Deletions, expiry and compaction may use it: they are what frees space.
@@ -54,6 +57,8 @@ const RESERVE: u64 = 16 << 20;
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    #[error(transparent)]
+    NotPrivate(#[from] PrivateDirError),
     #[error("the data directory {path} cannot be used: {source}")]
     Directory { path: PathBuf, source: io::Error },
     #[error(
@@ -106,6 +111,7 @@ impl EmbeddedLedger {
 
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, cache_bytes: u64) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
+        let found = private_dir::check(DATA_DIR, directory)?;
         crate::durable_dir::create_dir_all_durable(directory).map_err(unusable)?;
         // Before the lock is created: the directory may belong to another program.
         let tag = format::read(directory)?;
@@ -115,6 +121,10 @@ impl EmbeddedLedger {
             Tag::Older => older_formats::convert(directory, cache_bytes)?,
             Tag::Current(store) => store,
         };
+        // Only now that it is known to be a data directory.
+        if let Some(found) = found {
+            found.restrict().and_then(|()| private_dir::restrict_below(directory)).map_err(unusable)?;
+        }
         let journal = Journal::open(Arc::clone(&disk), &directory.join(JOURNAL), store, true)
             .map_err(|error| OpenError::read(directory, error))?;
         let (checkpoints, damaged) = Checkpoints::open(Arc::clone(&disk), directory, store, cache_bytes)
@@ -306,7 +316,8 @@ fn create(disk: &dyn Disk, directory: &Path, store: StoreId) -> Result<StoreId, 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
     let path = directory.join(format::LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(unusable)?;
+    let mut options = private_dir::file_options();
+    let file = options.create(true).truncate(false).write(true).open(path).map_err(unusable)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse(directory.to_owned())),

@@ -8,5 +8,6 @@ mod backup;
 mod crash;
 mod disk_errors;
 mod full_disk;
+mod private_files;
 mod renewals_under_load;
 mod watch_fan_out;

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use muster_rpc::private_dir;
+
 /// The file system.
 pub(super) trait Disk: Send + Sync {
     /// Opens an existing file for reading and, if `writable`, for writing.
@@ -61,7 +63,7 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+        Ok(Box::new(private_dir::file_options().read(true).write(true).create_new(true).open(path)?))
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
@@ -72,7 +74,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+        private_dir::create_dir(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

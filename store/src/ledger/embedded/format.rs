@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use muster_rpc::private_dir;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -133,7 +134,8 @@ pub(super) fn write_current(directory: &Path, id: StoreId) -> io::Result<()> {
 
 /// Writes the tag to a temporary file that is then renamed: a crash leaves the old tag or the new one.
 fn write(directory: &Path, text: &str) -> io::Result<()> {
-    let mut file = fs::File::create(temporary(directory))?;
+    let mut options = private_dir::file_options();
+    let mut file = options.write(true).create(true).truncate(true).open(temporary(directory))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(temporary(directory), directory.join(FILE))?;

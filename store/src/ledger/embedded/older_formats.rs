@@ -13,6 +13,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
+use muster_rpc::private_dir;
 use muster_store_core::history::{Revision, StoredChange, StoredRenewal};
 use muster_store_core::lease_table::Renewal;
 use muster_store_core::memory::{Memory, lease_with_renewal};
@@ -76,7 +77,7 @@ pub(super) fn convert(directory: &Path, cache_bytes: u64) -> Result<StoreId, Ope
 /// Puts the new files in the place of the old ones. The new tag comes last: until then this is done again.
 fn replace(directory: &Path, converted: &Path) -> io::Result<()> {
     let replaced = directory.join(REPLACED);
-    fs::create_dir_all(&replaced)?;
+    private_dir::create_dir_all(&replaced)?;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -109,7 +110,7 @@ fn remove_all(path: &Path) -> io::Result<()> {
 fn read_copy(directory: &Path, cache_bytes: u64) -> Result<Memory, LedgerError> {
     let failed = |error: io::Error| LedgerError::Failed(error.to_string());
     let copy = directory.join(COPY);
-    remove_all(&copy).and_then(|()| fs::create_dir(&copy)).map_err(failed)?;
+    remove_all(&copy).and_then(|()| private_dir::create_dir(&copy)).map_err(failed)?;
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -118,7 +119,7 @@ fn read_copy(directory: &Path, cache_bytes: u64) -> Result<Memory, LedgerError> 
             continue;
         }
         if is_directory {
-            fs::create_dir(copy.join(&name)).map_err(failed)?;
+            private_dir::create_dir(&copy.join(&name)).map_err(failed)?;
             for file in fs::read_dir(entry.path()).map_err(failed)? {
                 let file = file.map_err(failed)?;
                 fs::copy(file.path(), copy.join(&name).join(file.file_name())).map_err(failed)?;
