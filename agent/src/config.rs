@@ -11,6 +11,7 @@ use muster_proto::name::{Name, NameError};
 use muster_rpc::server::ServerConfig;
 use muster_rpc::tls::{ClientTls, Security, TlsError};
 
+use muster_agent_core::pod_security::IdRange;
 use muster_agent_core::resources::swap::SwapBehavior;
 use muster_agent_core::resources::topology::{Policy, Scope};
 
@@ -20,7 +21,7 @@ mod lists;
 #[cfg(test)]
 mod tests;
 
-pub use flags::{EvictionFlags, Flags, NodeFlags, StatusFlags, WorkFlags};
+pub use flags::{EvictionFlags, Flags, NodeFlags, PodSecurityFlags, StatusFlags, WorkFlags};
 pub use muster_agent_core::config::{CapacityConfig, Cloud, NodeConfig, NodeIpError, NodeIps, family};
 
 /// Settings that were checked.
@@ -45,6 +46,7 @@ pub struct Config {
     pub swap: SwapConfig,
     /// Processes and threads that each pod may have; `None` means no limit.
     pub pod_max_pids: Option<u64>,
+    pub pod_security: PodSecurityConfig,
     /// Values that were ignored, for the log.
     pub warnings: Vec<String>,
 }
@@ -95,6 +97,15 @@ pub struct SwapConfig {
     /// Whether the agent refuses to start on a machine with swap.
     pub fail_on: bool,
     pub behavior: SwapBehavior,
+}
+
+/// The users of pods, and what pods may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSecurityConfig {
+    /// The ids of pods that ask for none, where the agent runs as root.
+    pub own_ids: IdRange,
+    pub allowed_ids: Vec<IdRange>,
+    pub allow_privileged: bool,
 }
 
 /// A flag that is not valid.

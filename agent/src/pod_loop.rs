@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use muster_agent_core::admission::NodeFacts;
 use muster_agent_core::pod_lifecycle::{Action, NodeState, Outcome, PodReport, PodStates, decide};
+use muster_agent_core::pod_security::PodSecurityPolicy;
 use muster_agent_core::pressure::PressureConditions;
 use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_agent_core::shutdown_order::{NodeShutdown, ShutdownStep};
@@ -52,6 +53,8 @@ pub struct PodLoop {
     pub executor: Arc<Executor>,
     pub hooks: mpsc::UnboundedReceiver<HookEnded>,
     pub evictor: Evictor,
+    /// What pods may ask for.
+    pub security: PodSecurityPolicy,
     pub shared: Arc<SharedState>,
     pub events: EventRecorder,
     pub clock: SharedClock,
@@ -225,6 +228,7 @@ impl PodLoop {
             allocatable: node.status.allocatable.clone(),
             pressure,
             shutting_down: self.machine_shutdown.is_shutting_down(),
+            security: self.security.clone(),
         };
         let host_ip = internal.and_then(|address| address.address.parse().ok());
         pod_states.observe_node(Some(NodeState { facts, host_ip }), self.now());

@@ -20,6 +20,8 @@ pub mod logs;
 pub mod process;
 pub mod processes;
 pub mod record;
+pub mod sandbox;
+mod seccomp;
 pub mod shim;
 
 use record::as_text;
@@ -118,6 +120,37 @@ pub struct ContainerSpec {
     /// The limits of all containers of its pod together.
     #[serde(default)]
     pub pod_limits: PodLimits,
+    #[serde(default)]
+    pub security: Security,
+}
+
+/// The user and the privileges that a container asks for. Whether it may have them was decided before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Security {
+    /// The user; `None` is the pod's own or, for a privileged container, the agent's.
+    pub user: Option<u32>,
+    /// The group, likewise.
+    pub group: Option<u32>,
+    pub privilege: Privilege,
+}
+
+/// What the processes of a container may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Privilege {
+    /// No capabilities, no new privileges, and a seccomp filter.
+    #[default]
+    Confined,
+    /// Programs may gain privileges, such as by setuid.
+    Escalating,
+    /// Everything that the agent may do.
+    Privileged,
+}
+
+/// A user and a group of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 /// The limits of a container; `None` and empty mean no limit.
@@ -266,6 +299,10 @@ pub enum RuntimeError {
     Unknown(ContainerId),
     #[error("{0} is still starting")]
     Starting(ContainerId),
+    #[error(
+        "{0} has no user to run as: every id of --pod-uid-range belongs to another pod; give the agent a larger range"
+    )]
+    NoUser(ContainerId),
     #[error("{0} still runs")]
     StillRunning(ContainerId),
     #[error("{0} has ended")]

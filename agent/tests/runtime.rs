@@ -14,3 +14,5 @@ mod limits;
 mod starting;
 #[path = "runtime/stopping.rs"]
 mod stopping;
+#[path = "runtime/users.rs"]
+mod users;

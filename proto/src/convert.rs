@@ -22,6 +22,7 @@ mod lease;
 mod meta;
 mod node;
 mod pod;
+mod security;
 mod selector;
 #[cfg(test)]
 mod testing;

@@ -164,6 +164,11 @@ impl Uid {
     pub const fn new(uuid: Uuid) -> Self {
         Self(uuid)
     }
+
+    /// The UUID as a number.
+    pub const fn as_u128(&self) -> u128 {
+        self.0.as_u128()
+    }
 }
 
 impl From<Uuid> for Uid {

@@ -52,6 +52,7 @@ pub struct PodSpec {
     pub scheduling_gates: Vec<String>,
     pub volumes: Vec<pb::Volume>,
     pub service_account_name: String,
+    pub security_context: Option<pb::PodSecurityContext>,
 }
 
 /// One container of a pod.
@@ -69,6 +70,7 @@ pub struct Container {
     pub sidecar: bool,
     pub lifecycle: Option<pb::Lifecycle>,
     pub volume_mounts: Vec<pb::VolumeMount>,
+    pub security_context: Option<pb::SecurityContext>,
 }
 
 /// Resource requests and limits of a container.

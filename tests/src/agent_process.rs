@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::OnceLock;
@@ -44,7 +45,11 @@ pub struct AgentHost {
 impl AgentHost {
     #[allow(clippy::new_without_default, reason = "it makes a directory")]
     pub fn new() -> AgentHost {
-        AgentHost { directory: tempfile::tempdir().expect("a directory for an agent") }
+        let directory = tempfile::tempdir().expect("a directory for an agent");
+        // Pods run as users of their own, and write files here.
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(directory.path(), open).expect("a directory that pods can write to");
+        AgentHost { directory }
     }
 
     /// A file beside the agent's state, for containers to write to.

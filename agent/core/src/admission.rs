@@ -13,6 +13,7 @@ use muster_proto::quantity::Resources;
 use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::wellknown::taint as keys;
 
+use crate::pod_security::PodSecurityPolicy;
 use crate::pressure::PressureConditions;
 use crate::resources::priority;
 
@@ -28,6 +29,7 @@ pub struct NodeFacts {
     pub allocatable: Resources,
     pub pressure: PressureConditions,
     pub shutting_down: bool,
+    pub security: PodSecurityPolicy,
 }
 
 /// An objection to a pod: the reason and message of its failure.
@@ -65,6 +67,7 @@ pub fn rejections(pod: &Pod, node: &NodeFacts, others: &[&Pod]) -> Vec<Rejection
         found.push(Rejection::new("NodePorts", format_args!("host port {port} is taken")));
     }
     found.extend(taint(pod, node));
+    found.extend(node.security.rejection(pod));
     found
 }
 

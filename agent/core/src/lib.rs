@@ -1,7 +1,7 @@
 //! What the agent decides, as functions of what it is given, including the time.
 //!
 //! The node: [`registration`], [`renewal_schedule`], [`status`], [`status_report`]. Its pods: [`admission`],
-//! [`pod_lifecycle`], [`shutdown_order`], [`pressure`], [`resources`]. [`config`] and [`machine`] are the settings and
+//! [`pod_security`], [`pod_lifecycle`], [`shutdown_order`], [`pressure`], [`resources`]. [`config`] and [`machine`] are the settings and
 //! the facts that these depend on. The crate has no runtime, no network, no log and no clock; `muster-agent` is the
 //! shell around it.
 
@@ -12,6 +12,7 @@ pub mod admission;
 pub mod config;
 pub mod machine;
 pub mod pod_lifecycle;
+pub mod pod_security;
 pub mod pressure;
 pub mod registration;
 pub mod renewal_schedule;

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use muster_agent_core::pod_security::IdRange;
 use muster_proto::name::{Name, NameError};
 use muster_rpc::tls::{ClientTls, PemFile, TlsError};
 
 use super::lists;
 use super::{
     CapacityConfig, Config, ConfigError, EvictionConfig, EvictionFlags, Flags, NodeConfig, NodeFlags,
-    NodeIps, ShutdownConfig, StatusConfig, StatusFlags, SwapConfig, TopologyConfig, WorkFlags,
+    NodeIps, PodSecurityConfig, PodSecurityFlags, ShutdownConfig, StatusConfig, StatusFlags, SwapConfig,
+    TopologyConfig, WorkFlags,
 };
 
 /// How often a status is computed by default.
@@ -50,6 +52,7 @@ impl TryFrom<&Flags> for Config {
                 behavior: chosen("memory-swap-behavior", &flags.work.memory_swap_behavior)?,
             },
             pod_max_pids: pod_max_pids(flags.work.pod_max_pids)?,
+            pod_security: pod_security(&flags.pod_security)?,
             warnings,
         })
     }
@@ -174,6 +177,20 @@ fn pod_max_pids(count: i64) -> Result<Option<u64>, ConfigError> {
         (_, Ok(count @ 1..)) => Ok(Some(count)),
         _ => Err(refuse("pod-max-pids")("must be -1 for no limit, or the number of processes")),
     }
+}
+
+fn pod_security(flags: &PodSecurityFlags) -> Result<PodSecurityConfig, ConfigError> {
+    let own_ids: IdRange = flags.pod_uid_range.parse().map_err(refuse("pod-uid-range"))?;
+    if own_ids.contains(0) {
+        return Err(refuse("pod-uid-range")("must not contain 0, which is root"));
+    }
+    let allowed = lists::entries(&flags.allow_run_as).map(str::parse::<IdRange>);
+    let allowed_ids: Vec<IdRange> = allowed.collect::<Result<_, _>>().map_err(refuse("allow-run-as"))?;
+    if let Some(shared) = allowed_ids.iter().find(|allowed| allowed.overlaps(&own_ids)) {
+        let reason = format!("{shared} overlaps --pod-uid-range: a pod could run as the user of another");
+        return Err(refuse("allow-run-as")(reason));
+    }
+    Ok(PodSecurityConfig { own_ids, allowed_ids, allow_privileged: flags.allow_privileged })
 }
 
 fn shutdown(flags: &WorkFlags) -> Result<ShutdownConfig, ConfigError> {

@@ -55,6 +55,9 @@ pub struct Flags {
     pub work: WorkFlags,
 
     #[command(flatten)]
+    pub pod_security: PodSecurityFlags,
+
+    #[command(flatten)]
     pub tls: TlsFlags,
 
     #[command(flatten)]
@@ -295,4 +298,28 @@ pub struct WorkFlags {
     /// How pods may use swap: NoSwap or LimitedSwap
     #[arg(long, env = "MUSTER_MEMORY_SWAP_BEHAVIOR", value_name = "BEHAVIOR", default_value = "NoSwap")]
     pub memory_swap_behavior: String,
+}
+
+/// The users and privileges of pods.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Pod security")]
+pub struct PodSecurityFlags {
+    // Neither users of the machine nor ranges of container tools are up there.
+    /// Ids from which each pod gets a user and group of its own, where the agent runs as root; no two agents on one
+    /// machine may share them
+    #[arg(
+        long,
+        env = "MUSTER_POD_UID_RANGE",
+        value_name = "FIRST-LAST",
+        default_value = "2000000000-2000065535"
+    )]
+    pub pod_uid_range: String,
+
+    /// Users and groups that pods may ask for with runAsUser and runAsGroup, such as 1000 or 3000-3999
+    #[arg(long, env = "MUSTER_ALLOW_RUN_AS", value_name = "ID", value_delimiter = ',')]
+    pub allow_run_as: Vec<String>,
+
+    /// Whether pods may be privileged, gain privileges, and run as any user, root included
+    #[arg(long, env = "MUSTER_ALLOW_PRIVILEGED", value_parser = BoolishValueParser::new())]
+    pub allow_privileged: bool,
 }

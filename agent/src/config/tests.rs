@@ -51,13 +51,22 @@ fn the_defaults_are_those_of_kubernetes() {
     assert_eq!(config.shutdown, ShutdownConfig::default());
     assert_eq!(config.topology, TopologyConfig::default());
     assert_eq!(config.swap, SwapConfig { fail_on: true, behavior: SwapBehavior::NoSwap });
+    assert_eq!(config.pod_security.own_ids.to_string(), "2000000000-2000065535");
+    assert!(config.pod_security.allowed_ids.is_empty() && !config.pod_security.allow_privileged);
     assert!(config.client_tls.is_none() && config.warnings.is_empty());
 }
 
 #[test]
 fn the_error_of_an_invalid_flag_names_it() {
     for (args, expected) in [
-        (&["--node-labels", "a"][..], r#"--node-labels: "a" must be written key=value"#),
+        (&["--pod-uid-range=0-9"][..], "--pod-uid-range: must not contain 0, which is root"),
+        (&["--pod-uid-range=9-1"], r#"--pod-uid-range: "9-1" must be an id such as 1000"#),
+        (&["--allow-run-as=5,x"], r#"--allow-run-as: "x" must be an id such as 1000"#),
+        (
+            &["--allow-run-as=5,90-110", "--pod-uid-range=100-200"],
+            "--allow-run-as: 90-110 overlaps --pod-uid-range: a pod could run as the user of another",
+        ),
+        (&["--node-labels", "a"], r#"--node-labels: "a" must be written key=value"#),
         (&["--node-labels", "a=b,/x=1"], "--node-labels: the key \"/x\" has an invalid prefix"),
         (&["--node-labels", "a=b c"], "--node-labels: the value of \"a\" must be empty, or of letters"),
         (&["--register-with-taints", "a"], "--register-with-taints: \"a\" must be written key=value:effect"),

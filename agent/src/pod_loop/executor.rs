@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_agent_core::pod_lifecycle::{Action, Outcome};
+use muster_agent_core::pod_security::Asked;
 use muster_agent_core::resources::swap::{self, SwapPolicy};
 use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
 use muster_agent_core::resources::{oom_score, priority};
@@ -16,7 +17,8 @@ use tokio::task::spawn_blocking;
 
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
-    ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Runtime, RuntimeError, Signal, Usage, Workload,
+    ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Privilege, Runtime, RuntimeError, Security,
+    Signal, Usage, Workload,
 };
 
 /// A stop hook that has ended.
@@ -74,6 +76,7 @@ impl Executor {
             limits: Limits { cpus, ..limits(pod, container, &self.swap) },
             oom_score_adj: oom_score::score_adj(pod, container, self.swap.memory_total),
             pod_limits: PodLimits { pids: self.pod_max_pids, ..pod_limits(pod) },
+            security: security(Asked::by(pod, container)),
         };
         let (runtime, cpu_assignments) = (Arc::clone(&self.runtime), Arc::clone(&self.cpu_assignments));
         // Containers that share are moved off the container's own CPUs before it starts.
@@ -251,6 +254,15 @@ fn environment(container: &Container) -> Result<Vec<(String, String)>, String> {
         ))
     });
     variables.collect()
+}
+
+fn security(asked: Asked) -> Security {
+    let privilege = match asked {
+        Asked { privileged: true, .. } => Privilege::Privileged,
+        Asked { escalation: true, .. } => Privilege::Escalating,
+        _ => Privilege::Confined,
+    };
+    Security { user: asked.user, group: asked.group, privilege }
 }
 
 fn pod_limits(pod: &Pod) -> PodLimits {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use muster_agent_core::pod_security::PodSecurityPolicy;
 use muster_agent_core::pressure::Threshold;
 use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_agent_core::renewal_schedule;
@@ -20,12 +21,13 @@ use muster_rpc::readiness::Readiness;
 use muster_rpc::server::{Listener, ServeError, Server, Stopped};
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
 use prometheus_client::registry::Registry;
+use rustix::process::{getegid, geteuid};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use super::{RunError, checks};
-use crate::config::{Config, TopologyConfig};
+use crate::config::{Config, PodSecurityConfig, TopologyConfig};
 use crate::events::{self, EventRecorder};
 use crate::identity::{Identity, StateDir};
 use crate::machine::{Hardware, Machine};
@@ -65,8 +67,20 @@ pub(super) fn open_runtime(
     shim: PathBuf,
     clock: SharedClock,
 ) -> Result<Arc<ProcessRuntime>, RuntimeError> {
-    let config = ProcessConfig::new(config.state_dir.join("runtime"), shim);
-    Ok(Arc::new(ProcessRuntime::open(config, clock)?))
+    let runtime = ProcessConfig::new(config.state_dir.join("runtime"), shim);
+    let own_ids = security_policy(config).own_ids;
+    Ok(Arc::new(ProcessRuntime::open(ProcessConfig { own_ids, ..runtime }, clock)?))
+}
+
+/// What pods may ask for. Only root can run them as users of their own.
+fn security_policy(config: &Config) -> PodSecurityPolicy {
+    let PodSecurityConfig { own_ids, allowed_ids, allow_privileged } = config.pod_security.clone();
+    PodSecurityPolicy {
+        own_ids: geteuid().is_root().then_some(own_ids),
+        agent: (geteuid().as_raw(), getegid().as_raw()),
+        allowed_ids,
+        allow_privileged,
+    }
 }
 
 pub(super) fn connect(config: &Config) -> Result<StoreClient, EndpointError> {
@@ -195,6 +209,7 @@ impl Parts {
             executor: Arc::new(executor),
             hooks,
             evictor: Evictor::new(self.config.eviction.max_pod_grace_period),
+            security: security_policy(&self.config),
             shared: Arc::clone(&self.shared),
             events,
             clock: Arc::clone(&self.clock),

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use muster_agent_core::pod_security::IdRange;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_rpc::clock::SharedClock;
 use tokio::runtime::Handle;
@@ -39,6 +40,10 @@ pub const DEFAULT_LOG_BYTES: u64 = 10 << 20;
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// What pods can do that share the agent's user.
+const SHARED_USER: &str = "The agent does not run as root, so its pods run as the agent's user: they can read the \
+                           agent's files and credentials, and the files and environment of each other.";
+
 /// The settings of a [`ProcessRuntime`].
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
@@ -50,16 +55,20 @@ pub struct ProcessConfig {
     pub cgroup_root: Option<PathBuf>,
     /// A log longer than this is rotated.
     pub log_bytes: u64,
+    /// The ids from which each pod gets a user of its own; `None` runs containers as the agent's user. Only root can
+    /// give them out.
+    pub own_ids: Option<IdRange>,
 }
 
 impl ProcessConfig {
-    /// With the machine's cgroups.
+    /// With the machine's cgroups, and containers that run as the agent's user.
     pub fn new(state_dir: impl Into<PathBuf>, shim: PathBuf) -> ProcessConfig {
         ProcessConfig {
             state_dir: state_dir.into(),
             shim,
             cgroup_root: Tree::find_root(),
             log_bytes: DEFAULT_LOG_BYTES,
+            own_ids: None,
         }
     }
 }
@@ -76,6 +85,7 @@ struct Inner {
     limitations: Vec<String>,
     boot_id: String,
     log_bytes: u64,
+    own_ids: Option<IdRange>,
     clock: SharedClock,
     /// Runs the tasks that wait for shims.
     tasks: Handle,
@@ -94,6 +104,8 @@ struct Entry {
     pod_name: Name,
     cpus: Vec<u32>,
     cgroup: Option<CgroupPaths>,
+    /// The user and group id that belongs to its pod alone.
+    own_id: Option<u32>,
     own_grace: Option<Duration>,
     is_this_boot: bool,
     /// The shim that is starting the container, if this process started it.
@@ -121,7 +133,10 @@ impl ProcessRuntime {
         record::make_private_dir(&pods).map_err(RuntimeError::machine(format!("make the folder {at}")))?;
         let lock = sole_lock(&pods)?;
         let boot_id = processes::boot_id().map_err(RuntimeError::machine("read the machine's boot id"))?;
-        let (tree, limitations) = open_tree(config.cgroup_root.as_deref());
+        let (tree, mut limitations) = open_tree(config.cgroup_root.as_deref());
+        if config.own_ids.is_none() {
+            limitations.push(SHARED_USER.to_owned());
+        }
 
         let inner = Arc::new(Inner {
             shim: config.shim,
@@ -129,6 +144,7 @@ impl ProcessRuntime {
             limitations,
             boot_id,
             log_bytes: config.log_bytes,
+            own_ids: config.own_ids,
             clock,
             tasks: Handle::current(),
             table: Mutex::default(),
@@ -190,9 +206,9 @@ impl Runtime for ProcessRuntime {
     fn start(&self, spec: &ContainerSpec) -> Result<Started, RuntimeError> {
         launch::check(spec)?;
         let id = &spec.id;
-        self.inner.reserve(spec)?;
+        let own_id = self.inner.reserve(spec)?;
         let cpus = self.inner.cpus_of(&spec.limits);
-        match self.inner.launch(spec, &cpus) {
+        match self.inner.launch(spec, &cpus, own_id) {
             Ok((run, shim)) => {
                 let started = run.started();
                 tracing::info!(container = %id, pid = started.pid, "container started");

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::processes::ProcessKey;
-use super::{ContainerId, ContainerSpec, Exit};
+use super::{ContainerId, ContainerSpec, Exit, User};
 
 const ORDER: &str = "order";
 const RUN: &str = "run";
@@ -37,6 +37,12 @@ pub struct Order {
     pub cgroup: Option<CgroupPaths>,
     /// CPUs to pin the program to, where no cgroup restricts CPUs.
     pub affinity: Vec<u32>,
+    /// The user and group id that belongs to its pod alone, if the agent is root. A later agent keeps it.
+    #[serde(default)]
+    pub own_id: Option<u32>,
+    /// The user to run as; `None` is the agent's.
+    #[serde(default)]
+    pub user: Option<User>,
 }
 
 /// The cgroups of a container and its shim.
@@ -275,7 +281,7 @@ pub(super) mod as_text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ExitReason, Limits, PodLimits};
+    use super::super::{ExitReason, Limits, PodLimits, Privilege, Security};
     use super::*;
 
     fn spec() -> ContainerSpec {
@@ -295,6 +301,7 @@ mod tests {
             limits: Limits { cpus: vec![1, 2], memory_bytes: Some(7), ..Limits::default() },
             oom_score_adj: 999,
             pod_limits: PodLimits { cpu_request_millis: 500, pids: Some(9) },
+            security: Security { user: Some(7), group: None, privilege: Privilege::Escalating },
         }
     }
 
@@ -303,7 +310,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path(), &spec().id);
         files.make_folder().unwrap();
-        let order = Order { spec: spec(), cgroup: None, affinity: vec![4] };
+        let user = Some(User { uid: 7, gid: 2000 });
+        let order = Order { spec: spec(), cgroup: None, affinity: vec![4], own_id: Some(2000), user };
         assert_eq!(read::<Order>(&files.order()).unwrap(), None, "no record is no error");
         write(&files.order(), &order).unwrap();
         assert_eq!(read(&files.order()).unwrap(), Some(order));

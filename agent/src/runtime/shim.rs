@@ -10,9 +10,10 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::fchown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::processes::{self, ProcessKey};
 use super::record::{self, Files, Order, Run};
-use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs};
+use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs, sandbox};
 
 /// The agent's first argument when it runs as a shim.
 pub const SUBCOMMAND: &str = "shim";
@@ -46,6 +47,8 @@ const NOT_STARTED: i32 = 128;
 const HOOK_NOT_STARTED: u8 = 127;
 /// The umask of programs, as they expect it. The agent's own is stricter: it keeps its files to itself.
 const PROGRAM_UMASK: Mode = Mode::from_raw_mode(0o022);
+/// The stack of the thread that starts the program.
+const STARTER_STACK: usize = 128 << 10;
 /// The kernel's control file for the order of out-of-memory kills.
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 /// The pause before another attempt to write the exit.
@@ -145,6 +148,11 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
         move |error: io::Error| format!("{doing}: {error}")
     };
     let log = logs::open(&files.log()).map_err(because("the log cannot be opened"))?;
+    if let Some(user) = order.user {
+        // So that the program can open /dev/stdout, which is this file.
+        fchown(&log, Some(user.uid), Some(user.gid))
+            .map_err(because("the log cannot be given to its user"))?;
+    }
     let errors = log.try_clone().map_err(because("the log cannot be opened"))?;
     let boot_id = processes::boot_id().map_err(because("the boot has no name"))?;
     let pid = getpid().as_raw_nonzero().get();
@@ -154,7 +162,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
 
     let child = {
         let _confined = Confined::enter(order).map_err(because("its limits cannot be set"))?;
-        command.spawn().map_err(|error| unstartable(&order.spec, &error))?
+        start_sandboxed(&mut command, order)?
     };
     // The pid belongs to the program until it is reaped, so /proc shows the program even if it has exited.
     let main =
@@ -162,6 +170,20 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
     let run = Run { boot_id, shim, main, started_at: SystemClock::new().wall() };
     record::write(&files.run(), &run).map_err(because("the start cannot be written down"))?;
     Ok(run)
+}
+
+/// Starts the program from a thread that has entered the container's sandbox, which the program inherits.
+fn start_sandboxed(command: &mut Command, order: &Order) -> Result<Child, String> {
+    let start = || {
+        sandbox::enter(order.user, order.spec.security.privilege)
+            .map_err(|error| format!("its privileges cannot be dropped: {error}"))?;
+        command.spawn().map_err(|error| unstartable(order, &error))
+    };
+    thread::scope(|scope| {
+        let starter = thread::Builder::new().stack_size(STARTER_STACK).spawn_scoped(scope, start);
+        let starter = starter.map_err(|error| format!("its start needs a thread: {error}"))?;
+        starter.join().unwrap_or_else(|_| Err("its start panicked".to_owned()))
+    })
 }
 
 /// The program with its arguments, environment and working directory.
@@ -186,7 +208,8 @@ fn working_dir_of(spec: &ContainerSpec) -> &str {
 
 /// Why the program was not started. The kernel gives the same error for a missing program and a missing working
 /// directory, so the directory is checked.
-fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
+fn unstartable(order: &Order, error: &io::Error) -> String {
+    let spec = &order.spec;
     let place = working_dir_of(spec);
     let wrong = match fs::metadata(place) {
         Ok(found) if found.is_dir() => None,
@@ -197,7 +220,15 @@ fn unstartable(spec: &ContainerSpec, error: &io::Error) -> String {
         Some(wrong) => format!("its working directory {place:?} cannot be entered: {wrong}"),
         None => {
             let program = spec.command.first().map_or("", String::as_str);
-            format!("the program {program:?} cannot be started: {error}")
+            match order.user.filter(|_| error.kind() == io::ErrorKind::PermissionDenied) {
+                Some(user) => {
+                    format!(
+                        "the program {program:?} cannot be started in {place:?} as user {}: {error}",
+                        user.uid
+                    )
+                }
+                None => format!("the program {program:?} cannot be started: {error}"),
+            }
         }
     }
 }
@@ -351,8 +382,6 @@ fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
 
 /// Replaces this process with a hook of the container. Returns only on an error.
 fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
-    // A hook must not outlive the agent that waits for it.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     let files = Files::beside(order);
     let order: Order = record::read(order)?.ok_or(io::ErrorKind::NotFound)?;
     let (program, args) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -365,6 +394,10 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
         affinity::pin(&order.affinity)?;
     }
     expose(order.spec.oom_score_adj);
+    umask(PROGRAM_UMASK);
+    sandbox::enter(order.user, order.spec.security.privilege)?;
+    // A hook must not outlive the agent that waits for it. Set last: a change of the user resets it.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut command = Command::new(program);
     command.args(args);
     apply_spec(&mut command, &order.spec);
@@ -384,12 +417,12 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Resu
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ContainerId, Limits, PodLimits};
+    use super::super::{ContainerId, Limits, PodLimits, Security};
     use super::*;
 
-    fn spec(program: &str, working_dir: &Path) -> ContainerSpec {
+    fn order(program: &str, working_dir: &Path) -> Order {
         let pod = "6ba7b810-9dad-11d1-80b4-00c04fd430c8".parse().unwrap();
-        ContainerSpec {
+        let spec = ContainerSpec {
             id: ContainerId { pod, container: "web".to_owned(), attempt: 0 },
             pod_namespace: "default".parse().unwrap(),
             pod_name: "shop".parse().unwrap(),
@@ -401,7 +434,9 @@ mod tests {
             limits: Limits::default(),
             oom_score_adj: 0,
             pod_limits: PodLimits::default(),
-        }
+            security: Security::default(),
+        };
+        Order { spec, cgroup: None, affinity: Vec::new(), own_id: None, user: None }
     }
 
     #[test]
@@ -419,9 +454,9 @@ mod tests {
             ("no-such", root.path(), "the program \"no-such\" cannot be started: No such".to_owned()),
             ("no-such", Path::new(""), "the program \"no-such\" cannot be started: No such".to_owned()),
         ] {
-            let spec = spec(program, place);
-            let error = program_of(&spec).unwrap().spawn().unwrap_err();
-            let said = unstartable(&spec, &error);
+            let order = order(program, place);
+            let error = program_of(&order.spec).unwrap().spawn().unwrap_err();
+            let said = unstartable(&order, &error);
             assert!(said.starts_with(&expected), "{said}, not {expected}");
         }
     }

@@ -1,6 +1,7 @@
 //! A runtime in its own directory, for tests.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ impl Harness {
 
     pub(crate) fn with_cgroups(cgroup_root: Option<PathBuf>) -> Harness {
         let dir = tempfile::tempdir().unwrap();
+        // Containers run as users of their own, and write files here.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         let mut harness = Harness { runtime: None, config: config(dir.path(), cgroup_root), dir };
         harness.open();
         harness
@@ -46,6 +49,11 @@ impl Harness {
 
     pub(crate) fn config(&self) -> ProcessConfig {
         self.config.clone()
+    }
+
+    /// The settings of the next agent.
+    pub(crate) fn config_mut(&mut self) -> &mut ProcessConfig {
+        &mut self.config
     }
 
     /// The agent stops; its containers keep running.
@@ -132,6 +140,7 @@ pub(crate) fn config(state_dir: &Path, cgroup_root: Option<PathBuf>) -> ProcessC
         shim: PathBuf::from(env!("CARGO_BIN_EXE_muster-agent")),
         cgroup_root,
         log_bytes: DEFAULT_LOG_BYTES,
+        own_ids: rustix::process::geteuid().is_root().then(|| "2000000000-2000065535".parse().unwrap()),
     }
 }
 
@@ -149,6 +158,7 @@ pub(crate) fn container(command: &[&str]) -> ContainerSpec {
         limits: Limits::default(),
         oom_score_adj: 0,
         pod_limits: Default::default(),
+        security: Default::default(),
     }
 }
 

@@ -5,7 +5,9 @@
 mod api;
 mod process;
 
+use std::fs::Permissions;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use muster_proto::pb;
@@ -145,6 +147,8 @@ async fn pods_on_simulated_nodes_run_and_terminate_only_while_their_node_is_on()
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_of_this_machines_agent_end_with_an_ephemeral_fleet() {
     let home = tempfile::tempdir().unwrap();
+    // The pod has a user of its own.
+    std::fs::set_permissions(home.path(), Permissions::from_mode(0o777)).unwrap();
     let file = home.path().join("pid");
     let mut up = Up::start(&["--ephemeral", "--nodes", "0"]);
     up.wait_for("ready");

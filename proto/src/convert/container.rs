@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::security::check_security;
 use super::{address_in, resources_in, resources_out, time_in, unless_default};
 use crate::invalid::{Check, Path};
 use crate::name::check_dns_label;
@@ -38,6 +39,7 @@ pub(super) fn container_in(
         restart_policy,
         lifecycle,
         volume_mounts,
+        security_context,
     } = container;
     check.field(&path.key("name"), check_dns_label(&name));
     let is_new = seen.containers.insert(name.clone());
@@ -60,6 +62,9 @@ pub(super) fn container_in(
         check.ensure(&path.key("name"), seen.volumes.contains(name), "must be one of the pod's volumes");
         check.ensure(&path.key("mountPath"), !mount_path.is_empty(), "is required");
     }
+    if let Some(security) = &security_context {
+        check_security(check, &path.key("securityContext"), security);
+    }
     Container {
         name,
         image,
@@ -72,6 +77,7 @@ pub(super) fn container_in(
         sidecar: restart_policy == "Always",
         lifecycle,
         volume_mounts,
+        security_context,
     }
 }
 
@@ -174,6 +180,7 @@ impl From<Container> for pb::Container {
             sidecar,
             lifecycle,
             volume_mounts,
+            security_context,
         } = container;
         Self {
             name,
@@ -187,6 +194,7 @@ impl From<Container> for pb::Container {
             restart_policy: if sidecar { "Always".to_owned() } else { String::new() },
             lifecycle,
             volume_mounts,
+            security_context,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::affinity::check_affinity;
 use super::container::{Seen, check_container_status, check_volume, container_in};
 use super::meta::meta_in;
+use super::security::check_pod_security;
 use super::{address_in, one_per_family, resources_in, resources_out, time_in, time_out};
 use crate::invalid::{Check, Invalid, Path};
 use crate::label::{check_label_key, check_labels};
@@ -57,6 +58,7 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         scheduling_gates,
         volumes,
         service_account_name,
+        security_context,
     } = spec;
     let node_name = match node_name.as_str() {
         "" => None,
@@ -85,6 +87,9 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         "must not be negative",
     );
     let restart_policy = check.field(&path.key("restartPolicy"), restart_policy.parse());
+    if let Some(security) = &security_context {
+        check_pod_security(check, &path.key("securityContext"), security);
+    }
     PodSpec {
         node_name,
         node_selector,
@@ -100,6 +105,7 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         scheduling_gates: gates_in(check, &path.key("schedulingGates"), scheduling_gates),
         volumes,
         service_account_name,
+        security_context,
     }
 }
 
@@ -221,6 +227,7 @@ impl From<PodSpec> for pb::PodSpec {
             scheduling_gates,
             volumes,
             service_account_name,
+            security_context,
         } = spec;
         let gates = scheduling_gates.into_iter();
         Self {
@@ -238,6 +245,7 @@ impl From<PodSpec> for pb::PodSpec {
             scheduling_gates: gates.map(|name| pb::PodSchedulingGate { name }).collect(),
             volumes,
             service_account_name,
+            security_context,
         }
     }
 }

@@ -6,6 +6,7 @@ mod events;
 mod heartbeat;
 mod pods;
 mod registration;
+mod security;
 mod shutdown;
 mod start;
 mod status;

@@ -1,8 +1,9 @@
+use muster_proto::pb;
 use muster_proto::pod::Container;
 use muster_proto::taint::Toleration;
 
 use super::*;
-use crate::testing::{ContainerBuilder, NODE, PodBuilder, amounts, container, labels, pod};
+use crate::testing::{ContainerBuilder, NODE, PodBuilder, amounts, container, labels, pod, security_policy};
 
 fn node() -> NodeFacts {
     NodeFacts {
@@ -12,6 +13,7 @@ fn node() -> NodeFacts {
         allocatable: amounts("cpu=4 memory=8Gi pods=3"),
         pressure: PressureConditions::default(),
         shutting_down: false,
+        security: security_policy(),
     }
 }
 
@@ -133,6 +135,19 @@ fn a_host_port_is_used_once() {
         Some("NodePorts"),
         "on the host network a container port is a host port"
     );
+}
+
+#[test]
+fn a_pod_that_asks_for_more_than_the_agent_allows_is_rejected() {
+    let mut root = pod("a").build();
+    root.spec.security_context = Some(pb::PodSecurityContext { run_as_user: Some(0), ..Default::default() });
+    let found = rejections(&root, &node(), &[]);
+    let message = "Pod was rejected: container main asks for runAsUser 0, which this node does not allow \
+                   (--allow-run-as of its agent)";
+    assert_eq!(found, [Rejection { reason: "SecurityContextDenied".into(), message: message.into() }]);
+    let mut trusting = node();
+    trusting.security.allow_privileged = true;
+    assert_eq!(rejections(&root, &trusting, &[]), []);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::pod_lifecycle::{
     Action, ContainerReport, Exit, NodeState, Outcome, Plan, PodReport, PodStates, ReportedState, decide,
 };
 use crate::pressure::PressureConditions;
-use crate::testing::{NODE, PodBuilder, amounts, labels, uid};
+use crate::testing::{NODE, PodBuilder, amounts, labels, security_policy, uid};
 use muster_proto::time::Now;
 
 pub struct Harness {
@@ -54,6 +54,7 @@ pub fn node() -> NodeState {
         allocatable: amounts("cpu=4 memory=8Gi pods=10"),
         pressure: PressureConditions::default(),
         shutting_down: false,
+        security: security_policy(),
     };
     NodeState { facts, host_ip: Some("10.0.0.1".parse().unwrap()) }
 }

@@ -12,6 +12,8 @@ use muster_proto::taint::Toleration;
 use muster_proto::wellknown::annotation;
 use uuid::Uuid;
 
+use crate::pod_security::PodSecurityPolicy;
+
 /// The node all sample pods are bound to.
 pub const NODE: &str = "n1";
 
@@ -32,6 +34,16 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 /// The uid of the sample pod of that name.
 pub fn uid(name: &str) -> Uid {
     Uid::new(Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes()))
+}
+
+/// What the agent of the sample node allows pods to ask for: nothing.
+pub fn security_policy() -> PodSecurityPolicy {
+    PodSecurityPolicy {
+        own_ids: Some("2000-2999".parse().unwrap()),
+        agent: (0, 0),
+        allowed_ids: Vec::new(),
+        allow_privileged: false,
+    }
 }
 
 pub fn container(name: &str) -> Container {

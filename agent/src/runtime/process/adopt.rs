@@ -48,6 +48,7 @@ impl Inner {
             pod_name: order.spec.pod_name,
             cpus: order.spec.limits.cpus,
             cgroup: order.cgroup,
+            own_id: order.own_id,
             own_grace: order.spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: run.is_none_or(|run| run.boot_id == self.boot_id),
             starter: None,

@@ -11,12 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::processes::{self, ProcessKey};
 use super::super::record::{self, Files, Order, Run};
 use super::super::shim::{FAILED, SUBCOMMAND};
-use super::super::{ContainerId, ContainerSpec, Limits, RuntimeError, cgroup, logs};
+use super::super::{
+    ContainerId, ContainerSpec, Limits, Privilege, RuntimeError, Security, User, cgroup, logs,
+};
 use super::{Entry, Inner, Stage};
 
 impl Inner {
-    /// Reserves an entry in the table, so that no other caller starts the same attempt.
-    pub(super) fn reserve(&self, spec: &ContainerSpec) -> Result<(), RuntimeError> {
+    /// Reserves an entry in the table, so that no other caller starts the same attempt. Returns the id that belongs to
+    /// the pod alone: the one it has, or one that no pod has.
+    pub(super) fn reserve(&self, spec: &ContainerSpec) -> Result<Option<u32>, RuntimeError> {
         let id = &spec.id;
         let mut table = self.table();
         if table.contains_key(id) {
@@ -28,11 +31,22 @@ impl Inner {
         if let Some((other, _)) = others.find(|(_, entry)| !matches!(entry.stage, Stage::Exited(_))) {
             return Err(RuntimeError::Busy { id: id.clone(), running: other.attempt });
         }
+        let own_id = match self.own_ids {
+            None => None,
+            Some(ids) => {
+                let of_pod = table.iter().filter(|(other, _)| other.pod == id.pod);
+                let kept = of_pod.filter_map(|(_, entry)| entry.own_id).next();
+                let is_taken = |id| table.values().any(|entry| entry.own_id == Some(id));
+                let own_id = kept.or_else(|| ids.pick(id.pod, is_taken));
+                Some(own_id.ok_or_else(|| RuntimeError::NoUser(id.clone()))?)
+            }
+        };
         let entry = Entry {
             pod_namespace: spec.pod_namespace.clone(),
             pod_name: spec.pod_name.clone(),
             cpus: spec.limits.cpus.clone(),
             cgroup: self.tree.as_ref().map(|tree| tree.paths(id)),
+            own_id,
             own_grace: spec.own_grace_seconds.map(Duration::from_secs),
             is_this_boot: true,
             starter: None,
@@ -40,11 +54,16 @@ impl Inner {
             stage: Stage::Starting,
         };
         table.insert(id.clone(), entry);
-        Ok(())
+        Ok(own_id)
     }
 
     /// Writes the order, starts a shim on it and waits until the container runs.
-    pub(super) fn launch(&self, spec: &ContainerSpec, cpus: &[u32]) -> Result<(Run, Child), RuntimeError> {
+    pub(super) fn launch(
+        &self,
+        spec: &ContainerSpec,
+        cpus: &[u32],
+        own_id: Option<u32>,
+    ) -> Result<(Run, Child), RuntimeError> {
         let id = &spec.id;
         let refused = |reason: String| RuntimeError::NotStarted { id: id.clone(), reason };
         let files = self.files(id);
@@ -56,7 +75,8 @@ impl Inner {
                     .map_err(|error| refused(format!("its limits cannot be set: {error}")))?,
             ),
         };
-        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(cpus) };
+        let user = user_of(spec.security, own_id);
+        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(cpus), own_id, user };
         record::write(&files.order(), &order)
             .map_err(RuntimeError::machine(format!("write the order of {id}")))?;
 
@@ -117,6 +137,18 @@ impl Inner {
     }
 }
 
+/// The user to run as; `None` is the agent's. Without ids to give out, the agent cannot become another user.
+fn user_of(security: Security, own_id: Option<u32>) -> Option<User> {
+    let own_id = own_id?;
+    let Security { user, group, privilege } = security;
+    let default = match privilege {
+        Privilege::Privileged if user.is_none() && group.is_none() => return None,
+        Privilege::Privileged => 0,
+        Privilege::Confined | Privilege::Escalating => own_id,
+    };
+    Some(User { uid: user.unwrap_or(default), gid: group.unwrap_or(default) })
+}
+
 /// The first line that a shim prints; empty if it prints none.
 fn first_line(out: impl io::Read) -> io::Result<String> {
     let mut line = String::new();
@@ -138,4 +170,29 @@ pub(super) fn check(spec: &ContainerSpec) -> Result<(), RuntimeError> {
         return malformed(format!("{name:?} cannot name a variable of its environment"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_runs_as_its_pods_own_user_unless_it_asks_for_another() {
+        use Privilege::{Confined, Escalating, Privileged};
+        for (user, group, privilege, own_id, expected) in [
+            (None, None, Confined, Some(2000), Some((2000, 2000))),
+            (None, None, Escalating, Some(2000), Some((2000, 2000))),
+            (Some(7), None, Confined, Some(2000), Some((7, 2000))),
+            (None, Some(8), Confined, Some(2000), Some((2000, 8))),
+            (Some(0), None, Confined, Some(2000), Some((0, 2000))),
+            (None, None, Privileged, Some(2000), None),
+            (Some(7), None, Privileged, Some(2000), Some((7, 0))),
+            (None, None, Confined, None, None),
+            (Some(7), None, Confined, None, None),
+        ] {
+            let security = Security { user, group, privilege };
+            let found = user_of(security, own_id).map(|user| (user.uid, user.gid));
+            assert_eq!(found, expected, "{security:?} of {own_id:?}");
+        }
+    }
 }

@@ -146,10 +146,26 @@ fn describe(container: &Container, status: Option<&pb::ContainerStatus>) -> Stri
             fields = fields.all(label, amounts);
         }
     }
+    if let Some(security) = &container.security_context {
+        fields = fields.all("Security Context", security_context(security));
+    }
     fields
         .all("Environment", container.env.iter().map(variable))
         .all("Mounts", container.volume_mounts.iter().map(mount))
         .text()
+}
+
+fn security_context(security: &pb::SecurityContext) -> Vec<String> {
+    let id = |id: Option<i64>| id.map(|id| id.to_string());
+    let flag = |flag: Option<bool>| flag.map(|flag| flag.to_string());
+    let settings = [
+        ("runAsUser", id(security.run_as_user)),
+        ("runAsGroup", id(security.run_as_group)),
+        ("runAsNonRoot", flag(security.run_as_non_root)),
+        ("privileged", flag(security.privileged)),
+        ("allowPrivilegeEscalation", flag(security.allow_privilege_escalation)),
+    ];
+    settings.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value?))).collect()
 }
 
 fn port(port: &pb::ContainerPort) -> String {

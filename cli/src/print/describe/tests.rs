@@ -45,6 +45,20 @@ fn a_terminating_pod_without_a_node() {
 }
 
 #[test]
+fn a_container_shows_what_it_asks_for() {
+    let mut pod = samples::pod();
+    pod.spec.containers[0].security_context = Some(muster_proto::pb::SecurityContext {
+        run_as_user: Some(1000),
+        allow_privilege_escalation: Some(false),
+        ..Default::default()
+    });
+    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    let (_, shown) = page.split_once("Security Context:").unwrap();
+    let shown: Vec<&str> = shown.lines().take(2).map(str::trim).collect();
+    assert_eq!(shown, ["runAsUser: 1000", "allowPrivilegeEscalation: false"], "{page}");
+}
+
+#[test]
 fn control_characters_in_records_do_not_reach_the_terminal() {
     let mut node = samples::node();
     node.meta.annotations.insert("x".to_owned(), "\u{1b}[2Jgone".to_owned());

@@ -262,6 +262,40 @@ fn the_single_address_mirrors_the_first_or_overrules_the_list() {
 }
 
 #[test]
+fn a_security_context_must_not_contradict_itself() {
+    const RANGE: &str = "must be from 0 to 2147483647";
+    const NOT_ROOT: &str = "runAsUser: must not be 0 when runAsNonRoot is true";
+    const ESCALATES: &str = "allowPrivilegeEscalation: must not be false when privileged is true";
+    for (user, group, non_root, privileged, escalation, expected) in [
+        (None, None, None, None, None, String::new()),
+        (Some(0), Some(0), Some(false), Some(true), Some(true), String::new()),
+        (Some(2_147_483_647), Some(2_147_483_647), Some(true), None, Some(false), String::new()),
+        (Some(-1), None, None, None, None, format!("runAsUser: {RANGE}")),
+        (None, Some(2_147_483_648), None, None, None, format!("runAsGroup: {RANGE}")),
+        (Some(0), None, Some(true), None, None, NOT_ROOT.to_owned()),
+        (None, None, None, Some(true), Some(false), ESCALATES.to_owned()),
+        (None, None, None, Some(false), Some(false), String::new()),
+    ] {
+        let given = pb::SecurityContext {
+            run_as_user: user,
+            run_as_group: group,
+            run_as_non_root: non_root,
+            privileged,
+            allow_privilege_escalation: escalation,
+        };
+        let containers = vec![pb::Container { security_context: Some(given), ..container("c") }];
+        let found = complaints::<Pod>(with_spec(pb::PodSpec { containers, ..Default::default() }));
+        assert_eq!(found.strip_prefix("spec.containers[0].securityContext.").unwrap_or(&found), expected);
+    }
+    let security_context =
+        Some(pb::PodSecurityContext { run_as_user: Some(-1), run_as_group: Some(-1), run_as_non_root: None });
+    assert_eq!(
+        fields(with_spec(pb::PodSpec { security_context, ..Default::default() })),
+        ["spec.securityContext.runAsUser", "spec.securityContext.runAsGroup"]
+    );
+}
+
+#[test]
 fn absent_fields_take_their_defaults() {
     let pod = stored::<Pod>(with_spec(pb::PodSpec::default()));
     assert_eq!((pod.status.phase, pod.spec.restart_policy), (PodPhase::Pending, RestartPolicy::Always));
@@ -280,6 +314,7 @@ proptest! {
         (host_network, policy, phase, class) in (any::<bool>(), 0..4usize, 0..6usize, 0..4usize),
         ips in (any::<Option<[u8; 4]>>(), any::<Option<u128>>()),
         (start, probe) in (any_time(), any_time()),
+        (user, privileged) in (proptest::option::of(1..=2_147_483_647i64), any::<Option<bool>>()),
     ) {
         let tolerations = tolerations.into_iter().map(|(key, exists, effect, seconds)| pb::Toleration {
             key,
@@ -289,10 +324,11 @@ proptest! {
             toleration_seconds: (effect == 3).then_some(seconds),
         });
         let resources = Some(pb::ResourceRequirements { limits: requests.clone(), requests });
+        let security_context = Some(pb::SecurityContext { privileged, ..Default::default() });
         let spec = pb::PodSpec {
             node_name,
             tolerations: tolerations.collect(),
-            containers: vec![pb::Container { resources, ..container("c") }],
+            containers: vec![pb::Container { resources, security_context, ..container("c") }],
             init_containers: vec![pb::Container { restart_policy: "Always".into(), ..container("s") }],
             overhead,
             priority,
@@ -301,6 +337,7 @@ proptest! {
             restart_policy: ["", "Always", "OnFailure", "Never"][policy].into(),
             scheduling_gates: vec![pb::PodSchedulingGate { name: "g".into() }],
             service_account_name: "s".into(),
+            security_context: Some(pb::PodSecurityContext { run_as_user: user, ..Default::default() }),
             ..Default::default()
         };
         let v4 = ips.0.map(|address| std::net::Ipv4Addr::from(address).to_string());

@@ -72,6 +72,7 @@ fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
         scheduling_gates,
         volumes,
         service_account_name,
+        security_context,
     } = old;
     let root = Path::ROOT;
     let spec = root.key("spec");
@@ -88,6 +89,7 @@ fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
         ("restartPolicy", *restart_policy == new.restart_policy),
         ("volumes", *volumes == new.volumes),
         ("serviceAccountName", *service_account_name == new.service_account_name),
+        ("securityContext", *security_context == new.security_context),
     ] {
         check.ensure(&spec.key(field), same, "cannot be changed after creation");
     }

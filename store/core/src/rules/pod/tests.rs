@@ -226,7 +226,7 @@ fn no_other_field_of_a_spec_can_change() {
     let mut current = created(pod("web-0"));
     current.spec.scheduling_gates = vec!["a".into(), "b".into()];
     type Change = fn(&mut PodSpec);
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 14] = [
         ("spec.nodeName", |spec| spec.node_name = Some("n1".parse().unwrap())),
         ("spec.nodeSelector", |spec| drop(spec.node_selector.insert("a".into(), "b".into()))),
         ("spec.affinity", |spec| spec.affinity = Some(Default::default())),
@@ -239,6 +239,7 @@ fn no_other_field_of_a_spec_can_change() {
         ("spec.restartPolicy", |spec| spec.restart_policy = RestartPolicy::Never),
         ("spec.volumes", |spec| spec.volumes = vec![Default::default()]),
         ("spec.serviceAccountName", |spec| spec.service_account_name = "me".into()),
+        ("spec.securityContext", |spec| spec.security_context = Some(Default::default())),
         ("spec.schedulingGates[2]", |spec| spec.scheduling_gates.push("c".into())),
     ];
     let mut all = current.clone();
