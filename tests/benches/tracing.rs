@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_tests::load::Agents;
+use muster_tests::load::shares::{Shares, Side, median};
 use muster_tests::store_process::{StoreLaunch, StoreProcess};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -101,46 +102,6 @@ impl Subject {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Enough,
-    TooLittle,
-    Unclear,
-}
-
-/// The ratios of traced to untraced rates of all rounds, sorted.
-struct Shares(Vec<f64>);
-
-impl Shares {
-    fn of(traced: &[f64], plain: &[f64]) -> Shares {
-        let mut shares: Vec<f64> = traced.iter().zip(plain).map(|(traced, plain)| traced / plain).collect();
-        shares.sort_by(f64::total_cmp);
-        Shares(shares)
-    }
-
-    fn median(&self) -> f64 {
-        self.0[self.0.len() / 2]
-    }
-
-    /// The 95 % confidence interval of the median. A round is above the true median with probability 1/2, so the number
-    /// of rounds above it is within two standard deviations of half of them; two standard deviations are the square
-    /// root of the number of rounds.
-    fn bounds(&self) -> (f64, f64) {
-        let rounds = self.0.len();
-        let outside = ((rounds as f64 - 2.0 * (rounds as f64).sqrt()) / 2.0) as usize;
-        (self.0[outside], self.0[rounds - 1 - outside])
-    }
-
-    /// On which side of a limit the median is, if that is clear.
-    fn side(&self, limit: f64) -> Side {
-        match self.bounds() {
-            (low, _) if low >= limit => Side::Enough,
-            (_, high) if high < limit => Side::TooLittle,
-            _ => Side::Unclear,
-        }
-    }
-}
-
 /// The ratios for renewals by stream and by call.
 fn shares(subject: &Subject, plain: &Subject) -> [Shares; 2] {
     [Shares::of(&subject.streamed, &plain.streamed), Shares::of(&subject.called, &plain.called)]
@@ -151,12 +112,6 @@ fn are_clear(subjects: &[Subject]) -> bool {
     limits.all(|((.., least), subject)| {
         shares(subject, &subjects[0]).iter().all(|share| share.side(*least) != Side::Unclear)
     })
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 #[tokio::main]

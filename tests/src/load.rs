@@ -2,7 +2,8 @@
 //!
 //! Each agent has one message in flight, on its own heartbeat stream or as consecutive calls. Writes that are
 //! acknowledged after the warm-up are counted. [`calls`] has load by calls of any method, [`bare_log`] the upper limit
-//! to compare with. [`paced`] has agents that renew at an interval, and [`attack`] callers that mean harm.
+//! to compare with, and [`shares`] compares rates. [`paced`] has agents that renew at an interval, and [`attack`] callers
+//! that mean harm.
 
 #![allow(clippy::disallowed_methods, reason = "load is measured by the real clock")]
 
@@ -12,6 +13,7 @@ pub mod calls;
 pub mod flood;
 pub mod paced;
 pub mod raw_client;
+pub mod shares;
 
 use std::fmt;
 use std::ops::Range;
