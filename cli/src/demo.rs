@@ -13,6 +13,7 @@ mod workload;
 use std::time::Duration;
 
 use clap::Parser;
+use muster_rpc::audit::AuditFlags;
 use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::TlsFlags;
@@ -98,8 +99,9 @@ fn own_flags() -> Result<up::Flags, Failure> {
     ];
     let ports = ports.into_iter().flat_map(|flag| [flag, free]);
     let own = OwnFleet::try_parse_from(arguments.chain(ports)).map_err(up::UpError::from)?;
-    // The demo's own fleet listens on loopback addresses, so it needs no TLS, whatever the environment sets.
-    Ok(up::Flags { tls: TlsFlags::default(), ..own.up })
+    // The demo's own fleet listens on loopback addresses, so it needs no TLS, whatever the environment sets. What happens
+    // to it does not belong into an audit log.
+    Ok(up::Flags { tls: TlsFlags::default(), audit: AuditFlags::default(), ..own.up })
 }
 
 async fn run(

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_proto::key::Key;
+use muster_rpc::audit::AuditFlags;
 use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
@@ -92,6 +93,9 @@ pub(crate) struct Flags {
     /// HTTP address for killing and reviving simulated nodes; must be a loopback address
     #[arg(long, default_value = "127.0.0.1:7402", value_name = "ADDRESS")]
     pub(crate) simulation_listen: SocketAddr,
+
+    #[command(flatten)]
+    pub(crate) audit: AuditFlags,
 
     #[command(flatten)]
     pub(crate) tls: TlsFlags,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::BoolishValueParser;
+use muster_rpc::audit::AuditFlags;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
@@ -45,6 +46,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub cloud: CloudFlags,
+
+    #[command(flatten)]
+    pub audit: AuditFlags,
 
     #[command(flatten)]
     pub tls: TlsFlags,
@@ -202,6 +206,7 @@ pub struct Config {
     pub election: Option<ElectionSettings>,
     /// The cloud plug-in's address.
     pub cloud_provider: Option<String>,
+    pub audit: AuditFlags,
     pub security: Security,
     pub client_tls: Option<ClientTls>,
     pub server: ServerConfig,
@@ -235,6 +240,7 @@ impl TryFrom<&Flags> for Config {
             policy: policy(flags)?,
             election: election(&flags.leader)?,
             cloud_provider: flags.cloud.cloud_provider.clone(),
+            audit: flags.audit.clone(),
             security: flags.tls.security(flags.listen)?,
             client_tls: flags.tls.client()?,
             server: flags.server.clone(),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_rpc::audit::{AuditError, AuditLog};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::serve_http;
 use muster_rpc::readiness::Readiness;
@@ -41,6 +42,8 @@ pub enum RunError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
     Telemetry(#[from] TelemetryError),
     #[error("{0}")]
     Process(#[from] std::io::Error),
@@ -59,6 +62,8 @@ const CLOUD_DEADLINE: Duration = Duration::from_secs(5);
 pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
+    /// The audit log, if there is one.
+    pub audit: Option<AuditLog>,
     serving: JoinHandle<Result<Stopped, ServeError>>,
     event_loop: JoinHandle<()>,
     election: LeaderElection,
@@ -94,6 +99,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
 
     let mut registry = Registry::default();
     metrics::register(&mut registry, shared.clone());
+    let audit = AuditLog::open(&config.audit, &clock, &mut registry)?;
     let operations = Operations { client: client.clone(), shared: shared.clone() };
     let service = Service {
         shared: shared.clone(),
@@ -106,7 +112,8 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let readiness = Readiness::new(NAMES);
     let conditions = Conditions::declare(&readiness);
     tokio::spawn(conditions.follow(shared.clone(), election.has_leader.clone(), shutdown.clone()));
-    let server = Server::new(config.server, config.security, shutdown.clone()).metered(&mut registry);
+    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = server.metered(&mut registry).audited(audit.clone());
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let event_loop = EventLoop {
@@ -125,7 +132,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         event_loop.run().await;
     });
     tracing::info!("muster-controller is ready");
-    Ok(Running { address, http_address, serving, event_loop, election })
+    Ok(Running { address, http_address, audit, serving, event_loop, election })
 }
 
 /// Requests the shutdown of the process when it is dropped.
@@ -143,6 +150,9 @@ impl Running {
         self.serving.await.map_err(std::io::Error::other)??;
         self.event_loop.await.map_err(std::io::Error::other)?;
         self.election.stop().await.map_err(std::io::Error::other)?;
+        if let Some(audit) = self.audit {
+            audit.close().await;
+        }
         tracing::info!("muster-controller has stopped");
         Ok(())
     }

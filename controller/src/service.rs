@@ -12,6 +12,7 @@ use muster_proto::identity::Caller;
 use muster_proto::key::Key;
 use muster_proto::name::{Name, NameError};
 use muster_proto::pb;
+use muster_rpc::audit;
 use muster_rpc::identity::requester;
 use muster_rpc::shutdown::Shutdown;
 use tokio::sync::watch;
@@ -141,7 +142,7 @@ impl FleetService for Service {
         &self,
         request: Request<pb::CordonNodeRequest>,
     ) -> Result<Response<pb::CordonNodeResponse>, Status> {
-        let caller = may_write(&request, "cordon a node")?;
+        let caller = may_write(&request, &request.get_ref().name, "cordon a node")?;
         let pb::CordonNodeRequest { name, reason } = request.into_inner();
         let node = self.operations.cordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
         Ok(Response::new(pb::CordonNodeResponse { node: Some(node.into()) }))
@@ -151,7 +152,7 @@ impl FleetService for Service {
         &self,
         request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
-        let caller = may_write(&request, "uncordon a node")?;
+        let caller = may_write(&request, &request.get_ref().name, "uncordon a node")?;
         let pb::UncordonNodeRequest { name, reason } = request.into_inner();
         let node = self.operations.uncordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
         Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
@@ -163,7 +164,7 @@ impl FleetService for Service {
         &self,
         request: Request<pb::DrainNodeRequest>,
     ) -> Result<Response<DrainStream>, Status> {
-        let caller = may_write(&request, "drain a node")?;
+        let caller = may_write(&request, &request.get_ref().name, "drain a node")?;
         let pb::DrainNodeRequest { name, reason, options, timeout, plan_only } = request.into_inner();
         let name = node_name(&name)?;
         let options = DrainOptions::try_from(options.unwrap_or_default())
@@ -182,7 +183,9 @@ impl FleetService for Service {
     }
 }
 
-fn may_write<T>(request: &Request<T>, what: &str) -> Result<String, Status> {
+/// The requester's name, if it may change this node.
+fn may_write<T>(request: &Request<T>, node: &str, what: &str) -> Result<String, Status> {
+    audit::note_record("", node);
     match muster_rpc::identity::caller(request.extensions()) {
         Caller::Admin => Ok(requester(request.extensions())),
         caller => Err(denied(&caller, what)),
@@ -207,7 +210,9 @@ fn may_read<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
 }
 
 fn node_name(text: &str) -> Result<Name, Status> {
-    text.parse().map_err(|error: NameError| invalid("name", &error.to_string()))
+    let name: Name = text.parse().map_err(|error: NameError| invalid("name", &error.to_string()))?;
+    audit::note_record("", name.as_str());
+    Ok(name)
 }
 
 fn pod_key(namespace: &str, name: &str) -> Result<Key, Status> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use muster_rpc::audit::AuditFlags;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
@@ -68,6 +69,9 @@ pub struct Flags {
     pub cache_bytes: u64,
 
     #[command(flatten)]
+    pub audit: AuditFlags,
+
+    #[command(flatten)]
     pub tls: TlsFlags,
 
     #[command(flatten)]
@@ -114,6 +118,7 @@ pub struct Config {
     pub http_listen: SocketAddr,
     pub cache_bytes: u64,
     pub policy: Policy,
+    pub audit: AuditFlags,
     pub security: Security,
     pub server: ServerConfig,
 }
@@ -158,6 +163,7 @@ impl TryFrom<&Flags> for Config {
             http_listen: flags.http_listen,
             cache_bytes: flags.cache_bytes,
             policy: Policy { defaults, retention, event_ttl_millis, event_limit },
+            audit: flags.audit.clone(),
             security: flags.tls.security(flags.listen)?,
             server: flags.server.clone(),
         })

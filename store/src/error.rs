@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use muster_proto::ERROR_DOMAIN;
 use muster_proto::invalid::{Invalid, Violation};
+use muster_rpc::audit::call::RULE;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
+use muster_store_core::authz::Denial;
 use muster_store_core::error::{DraftError, Expired};
 use muster_store_core::fair_queue::QueueFull;
 use muster_store_core::limits::LimitExceeded;
@@ -45,8 +47,8 @@ pub enum StoreError {
     Malformed(#[from] Invalid),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("{0}")]
-    DeniedBy(String),
+    #[error(transparent)]
+    DeniedBy(#[from] Denial),
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
     TooLarge { key: RecordId, bytes: usize, limit: usize },
     #[error(
@@ -119,9 +121,9 @@ impl From<StoreError> for Status {
             StoreError::Malformed(invalid) => {
                 invalid_argument(message, &invalid, StatusBuilder::new("INVALID"))
             }
-            StoreError::DeniedBy(_) => {
-                StatusBuilder::new("PERMISSION_DENIED").status(Code::PermissionDenied, message)
-            }
+            StoreError::DeniedBy(denial) => StatusBuilder::new("PERMISSION_DENIED")
+                .metadata(RULE, &denial.rule)
+                .status(Code::PermissionDenied, message),
             StoreError::TooLarge { key, bytes, limit } => StatusBuilder::new("TOO_LARGE")
                 .resource(&key)
                 .metadata("bytes", &bytes)

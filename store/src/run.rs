@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use muster_rpc::audit::{AuditError, AuditLog};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::serve_http;
 use muster_rpc::readiness::Readiness;
@@ -35,6 +36,8 @@ pub enum RunError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
     Telemetry(#[from] TelemetryError),
     #[error(transparent)]
     Backup(#[from] crate::backup::BackupError),
@@ -51,6 +54,8 @@ pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
     pub store: Arc<Store>,
+    /// The audit log, if there is one.
+    pub audit: Option<AuditLog>,
     serving: JoinHandle<Result<Stopped, ServeError>>,
     /// Receives how the writer thread ended.
     writer: oneshot::Receiver<std::thread::Result<()>>,
@@ -73,6 +78,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     }
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    let audit = AuditLog::open(&config.audit, &SystemClock::shared(), &mut registry)?;
     let opening = {
         let config = config.clone();
         tokio::task::spawn_blocking(move || -> Result<_, RunError> {
@@ -93,13 +99,13 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
     tokio::spawn(commit_health::follow(commits, clock, disk, shutdown.clone()));
     let server = Server::new(config.server, config.security, shutdown.clone());
-    let server = server.metered(&mut registry).identified(&store_id);
+    let server = server.metered(&mut registry).identified(&store_id).audited(audit.clone());
     let serving =
         tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let writer = supervise_writer(writer, shutdown)?;
     tracing::info!(revision = store.log().head(), store_id, "muster-store is ready");
-    Ok(Running { address, http_address, store, serving, writer, _background: background })
+    Ok(Running { address, http_address, store, audit, serving, writer, _background: background })
 }
 
 impl Running {
@@ -112,6 +118,9 @@ impl Running {
         self.store.stop();
         if !matches!(self.writer.await, Ok(Ok(()))) {
             return Err(std::io::Error::other("the writer ended with a panic").into());
+        }
+        if let Some(audit) = self.audit {
+            audit.close().await;
         }
         tracing::info!("muster-store has stopped");
         Ok(())

@@ -25,6 +25,7 @@ use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::pb;
 use muster_proto::record::{Kind, Record};
 use muster_proto::watch::WatchFrame;
+use muster_rpc::audit;
 use muster_rpc::layers::trace::current_traceparent;
 use muster_rpc::shutdown::Shutdown;
 use prost::Message;
@@ -108,9 +109,16 @@ impl Services {
         // Checked in the same draft as the write, so that the lease cannot change hands in between.
         let fenced = move |draft: &mut Draft<'_>| {
             fence.map_or(Ok(()), |fence| draft.check_fence(&fence))?;
-            request(draft)
+            let next = draft.revision() + 1;
+            let answer = request(draft)?;
+            // The first change is the one of the request's own record.
+            Ok((answer, (draft.revision() >= next).then_some(next)))
         };
-        Ok(self.store.write(traceparent, place, fenced).await?)
+        let (answer, written) = self.store.write(traceparent, place, fenced).await?;
+        if let Some(revision) = written {
+            audit::note_revision(revision);
+        }
+        Ok(answer)
     }
 
     async fn create<R: AuthzRecord + Rules>(
@@ -248,6 +256,7 @@ impl Services {
         selectors: &Selectors,
     ) -> Result<(), StoreError> {
         let namespace = (!selectors.namespace.is_empty()).then_some(selectors.namespace.as_str());
+        audit::note_record(&selectors.namespace, "");
         let field_selector = Some(&selectors.fields);
         let call = Call { verb, kind, namespace, name: None, field_selector };
         authz_result(authorize(caller, &call, &Content::None))
@@ -325,7 +334,14 @@ fn record_id(kind: Kind, namespace: &str, name: &str) -> Result<RecordId, StoreE
         Some(None)
     };
     let key = || Some(RecordId { kind, namespace: namespace?, name: name? });
-    Ok(check.finish_some(key())?)
+    let key = check.finish_some(key())?;
+    note_in_audit(&key);
+    Ok(key)
+}
+
+/// Notes the record of a request for the audit log.
+fn note_in_audit(key: &RecordId) {
+    audit::note_record(namespace_of(key), key.name.as_str());
 }
 
 fn preconditions(wire: Option<pb::Preconditions>) -> Result<Preconditions, StoreError> {
@@ -344,7 +360,7 @@ fn caller<T>(request: &Request<T>) -> Caller {
 /// Maps a denial to the error of the call.
 fn authz_result(verdict: Result<(), Refused>) -> Result<(), StoreError> {
     verdict.map_err(|refused| match refused {
-        Refused::Denied(denial) => StoreError::DeniedBy(denial.to_string()),
+        Refused::Denied(denial) => denial.into(),
         Refused::MissingNode(name) => record_id(Kind::Node, "", &name)
             .map_or_else(|invalid| invalid, |key| Refusal::NotFound { key }.into()),
     })

@@ -14,6 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use crate::audit_log::AuditLog;
 use crate::resource::{
     Deletion, Frames, ListQuery, Page, ReceivedEvent, Resource, ResourceWithStatus, WatchQuery,
     WritableResource,
@@ -27,11 +28,18 @@ pub struct Api {
     channel: Channel,
     /// An administrator's connection, to check that a failed call changed nothing.
     admin: Channel,
+    /// The store's audit log, to check that every denial is in it.
+    audit: Option<AuditLog>,
 }
 
 impl Api {
     pub(crate) fn new(channel: Channel, admin: Channel) -> Self {
-        Self { channel, admin }
+        Self { channel, admin, audit: None }
+    }
+
+    /// Expects every denial in this log.
+    pub(crate) fn audited(self, log: &AuditLog) -> Self {
+        Self { audit: Some(log.clone()), ..self }
     }
 
     /// The API for an administrator who uses that connection.
@@ -149,7 +157,8 @@ impl Api {
         page.expect("an administrator may list").version
     }
 
-    /// The error of a call. The call must fail and must not change the store's revision.
+    /// The error of a call. The call must fail and must not change the store's revision. A denial must be in the
+    /// audit log.
     pub async fn expect_error<T: Debug>(&self, call: impl Future<Output = Result<T, Status>>) -> RpcError {
         let before = self.revision().await;
         let status = match call.await {
@@ -157,6 +166,9 @@ impl Api {
             Err(status) => status,
         };
         assert_eq!(self.revision().await, before, "a failed call changed the store's revision: {status:?}");
+        if let Some(audit) = &self.audit {
+            audit.expect_denial(&status).await;
+        }
         RpcError::from(&status)
     }
 

@@ -1,7 +1,8 @@
 //! Helpers of the integration tests: they build records, start the real parts and call them.
 //!
 //! [`fixtures`] builds records; [`test_store`] starts a store in this process, on a real socket, without TLS or with
-//! mutual TLS; [`api`] calls the store as a given caller, and [`rpc_error`] holds the error of a failed call.
+//! mutual TLS; [`api`] calls the store as a given caller, [`rpc_error`] holds the error of a failed call,
+//! and [`audit_log`] reads what the store logged of it.
 //!
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
 //! [`secure_store`] is a store with mutual TLS, [`single_node`] a store with one agent, [`fleet`] adds a controller.
@@ -10,6 +11,7 @@
 
 pub mod agent_process;
 pub mod api;
+pub mod audit_log;
 pub mod certificate_authority;
 pub mod child_process;
 pub mod cloud_process;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::Api;
+use crate::audit_log::AuditLog;
 use crate::certificate_authority::Authority;
 use crate::{TIMEOUT, eventually, in_time};
 
@@ -21,6 +22,7 @@ pub struct TestStore {
     directory: TempDir,
     flags: Vec<String>,
     authority: Option<Authority>,
+    audit_log: AuditLog,
     running: Running,
     shutdown: Shutdown,
     admin: Channel,
@@ -49,14 +51,16 @@ impl TestStore {
     async fn open(directory: TempDir, flags: Vec<String>, authority: Option<Authority>) -> Self {
         let shutdown = Shutdown::new();
         let data = format!("--data-dir={}", directory.path().join("store").display());
-        let fixed = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data];
+        let audit_log = directory.path().join("audit.log");
+        let audit = format!("--audit-log={}", audit_log.display());
+        let fixed = ["muster-store", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", &data, &audit];
         let args = fixed.into_iter().chain(flags.iter().map(String::as_str)).map(OsString::from);
         let parsed: Flags = parse_with_config(args).expect("flags that muster-store takes");
         let config = (&parsed).try_into().expect("flags that fit together");
         let running = in_time("the start of a store", start(config, shutdown.clone())).await;
         let running = running.expect("the store starts");
         let admin = channel(&running, authority.as_ref(), "eva", "muster:admins");
-        Self { directory, flags, authority, running, shutdown, admin }
+        Self { directory, flags, authority, audit_log: AuditLog::at(&audit_log), running, shutdown, admin }
     }
 
     /// Its URL, with the host name of its certificate.
@@ -71,13 +75,13 @@ impl TestStore {
 
     /// The store's API for an administrator.
     pub fn api(&self) -> Api {
-        Api::new(self.admin.clone(), self.admin.clone())
+        Api::new(self.admin.clone(), self.admin.clone()).audited(&self.audit_log)
     }
 
     /// The store's API for a caller with that certificate.
     pub fn api_as(&self, common_name: &str, organization: &str) -> Api {
         let own = channel(&self.running, self.authority.as_ref(), common_name, organization);
-        Api::new(own, self.admin.clone())
+        Api::new(own, self.admin.clone()).audited(&self.audit_log)
     }
 
     /// The store's API for the agent of a node.
@@ -90,6 +94,11 @@ impl TestStore {
         let endpoints = StoreEndpoints::new([url(&self.running, self.authority.is_some())]);
         let tls = self.authority.as_ref().map(|authority| authority.client("eva", "muster:admins"));
         StoreClient::connect(endpoints.with_tls(tls)).expect("an address that can be used")
+    }
+
+    /// Its audit log.
+    pub fn audit_log(&self) -> &AuditLog {
+        &self.audit_log
     }
 
     /// How often a watch was served from the disk.
@@ -109,7 +118,7 @@ impl TestStore {
 
     /// Shuts the store down; the directory stays.
     pub async fn stop(self) -> Stopped {
-        let Self { directory, flags, authority, running, shutdown, admin } = self;
+        let Self { directory, flags, authority, running, shutdown, admin, .. } = self;
         drop(admin);
         let store = Arc::downgrade(&running.store);
         shutdown.trigger();

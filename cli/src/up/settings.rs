@@ -24,6 +24,7 @@ pub(super) fn store(flags: &Flags, data_dir: &DataDir) -> Result<muster_store::C
     store.data_dir = data_dir.store();
     store.listen = flags.listen;
     store.http_listen = flags.http_listen;
+    store.audit = flags.audit.clone();
     store.tls = flags.tls.clone();
     for seconds in
         [&mut store.default_not_ready_toleration_seconds, &mut store.default_unreachable_toleration_seconds]
@@ -38,6 +39,7 @@ pub(super) fn controller(flags: &Flags, store: &str) -> Result<muster_controller
     let mut controller = muster_controller::config::Flags::try_parse_from(arguments)?;
     controller.listen = flags.controller_listen;
     controller.http_listen = flags.controller_http_listen;
+    controller.audit = flags.audit.clone();
     controller.tls = flags.tls.clone();
     let speed = flags.speed();
     let health = &mut controller.health;
@@ -117,4 +119,24 @@ pub(super) fn url(flags: &Flags, address: SocketAddr) -> String {
         ip => ip,
     };
     format!("{scheme}://{}", SocketAddr::new(host, address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Up {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn store_and_controller_append_to_the_same_audit_log() {
+        let up = Up::parse_from(["up", "--ephemeral", "--audit-log", "/var/log/muster/audit.log"]);
+        let data_dir = DataDir::choose(true, None).unwrap();
+        let expected = Some("/var/log/muster/audit.log".into());
+        assert_eq!(store(&up.flags, &data_dir).unwrap().audit.audit_log, expected);
+        assert_eq!(controller(&up.flags, "http://127.0.0.1:1").unwrap().audit.audit_log, expected);
+    }
 }

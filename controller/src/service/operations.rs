@@ -9,6 +9,7 @@ use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
+use muster_rpc::audit;
 use muster_rpc::shutdown::Shutdown;
 use muster_store_client::{ClientError, DeleteOptions, EvictOptions, Preconditions, StoreClient};
 use tokio::sync::watch;
@@ -193,6 +194,7 @@ impl Operations {
                 Err(ClientError::Conflict(_)) => {}
                 Err(error) => return Err(status(name, error)),
                 Ok(written) => {
+                    audit::note_revision(written.meta.resource_version);
                     // The reconciler learns it at once, so that the next call sees this write.
                     self.shared.reconciler().observe_written_node(written.clone(), self.shared.now());
                     return Ok(Updated { before: node, after: Some(written) });

@@ -88,6 +88,30 @@ pub fn denied(message: impl Into<String>) -> Status {
     Status::with_error_details(Code::PermissionDenied, message, details)
 }
 
+/// A caller as people identify it later: its role, and subject and serial number of its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identified {
+    pub caller: String,
+    /// Empty without a certificate that can be read.
+    pub subject: String,
+    pub serial: String,
+}
+
+/// The caller with this DER certificate; `None` without TLS, empty if its connection has no certificate.
+pub fn identified(certificate: Option<&[u8]>) -> Identified {
+    let (caller, parsed) = match certificate {
+        None => (Caller::Admin, None),
+        Some(der) => match certificate_subject(der) {
+            Ok(subject) => (Caller::from_subject(&subject), X509Certificate::from_der(der).ok()),
+            Err(error) => (Caller::Unknown(error.to_string()), None),
+        },
+    };
+    let (subject, serial) = parsed.map_or_else(Default::default, |(_, certificate)| {
+        (certificate.subject().to_string(), certificate.raw_serial_as_string())
+    });
+    Identified { caller: caller.to_string(), subject, serial }
+}
+
 /// The peer address of a call.
 pub fn peer_address(extensions: &Extensions) -> Option<SocketAddr> {
     extensions.get::<Peer>()?.address

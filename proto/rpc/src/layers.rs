@@ -1,8 +1,9 @@
-//! Tower layers around every call: span and traceparent, metrics, store id, admission, deadline, bad messages.
+//! Tower layers around every call: span and traceparent, metrics, audit, store id, admission, deadline, bad messages.
 //!
 //! Each layer works once per call and never per message: streams carry tens of thousands of messages a second.
 
 pub(crate) mod admission;
+pub mod audit;
 pub mod bad_message;
 pub mod call_metrics;
 pub mod deadline;

@@ -2,7 +2,7 @@
 //!
 //! - [`server`]: bind, health, reflection, layers, drain; every service starts here. [`layers`] are the tower layers
 //!   around a call: span, metrics, admission, deadline.
-//! - [`tls`]: mutual TLS. [`identity`]: the caller's role.
+//! - [`tls`]: mutual TLS. [`identity`]: the caller's role. [`audit`]: the log of denials and writes.
 //! - [`shutdown`]: graceful stop on a signal. [`readiness`]: the state behind `/readyz` and gRPC health.
 //! - [`config`]: flags, environment and config file. [`http`]: the HTTP port; [`health_command`] asks its `/readyz`.
 //! - [`trace`]: spans, across calls and processes. [`telemetry`]: where spans and logs are sent; [`exemplar`]: links
@@ -11,6 +11,7 @@
 //! - [`clock`]: the only code that reads the machine's clocks.
 
 pub(crate) mod admission;
+pub mod audit;
 pub mod clock;
 pub mod config;
 pub mod exemplar;

@@ -29,8 +29,10 @@ pub use self::listener::{BindError, Listener, bind};
 
 use self::abortable::Abortable;
 use crate::admission::{Totals, connection as admission};
+use crate::audit::AuditLog;
 use crate::config::parse_duration;
 use crate::layers::admission::AdmissionLayer;
+use crate::layers::audit::AuditLayer;
 use crate::layers::bad_message::answer_bad_message;
 use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
@@ -147,11 +149,12 @@ pub struct Server {
     shutdown: Shutdown,
     metrics: Option<CallMetrics>,
     store_id: StoreIdLayer,
+    audit: Option<AuditLog>,
 }
 
 impl Server {
     pub fn new(config: ServerConfig, security: Security, shutdown: Shutdown) -> Server {
-        Server { config, security, shutdown, metrics: None, store_id: StoreIdLayer::default() }
+        Server { config, security, shutdown, metrics: None, store_id: StoreIdLayer::default(), audit: None }
     }
 
     /// Registers the metrics of calls in this registry.
@@ -165,6 +168,12 @@ impl Server {
     #[must_use]
     pub fn identified(self, store_id: &str) -> Server {
         Server { store_id: StoreIdLayer::new(HeaderValue::try_from(store_id).ok()), ..self }
+    }
+
+    /// Logs denials and writes, if there is a log.
+    #[must_use]
+    pub fn audited(self, log: Option<AuditLog>) -> Server {
+        Server { audit: log, ..self }
     }
 
     /// Serves `routes` with health and reflection until the shutdown is requested and calls have ended or been aborted.
@@ -193,7 +202,8 @@ impl Server {
             listener.connections().map(move |accepted| accepted.map(&wrap))
         };
         let meter = CallMetricsLayer::new(self.metrics.clone(), descriptors)?;
-        let mut builder = self.transport(meter, AdmissionLayer::new(load, descriptors)?)?;
+        let audit = AuditLayer::new(self.audit.clone(), descriptors)?;
+        let mut builder = self.transport(meter, audit, AdmissionLayer::new(load, descriptors)?)?;
         let serving = builder.add_routes(routes).serve_with_incoming_shutdown(connections, drain.requested());
         tokio::pin!(serving);
 
@@ -214,11 +224,12 @@ impl Server {
         Ok(Stopped::Aborted)
     }
 
-    /// HTTP/2, TLS and the layers, outermost first: span and metrics include calls that are not admitted, and an expired
-    /// deadline releases the call's permit.
+    /// HTTP/2, TLS and the layers, outermost first: span, metrics and audit log include calls that are not admitted, and an
+    /// expired deadline releases the call's permit.
     fn transport(
         &self,
         meter: CallMetricsLayer,
+        audit: AuditLayer,
         admission: AdmissionLayer,
     ) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
         let config = &self.config;
@@ -234,6 +245,7 @@ impl Server {
         Ok(server
             .layer(TraceLayer)
             .layer(meter)
+            .layer(audit)
             .layer(self.store_id.clone())
             .layer(admission)
             .layer(DeadlineLayer::new(unless_zero(config.default_deadline), unless_zero(config.max_deadline)))
@@ -256,7 +268,10 @@ type Layers = Stack<
         CatchPanicLayer<PanicAnswer>,
         Stack<
             DeadlineLayer,
-            Stack<AdmissionLayer, Stack<StoreIdLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
+            Stack<
+                AdmissionLayer,
+                Stack<StoreIdLayer, Stack<AuditLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
+            >,
         >,
     >,
 >;

@@ -146,6 +146,11 @@ impl<'a> Draft<'a> {
         self.changes.len() >= MAX_CHANGES || self.bytes >= MAX_BYTES
     }
 
+    /// The revision of the newest change so far.
+    pub fn revision(&self) -> Revision {
+        self.head
+    }
+
     pub fn now(&self) -> Timestamp {
         self.now
     }

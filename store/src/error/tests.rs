@@ -1,10 +1,12 @@
 use muster_proto::fence::Fence;
+use muster_proto::identity::Caller;
 use muster_proto::invalid::{Check, Path};
 use muster_proto::name::Uid;
 use muster_proto::record::Kind;
 use tonic::codegen::http::HeaderMap;
 use uuid::Uuid;
 
+use muster_store_core::authz::Rule;
 use muster_store_core::limits::{Limit, Scope};
 
 use super::*;
@@ -19,6 +21,10 @@ fn budget() -> RecordId {
 
 fn fence() -> Box<Fence> {
     Box::new("default/web-0;transitions=3;holder=a".parse().unwrap())
+}
+
+fn denial() -> Denial {
+    Denial { caller: Caller::Viewer, rule: Rule::NotAllowed, what: "update Node a".into() }
 }
 
 fn uid(number: u128) -> Uid {
@@ -79,7 +85,7 @@ fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
             "FENCED",
             None,
         ),
-        (StoreError::DeniedBy("may not".into()), PermissionDenied, "PERMISSION_DENIED", None),
+        (StoreError::DeniedBy(denial()), PermissionDenied, "PERMISSION_DENIED", None),
         (StoreError::TooLarge { key: key(), bytes: 2, limit: 1 }, InvalidArgument, "TOO_LARGE", None),
         (StoreError::Expired { requested: 3, oldest: 9 }, OutOfRange, "EXPIRED", None),
         (StoreError::OtherHistory { requested: 9, head: 3 }, OutOfRange, "EXPIRED", None),

@@ -13,11 +13,11 @@ use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Call, Content, Denial, Refused, Rule, Verb, authorize};
 use muster_store_core::draft::Draft;
-use muster_store_core::rules;
+use muster_store_core::rules::{self, RecordId};
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, answer, authz_result, caller, current_record, place_of,
-    required_record, write_context,
+    AuthzRecord, Services, WatchStream, WriteContext, answer, authz_result, caller, current_record,
+    note_in_audit, place_of, required_record, write_context,
 };
 use crate::error::StoreError;
 
@@ -71,6 +71,7 @@ impl EventService for Services {
         };
         // Equal events have equal names, so that they are counted in one record.
         event.meta.name = rules::event_name(&event);
+        note_in_audit(&RecordId::of(&event));
         let recorded = self.write(place, fence, move |draft| {
             authorize_event(draft, &caller, &event)?;
             let known: Option<Event> = current_record(draft, &event)?;

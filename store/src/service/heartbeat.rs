@@ -19,6 +19,7 @@ use muster_proto::pb;
 use muster_proto::pb::heartbeat_request::Message;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::audit;
 use muster_rpc::layers::bad_message::bad_message;
 use prost::Message as _;
 use tokio::time::{Sleep, sleep};
@@ -66,6 +67,8 @@ enum Phase {
 pub struct HeartbeatStream {
     services: Services,
     caller: Caller,
+    /// The stream's call, if it is audited. Hellos and statuses are audited one by one; renewals are not.
+    audit: Option<Arc<audit::Call>>,
     inbound: Streaming<pb::HeartbeatRequest>,
     agent: Option<Agent>,
     phase: Phase,
@@ -88,6 +91,7 @@ impl HeartbeatService for Services {
         Ok(Response::new(HeartbeatStream {
             services: self.clone(),
             caller,
+            audit: audit::current(),
             inbound: request.into_inner(),
             agent: None,
             phase: Phase::Receiving,
@@ -108,10 +112,12 @@ impl HeartbeatStream {
                 self.hello_timer = None;
                 let hello = Hello::try_from(hello).map_err(StoreError::from)?;
                 let (services, caller) = (self.services.clone(), self.caller.clone());
-                Ok(Phase::AcquiringLease(
-                    sequence,
-                    Box::pin(async move { services.accept_hello(caller, hello).await }),
-                ))
+                let (stream, node) = (self.audit.clone(), hello.node.clone());
+                let accepted = async move {
+                    let record = (Kind::Lease, NODE_LEASE_NAMESPACE, node.as_str());
+                    audit::message(stream, "hello", record, services.accept_hello(caller, hello)).await
+                };
+                Ok(Phase::AcquiringLease(sequence, Box::pin(accepted)))
             }
             (Message::Hello(_), Some(_)) => Err(malformed("hello", "was sent already")),
             (_, None) => Err(malformed("hello", "must be the first message of the stream")),
@@ -126,7 +132,11 @@ impl HeartbeatStream {
                 let (services, caller, hello, claim) =
                     (self.services.clone(), self.caller.clone(), agent.hello.clone(), agent.claim);
                 let end = Arc::clone(agent.place.end());
-                let report = async move { services.report_status(caller, hello, claim, end, status).await };
+                let (stream, node) = (self.audit.clone(), hello.node.clone());
+                let report = async move {
+                    let report = services.report_status(caller, hello, claim, end, status);
+                    audit::message(stream, "update_status", (Kind::Node, "", node.as_str()), report).await
+                };
                 Ok(Phase::UpdatingStatus(sequence, Box::pin(report)))
             }
         }

@@ -146,6 +146,8 @@ impl Services {
         key: RecordId,
         holder: String,
     ) -> Result<Renewal, Status> {
+        // Another holder is more than a renewal.
+        muster_rpc::audit::note_write();
         let place = place_of(&caller, Kind::Lease, fence.as_ref(), holder.len());
         let acquired = self.write(place, fence, move |draft| {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;

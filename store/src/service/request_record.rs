@@ -12,7 +12,7 @@ use muster_store_core::authz::{Call, Denial, Refused, Rule, Verb, authorize};
 use muster_store_core::draft::Draft;
 use muster_store_core::rules::{self, Preconditions, RecordId, Refusal, Rules};
 
-use super::{AuthzRecord, authz_result, namespace_of, record_id};
+use super::{AuthzRecord, authz_result, namespace_of, note_in_audit, record_id};
 use crate::error::StoreError;
 
 /// A request's record that failed validation, with its id and preconditions.
@@ -30,7 +30,8 @@ pub(super) fn parse_record<R: Record>(wire: Option<R::Pb>) -> Result<Result<R, I
     let named = meta.map(|meta| {
         (meta.name.clone(), meta.namespace.clone(), meta.uid.parse().ok(), meta.resource_version)
     });
-    R::try_from(wire).map(Ok).or_else(|invalid| {
+    let parsed = R::try_from(wire).inspect(|record| note_in_audit(&RecordId::of(record)));
+    parsed.map(Ok).or_else(|invalid| {
         let (name, namespace, uid, version) = named.unwrap_or_default();
         let Ok(key) = record_id(R::KIND, &namespace, &name) else { return Err(invalid.into()) };
         let preconditions = Preconditions { uid, resource_version: (version > 0).then_some(version) };

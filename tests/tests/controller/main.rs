@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
+mod audit;
 mod drain;
 mod drain_command;
 mod health;

@@ -1,6 +1,7 @@
 //! The store's API over a real socket, without agents or a controller: a store in the test's own process, or for
 //! hostile callers one in a process of its own.
 
+mod audit;
 mod authorization;
 mod budgets;
 mod fencing;
