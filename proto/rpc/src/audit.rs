@@ -52,11 +52,29 @@ pub struct AuditError {
     error: io::Error,
 }
 
-/// An open audit log. Clones share it.
+/// An open audit log. Clones share it; its thread ends with the last one.
 #[derive(Clone)]
 pub struct AuditLog {
-    queue: Arc<Queue>,
+    queue: Arc<OpenQueue>,
     clock: SharedClock,
+}
+
+/// The queue as those see it that fill it.
+struct OpenQueue(Arc<Queue>);
+
+impl std::ops::Deref for OpenQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.0
+    }
+}
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        // The thread writes what is left.
+        self.0.close(Duration::ZERO);
+    }
 }
 
 impl AuditLog {
@@ -82,7 +100,8 @@ impl AuditLog {
     fn at(path: &Path, capacity: usize, clock: &SharedClock) -> io::Result<AuditLog> {
         let file = LogFile::open(path, Arc::clone(clock))?;
         let queue = Arc::new(Queue::new(capacity));
-        let log = AuditLog { queue: Arc::clone(&queue), clock: Arc::clone(clock) };
+        let open = Arc::new(OpenQueue(Arc::clone(&queue)));
+        let log = AuditLog { queue: open, clock: Arc::clone(clock) };
         let thread = Writer { queue, file, clock: Arc::clone(clock), certificates: Certificates::default() };
         std::thread::Builder::new().name("audit".into()).spawn(move || thread.run())?;
         Ok(log)

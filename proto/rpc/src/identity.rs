@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::Extensions;
 use muster_proto::ERROR_DOMAIN;
 use muster_proto::identity::{Caller, CertificateSubject};
+use tonic::transport::CertificateDer;
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -71,10 +73,15 @@ pub fn requester(extensions: &Extensions) -> String {
     }
 }
 
+/// The certificates of the request's connection, the caller's own first; `None` without TLS.
+pub(crate) fn certificates(extensions: &Extensions) -> Option<Arc<Vec<CertificateDer<'static>>>> {
+    let connection = extensions.get::<TlsConnectInfo<Peer>>()?;
+    Some(connection.peer_certs().unwrap_or_default())
+}
+
 /// The subject of the request's certificate; `None` without TLS.
 fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>> {
-    let connection = extensions.get::<TlsConnectInfo<Peer>>()?;
-    let certificates = connection.peer_certs().unwrap_or_default();
+    let certificates = certificates(extensions)?;
     let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
     Some(own.and_then(|own| certificate_subject(own).map_err(|error| error.to_string())))
 }

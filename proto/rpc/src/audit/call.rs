@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_proto::record::Kind;
 use opentelemetry::trace::TraceId;
 use tokio::task_local;
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+use tonic::transport::CertificateDer;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -31,14 +31,14 @@ pub struct Call {
     log: AuditLog,
     pub(super) method: Arc<Method>,
     pub(super) peer: Option<SocketAddr>,
-    /// The TLS connection with its certificates; `None` without TLS.
-    pub(super) connection: Option<TlsConnectInfo<TcpConnectInfo>>,
+    /// The certificates of the connection; `None` without TLS.
+    pub(super) certificates: Option<Arc<Vec<CertificateDer<'static>>>>,
     pub(super) trace: Option<TraceId>,
     notes: Mutex<Notes>,
 }
 
 /// What is noted while a call runs.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Notes {
     /// Verb and kind, where they are not those of the method.
     pub(super) message: Option<(&'static str, Kind)>,
@@ -82,7 +82,7 @@ impl Call {
             log,
             method,
             peer: crate::identity::peer_address(extensions),
-            connection: extensions.get::<TlsConnectInfo<TcpConnectInfo>>().cloned(),
+            certificates: crate::identity::certificates(extensions),
             trace,
             notes: Mutex::default(),
         })
@@ -97,7 +97,7 @@ impl Call {
             log: self.log.clone(),
             method: Arc::clone(&self.method),
             peer: self.peer,
-            connection: self.connection.clone(),
+            certificates: self.certificates.clone(),
             trace: self.trace,
             notes: Mutex::new(notes),
         })

@@ -14,6 +14,9 @@ use crate::clock::SharedClock;
 /// How often it is checked whether the file is still the one of its name.
 const CHECK: Duration = Duration::from_secs(1);
 
+/// How much memory is kept for the next lines.
+const MAX_SPARE: usize = 1 << 20;
+
 /// Lines that are to be written.
 #[derive(Default)]
 pub(super) struct Unwritten {
@@ -45,6 +48,7 @@ impl Unwritten {
         }
         out.flush()?;
         self.bytes.clear();
+        self.bytes.shrink_to(MAX_SPARE);
         self.written = 0;
         Ok(())
     }

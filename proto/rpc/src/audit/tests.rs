@@ -292,6 +292,22 @@ async fn a_log_that_cannot_be_written_does_not_keep_the_process_from_ending() {
     tokio::time::timeout(TIMEOUT, bench.log.clone().close()).await.expect("the log ends");
 }
 
+#[tokio::test]
+async fn the_thread_of_a_log_that_nobody_has_any_more_writes_the_rest_and_ends() {
+    let bench = Bench::new();
+    bench.create("a").await;
+    let queue = Arc::clone(&bench.log.queue.0);
+    let Bench { directory, log, .. } = bench;
+    drop(log);
+    let ended = async {
+        while Arc::strong_count(&queue) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, ended).await.expect("the thread ends");
+    assert!(fs::read_to_string(directory.path().join("audit.log")).unwrap().contains("\"name\":\"a\""));
+}
+
 #[test]
 fn a_log_that_cannot_be_opened_names_its_flag_and_file() {
     let flags = AuditFlags { audit_log: Some("/nowhere/audit.log".into()) };

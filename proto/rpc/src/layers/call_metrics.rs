@@ -58,7 +58,7 @@ impl CallMetrics {
 }
 
 /// The code's name, as other gRPC libraries write it.
-pub(crate) fn code_name(code: Code) -> String {
+fn code_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),
         other => format!("{other:?}"),
