@@ -138,6 +138,29 @@ mod any {
         ]
     }
 
+    const MANIFESTS: [&str; 4] = [
+        KUBERNETES_EXAMPLE,
+        "kind: Pod\napiVersion: v1\nmetadata: {name: web, namespace: x}\nspec:\n  containers:\n  - {name: main, image: none}\n",
+        "kind: Node\nmetadata:\n  name: a\n  labels: &l {a: b}\n  annotations: *l\n---\nkind: Node\nmetadata: {name: b}\n",
+        "kind: List\napiVersion: v1\nitems:\n- kind: DisruptionBudget\n  metadata: {name: all}\n  spec: {minAvailable: 50%}\n",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: muster_mutation::cases().cases / 4, ..muster_mutation::cases() })]
+
+        #[test]
+        fn any_file_is_a_manifest_or_refused(text in muster_mutation::texts(&MANIFESTS)) {
+            for mut manifest in read("test.yaml", &text).unwrap_or_default() {
+                // Each of these may refuse it.
+                let _ = manifest.set_namespace(&namespaces(None));
+                let _ = manifest.key();
+                let _ = manifest.to_record::<Node>();
+                let _ = manifest.to_record::<Pod>();
+                let _ = manifest.to_record::<DisruptionBudget>();
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_text_in_a_record_round_trips(

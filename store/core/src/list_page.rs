@@ -253,7 +253,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::history::{Commit, StoredChange};
+    use muster_mutation::{cases, texts};
     use muster_proto::pb;
+    use proptest::prelude::*;
     use prost::Message;
 
     #[test]
@@ -266,6 +268,22 @@ mod tests {
         tampered.replace_range(3..4, if &text[3..4] == "0" { "1" } else { "0" });
         for bad in ["", "zz", "abc", "00", &tampered, &text[..text.len() - 2]] {
             assert!(PageToken::parse(bad, 5).is_err(), "{bad:?}");
+        }
+    }
+
+    fn token() -> PageToken {
+        PageToken { revision: 77, after: NamespacedName::new("ns", "name"), query_hash: 5 }
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn no_text_but_the_token_itself_is_a_token(text in texts(&[&token().to_string()])) {
+            if let Ok(parsed) = PageToken::parse(&text, 5) {
+                prop_assert_eq!(parsed, token());
+                prop_assert_eq!(text.to_lowercase(), token().to_string());
+            }
         }
     }
 

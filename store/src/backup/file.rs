@@ -121,16 +121,37 @@ fn take_text(bytes: &mut Bytes) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_mutation::{bytes, cases};
+    use proptest::prelude::*;
+
+    fn backup() -> Backup {
+        let entry = |kind, record: &'static [u8]| Entry { kind, record: Bytes::from_static(record) };
+        let entries = vec![entry(Kind::Node, b"a"), entry(Kind::Pod, b"bc")];
+        Backup { store_id: "some-id".to_owned(), revision: 7, entries }
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// With the checksum that belongs to it: somebody may have made the file on purpose.
+        #[test]
+        fn any_file_is_a_backup_or_refused(mut file in bytes(vec![encode(&backup())])) {
+            file.truncate(file.len().saturating_sub(4));
+            let checksum = crc32fast::hash(&file);
+            file.put_u32(checksum);
+            let path = Path::new("backup");
+            if let Ok(decoded) = decode(path, file.into()) {
+                prop_assert_eq!(decode(path, encode(&decoded).into()).unwrap(), decoded);
+            }
+        }
+    }
 
     #[test]
     fn a_backup_is_read_back_completely_or_not_at_all() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("backup");
-        let entry = |kind, record: &'static [u8]| Entry { kind, record: Bytes::from_static(record) };
-        let entries = vec![entry(Kind::Node, b"a"), entry(Kind::Pod, b"bc")];
-        let backup = Backup { store_id: "some-id".to_owned(), revision: 7, entries };
-        write(&path, &backup).unwrap();
-        assert_eq!(read(&path).unwrap(), backup);
+        write(&path, &backup()).unwrap();
+        assert_eq!(read(&path).unwrap(), backup());
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
@@ -143,6 +164,7 @@ mod tests {
             assert!(read(&path).is_err(), "byte {byte} damaged");
         }
     }
+
     #[test]
     fn a_backup_of_the_first_format_is_read_without_an_id() {
         let mut bytes = MAGIC_WITHOUT_ID.to_vec();

@@ -213,7 +213,9 @@ fn items(mut body: &[u8]) -> impl Iterator<Item = Result<Item<'_>, String>> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use muster_mutation::{bytes, cases};
     use muster_proto::record::Kind;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -241,6 +243,40 @@ mod tests {
     }
 
     const AT: Position = Position { number: 4, previous_hash: 11 };
+
+    /// A header and a body.
+    fn encoded() -> (Vec<u8>, Vec<u8>) {
+        let (header, mut frame) = encode(&commit(), 2, [7; 16], AT, 4);
+        frame.truncate(HEADER + header.body_len as usize);
+        let body = frame.split_off(HEADER);
+        (frame, body)
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_body_is_decoded_or_refused(body in bytes(vec![encoded().1])) {
+            if let Ok(decoded) = decode_body(&body) {
+                for (revision, _) in decoded.changes {
+                    prop_assert!(decode_change(&body, revision).is_ok_and(|change| change.is_some()));
+                }
+            }
+        }
+
+        /// With the checksum that belongs to it: behind the checksum, too, nothing is taken for granted.
+        #[test]
+        fn any_header_is_decoded_or_refused(mut header in bytes(vec![encoded().0])) {
+            header.resize(HEADER, 0);
+            header[..8].copy_from_slice(b"MJF5\0\0\0\0");
+            let hash = xxh3_64(&header[16..]);
+            header[8..16].copy_from_slice(&hash.to_be_bytes());
+            if let Some(decoded) = Header::decode(&header) {
+                prop_assert_eq!(&decoded.encode()[..], &header);
+                prop_assert!(decoded.frame_len() >= HEADER as u64);
+            }
+        }
+    }
 
     #[test]
     fn a_commit_is_read_back_with_the_previous_version_where_it_is_needed() {

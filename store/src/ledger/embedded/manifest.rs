@@ -226,3 +226,41 @@ pub(super) fn file_names(disk: &dyn Disk, directory: &Path) -> io::Result<Vec<St
     }
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_mutation::{bytes, cases};
+    use proptest::prelude::*;
+
+    use super::super::disk::RealDisk;
+    use super::*;
+
+    fn message(store: StoreId) -> Vec<u8> {
+        let file = FileBlocks { name: "db".into(), length: 3, blocks: vec![xxh3_64(b"abc")] };
+        let message = ManifestMessage {
+            store: store.as_bytes().to_vec(),
+            frame: 3,
+            fingerprint: vec![1; fingerprint::LEN],
+            files: vec![file],
+            ..Default::default()
+        };
+        message.encode_to_vec()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: cases().cases / 4, ..cases() })]
+
+        /// With the checksum that belongs to it: behind the checksum, too, nothing is taken for granted.
+        #[test]
+        fn any_manifest_is_read_or_refused(body in bytes(vec![message(StoreId::nil())])) {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::write(directory.path().join("db"), b"abc").unwrap();
+            let file = [&MAGIC[..], &xxh3_64(&body).to_be_bytes(), &body].concat();
+            std::fs::write(directory.path().join(FILE), file).unwrap();
+            if let Ok(Some(manifest)) = Manifest::read(&RealDisk, directory.path(), StoreId::nil()) {
+                // Fails unless the file has these blocks.
+                let _ = manifest.verify(&RealDisk, directory.path(), |_| ());
+            }
+        }
+    }
+}
