@@ -29,6 +29,8 @@ pub fn cases() -> ProptestConfig {
 enum Edit<T> {
     Replace(Index, T),
     Insert(Index, Vec<T>),
+    /// Overwrites a piece with one value: numbers become the largest or smallest.
+    Fill(Index, T, u8),
     Remove(Index, u8),
     /// Copies a piece to another place.
     Copy(Index, Index, u8),
@@ -51,6 +53,7 @@ impl<T: Clone> Edit<T> {
                 let at = at.index(end + 1);
                 input.splice(at..at, values);
             }
+            Edit::Fill(at, value, length) => input[piece(at, length)].fill(value),
             Edit::Remove(at, length) => drop(input.drain(piece(at, length))),
             Edit::Copy(from, to, length) => {
                 let (copied, to) = (input[piece(from, length)].to_vec(), to.index(end + 1));
@@ -68,7 +71,8 @@ fn edit<T: Clone + std::fmt::Debug + 'static>(
     let at = any::<Index>;
     prop_oneof![
         6 => (at(), value.clone()).prop_map(|(at, value)| Edit::Replace(at, value)),
-        4 => (at(), vec(value, 1..4)).prop_map(|(at, values)| Edit::Insert(at, values)),
+        4 => (at(), vec(value.clone(), 1..4)).prop_map(|(at, values)| Edit::Insert(at, values)),
+        3 => (at(), value, select(vec![2u8, 4, 8, 16])).prop_map(|(at, value, length)| Edit::Fill(at, value, length)),
         3 => (at(), any::<u8>()).prop_map(|(at, length)| Edit::Remove(at, length % 8 + 1)),
         2 => (at(), at(), any::<u8>()).prop_map(|(from, to, length)| Edit::Copy(from, to, length)),
         1 => at().prop_map(Edit::Truncate),

@@ -14,6 +14,9 @@ pub(super) const HEADER: usize = 4 + 4 + 8 + 16 + 7 * 8 + fingerprint::LEN;
 /// Frames begin at multiples of this, so that one can be found behind a damaged header.
 pub(super) const ALIGNMENT: u64 = 8;
 
+/// The longest body that a file can hold.
+const MAX_BODY: u64 = i64::MAX as u64;
+
 const CHANGE: u8 = 1;
 const RENEWALS: u8 = 2;
 /// Tag, revision and length of an item of the body.
@@ -77,10 +80,11 @@ impl Header {
         let (number, previous_hash, base, head) = (next(), next(), next(), next());
         let (compacted, body_len, body_hash) = (next(), next(), next());
         let fingerprint = Fingerprint::decode(rest.first_chunk()?);
-        let revisions = base <= head && compacted <= head;
+        // A longer body would not fit into a file, and the frame's length not into its number.
+        let is_plausible = base <= head && compacted <= head && body_len <= MAX_BODY;
         let header =
             Self { segment, number, previous_hash, base, head, compacted, body_len, body_hash, fingerprint };
-        revisions.then_some(header)
+        is_plausible.then_some(header)
     }
 
     /// What the next header refers to. It covers the body through its hash.
