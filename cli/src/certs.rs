@@ -26,7 +26,7 @@ use crate::terminal::Terminal;
 /// Creates certificates for development: a certificate authority (CA) and a certificate for each component
 ///
 /// If DIR has a CA already, that CA signs the new certificates, so more certificates can be added later. Existing
-/// files are never overwritten. Key files are readable by their owner only. Do not use this CA in production.
+/// files are never overwritten; with --missing, certificates that exist are kept and the others are created. Key files are readable by their owner only. Do not use this CA in production.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// The directory for the files; it is created if it does not exist
@@ -49,6 +49,15 @@ pub(crate) struct Flags {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     days: u16,
+
+    /// Keep certificates that exist, and create only those that are missing
+    #[arg(long)]
+    missing: bool,
+
+    /// Write the certificate, its key and the CA's certificate to this directory instead, as tls.crt, tls.key and ca.crt;
+    /// for one subject
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
 }
 
 /// The subject of a certificate.
@@ -155,14 +164,27 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
 fn create(flags: &Flags, now: Timestamp) -> Result<String, Failure> {
     let directory = &flags.directory;
     let ca = (directory.join("ca.crt"), directory.join("ca.key"));
-    let wanted: Vec<(&Subject, PathBuf, PathBuf)> = flags
+    let mut wanted: Vec<(&Subject, PathBuf, PathBuf)> = flags
         .subjects
         .iter()
         .map(|subject| {
-            let (cert, key) = subject.files(directory);
+            let (cert, key) = match &flags.into {
+                Some(own) => (own.join("tls.crt"), own.join("tls.key")),
+                None => subject.files(directory),
+            };
             (subject, cert, key)
         })
         .collect();
+    if flags.into.is_some() && wanted.len() != 1 {
+        return Err(Failure::usage("--into is for one subject".to_owned())
+            .hint("name one, or call the command once for each"));
+    }
+    if flags.missing {
+        wanted.retain(|(_, cert, key)| !(cert.exists() && key.exists()));
+        if wanted.is_empty() {
+            return Ok(format!("all certificates exist in {}\n", directory.display()));
+        }
+    }
     if let Some(path) = wanted.iter().flat_map(|(_, cert, key)| [cert, key]).find(|path| path.exists()) {
         return Err(exists(path));
     }
@@ -180,7 +202,7 @@ fn create(flags: &Flags, now: Timestamp) -> Result<String, Failure> {
     };
     for (subject, cert, key) in &wanted {
         issue(subject, &issuer, &flags.host, validity, cert, key)?;
-        if matches!(subject, Subject::Node(_)) {
+        if matches!(subject, Subject::Node(_)) || flags.into.is_some() {
             write(&cert.with_file_name("ca.crt"), &authority, Access::Public)?;
         }
         output.push_str(&format!(

@@ -16,8 +16,59 @@ fn create_certs(directory: &Path, subjects: &[&str]) -> Result<String, Failure> 
         subjects,
         host: vec!["muster.example".to_owned()],
         days: 30,
+        missing: false,
+        into: None,
     };
     create(&flags, NOW.parse().unwrap())
+}
+
+/// As a container does at each start: into a directory of its own, by a CA that it has no other use for.
+fn ensure_certificate(authority: &Path, subject: &str, into: &Path) -> Result<String, Failure> {
+    let flags = Flags {
+        directory: authority.to_owned(),
+        subjects: vec![subject.parse().unwrap()],
+        host: vec![],
+        days: 30,
+        missing: true,
+        into: Some(into.to_owned()),
+    };
+    create(&flags, NOW.parse().unwrap())
+}
+
+#[test]
+fn missing_certificates_are_created_and_the_others_are_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let [authority, store, agent] = ["authority", "store", "agent"].map(|name| home.path().join(name));
+    ensure_certificate(&authority, "store", &store).unwrap();
+    let files = |directory: &Path| {
+        ["ca.crt", "tls.crt", "tls.key"].map(|file| fs::read(directory.join(file)).unwrap())
+    };
+    let first = files(&store);
+    let output = ensure_certificate(&authority, "store", &store).unwrap();
+    assert!(output.starts_with("all certificates exist in "), "{output}");
+    assert_eq!(files(&store), first);
+    ensure_certificate(&authority, "node:a", &agent).unwrap();
+    assert_eq!(files(&agent)[0], first[0], "both are of the same CA");
+    assert!(!store.join("ca.key").exists() && !agent.join("ca.key").exists(), "only the CA has its key");
+
+    fs::remove_file(store.join("tls.key")).unwrap();
+    let error = ensure_certificate(&authority, "store", &store).unwrap_err().report("certs");
+    assert!(error.contains("tls.crt exists, and existing files are not overwritten"), "{error}");
+}
+
+#[test]
+fn a_directory_of_its_own_is_for_one_certificate() {
+    let home = tempfile::tempdir().unwrap();
+    let flags = Flags {
+        directory: home.path().join("authority"),
+        subjects: vec![Subject::Store, Subject::Admin],
+        host: vec![],
+        days: 30,
+        missing: false,
+        into: Some(home.path().join("own")),
+    };
+    let error = create(&flags, NOW.parse().unwrap()).unwrap_err().report("certs");
+    assert!(error.contains("--into is for one subject"), "{error}");
 }
 
 fn mode(path: &Path) -> u32 {
