@@ -1,4 +1,4 @@
-//! A private Docker engine for the tests, with the three images.
+//! A private Docker engine for the tests, with all images.
 //!
 //! It runs in its own network, mount and process namespaces: it changes no firewall rule of the machine, and when it is
 //! killed, all its containers end too. This requires root.
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Builds the three images, and one of the agent with a program for pods.
+    /// Builds the images, and one of the agent with a program for pods.
     fn build_images(&self) {
         let mut build = Command::new(repository().join("deploy/images/build"));
         let docker = self.docker([""; 0]);

@@ -1,4 +1,4 @@
-//! `deploy/compose.yaml` with the real docker-compose: Muster's own services, without TLS and with certificates. The
+//! `deploy/compose.yaml` with the real docker-compose: Muster's own services, with certificates and without TLS. The
 //! images of others (Jaeger, Prometheus, Grafana) would have to be pulled and are left out.
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_tests::certificate_authority::Authority;
 use muster_tests::docker::{Engine, TAG};
 use muster_tests::tools::{output_of, repository, tool};
 use serde_json::Value;
@@ -159,40 +158,44 @@ fn agents_in_recreated_containers_keep_their_nodes() {
 }
 
 #[test]
-fn the_profile_mtls_requires_a_client_certificate() {
+fn by_default_certificates_are_made_at_the_first_start_and_required() {
     let project = Project::new("mtls");
-    let authority = Authority::new();
-    // The same layout as `muster certs` creates.
-    let place = |from: &Path, to: &str| {
-        let to = project.path("certificates").join(to);
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(from, to).unwrap();
+    let parts = ["store-mtls", "controller-mtls", "agent-1-mtls", "agent-2-mtls"];
+    let up = || {
+        let mut up = project.compose(&["up", "--detach"]);
+        // The profile is that of the file `.env`.
+        output_of(up.env_remove("COMPOSE_PROFILES").args(parts));
     };
-    place(&authority.own(), "ca.crt");
-    for (part, group) in [("store", "muster:stores"), ("controller", "muster:controllers")] {
-        let credentials = authority.credentials_of_host(part, group, part);
-        place(&credentials.join("tls.crt"), &format!("{part}.crt"));
-        place(&credentials.join("tls.key"), &format!("{part}.key"));
-    }
-    for agent in ["agent-1", "agent-2"] {
-        let credentials = authority.credentials_of_host(&format!("node:{agent}"), "muster:nodes", agent);
-        for file in ["ca.crt", "tls.crt", "tls.key"] {
-            place(&credentials.join(file), &format!("nodes/{agent}/{file}"));
-        }
-    }
-    output_of(&mut project.compose(&[
-        "up",
-        "--detach",
-        "store-mtls",
-        "controller-mtls",
-        "agent-1-mtls",
-        "agent-2-mtls",
-    ]));
-
-    let admin = authority.credentials("eva", "muster:admins");
-    let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|file| admin.join(file).display().to_string());
-    project.wait_ready(2, &["-cacert", &ca, "-cert", &cert, "-key", &key, "-servername", "store"]);
+    up();
+    // As the page says.
+    let authority = output_of(&mut project.compose(&["ps", "--all", "--quiet", "authority"]));
+    let copy = |file: &str| {
+        let to = project.path(file);
+        let from = format!("{}:/authority/{file}", authority.trim());
+        output_of(project.engine.docker(["cp", &from]).arg(&to));
+        to.display().to_string()
+    };
+    let [ca, cert, key] = ["ca.crt", "admin.crt", "admin.key"].map(copy);
+    let security = ["-cacert", &ca, "-cert", &cert, "-key", &key];
+    project.wait_ready(2, &security);
     let mut stranger = project.engine.in_network(&tool("grpcurl"));
     stranger.args(["-insecure", "localhost:7400", "muster.v1.NodeService/ListNodes"]);
     assert!(!stranger.output().unwrap().status.success(), "a caller without a certificate was accepted");
+
+    let agent = output_of(&mut project.compose(&["ps", "--quiet", "agent-1-mtls"]));
+    let agent = project.engine.inspect(agent.trim());
+    let mounts: Vec<_> =
+        agent["Mounts"].as_array().unwrap().iter().map(|mount| &mount["Destination"]).collect();
+    assert_eq!(
+        mounts.len(),
+        2,
+        "an agent has its own certificate and its state, not the authority: {mounts:?}"
+    );
+    assert_eq!(agent["HostConfig"]["Memory"], 512 << 20, "{}", agent["HostConfig"]);
+    assert_eq!(agent["HostConfig"]["PidsLimit"], 512);
+
+    // Later starts keep the certificates.
+    output_of(&mut project.compose(&["down", "--timeout", "5"]));
+    up();
+    project.wait_ready(2, &security);
 }

@@ -223,6 +223,8 @@ impl Drop for Fleet {
 fn the_images_are_small_and_need_neither_root_nor_a_shell() {
     let engine = Engine::shared();
     for part in ["store", "controller", "agent"] {
+        let tags = engine.run(["image", "ls", "--format", "{{.Tag}}", &format!("muster-{part}")]);
+        assert!(tags.lines().any(|tag| tag == env!("CARGO_PKG_VERSION")), "no tag of the version: {tags}");
         let image = engine.inspect(&image(part));
         let config = &image["Config"];
         assert_eq!(config["User"], "65532:65532", "{part}");
