@@ -1,8 +1,8 @@
 //! The audit log: one JSON line for every denied call and for every write, but none for renewals of leases.
 //!
 //! The layer `layers::audit` follows each call; what is called notes the record and the revision of its call ([`call`]).
-//! A thread of its own formats the lines ([`line`]) and appends them to a file ([`file`]), from a bounded queue
-//! ([`queue`]): a full or slow disk delays no call. Lines that do not fit into the queue are lost, counted, and noted in
+//! A thread of its own formats the lines (`line`) and appends them to a file (`file`), from a bounded queue (`queue`):
+//! a full or slow disk delays no call. Lines that do not fit into the queue are lost, counted, and noted in
 //! the log once it can be written again.
 
 pub mod call;
