@@ -360,11 +360,11 @@ fn mirror_pods_count_in_no_budget() {
     draft.put(mirror_pod("before")).unwrap();
     draft.put(ready_pod("a")).unwrap();
     let written = draft.put(budget("1", "web")).unwrap();
-    assert_eq!(expected_and_healthy(&written), (1, 1), "of the pods that were there");
+    assert_eq!(expected_and_healthy(&read(&written)), (1, 1), "of the pods that were there");
     let after = draft.put(mirror_pod("after")).unwrap();
     draft.put(ready_pod("b")).unwrap();
     assert_eq!(expected_and_healthy(&draft.budgets("default").unwrap()[0]), (2, 2), "of later pods");
-    draft.remove(after).unwrap();
+    draft.remove(read::<Pod>(&after)).unwrap();
     assert_eq!(expected_and_healthy(&draft.budgets("default").unwrap()[0]), (2, 2), "of deleted pods");
     let commit = draft.finish().commit;
     memory.apply_commit(&commit);
