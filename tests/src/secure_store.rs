@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use muster_proto::identity::ServerRole;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::certificate_authority::Authority;
@@ -27,10 +28,10 @@ impl SecureStore {
 
     /// How to connect with a certificate.
     pub fn endpoint(&self, common_name: &str, organization: &str) -> Endpoint {
-        let tls = self.authority.client(common_name, organization).config();
+        let tls = self.authority.client(common_name, organization);
         let url = self.store.url().replace("http://", "https://");
         let endpoint = Endpoint::from_shared(url).expect("a store has an address").tcp_nodelay(true);
-        endpoint.tls_config(tls).expect("certificates that can be used")
+        tls.secure(endpoint, ServerRole::Store).expect("certificates that can be used")
     }
 
     /// Opens a connection with a certificate.
