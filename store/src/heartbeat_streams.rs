@@ -156,7 +156,7 @@ mod tests {
         for second in 0..6 {
             let now = Mono::since_origin(Duration::from_secs(second));
             let (place, takeover) = streams.open(claim(1, 7), now, DURATION);
-            // The stream that was replaced is dropped after it was told so.
+            // The stream that was replaced is dropped after it got that error.
             drop(newest.replace(place));
             takeovers.extend(takeover);
         }

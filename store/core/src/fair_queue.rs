@@ -88,7 +88,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Queues a request. Returns the requests that gave way to it: a caller that was alone may hold more than its
-    /// share, and its newest requests make room when another caller comes.
+    /// share, and its newest requests give way when another caller comes.
     ///
     /// # Errors
     /// When the queue is full and no caller holds more than its share, or this caller does while others wait.

@@ -20,7 +20,7 @@ const MAX_PARTS_BYTES: usize = 64 * 1024;
 /// a controller's writes do: without TLS every caller is an administrator.
 pub fn lane_of(caller: &Caller, kind: Kind, is_fenced: bool, bytes: usize) -> Lane {
     let is_part = match (caller, kind) {
-        // Events are for people to read, whoever records them.
+        // Events are for people to read: no part waits for them.
         (_, Kind::Event) => false,
         (Caller::Controller | Caller::Scheduler, _) => true,
         (Caller::Node(_) | Caller::Admin, Kind::Lease) => true,

@@ -50,7 +50,7 @@ const JOURNAL: &str = "journal";
 /// The flag that names the data directory.
 const DATA_DIR: &str = "--data-dir";
 
-/// Writes that add something are refused while less than this would stay free, and room for another checkpoint.
+/// Writes that add something are refused while less than this, and the space of another checkpoint, would stay free.
 /// Deletions, expiry and compaction may use it: they are what frees space.
 const RESERVE: u64 = 16 << 20;
 

@@ -93,7 +93,7 @@ async fn renew(store: &Store, claim: Claim) -> Result<Renewal, StoreError> {
     poll_fn(|cx| slot.poll(cx)).await
 }
 
-/// A clock that panics when told to.
+/// A clock that panics on request.
 struct BrokenClock {
     clock: SharedClock,
     is_broken: AtomicBool,

@@ -79,7 +79,7 @@ fn a_caller_above_its_share_gives_way_to_others() {
     for _ in 0..16 {
         push(&mut queue, "flood", MIB).unwrap();
     }
-    // The newest requests of the flood make room, the others stay.
+    // The newest requests of the flood give way, the others stay.
     assert_eq!(push(&mut queue, "b", 2 * MIB).unwrap(), ["flood15", "flood14"]);
     assert_eq!(push(&mut queue, "flood", 1), Err(QueueFull::Share(4 * MIB)));
     assert_eq!(push(&mut queue, "b", 2 * MIB).unwrap(), ["flood13", "flood12"]);
