@@ -185,8 +185,8 @@ struct Material {
 
 impl Material {
     fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<Material, TlsError> {
-        let (certificate, key) = (cert.certificates()?, key.private_key()?);
-        Ok(Material { authorities: ca.certificates()?, certificate, key })
+        let authorities = ca.certificates()?;
+        Ok(Material { authorities, certificate: cert.certificates()?, key: key.private_key()? })
     }
 
     fn identity(&self) -> Identity {
