@@ -425,8 +425,10 @@ impl Journal {
 
     /// The number of the first frame that ends after a revision.
     pub(super) fn first_frame_after(&self, revision: Revision) -> u64 {
+        // Read first: a frame that is appended in between must not be passed over.
+        let next = self.head().number + 1;
         let segment = self.segments_after(revision).into_iter().next();
-        segment.map_or_else(|| self.head().number + 1, |segment| segment.number_after(revision))
+        segment.map_or(next, |segment| segment.number_after(revision))
     }
 
     /// At most `limit` changes of one kind after `after` and up to `until`, in order and with the records they replaced,
