@@ -69,7 +69,7 @@ async fn used_directory(directory: &Path) -> (PathBuf, Records) {
 }
 
 /// Which of these calls at a start read the data directory: their numbers in the thread that reads most of it. The first
-/// calls are those of the dynamic loader.
+/// ones are left out: calls are counted in each thread, and with those of the same numbers the dynamic loader would fail.
 fn calls_on_data(call: &str, data: &Path, log: &Path) -> Vec<u64> {
     let mut counting = strace();
     // With the path of each file (-y).
@@ -85,7 +85,9 @@ fn calls_on_data(call: &str, data: &Path, log: &Path) -> Vec<u64> {
             on_data.push(*calls);
         }
     }
-    threads.into_values().map(|(_, on_data)| on_data).max_by_key(Vec::len).unwrap_or_default()
+    let elsewhere = threads.values().map(|(calls, on_data)| calls - on_data.len() as u64).max().unwrap_or(0);
+    let most = threads.into_values().map(|(_, on_data)| on_data).max_by_key(Vec::len).unwrap_or_default();
+    most.into_iter().filter(|call| *call > elsewhere).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -106,7 +108,9 @@ async fn a_read_that_fails_at_the_start_destroys_nothing() {
             block_in_place(|| store.kill());
         } else {
             let log = store.log();
-            assert!(log.contains("os error 5"), "read {when}: {log}");
+            // sled takes an error for the end of its log; then the records that are missing are found.
+            let is_reason_given = log.contains("os error 5") || log.contains("no checkpoint can be used");
+            assert!(is_reason_given, "read {when}: {log}");
             assert!(log.contains(data.to_str().unwrap()) && !log.contains("panicked"), "read {when}: {log}");
             refused += 1;
         }
