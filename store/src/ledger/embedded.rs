@@ -43,7 +43,7 @@ use self::disk::{Disk, RealDisk};
 use self::format::Tag;
 pub use self::format::{FormatError, StoreId, is_empty_volume, move_into};
 pub use self::inspect::{Inspection, Salvage, inspect, salvage};
-use self::journal::{Head, Journal, SEGMENT};
+use self::journal::{Head, Journal, SEGMENT, SHORT_SEGMENT};
 use super::{Ledger, LedgerError};
 
 const JOURNAL: &str = "journal";
@@ -234,7 +234,8 @@ impl EmbeddedLedger {
     fn check_space(&self, bytes: u64, frees_space: bool) -> Result<(), LedgerError> {
         let available =
             self.disk.available(&self.directory).map_err(|e| LedgerError::Failed(e.to_string()))?;
-        let segment = if self.journal.needs_segment(bytes) { SEGMENT.max(bytes) } else { 0 };
+        let smallest = if frees_space { SHORT_SEGMENT } else { SEGMENT };
+        let segment = if self.journal.needs_segment(bytes) { smallest.max(bytes) } else { 0 };
         let kept = if frees_space { 0 } else { RESERVE + self.checkpoint_bytes.load(Ordering::Relaxed) };
         let reserve = kept + segment;
         if available < reserve {

@@ -29,6 +29,8 @@ const SCRATCH: &str = "checkpoint-opened";
 /// A checkpoint is written from scratch once its files are this many times longer than their content.
 const MAX_SLACK: u64 = 4;
 const SLACK_ALLOWED: u64 = 64 << 20;
+/// The same on a disk that is short of space: what was deleted must not keep it full.
+const SLACK_ALLOWED_IF_SHORT: u64 = 2 << 20;
 
 /// How many records are copied under one lock of memory.
 const CHUNK: usize = 1024;
@@ -204,12 +206,19 @@ impl Checkpoints {
             }
             None => 0,
         };
+        let allowed = if self.has_space(4 * SLACK_ALLOWED) { SLACK_ALLOWED } else { SLACK_ALLOWED_IF_SHORT };
+        let has_slack =
+            |manifest: &Manifest| manifest.file_bytes() > allowed + MAX_SLACK * manifest.content_bytes;
         let reusable = self.slots[target].clone().filter(|manifest| {
-            let slack = manifest.file_bytes() > SLACK_ALLOWED + MAX_SLACK * manifest.content_bytes;
+            let slack = has_slack(manifest);
             let has_frames = manifest.head.number >= journal.first_base().number;
             has_frames && !slack && self.has_space(manifest.file_bytes() / 2) && self.is_intact(target)
         });
-        let written = self.write_slot(target, reusable, journal, memory);
+        let mut written = self.write_slot(target, reusable, journal, memory);
+        if written.is_ok() && self.slots[target].as_ref().is_some_and(has_slack) {
+            // It holds little more than what was deleted since.
+            written = self.write_slot(target, None, journal, memory);
+        }
         if written.is_err() {
             // Incomplete, and perhaps in the way of what needs the space.
             let _ = self.clear(&self.path(target));

@@ -21,6 +21,8 @@ use crate::ledger::LedgerError;
 
 /// The length of a segment, unless one frame needs more. Retention deletes whole segments.
 pub(super) const SEGMENT: u64 = 8 << 20;
+/// The same on a disk that is short of space: deletions must go on there, and old segments are freed sooner.
+pub(super) const SHORT_SEGMENT: u64 = 1 << 20;
 
 /// How many frames are looked up at once.
 const LOOKED_UP: usize = 64;
@@ -373,7 +375,8 @@ impl Journal {
     }
 
     fn begin_segment(&self, tail: &mut Tail, frame: u64) -> io::Result<()> {
-        let length = SEGMENT.max(START + frame + 4096);
+        let is_short = self.disk.available(&self.directory)? < 3 * SEGMENT;
+        let length = if is_short { SHORT_SEGMENT } else { SEGMENT }.max(START + frame + 4096);
         let header = {
             let sequence = tail.segment.header.sequence + 1;
             new_header(self.store, sequence, tail.next, tail.head, tail.compacted)
