@@ -30,7 +30,7 @@ const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
 ];
 
 /// The fields under their JSON names in the schema.
-pub(super) fn to_schema_names(
+pub(crate) fn to_schema_names(
     message: &MessageDescriptor,
     fields: Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {

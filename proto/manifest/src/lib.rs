@@ -8,31 +8,32 @@ mod documents;
 mod error;
 mod field_names;
 mod merge;
+pub mod schema;
 
 use std::io::Read;
 use std::path::Path;
 
 use muster_proto::key::Key;
+use muster_proto::name::Namespace;
 use muster_proto::record::{Kind, Record};
 use prost_reflect::DynamicMessage;
 use serde_json::{Map, Value};
 
-pub(crate) use self::error::{ManifestError, Problem};
-use crate::connection::Namespaces;
-use crate::schema::{self, API_VERSION};
+pub use self::error::{ManifestError, Problem};
+use crate::schema::API_VERSION;
 
 /// One record of a manifest file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Manifest {
+pub struct Manifest {
     /// The file, and the document in the file.
-    pub(crate) location: String,
-    pub(crate) kind: Kind,
+    pub location: String,
+    pub kind: Kind,
     /// The fields by their JSON names in the schema.
     fields: Map<String, Value>,
 }
 
 /// The metadata fields that only the store writes. A manifest that was printed by `muster get` has them.
-const STORE_FIELDS: [&str; 7] = [
+pub const STORE_FIELDS: [&str; 7] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -43,7 +44,7 @@ const STORE_FIELDS: [&str; 7] = [
 ];
 
 /// Reads the manifests of a file, or of standard input for `-`.
-pub(crate) fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
+pub fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let mut text = String::new();
     let (location, outcome) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::stdin().lock().read_to_string(&mut text).map(drop))
@@ -56,7 +57,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Manifest>, ManifestError> {
 }
 
 /// Parses the manifests of a text. A `List` yields its items.
-pub(crate) fn read(location: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
+pub fn read(location: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
     let documents = documents::parse(text).map_err(|problem| problem.at(location))?;
     if documents.is_empty() {
         return Err(Problem::Empty.at(location));
@@ -99,12 +100,12 @@ impl Manifest {
         self.fields.get("metadata")?.get(field)?.as_str().filter(|text| !text.is_empty())
     }
 
-    pub(crate) fn name(&self) -> Option<&str> {
+    pub fn name(&self) -> Option<&str> {
         self.metadata("name")
     }
 
     /// Whether the manifest names the version of the record that it changes.
-    pub(crate) fn has_version(&self) -> bool {
+    pub fn has_version(&self) -> bool {
         self.metadata("resourceVersion").is_some_and(|version| version != "0")
     }
 
@@ -113,20 +114,24 @@ impl Manifest {
         problem.at(format_args!("{} ({}{name})", self.location, self.kind))
     }
 
-    /// Sets the namespace of a manifest that has none. A namespace that contradicts the flag is an error.
-    pub(crate) fn set_namespace(&mut self, namespaces: &Namespaces) -> Result<(), ManifestError> {
+    /// Sets the namespace of a manifest that has none. A namespace that contradicts the requested one is an error.
+    pub fn set_namespace(
+        &mut self,
+        requested: Option<&Namespace>,
+        default: &Namespace,
+    ) -> Result<(), ManifestError> {
         if !self.kind.is_namespaced() {
             return Ok(());
         }
         let own = self.metadata("namespace").map(str::to_owned);
-        match (own, &namespaces.requested) {
+        match (own, requested) {
             (Some(own), Some(requested)) if own != requested.as_str() => {
                 let requested = requested.as_str().to_owned();
                 Err(self.problem(Problem::OtherNamespace { own, requested }))
             }
             (Some(_), _) => Ok(()),
             (None, _) => {
-                let namespace = namespaces.of(self.kind).as_str().to_owned();
+                let namespace = requested.unwrap_or(default).as_str().to_owned();
                 let metadata = self.fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(metadata) = metadata {
                     metadata.insert("namespace".to_owned(), namespace.into());
@@ -137,7 +142,7 @@ impl Manifest {
     }
 
     /// The key of the record.
-    pub(crate) fn key(&self) -> Result<Key, ManifestError> {
+    pub fn key(&self) -> Result<Key, ManifestError> {
         let name = self.name().ok_or_else(|| self.problem(Problem::NoName))?;
         let invalid = |field: &str, error: &dyn std::fmt::Display| {
             self.problem(Problem::Invalid(muster_proto::invalid::Invalid::of(field, error)))
@@ -151,7 +156,7 @@ impl Manifest {
     }
 
     /// The manifest as a new record, without the fields that only the store writes.
-    pub(crate) fn to_record<R: Record>(&self) -> Result<R, ManifestError> {
+    pub fn to_record<R: Record>(&self) -> Result<R, ManifestError> {
         let mut fields = without_nulls(&self.fields);
         remove_store_fields(&mut fields);
         self.check(fields)
@@ -162,13 +167,8 @@ impl Manifest {
     /// Its version is the manifest's own, so that the store refuses it if the record has changed. If the manifest would
     /// change nothing, it is the current version: a manifest that was printed earlier and not edited causes no
     /// conflict.
-    pub(crate) fn merged_into<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
-        let Value::Object(mut fields) = schema::to_json(current.clone()) else {
-            unreachable!("a record is a JSON object")
-        };
-        for heading in ["apiVersion", "kind"] {
-            fields.remove(heading);
-        }
+    pub fn merged_into<R: Record>(&self, current: &R) -> Result<R, ManifestError> {
+        let fields = to_fields(current);
         let mut merged = fields.clone();
         merge::merge_patch(&mut merged, self.fields.clone());
         // An update does not change the status, so the manifest's status is ignored.
@@ -188,6 +188,18 @@ impl Manifest {
         Ok(wanted)
     }
 
+    /// The record with exactly the manifest's fields, those that only the store writes included.
+    pub fn to_stored_record<R: Record>(&self) -> Result<R, ManifestError> {
+        self.check(without_nulls(&self.fields))
+    }
+
+    /// The current record with a merge patch applied. Errors name this manifest.
+    pub fn patched<R: Record>(&self, current: &R, patch: Map<String, Value>) -> Result<R, ManifestError> {
+        let mut fields = to_fields(current);
+        merge::merge_patch(&mut fields, patch);
+        self.check(fields)
+    }
+
     fn check<R: Record>(&self, fields: Map<String, Value>) -> Result<R, ManifestError> {
         let message: R::Pb = schema::from_message::<R>(&self.to_message(fields)?);
         R::try_from(message).map_err(|invalid| self.problem(Problem::Invalid(invalid)))
@@ -203,6 +215,17 @@ impl Manifest {
             self.problem(Problem::Type { path, reason })
         })
     }
+}
+
+/// The fields of a record, without `apiVersion` and `kind`.
+pub fn to_fields<R: Record>(record: &R) -> Map<String, Value> {
+    let Value::Object(mut fields) = schema::to_json(record.clone()) else {
+        unreachable!("a record is a JSON object")
+    };
+    for heading in ["apiVersion", "kind"] {
+        fields.remove(heading);
+    }
+    fields
 }
 
 /// Drops the fields that are `null`: in a new record they have nothing to remove.
@@ -226,7 +249,7 @@ fn take_kind(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
     let versions: &[&str] = match kind {
         Kind::Lease => &[API_VERSION, "coordination.k8s.io/v1"],
         Kind::DisruptionBudget => &[API_VERSION, "policy/v1"],
-        Kind::Node | Kind::Pod | Kind::Event => &[API_VERSION],
+        _ => &[API_VERSION],
     };
     match text(fields.remove("apiVersion")) {
         Some(version) if versions.contains(&version.as_str()) => Ok(kind),
@@ -253,14 +276,3 @@ fn without_store_fields<R: Record>(record: &R) -> R::Pb {
     meta.traceparent = None;
     record.into()
 }
-
-#[cfg(test)]
-impl Manifest {
-    /// The record with the fields that only the store writes, for tests of the output.
-    pub(crate) fn to_stored_record<R: Record>(&self) -> Result<R, ManifestError> {
-        self.check(self.fields.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Merges a patch into an object. Lists are replaced as a whole.
-pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+pub(crate) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (field, value) in patch {
         match value {
             Value::Null => drop(target.remove(&field)),

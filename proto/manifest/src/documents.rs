@@ -2,10 +2,10 @@
 
 use serde_json::{Deserializer, Value};
 
-use super::Problem;
+use crate::Problem;
 
 /// The documents of a text, without empty ones.
-pub(super) fn parse(text: &str) -> Result<Vec<Value>, Problem> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>, Problem> {
     let documents = if is_json(text) { json(text) } else { yaml(text) };
     Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
 }

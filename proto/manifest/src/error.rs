@@ -9,15 +9,15 @@ use muster_proto::record::Kind;
 /// A manifest that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{location}: {problem}")]
-pub(crate) struct ManifestError {
+pub struct ManifestError {
     /// The file, the document in it, and the kind and name of the record if they are known.
     location: String,
-    pub(crate) problem: Problem,
+    pub problem: Problem,
 }
 
 /// What is wrong with a manifest.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
+pub enum Problem {
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     #[error("is neither YAML nor JSON: {0}")]
@@ -53,19 +53,19 @@ pub(crate) enum Problem {
 
 /// A field that the schema does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnknownField {
-    pub(crate) path: String,
+pub struct UnknownField {
+    pub path: String,
     /// The fields that the schema has there.
-    pub(crate) known: Vec<String>,
+    pub known: Vec<String>,
 }
 
 impl Problem {
-    pub(crate) fn at(self, location: impl fmt::Display) -> ManifestError {
+    pub fn at(self, location: impl fmt::Display) -> ManifestError {
         ManifestError { location: location.to_string(), problem: self }
     }
 
     /// What to do, if the message does not say it.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
             Problem::Unreadable(_) => Some("-f takes a file in YAML or JSON, or - for standard input"),
             Problem::NoKind | Problem::UnknownKind(_) => {
