@@ -1,4 +1,5 @@
-//! The real etcd as a child process: one member, and its calls as encoded messages, to compare the store with.
+//! The real etcd as a child process: one member, for stores to run on, and its calls as encoded messages, to compare the
+//! store with.
 //!
 //! `.ci/tools etcd` installs it.
 
@@ -13,6 +14,7 @@ use prost::Message;
 use rustix::process::Pid;
 use tonic::transport::Endpoint;
 
+use crate::certificate_authority::Authority;
 use crate::load::raw_client::RawClient;
 use crate::store_process::{TIMEOUT, free_port};
 use crate::tools::tool;
@@ -29,6 +31,23 @@ pub struct PutRequest {
     pub value: Vec<u8>,
 }
 
+/// The call that raises or disarms an alarm.
+const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
+const ACTIVATE: i32 = 1;
+const DEACTIVATE: i32 = 2;
+const NOSPACE: i32 = 1;
+
+/// `etcdserverpb.AlarmRequest`.
+#[derive(Clone, PartialEq, Message)]
+struct AlarmRequest {
+    #[prost(int32, tag = "1")]
+    action: i32,
+    #[prost(uint64, tag = "2")]
+    member_id: u64,
+    #[prost(int32, tag = "3")]
+    alarm: i32,
+}
+
 impl PutRequest {
     /// Writes the encoding of a message.
     pub fn of(key: &str, value: &impl Message) -> PutRequest {
@@ -41,15 +60,25 @@ impl PutRequest {
 pub struct Etcd {
     child: Child,
     port: u16,
+    secure_port: Option<u16>,
     log: PathBuf,
 }
 
 impl Etcd {
     /// Starts one on free loopback ports, with its files in a new directory, and waits until it writes.
     pub async fn start(directory: &Path) -> Etcd {
+        Etcd::start_with(directory, None).await
+    }
+
+    /// The same; it also serves clients with certificates of this authority, at [`Etcd::secure_url`].
+    pub async fn start_with(directory: &Path, authority: Option<&Authority>) -> Etcd {
         fs::create_dir_all(directory).expect("a directory for etcd");
         let (port, peers) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
-        let clients = format!("http://127.0.0.1:{port}");
+        let mut clients = format!("http://127.0.0.1:{port}");
+        let secure_port = authority.map(|_| free_port());
+        if let Some(port) = secure_port {
+            clients.push_str(&format!(",https://127.0.0.1:{port}"));
+        }
         let log = directory.join("log");
         let output = fs::File::create(&log).expect("a file");
         let mut command = Command::new(tool("etcd"));
@@ -57,6 +86,11 @@ impl Etcd {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"ETCD_"))
         {
             command.env_remove(name);
+        }
+        if let Some(authority) = authority {
+            let [cert, key] = authority.issue("etcd", "");
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(authority.own());
+            command.arg("--cert-file").arg(cert).arg("--key-file").arg(key);
         }
         let child = command
             .args(["--name", "bench", "--data-dir"])
@@ -72,7 +106,7 @@ impl Etcd {
             .stderr(output)
             .spawn()
             .expect("etcd can be run");
-        let mut etcd = Etcd { child, port, log };
+        let mut etcd = Etcd { child, port, secure_port, log };
         etcd.wait_until_it_writes().await;
         etcd
     }
@@ -98,9 +132,30 @@ impl Etcd {
         RawClient::new(channel, PUT).call(first.encode_to_vec()).await.is_ok()
     }
 
+    /// Writes a key of somebody else.
+    pub async fn put(&self, key: &str) {
+        let channel = Endpoint::from_shared(self.url()).expect("a sound URL").connect_lazy();
+        let request = PutRequest { key: key.as_bytes().to_vec(), value: Vec::new() };
+        RawClient::new(channel, PUT).call(request.encode_to_vec()).await.expect("etcd writes");
+    }
+
     /// Where it serves clients.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Where it serves clients with TLS.
+    pub fn secure_url(&self) -> String {
+        format!("https://localhost:{}", self.secure_port.expect("it was started with certificates"))
+    }
+
+    /// Raises the alarm that its space is used up, or disarms it, as an operator does.
+    pub async fn set_space_alarm(&self, is_raised: bool) {
+        let action = if is_raised { ACTIVATE } else { DEACTIVATE };
+        let request = AlarmRequest { action, member_id: 1, alarm: NOSPACE };
+        let channel = Endpoint::from_shared(self.url()).expect("a sound URL").connect_lazy();
+        let changed = RawClient::new(channel, ALARM).call(request.encode_to_vec()).await;
+        changed.expect("etcd takes the alarm");
     }
 
     pub fn pid(&self) -> Pid {
