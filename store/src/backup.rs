@@ -91,11 +91,11 @@ pub fn main(file: &Path, store: Option<&str>, flags: &Flags) -> Result<(), crate
             store: store.clone(),
             reason: root_cause(&error),
         };
-        let mut endpoint = Endpoint::from_shared(store.clone()).map_err(unreachable)?;
-        if let Some(tls) = tls {
-            endpoint = tls.secure(endpoint, ServerRole::Store)?;
-        }
-        fetch(endpoint.connect().await.map_err(unreachable)?).await
+        let target = match tls {
+            Some(tls) => tls.target(&store, ServerRole::Store)?,
+            None => Endpoint::from_shared(store.clone()).map_err(unreachable)?.into(),
+        };
+        fetch(target.connect().await.map_err(unreachable)?).await
     })?;
     file::write(file, &backup).map_err(BackupError::from)?;
     println!(
@@ -161,10 +161,13 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
         }};
     }
     use muster_grpc::{
+        certificate_request_service_client::CertificateRequestServiceClient as Requests,
         disruption_budget_service_client::DisruptionBudgetServiceClient as Budgets,
         event_service_client::EventServiceClient as Events,
+        join_token_service_client::JoinTokenServiceClient as Tokens,
         lease_service_client::LeaseServiceClient as Leases, node_service_client::NodeServiceClient as Nodes,
         pod_service_client::PodServiceClient as Pods,
+        revocation_service_client::RevocationServiceClient as Revocations,
     };
     fetch!(Kind::Node, Nodes<Channel>, list_nodes, pb::ListNodesRequest, nodes);
     fetch!(Kind::Lease, Leases<Channel>, list_leases, pb::ListLeasesRequest, leases);
@@ -177,6 +180,15 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
         disruption_budgets
     );
     fetch!(Kind::Event, Events<Channel>, list_events, pb::ListEventsRequest, events);
+    fetch!(Kind::JoinToken, Tokens<Channel>, list_join_tokens, pb::ListJoinTokensRequest, join_tokens);
+    fetch!(
+        Kind::CertificateRequest,
+        Requests<Channel>,
+        list_certificate_requests,
+        pb::ListCertificateRequestsRequest,
+        certificate_requests
+    );
+    fetch!(Kind::Revocation, Revocations<Channel>, list_revocations, pb::ListRevocationsRequest, revocations);
     Ok(Backup { store_id, revision, entries })
 }
 

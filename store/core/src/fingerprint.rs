@@ -10,8 +10,13 @@ use crate::history::Revision;
 use crate::lease_table::Renewal;
 use crate::namespaced_name::NamespacedName;
 
-/// The length of an encoded fingerprint.
-pub const LEN: usize = 8 * (Kind::ALL.len() + 1) + 2 * 16;
+/// The length of an encoded fingerprint. Frames and checkpoints of all versions have fingerprints of this length.
+pub const LEN: usize = 8 * (COUNTS + 1) + 2 * 16;
+/// The counts in an encoded fingerprint, of 8 bytes each. Kinds that were added later have the upper halves, which are
+/// 0 in older files: there are no 2³² records of a kind.
+const COUNTS: usize = 5;
+
+const HALF: u64 = u32::MAX as u64;
 
 /// The number of records of each kind and of renewals, and the sums of their hashes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,8 +74,10 @@ impl Fingerprint {
 
     pub fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
-        let counts = self.counts.iter().chain([&self.renewal_count]);
-        for (slot, count) in bytes.chunks_exact_mut(8).zip(counts) {
+        let (first, later) = self.counts.split_at(COUNTS);
+        let later = later.iter().copied().chain(std::iter::repeat(0));
+        let counts = first.iter().zip(later).map(|(count, later)| (later << 32) | (count & HALF));
+        for (slot, count) in bytes.chunks_exact_mut(8).zip(counts.chain([self.renewal_count])) {
             slot.copy_from_slice(&count.to_be_bytes());
         }
         let sums = &mut bytes[LEN - 32..];
@@ -79,7 +86,8 @@ impl Fingerprint {
         bytes
     }
 
-    pub fn decode(bytes: &[u8; LEN]) -> Self {
+    /// `None` if the bytes are not an encoded fingerprint: they count records of a kind that there is not.
+    pub fn decode(bytes: &[u8; LEN]) -> Option<Self> {
         let mut counts = bytes.chunks_exact(8).map(|count| {
             let mut number = [0; 8];
             number.copy_from_slice(count);
@@ -90,12 +98,17 @@ impl Fingerprint {
             number.copy_from_slice(&bytes[from..from + 16]);
             u128::from_be_bytes(number)
         };
-        Self {
-            counts: std::array::from_fn(|_| counts.next().unwrap_or_default()),
+        let packed: [u64; COUNTS] = std::array::from_fn(|_| counts.next().unwrap_or_default());
+        if packed[Kind::ALL.len() - COUNTS..].iter().any(|count| count >> 32 != 0) {
+            return None;
+        }
+        let count = |i: usize| if i < COUNTS { packed[i] & HALF } else { packed[i - COUNTS] >> 32 };
+        Some(Self {
+            counts: std::array::from_fn(count),
             renewal_count: counts.next().unwrap_or_default(),
             records: sum(LEN - 32),
             renewals: sum(LEN - 16),
-        }
+        })
     }
 
     /// How another fingerprint differs, in words for an operator; `None` if it does not.
@@ -176,9 +189,37 @@ mod tests {
         other.add_record(Kind::Pod, &key("a"), 1, 0, b"x");
         other.remove_record(Kind::Pod, &key("c"), 9, 0, b"z");
         assert_eq!(one, other);
-        assert_eq!(Fingerprint::decode(&one.encode()), one);
+        assert_eq!(Fingerprint::decode(&one.encode()), Some(one));
         other.remove_renewal(3, &RENEWAL);
         assert_eq!(one.difference(&other).unwrap(), "they hold 0 of 1 renewals");
+    }
+
+    #[test]
+    fn kinds_that_were_added_later_are_0_in_older_files_and_change_none_of_the_others() {
+        let mut old = Fingerprint::default();
+        for (kind, count) in Kind::ALL.into_iter().zip([1, 2, 3, 4, 5]) {
+            for number in 0..count {
+                old.add_record(kind, &key("a"), number, 0, b"x");
+            }
+        }
+        old.add_renewal(3, &RENEWAL);
+        let mut written = Vec::new();
+        for count in [1u64, 2, 3, 4, 5, 1] {
+            written.extend(count.to_be_bytes());
+        }
+        assert_eq!(old.encode()[..48], written, "as the first version with fingerprints wrote it");
+        let mut new = old;
+        for (kind, count) in [(Kind::JoinToken, 6), (Kind::CertificateRequest, 7), (Kind::Revocation, 8)] {
+            for number in 0..count {
+                new.add_record(kind, &key("a"), number, 0, b"x");
+            }
+        }
+        let read = Fingerprint::decode(&new.encode()).unwrap();
+        assert_eq!((read, read.records()), (new, 36));
+        assert_eq!(Fingerprint::decode(&old.encode()).unwrap().records(), 15);
+        let mut unknown = new.encode();
+        unknown[3 * 8] = 1;
+        assert_eq!(Fingerprint::decode(&unknown), None, "records of a kind that there is not");
     }
 
     #[test]

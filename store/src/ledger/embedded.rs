@@ -8,14 +8,17 @@
 mod acknowledged;
 mod background;
 mod checkpoint;
+mod checkpoint_writer;
 mod damage;
 mod disk;
+mod entry;
 mod format;
 mod frame;
 mod inspect;
 mod journal;
 mod manifest;
 mod older_formats;
+mod parity;
 mod record_file;
 mod segment;
 mod sled_files;
@@ -119,7 +122,7 @@ impl EmbeddedLedger {
         let store = match tag {
             Tag::New => create(&*disk, directory, Uuid::new_v4())?,
             Tag::Older => older_formats::convert(directory, cache_bytes)?,
-            Tag::Current(store) => store,
+            Tag::Previous(store) | Tag::Current(store) => store,
         };
         // Only now that it is known to be a data directory.
         if let Some(found) = found {
@@ -252,6 +255,9 @@ impl Ledger for EmbeddedLedger {
         let memory = self.load_proven(recall)?;
         // What was found counts as acknowledged from now on, so it must be durable.
         self.journal.adopt().map_err(|error| LedgerError::Failed(error.to_string()))?;
+        // Everything was read, and the next checkpoint is one that the format before did not have.
+        format::update(&self.directory, self.store)
+            .map_err(|error| LedgerError::Failed(error.to_string()))?;
         Ok(memory)
     }
 

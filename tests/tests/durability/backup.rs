@@ -12,14 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
+use muster_grpc::certificate_request_service_client::CertificateRequestServiceClient;
 use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
 use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::join_service_client::JoinServiceClient;
+use muster_grpc::join_token_service_client::JoinTokenServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_grpc::revocation_service_client::RevocationServiceClient;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_store_client::{Cache, StoreClient, StoreEndpoints, WatchOptions};
+use muster_tests::join::{join_request, secret_token, token_for};
 use muster_tests::store_process::write_log::{self, AckCounter, NAMESPACE, Writer};
 use muster_tests::store_process::{SeededRandom, StoreLaunch, TIMEOUT, free_port, run, until};
 use tokio::task::{JoinSet, block_in_place};
@@ -36,6 +41,9 @@ struct Records {
     pods: Vec<pb::Pod>,
     budgets: Vec<pb::DisruptionBudget>,
     events: Vec<pb::Event>,
+    tokens: Vec<pb::JoinToken>,
+    requests: Vec<pb::CertificateRequest>,
+    revocations: Vec<pb::Revocation>,
     version: u64,
 }
 
@@ -73,11 +81,26 @@ impl Records {
             disruption_budgets
         );
         list!(events, EventServiceClient, list_events(ListEventsRequest), events);
+        list!(tokens, JoinTokenServiceClient, list_join_tokens(ListJoinTokensRequest), join_tokens);
+        list!(
+            requests,
+            CertificateRequestServiceClient,
+            list_certificate_requests(ListCertificateRequestsRequest),
+            certificate_requests
+        );
+        list!(revocations, RevocationServiceClient, list_revocations(ListRevocationsRequest), revocations);
         all
     }
 
     fn count(&self) -> usize {
-        self.nodes.len() + self.leases.len() + self.pods.len() + self.budgets.len() + self.events.len()
+        self.nodes.len()
+            + self.leases.len()
+            + self.pods.len()
+            + self.budgets.len()
+            + self.events.len()
+            + self.tokens.len()
+            + self.requests.len()
+            + self.revocations.len()
     }
 
     /// Uid and holder of each lease: these do not change with renewals.
@@ -151,6 +174,16 @@ async fn create_records(channel: &Channel) {
     };
     let request = pb::RecordEventRequest { event: Some(event) };
     EventServiceClient::new(channel.clone()).record_event(request).await.unwrap();
+
+    let secret = secret_token();
+    let request = pb::CreateJoinTokenRequest { join_token: Some(token_for(&secret, "new", 2, 3600)) };
+    JoinTokenServiceClient::new(channel.clone()).create_join_token(request).await.unwrap();
+    let joining = join_request("new", &secret.reveal());
+    JoinServiceClient::new(channel.clone()).join(joining).await.unwrap();
+    let spec = pb::RevocationSpec { node_name: "lost".into(), ..Default::default() };
+    let revocation = pb::Revocation { spec: Some(spec), ..Default::default() };
+    let request = pb::CreateRevocationRequest { revocation: Some(revocation) };
+    RevocationServiceClient::new(channel.clone()).create_revocation(request).await.unwrap();
 
     let mut leases = LeaseServiceClient::new(channel.clone());
     for i in 0..10 {

@@ -30,13 +30,13 @@ use tonic::Status;
 const ROUNDS: usize = 60;
 
 /// Writers that write to a store.
-struct ActiveWriters {
+pub(super) struct ActiveWriters {
     tasks: JoinSet<(Writer, Status)>,
     acks: AckCounter,
 }
 
 impl ActiveWriters {
-    fn with(writers: Vec<Writer>, store: &StoreProcess) -> ActiveWriters {
+    pub(super) fn with(writers: Vec<Writer>, store: &StoreProcess) -> ActiveWriters {
         let acks = AckCounter::default();
         let mut tasks = JoinSet::new();
         for mut writer in writers {
@@ -49,12 +49,12 @@ impl ActiveWriters {
         ActiveWriters { tasks, acks }
     }
 
-    async fn acknowledged(&self, count: u64) {
+    pub(super) async fn acknowledged(&self, count: u64) {
         until("writes are acknowledged", || self.acks.load(Ordering::Relaxed) >= count).await;
     }
 
     /// The writers sorted by name, after the store has stopped answering.
-    async fn interrupted(self) -> (Vec<Writer>, Vec<Status>) {
+    pub(super) async fn interrupted(self) -> (Vec<Writer>, Vec<Status>) {
         let mut all = self.tasks.join_all().await;
         all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         all.into_iter().unzip()
@@ -62,8 +62,8 @@ impl ActiveWriters {
 }
 
 /// Watches nodes with the client that controller and agent use.
-async fn follow_with_client(url: String, synced: Arc<AtomicBool>, log: WatchLog) {
-    let client = StoreClient::connect(StoreEndpoints::new([url])).unwrap();
+async fn follow_with_client(urls: String, synced: Arc<AtomicBool>, log: WatchLog) {
+    let client = StoreClient::connect(StoreEndpoints::new(urls.split(','))).unwrap();
     let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(50));
     let mut events = client.watch::<Node>(WatchOptions { backoff, ..WatchOptions::default() });
     while let Some(event) = events.next().await {
@@ -104,7 +104,7 @@ fn with_event_types(mut log: Vec<WatchedChange>) -> Vec<WatchedChange> {
 }
 
 /// Watchers that resume after each kill of the store.
-struct Watchers {
+pub(super) struct Watchers {
     nodes: WatchLog,
     nodes_by_client: WatchLog,
     pods: WatchLog,
@@ -115,6 +115,11 @@ struct Watchers {
 impl Watchers {
     /// Returns when all watchers will receive every later write.
     async fn follow(store: &StoreProcess) -> Watchers {
+        Watchers::follow_at(store.url(), store).await
+    }
+
+    /// The same at several stores, separated by commas, of which this one leads.
+    pub(super) async fn follow_at(url: String, store: &StoreProcess) -> Watchers {
         // From version 0 a watch would send the current records instead of all changes.
         let mut nodes = NodeServiceClient::new(store.channel());
         let node = Some(write_log::node("first", ""));
@@ -123,7 +128,7 @@ impl Watchers {
         let gone = nodes.delete_node(first).await.unwrap().into_inner().node.unwrap();
         let after = gone.metadata.unwrap().resource_version;
 
-        let (url, logs, synced) = (store.url(), <[WatchLog; 4]>::default(), Arc::new(AtomicBool::new(false)));
+        let (logs, synced) = (<[WatchLog; 4]>::default(), Arc::new(AtomicBool::new(false)));
         let [nodes, nodes_by_client, pods, leases] = logs;
         let tasks = vec![
             tokio::spawn(watch_log::follow_nodes(url.clone(), after, Arc::clone(&nodes))),
@@ -136,7 +141,7 @@ impl Watchers {
     }
 
     /// Compares the received events with the acknowledged writes.
-    async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
+    pub(super) async fn check(&self, writers: &[Writer], store: &StoreProcess) -> String {
         let logs: Vec<&WriteLog> = writers.iter().map(|writer| &writer.log).collect();
         let (found, head) = write_log::read_all(&store.channel()).await.unwrap();
         let leases = || {
@@ -174,7 +179,7 @@ impl Drop for Watchers {
 }
 
 /// Checks that the writes acknowledged since then have unique versions above `head`.
-fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
+pub(super) fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
     let mut taken = BTreeSet::new();
     for (writer, since) in writers.iter().zip(since) {
         for version in writer.log.changes()[*since..].iter().filter_map(|(_, change)| change.version) {
@@ -184,7 +189,7 @@ fn check_versions(writers: &[Writer], since: &[usize], head: u64) {
     }
 }
 
-fn counts(writers: &[Writer]) -> Vec<usize> {
+pub(super) fn counts(writers: &[Writer]) -> Vec<usize> {
     writers.iter().map(|writer| writer.log.changes().len()).collect()
 }
 

@@ -108,9 +108,8 @@ async fn a_read_that_fails_at_the_start_destroys_nothing() {
             block_in_place(|| store.kill());
         } else {
             let log = store.log();
-            // sled takes an error for the end of its log; then the records that are missing are found.
-            let is_reason_given = log.contains("os error 5") || log.contains("no checkpoint can be used");
-            assert!(is_reason_given, "read {when}: {log}");
+            // Not as damage: a second start would do.
+            assert!(log.contains("os error 5") && !log.contains("damaged"), "read {when}: {log}");
             assert!(log.contains(data.to_str().unwrap()) && !log.contains("panicked"), "read {when}: {log}");
             refused += 1;
         }

@@ -114,7 +114,9 @@ impl EmbeddedLedger {
         let ledger = Arc::clone(self);
         let scrub = std::thread::Builder::new().name("scrub".into());
         background.threads.push(scrub.spawn(move || ledger.keep_scrubbing(&of_scrub))?);
-        if self.behind.load(Ordering::Relaxed) >= self.checkpoint_due() {
+        // What is damaged is replaced from memory.
+        let has_damaged = self.checkpoints().has_damaged();
+        if has_damaged || self.behind.load(Ordering::Relaxed) >= self.checkpoint_due() {
             self.signal.request_checkpoint();
         }
         Ok(background)
@@ -180,7 +182,7 @@ impl EmbeddedLedger {
     }
 
     /// Reads all files again; whether they are undamaged. `None` when stopped.
-    fn scrub(&self, metrics: &BackgroundMetrics) -> Option<bool> {
+    pub(super) fn scrub(&self, metrics: &BackgroundMetrics) -> Option<bool> {
         let (mut read, mut is_running, mut is_intact) = (0, true, true);
         let mut pace = |bytes: usize| {
             metrics.scrubbed_bytes.inc_by(bytes as u64);
@@ -209,8 +211,7 @@ impl EmbeddedLedger {
             });
             if let Err(error) = verified {
                 // It may have been replaced meanwhile.
-                let is_current = self.checkpoints().complete().iter().any(|(_, now)| *now == manifest);
-                if is_current {
+                if self.checkpoints().mark_damaged(&manifest) {
                     tracing::error!(%error, "a checkpoint is damaged");
                     is_intact = false;
                 }

@@ -1,39 +1,30 @@
 //! Checkpoints: the present as of some commit, so that a start need not read the whole journal.
 //!
 //! There are two, used in turn. The newer one is not touched while the older one is brought up to date, and the journal
-//! reaches back to the older one. So there is always one from which everything can be read.
+//! reaches back to the older one. So there is always one from which everything can be read, as long as the record files
+//! that both refer to are undamaged.
+
+mod write;
 
 use std::io;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use muster_proto::record::Kind;
-use muster_store_core::fingerprint::Fingerprint;
-use muster_store_core::history::{Revision, StoredRenewal};
+use muster_store_core::history::Revision;
 use muster_store_core::memory::Memory;
 
 use super::damage::ReadError;
 use super::disk::{Disk, at};
 use super::format::StoreId;
 use super::journal::{Head, Journal};
-use super::manifest::{self, FileBlocks, Manifest};
-use super::record_file::RecordFile;
+use super::manifest::Manifest;
+use super::record_file::RecordFiles;
 use super::sled_files::SledFiles;
 use crate::ledger::LedgerError;
 
 const SLOTS: [&str; 2] = ["checkpoint-a", "checkpoint-b"];
 /// Where a copy of a checkpoint is opened.
 const SCRATCH: &str = "checkpoint-opened";
-
-/// A checkpoint is written from scratch once its files are this many times longer than their content.
-const MAX_SLACK: u64 = 4;
-const SLACK_ALLOWED: u64 = 64 << 20;
-/// The same on a disk that is short of space: what was deleted must not keep it full.
-const SLACK_ALLOWED_IF_SHORT: u64 = 2 << 20;
-
-/// How many records are copied under one lock of memory.
-const CHUNK: usize = 1024;
 
 /// The two checkpoints of a store.
 pub(super) struct Checkpoints {
@@ -43,6 +34,8 @@ pub(super) struct Checkpoints {
     cache_bytes: u64,
     /// The manifests of complete checkpoints.
     slots: [Option<Manifest>; 2],
+    /// Those that were found damaged since they were complete.
+    is_damaged: [bool; 2],
 }
 
 /// A checkpoint that cannot be used.
@@ -72,7 +65,10 @@ impl Checkpoints {
                 Err(error) => return Err(error),
             }
         }
-        Ok((Self { disk, directory: directory.to_owned(), store, cache_bytes, slots }, unusable))
+        Ok((
+            Self { disk, directory: directory.to_owned(), store, cache_bytes, slots, is_damaged: [false; 2] },
+            unusable,
+        ))
     }
 
     fn path(&self, slot: usize) -> PathBuf {
@@ -116,7 +112,11 @@ impl Checkpoints {
             let Some(manifest) = self.slots[slot].clone() else { continue };
             let loaded = self.check_joins(slot, &manifest, journal);
             match loaded.and_then(|()| self.load_slot(slot, &manifest, compacted)) {
-                Ok(memory) => return Ok((memory, manifest.head, unusable)),
+                Ok((memory, is_damaged)) => {
+                    // The other one may refer to the same record file.
+                    self.is_damaged = [is_damaged; 2];
+                    return Ok((memory, manifest.head, unusable));
+                }
                 Err(LedgerError::Damaged(reason)) => {
                     unusable.push(Unusable { path: self.path(slot), reason });
                     self.slots[slot] = None;
@@ -140,7 +140,7 @@ impl Checkpoints {
     pub(super) fn load_alone(&self) -> Option<Memory> {
         self.by_age().into_iter().find_map(|slot| {
             let manifest = self.slots[slot].as_ref()?;
-            self.load_slot(slot, manifest, manifest.head.revision).ok()
+            self.load_slot(slot, manifest, manifest.head.revision).ok().map(|(memory, _)| memory)
         })
     }
 
@@ -167,23 +167,42 @@ impl Checkpoints {
         slot: usize,
         manifest: &Manifest,
         compacted: Revision,
-    ) -> Result<Memory, LedgerError> {
-        let head = manifest.head;
+    ) -> Result<(Memory, bool), LedgerError> {
+        let mut loaded = self.load_copy(slot, manifest, compacted)?;
+        if loaded.is_err() {
+            // Every block that was copied is as it must be, so it was the copy that sled could not read: it takes a read
+            // error for the end of its log.
+            loaded = self.load_copy(slot, manifest, compacted)?;
+        }
+        loaded
+    }
+
+    /// Copies a checkpoint, and reads the copy with sled. The inner result is that of what sled read: the records, and
+    /// whether some of them had to be rebuilt.
+    fn load_copy(
+        &self,
+        slot: usize,
+        manifest: &Manifest,
+        compacted: Revision,
+    ) -> Result<Result<(Memory, bool), LedgerError>, LedgerError> {
         let scratch = self.directory.join(SCRATCH);
         let failed = |error: io::Error| LedgerError::Failed(error.to_string());
         self.clear(&scratch).and_then(|()| at(&scratch, self.disk.create_dir(&scratch))).map_err(failed)?;
         manifest.copy_sled_files(&*self.disk, &self.path(slot), &scratch)?;
-        let records = RecordFile::open(&*self.disk, &self.path(slot), false)?;
-        let (fingerprint, bytes) = (manifest.fingerprint, manifest.content_bytes);
-        let files = SledFiles::open(&scratch, records, self.cache_bytes, fingerprint, bytes)?;
-        let mut memory = Memory::at(head.revision, compacted);
-        files.load(&mut memory)?;
-        files.close()?;
+        let mut records = RecordFiles::open(&*self.disk, &self.path(slot), manifest)?;
+        records.verify(&*self.disk, &self.path(slot), manifest)?;
+        let mut memory = Memory::at(manifest.head.revision, compacted);
+        let read = SledFiles::open(&scratch, self.cache_bytes)
+            .and_then(|sled| sled.load(&records, &mut memory).and_then(|()| sled.close()));
         self.clear(&scratch).map_err(failed)?;
-        if let Some(difference) = manifest.fingerprint.difference(&memory.fingerprint()) {
-            return Err(LedgerError::Damaged(format!("{}: {difference}", self.path(slot).display())));
-        }
-        Ok(memory)
+        let proven = read.and_then(|()| match manifest.fingerprint.difference(&memory.fingerprint()) {
+            Some(difference) => Err(LedgerError::Damaged(format!(
+                "{}: all blocks match their checksums, but read by sled {difference}",
+                self.path(slot).display()
+            ))),
+            None => Ok((memory, records.is_damaged())),
+        });
+        Ok(proven)
     }
 
     fn clear(&self, directory: &Path) -> io::Result<()> {
@@ -193,163 +212,14 @@ impl Checkpoints {
         }
     }
 
-    /// Writes a checkpoint of everything that the journal holds by now. The newest complete one stays untouched.
-    pub(super) fn write(&mut self, journal: &Journal, memory: &RwLock<Memory>) -> Result<(), LedgerError> {
-        let complete = self.by_age();
-        let newest = complete.first().copied();
-        // If the one that would stay is damaged, it is the one to replace.
-        let target = match newest {
-            Some(newest) if self.is_intact(newest) => 1 - newest,
-            Some(damaged) => {
-                self.slots[damaged] = None;
-                damaged
-            }
-            None => 0,
-        };
-        let allowed = if self.has_space(4 * SLACK_ALLOWED) { SLACK_ALLOWED } else { SLACK_ALLOWED_IF_SHORT };
-        let has_slack =
-            |manifest: &Manifest| manifest.file_bytes() > allowed + MAX_SLACK * manifest.content_bytes;
-        let reusable = self.slots[target].clone().filter(|manifest| {
-            let slack = has_slack(manifest);
-            let has_frames = manifest.head.number >= journal.first_base().number;
-            has_frames && !slack && self.has_space(manifest.file_bytes() / 2) && self.is_intact(target)
-        });
-        let mut written = self.write_slot(target, reusable, journal, memory);
-        if written.is_ok() && self.slots[target].as_ref().is_some_and(has_slack) {
-            // It holds little more than what was deleted since.
-            written = self.write_slot(target, None, journal, memory);
-        }
-        if written.is_err() {
-            // Incomplete, and perhaps in the way of what needs the space.
-            let _ = self.clear(&self.path(target));
-        }
-        written
+    /// Whether a complete checkpoint was found damaged, and is not yet replaced.
+    pub(super) fn has_damaged(&self) -> bool {
+        (0..2).any(|slot| self.is_damaged[slot] && self.slots[slot].is_some())
     }
 
-    fn is_intact(&self, slot: usize) -> bool {
-        let Some(manifest) = &self.slots[slot] else { return false };
-        match manifest.verify(&*self.disk, &self.path(slot), |_| ()) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!(%error, "a checkpoint is damaged; it is written again");
-                false
-            }
-        }
+    /// Notes that a complete checkpoint is damaged: nothing of it is used again. `false` if it was replaced meanwhile.
+    pub(super) fn mark_damaged(&mut self, manifest: &Manifest) -> bool {
+        let slot = self.slots.iter().position(|slot| slot.as_ref() == Some(manifest));
+        slot.inspect(|slot| self.is_damaged[*slot] = true).is_some()
     }
-
-    fn has_space(&self, bytes: u64) -> bool {
-        self.disk.available(&self.directory).is_ok_and(|available| available > bytes)
-    }
-
-    fn write_slot(
-        &mut self,
-        slot: usize,
-        reusable: Option<Manifest>,
-        journal: &Journal,
-        memory: &RwLock<Memory>,
-    ) -> Result<(), LedgerError> {
-        let failed = |error: io::Error| LedgerError::Failed(error.to_string());
-        let path = self.path(slot);
-        self.slots[slot] = None;
-        let (mut files, from) = match reusable {
-            Some(manifest) => {
-                let tag = path.join(manifest::FILE);
-                at(&tag, self.disk.remove_file(&tag)).map_err(failed)?;
-                at(&path, self.disk.sync_dir(&path)).map_err(failed)?;
-                let (fingerprint, bytes) = (manifest.fingerprint, manifest.content_bytes);
-                let records = RecordFile::open(&*self.disk, &path, true)?;
-                let files = SledFiles::open(&path, records, self.cache_bytes, fingerprint, bytes)?;
-                (files, manifest.head.number + 1)
-            }
-            None => {
-                self.clear(&path).map_err(failed)?;
-                at(&path, self.disk.create_dir(&path)).map_err(failed)?;
-                let mut files = SledFiles::create(&*self.disk, &path, self.cache_bytes)?;
-                let from = copy_memory(memory, &mut files)?;
-                (files, journal.first_frame_after(from))
-            }
-        };
-        // Copying memory takes a while: what was committed meanwhile is in the journal.
-        let (head, expected) = journal.head_and_fingerprint();
-        journal.read_frames(from, head.number, |_, _, body| files.apply(body))?;
-        files.finish()?;
-        let (found, content_bytes) = (files.fingerprint, files.content_bytes);
-        files.close()?;
-        if let Some(difference) = expected.unwrap_or(found).difference(&found) {
-            return Err(LedgerError::Damaged(format!("{}: {difference}", path.display())));
-        }
-        self.complete_slot(slot, head, found, content_bytes)
-    }
-
-    /// Makes the files durable, reads them back and writes the manifest.
-    fn complete_slot(
-        &mut self,
-        slot: usize,
-        head: Head,
-        fingerprint: Fingerprint,
-        content_bytes: u64,
-    ) -> Result<(), LedgerError> {
-        let path = self.path(slot);
-        let failed = |error: io::Error| LedgerError::Failed(error.to_string());
-        let names = manifest::file_names(&*self.disk, &path).map_err(failed)?;
-        let files = names.iter().map(|name| FileBlocks::of(&*self.disk, &path, name));
-        let manifest = Manifest { head, fingerprint, content_bytes, files: files.collect::<Result<_, _>>()? };
-        let blobs = path.join("blobs");
-        if blobs.exists() {
-            at(&blobs, self.disk.sync_dir(&blobs)).map_err(failed)?;
-        }
-        manifest.write(&*self.disk, &path, self.store).map_err(failed)?;
-        at(&self.directory, self.disk.sync_dir(&self.directory)).map_err(failed)?;
-        self.slots[slot] = Some(manifest);
-        Ok(())
-    }
-
-    /// Writes the first checkpoint of a new directory from records that are all in memory.
-    pub(super) fn import(&mut self, memory: &RwLock<Memory>, head: Head) -> Result<(), LedgerError> {
-        let path = self.path(0);
-        let failed = |error: io::Error| LedgerError::Failed(error.to_string());
-        at(&path, self.disk.create_dir(&path)).map_err(failed)?;
-        let mut files = SledFiles::create(&*self.disk, &path, self.cache_bytes)?;
-        copy_memory(memory, &mut files)?;
-        files.finish()?;
-        let (fingerprint, content_bytes) = (files.fingerprint, files.content_bytes);
-        files.close()?;
-        self.complete_slot(0, head, fingerprint, content_bytes)
-    }
-}
-
-/// Copies all records and renewals, a part at a time, so that the writer is not held up. Returns the revision that the
-/// copy contains at least; it may contain parts of later commits.
-fn copy_memory(memory: &RwLock<Memory>, files: &mut SledFiles) -> Result<Revision, LedgerError> {
-    let read = || memory.read().unwrap_or_else(PoisonError::into_inner);
-    let from = read().head();
-    for kind in Kind::ALL {
-        let mut last = None;
-        loop {
-            let after = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let chunk: Vec<_> = {
-                let memory = read();
-                let records = memory.scan(kind, after).take(CHUNK);
-                records.map(|(key, current)| (key.clone(), current.clone())).collect()
-            };
-            for (key, current) in &chunk {
-                files.put_record(kind, key, current.revision, current.lease_id, &current.record)?;
-            }
-            match chunk.into_iter().next_back() {
-                Some((key, _)) => last = Some(key),
-                None => break,
-            }
-        }
-    }
-    let renewals: Vec<_> = read().leases.renewals().collect();
-    for (lease_id, renewal) in renewals {
-        let stored = StoredRenewal {
-            lease_id,
-            status_age_millis: renewal.status_age_millis,
-            status_digest: renewal.status_digest,
-            at_micros: renewal.at_micros,
-        };
-        files.put_renewal(renewal.revision, stored)?;
-    }
-    Ok(from)
 }

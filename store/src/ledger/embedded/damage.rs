@@ -33,6 +33,14 @@ impl ReadError {
     pub(super) fn io(path: &Path, offset: u64, source: io::Error) -> Self {
         Self::Io { path: path.to_owned(), offset, source }
     }
+
+    /// Why a file that must be there could not be opened.
+    pub(super) fn opening(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Damage::at(path, 0, "the file is missing").into(),
+            _ => Self::io(path, 0, source),
+        }
+    }
 }
 
 impl From<ReadError> for LedgerError {

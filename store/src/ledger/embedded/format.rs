@@ -19,7 +19,10 @@ const FILE: &str = "MUSTER_FORMAT";
 /// Locked by the process that uses the directory.
 pub(super) const LOCK: &str = "LOCK";
 const MAGIC: &str = "muster-store";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
+/// The format before: each checkpoint had its records in a file of its own. It is read as it is, and its checkpoints are
+/// replaced as new ones are written.
+const PREVIOUS: u32 = 5;
 /// Older formats, which are converted. They kept all history in sled.
 const OLDER: [u32; 4] = [1, 2, 3, 4];
 const CREATING: &str = "creating";
@@ -31,9 +34,21 @@ const LOST_AND_FOUND: &str = "lost+found";
 pub(super) enum Tag {
     /// The directory is empty, or its creation was interrupted.
     New,
-    /// A directory of an older format.
+    /// A directory of an older format, which has to be converted.
     Older,
+    /// A directory of the format before, which can be read as it is.
+    Previous(StoreId),
     Current(StoreId),
+}
+
+impl Tag {
+    /// The store in a directory whose files can be read as they are.
+    pub(super) fn store(self) -> Option<StoreId> {
+        match self {
+            Tag::Previous(store) | Tag::Current(store) => Some(store),
+            Tag::New | Tag::Older => None,
+        }
+    }
 }
 
 /// Why a directory cannot be used as a data directory.
@@ -80,21 +95,25 @@ fn parse(text: &str, path: PathBuf) -> Result<Tag, FormatError> {
     };
     let damaged = || FormatError::Damaged { path: path.clone(), found: text.chars().take(64).collect() };
     match (version, &words[..]) {
-        (Some(VERSION), [_, _, CREATING]) => Ok(Tag::New),
-        (Some(VERSION), [_, _, id, checksum]) => {
+        (Some(VERSION | PREVIOUS), [_, _, CREATING]) => Ok(Tag::New),
+        (Some(version @ (VERSION | PREVIOUS)), [_, _, id, checksum]) => {
             let id = id.parse::<StoreId>().map_err(|_| damaged())?;
-            if *checksum == checksum_of(id) { Ok(Tag::Current(id)) } else { Err(damaged()) }
+            match (*checksum == checksum_of(version, id), version) {
+                (true, VERSION) => Ok(Tag::Current(id)),
+                (true, _) => Ok(Tag::Previous(id)),
+                (false, _) => Err(damaged()),
+            }
         }
         (Some(older), [_, _] | [_, _, "used"]) if OLDER.contains(&older) => Ok(Tag::Older),
-        (Some(found), _) if found != VERSION && !OLDER.contains(&found) => {
+        (Some(found), _) if ![VERSION, PREVIOUS].contains(&found) && !OLDER.contains(&found) => {
             Err(FormatError::Unknown { path, found: found.to_string() })
         }
         _ => Err(damaged()),
     }
 }
 
-fn checksum_of(id: StoreId) -> String {
-    format!("{:016x}", xxh3_64(format!("{MAGIC} {VERSION} {id}").as_bytes()))
+fn checksum_of(version: u32, id: StoreId) -> String {
+    format!("{:016x}", xxh3_64(format!("{MAGIC} {version} {id}").as_bytes()))
 }
 
 /// Whether a directory holds nothing but what a new volume has, and `ours`.
@@ -129,7 +148,16 @@ pub(super) fn write_creating(directory: &Path) -> io::Result<()> {
 
 /// Tags a directory whose files are complete.
 pub(super) fn write_current(directory: &Path, id: StoreId) -> io::Result<()> {
-    write(directory, &format!("{MAGIC} {VERSION} {id} {}\n", checksum_of(id)))
+    write(directory, &format!("{MAGIC} {VERSION} {id} {}\n", checksum_of(VERSION, id)))
+}
+
+/// Tags a directory of the format before as one of this format.
+pub(super) fn update(directory: &Path, id: StoreId) -> Result<(), FormatError> {
+    match read(directory)? {
+        Tag::Previous(_) => write_current(directory, id)
+            .map_err(|source| FormatError::Unreadable { path: directory.to_owned(), source }),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the tag to a temporary file that is then renamed: a crash leaves the old tag or the new one.
@@ -153,18 +181,24 @@ mod tests {
     #[test]
     fn only_known_formats_are_accepted() {
         let id = Uuid::from_u128(7);
-        let current = format!("muster-store 5 {id} {}\n", checksum_of(id));
+        let current = format!("muster-store 6 {id} {}\n", checksum_of(6, id));
+        let previous = format!("muster-store 5 {id} {}\n", checksum_of(5, id));
+        let mixed = format!("muster-store 5 {id} {}\n", checksum_of(6, id));
         let flipped = current.replace("-0000", "-0001");
         for (content, expected) in [
             (Some("muster-store 1\n"), "Older"),
             (Some("muster-store 4\n"), "Older"),
             (Some("muster-store 4 used\n"), "Older"),
             (Some("muster-store 5 creating\n"), "New"),
+            (Some("muster-store 6 creating\n"), "New"),
             (Some(current.as_str()), "Current"),
+            (Some(previous.as_str()), "Previous"),
+            (Some(mixed.as_str()), "damaged"),
             (Some(flipped.as_str()), "damaged"),
             (Some("muster-store 5\n"), "damaged"),
-            (Some("muster-store 6\n"), "format 6"),
-            (Some("muster-store 6 used\n"), "format 6"),
+            (Some("muster-store 6\n"), "damaged"),
+            (Some("muster-store 7\n"), "format 7"),
+            (Some("muster-store 7 used\n"), "format 7"),
             (Some("muster-store x\n"), "damaged"),
             (Some("muster-store 4 lent\n"), "damaged"),
             (Some("another-store 2\n"), "damaged"),
@@ -190,7 +224,7 @@ mod tests {
     #[test]
     fn no_flipped_bit_of_the_tag_makes_it_another_one() {
         let id = Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0);
-        let text = format!("muster-store 5 {id} {}\n", checksum_of(id)).into_bytes();
+        let text = format!("muster-store 6 {id} {}\n", checksum_of(6, id)).into_bytes();
         for bit in 0..8 * (text.len() - 1) {
             let mut flipped = text.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -79,7 +79,7 @@ impl Header {
         let mut next = || rest.get_u64();
         let (number, previous_hash, base, head) = (next(), next(), next(), next());
         let (compacted, body_len, body_hash) = (next(), next(), next());
-        let fingerprint = Fingerprint::decode(rest.first_chunk()?);
+        let fingerprint = Fingerprint::decode(rest.first_chunk()?)?;
         // A longer body would not fit into a file, and the frame's length not into its number.
         let is_plausible = base <= head && compacted <= head && body_len <= MAX_BODY;
         let header =

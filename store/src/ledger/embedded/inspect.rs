@@ -8,7 +8,6 @@ use muster_store_core::memory::Memory;
 
 use super::checkpoint::Checkpoints;
 use super::disk::{Disk, RealDisk};
-use super::format::Tag;
 use super::journal::Journal;
 use super::{EmbeddedLedger, JOURNAL, OpenError, StoreId, format, lock};
 
@@ -44,6 +43,8 @@ pub fn inspect(directory: &Path, cache_bytes: u64) -> Result<Inspection, OpenErr
             Err(error) => found.damaged.push(error.to_string()),
         }
     }
+    // Both may refer to the same record file.
+    found.damaged.dedup();
     let journal = match Journal::open(Arc::clone(&disk), &directory.join(JOURNAL), store, false) {
         Ok(journal) => journal,
         Err(error) => {
@@ -116,8 +117,5 @@ pub fn salvage(directory: &Path, cache_bytes: u64) -> Result<Salvage, OpenError>
 }
 
 fn current_store(directory: &Path) -> Result<Option<StoreId>, OpenError> {
-    match format::read(directory)? {
-        Tag::Current(store) => Ok(Some(store)),
-        Tag::New | Tag::Older => Ok(None),
-    }
+    Ok(format::read(directory)?.store())
 }

@@ -1,8 +1,10 @@
-//! The manifest of a checkpoint: which commit it contains, and a checksum of every block of its files.
+//! The manifest of a checkpoint: which commit it contains, and a checksum of every block of its files and of the record
+//! files that it refers to.
 //!
-//! It is written last and removed before the files are touched again, so a checkpoint with a manifest is complete. With it
-//! the files are checked before sled sees them.
+//! It is written last and removed before sled's files are touched again, so a checkpoint with a manifest is complete. With
+//! it the files are checked before sled sees them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +13,7 @@ use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::damage::{Damage, ReadError};
-use super::disk::{Disk, at};
+use super::disk::{Disk, DiskFile, at};
 use super::format::StoreId;
 use super::journal::Head;
 use super::record_file;
@@ -19,16 +21,28 @@ use super::record_file;
 pub(super) const FILE: &str = "MANIFEST";
 const MAGIC: &[u8; 8] = b"MUSTERC5";
 /// The length of a block with a checksum of its own.
-const BLOCK: usize = 64 * 1024;
+pub(super) const BLOCK: usize = 64 * 1024;
 
 /// What a complete checkpoint contains.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Manifest {
     pub(super) head: Head,
     pub(super) fingerprint: Fingerprint,
-    /// The length of all keys and values.
-    pub(super) content_bytes: u64,
+    /// The length of sled's keys and entries.
+    pub(super) entry_bytes: u64,
+    /// sled's files, and in format 5 the checkpoint's own records.
     pub(super) files: Vec<FileBlocks>,
+    /// The record files by number.
+    pub(super) records: BTreeMap<u32, RecordFileBlocks>,
+}
+
+/// A record file that a checkpoint refers to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RecordFileBlocks {
+    pub(super) blocks: FileBlocks,
+    pub(super) parity: FileBlocks,
+    /// How much of it the checkpoint uses.
+    pub(super) live_bytes: u64,
 }
 
 /// The checksums of one file.
@@ -60,7 +74,21 @@ struct ManifestMessage {
     #[prost(message, repeated, tag = "7")]
     files: Vec<FileBlocks>,
     #[prost(uint64, tag = "8")]
-    content_bytes: u64,
+    entry_bytes: u64,
+    #[prost(message, repeated, tag = "9")]
+    records: Vec<RecordFileMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RecordFileMessage {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(message, optional, tag = "2")]
+    blocks: Option<FileBlocks>,
+    #[prost(message, optional, tag = "3")]
+    parity: Option<FileBlocks>,
+    #[prost(uint64, tag = "4")]
+    live_bytes: u64,
 }
 
 impl Manifest {
@@ -83,23 +111,36 @@ impl Manifest {
         if wire.store != store.as_bytes() {
             return Err(damaged("the checkpoint belongs to another store"));
         }
-        let bytes: &[u8; fingerprint::LEN] =
-            wire.fingerprint.first_chunk().ok_or_else(|| damaged("it has no fingerprint"))?;
+        let bytes: Option<&[u8; fingerprint::LEN]> = wire.fingerprint.first_chunk();
+        let fingerprint =
+            bytes.and_then(Fingerprint::decode).ok_or_else(|| damaged("it has no fingerprint"))?;
+        let records = wire.records.into_iter().map(|file| {
+            let unchecked = || damaged("a record file has no checksums");
+            let (blocks, parity) = (file.blocks.ok_or_else(unchecked)?, file.parity.ok_or_else(unchecked)?);
+            Ok((file.number, RecordFileBlocks { blocks, parity, live_bytes: file.live_bytes }))
+        });
         Ok(Some(Self {
+            records: records.collect::<Result<_, ReadError>>()?,
             head: Head {
                 number: wire.frame,
                 hash: wire.frame_hash,
                 revision: wire.revision,
                 compacted: wire.compacted,
             },
-            fingerprint: Fingerprint::decode(bytes),
-            content_bytes: wire.content_bytes,
+            fingerprint,
+            entry_bytes: wire.entry_bytes,
             files: wire.files,
         }))
     }
 
     /// Writes the manifest durably. The files must be durable already.
     pub(super) fn write(&self, disk: &dyn Disk, directory: &Path, store: StoreId) -> io::Result<()> {
+        let records = self.records.iter().map(|(number, file)| RecordFileMessage {
+            number: *number,
+            blocks: Some(file.blocks.clone()),
+            parity: Some(file.parity.clone()),
+            live_bytes: file.live_bytes,
+        });
         let wire = ManifestMessage {
             store: store.as_bytes().to_vec(),
             frame: self.head.number,
@@ -108,7 +149,8 @@ impl Manifest {
             compacted: self.head.compacted,
             fingerprint: self.fingerprint.encode().to_vec(),
             files: self.files.clone(),
-            content_bytes: self.content_bytes,
+            entry_bytes: self.entry_bytes,
+            records: records.collect(),
         };
         let body = wire.encode_to_vec();
         let bytes = [&MAGIC[..], &xxh3_64(&body).to_be_bytes(), &body].concat();
@@ -119,26 +161,38 @@ impl Manifest {
         at(directory, disk.sync_dir(directory))
     }
 
-    /// Checks every block of the files. `pace` is called with the length of each block that was read.
+    /// Checks every block of all files. `pace` is called with the length of each block that was read.
     pub(super) fn verify(
         &self,
         disk: &dyn Disk,
         directory: &Path,
         mut pace: impl FnMut(usize),
     ) -> Result<(), ReadError> {
+        let mut pace = |bytes: &[u8], _| {
+            pace(bytes.len());
+            Ok(())
+        };
         for file in &self.files {
-            file.verify(disk, directory, |bytes, _| {
-                pace(bytes.len());
-                Ok(())
-            })?;
+            file.verify(disk, directory, &mut pace)?;
+        }
+        let directory = record_file::directory_beside(directory);
+        for file in self.records.values() {
+            file.blocks.verify(disk, &directory, &mut pace)?;
+            file.parity.verify(disk, &directory, &mut pace)?;
         }
         Ok(())
     }
 
-    /// Checks every block, and copies sled's files. The records are only read, so they need no copy.
+    /// Checks every block of sled's files.
+    pub(super) fn verify_sled_files(&self, disk: &dyn Disk, directory: &Path) -> Result<(), ReadError> {
+        self.files.iter().try_for_each(|file| file.verify(disk, directory, |_, _| Ok(())))
+    }
+
+    /// Checks every block of sled's files and copies them.
     pub(super) fn copy_sled_files(&self, disk: &dyn Disk, from: &Path, to: &Path) -> Result<(), ReadError> {
         for file in &self.files {
-            if file.name == record_file::FILE {
+            if file.name == record_file::OWN_FILE {
+                // Only read, so it needs no copy.
                 file.verify(disk, from, |_, _| Ok(()))?;
                 continue;
             }
@@ -155,15 +209,36 @@ impl Manifest {
         Ok(())
     }
 
+    /// Whether the checkpoint has a record file of its own, as format 5 had.
+    pub(super) fn has_own_records(&self) -> bool {
+        self.files.iter().any(|file| file.name == record_file::OWN_FILE)
+    }
+
+    /// The length of sled's files.
+    pub(super) fn sled_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.length).sum()
+    }
+
     /// The length of all files.
     pub(super) fn file_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.length).sum()
+        let records = self.records.values().map(|file| file.blocks.length + file.parity.length);
+        self.sled_bytes() + records.sum::<u64>()
     }
 }
 
 impl FileBlocks {
     /// Makes a file durable and reads it back from the disk.
     pub(super) fn of(disk: &dyn Disk, directory: &Path, name: &str) -> Result<Self, ReadError> {
+        Self::of_each(disk, directory, name, |_| ())
+    }
+
+    /// The same; `each` gets every block.
+    pub(super) fn of_each(
+        disk: &dyn Disk,
+        directory: &Path,
+        name: &str,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<Self, ReadError> {
         let path = directory.join(name);
         let failed = |error| ReadError::io(&path, 0, error);
         let file = disk.open(&path, true).map_err(failed)?;
@@ -175,36 +250,87 @@ impl FileBlocks {
             if read == 0 {
                 break;
             }
+            each(&buffer[..read]);
             blocks.push(xxh3_64(&buffer[..read]));
             length += read as u64;
         }
         Ok(Self { name: name.to_owned(), length, blocks })
     }
 
-    fn verify(
+    /// The number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(super) fn offset_of(&self, index: usize) -> u64 {
+        (index * BLOCK) as u64
+    }
+
+    pub(super) fn block_len(&self, index: usize) -> usize {
+        self.length.saturating_sub(self.offset_of(index)).min(BLOCK as u64) as usize
+    }
+
+    /// Whether this is what was written as that block.
+    pub(super) fn is_block(&self, index: usize, bytes: &[u8]) -> bool {
+        self.blocks.get(index) == Some(&xxh3_64(bytes))
+    }
+
+    /// Opens the file to read its blocks.
+    pub(super) fn open<'a>(&'a self, disk: &dyn Disk, directory: &Path) -> Result<OpenBlocks<'a>, ReadError> {
+        let path = directory.join(&self.name);
+        let file = disk.open(&path, false).map_err(|error| ReadError::opening(&path, error))?;
+        Ok(OpenBlocks { blocks: self, path, file })
+    }
+
+    /// Checks every block, and calls `each` with it and its offset.
+    pub(super) fn verify(
         &self,
         disk: &dyn Disk,
         directory: &Path,
         mut each: impl FnMut(&[u8], u64) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
-        let path: PathBuf = directory.join(&self.name);
-        let file = disk.open(&path, false).map_err(|error| ReadError::io(&path, 0, error))?;
-        let length = file.len().map_err(|error| ReadError::io(&path, 0, error))?;
-        if length != self.length {
-            let what = format!("the file has {length} bytes and must have {}", self.length);
-            return Err(Damage::at(&path, length.min(self.length), what).into());
-        }
+        let opened = self.open(disk, directory)?;
+        opened.check_length()?;
         let mut buffer = vec![0; BLOCK];
-        for (index, expected) in self.blocks.iter().enumerate() {
-            let offset = (index * BLOCK) as u64;
-            let read = file.read_at(&mut buffer, offset);
-            let read = read.map_err(|error| ReadError::io(&path, offset, error))?;
-            if xxh3_64(&buffer[..read]) != *expected {
-                return Err(Damage::at(&path, offset, "a block does not match its checksum").into());
-            }
-            each(&buffer[..read], offset)?;
+        for index in 0..self.len() {
+            each(opened.read_block(index, &mut buffer)?, self.offset_of(index))?;
         }
         Ok(())
+    }
+}
+
+/// A file whose blocks are checked as they are read.
+pub(super) struct OpenBlocks<'a> {
+    blocks: &'a FileBlocks,
+    pub(super) path: PathBuf,
+    pub(super) file: Box<dyn DiskFile>,
+}
+
+impl OpenBlocks<'_> {
+    pub(super) fn check_length(&self) -> Result<(), ReadError> {
+        let length = self.file.len().map_err(|error| ReadError::io(&self.path, 0, error))?;
+        if length != self.blocks.length {
+            let what = format!("the file has {length} bytes and must have {}", self.blocks.length);
+            return Err(Damage::at(&self.path, length.min(self.blocks.length), what).into());
+        }
+        Ok(())
+    }
+
+    /// Reads a block, if it is the one that was written.
+    pub(super) fn read_block<'b>(&self, index: usize, buffer: &'b mut [u8]) -> Result<&'b [u8], ReadError> {
+        let offset = self.blocks.offset_of(index);
+        let read = self.file.read_at(buffer, offset);
+        let read = read.map_err(|error| ReadError::io(&self.path, offset, error))?;
+        if !self.blocks.is_block(index, &buffer[..read]) {
+            return Err(Damage::at(&self.path, offset, "a block does not match its checksum").into());
+        }
+        Ok(&buffer[..read])
+    }
+
+    pub(super) fn block(&self, index: usize) -> Result<Vec<u8>, ReadError> {
+        let mut block = vec![0; self.blocks.block_len(index)];
+        self.read_block(index, &mut block)?;
+        Ok(block)
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn convert(directory: &Path, cache_bytes: u64) -> Result<StoreId, Ope
     let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
     let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
     let converted = directory.join(CONVERTED);
-    let is_complete = converted.exists() && matches!(format::read(&converted), Ok(format::Tag::Current(_)));
+    let is_complete = converted.exists() && format::read(&converted).is_ok_and(|tag| tag.store().is_some());
     if !is_complete {
         if !directory.join(LOG).exists() {
             return Err(unready(LedgerError::Damaged("the files of its records are gone".to_owned())));
@@ -68,10 +68,8 @@ pub(super) fn convert(directory: &Path, cache_bytes: u64) -> Result<StoreId, Ope
         }
     }
     replace(directory, &converted).map_err(unusable)?;
-    match format::read(directory)? {
-        format::Tag::Current(store) => Ok(store),
-        _ => Err(unready(LedgerError::Failed("the conversion was not completed".to_owned()))),
-    }
+    let incomplete = || unready(LedgerError::Failed("the conversion was not completed".to_owned()));
+    format::read(directory)?.store().ok_or_else(incomplete)
 }
 
 /// Puts the new files in the place of the old ones. The new tag comes last: until then this is done again.

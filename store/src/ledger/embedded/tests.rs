@@ -8,6 +8,7 @@ use crate::ledger::conformance::{self, Step, TestWriter, delete, put};
 
 mod damage;
 mod faults;
+mod record_files;
 
 const CACHE: u64 = 1 << 20;
 
