@@ -27,6 +27,9 @@ use crate::terminal::Terminal;
 ///
 /// If DIR has a CA already, that CA signs the new certificates, so more certificates can be added later. Existing
 /// files are never overwritten; with --missing, certificates that exist are kept and the others are created. Key files are readable by their owner only. Do not use this CA in production.
+///
+/// Machines that join with a token need no certificate from here: the controller signs theirs. Give it this CA, and no other
+/// process the key: muster-controller --signer-cert DIR/ca.crt --signer-key DIR/ca.key.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// The directory for the files; it is created if it does not exist

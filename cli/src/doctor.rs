@@ -1,23 +1,27 @@
 //! `muster doctor`: computes the effects of a fleet's settings and warns about unsafe combinations.
 
+mod certificates;
 mod checks;
 mod forecast;
 mod report;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
+use muster_rpc::clock::{Clock, SystemClock};
 use muster_rpc::config::parse_duration;
 
 use self::checks::Level;
 use self::forecast::{Settings, forecast};
+use crate::connection::{ConfigFlags, ConnectionFlags};
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
 /// Checks the settings of a fleet before they are used
 ///
 /// Computes how fast a node failure is detected, how much the store writes and how long a failed zone takes to clear,
-/// and warns about unsafe settings. The flags have the same names and defaults as those of the store, the controller
+/// and warns about unsafe settings. Tells when the certificates expire that `muster` is configured with. The flags have the same names and defaults as those of the store, the controller
 /// and the agent. The exit code is 1 if settings are unsafe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
@@ -87,6 +91,17 @@ pub(crate) struct Flags {
     /// How long pods tolerate an unreachable node, if they do not set it themselves
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     default_unreachable_toleration_seconds: u64,
+
+    /// Client certificate whose expiry is checked, PEM
+    #[arg(long, env = "MUSTER_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// CA certificates whose expiry is checked, PEM
+    #[arg(long, env = "MUSTER_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    #[command(flatten)]
+    file: ConfigFlags,
 }
 
 /// The default number of pods per node.
@@ -113,7 +128,16 @@ impl From<&Flags> for Settings {
 }
 
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let forecast = forecast(&flags.into());
+    let mut forecast = forecast(&flags.into());
+    let connection = ConnectionFlags {
+        tls_ca: flags.tls_ca.clone(),
+        tls_cert: flags.tls_cert.clone(),
+        file: flags.file.clone(),
+        ..ConnectionFlags::default()
+    };
+    let certificates = certificates::read(&connection.resolve()?)?;
+    forecast.findings.extend(certificates::findings(&certificates, SystemClock::new().wall()));
+    forecast.findings.sort_by_key(|finding| finding.level);
     let terminal = Terminal::stdout();
     terminal.print(&report::text(&forecast, terminal.paint))?;
     let unsafe_count = forecast.findings.iter().filter(|finding| finding.level == Level::Unsafe).count();
