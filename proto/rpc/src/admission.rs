@@ -31,6 +31,8 @@ pub(crate) enum Class {
     Node,
     /// Every other call.
     Other,
+    /// A call without a role, of a method that needs none: a machine that wants to join.
+    Anonymous,
 }
 
 /// Which calls are counted together.
@@ -40,6 +42,8 @@ pub(crate) enum Group {
     /// Those that may use the reserve.
     Parts,
     Others,
+    /// Those without a role, which share a small part of the total.
+    Anonymous,
 }
 
 /// What is counted.
@@ -66,8 +70,8 @@ fn keeps_a_lease(path: &str) -> bool {
 }
 
 impl Class {
-    /// The class of a call; `None` when the caller has no role and the method is not open to everyone.
-    pub(crate) fn of(caller: &Caller, path: &str) -> Option<Class> {
+    /// The class of a call; `None` when the caller has no role and the method needs one.
+    pub(crate) fn of(caller: &Caller, path: &str, needs_role: bool) -> Option<Class> {
         if is_infrastructure(path) {
             return Some(Class::Probe);
         }
@@ -77,7 +81,7 @@ impl Class {
             Caller::Node(_) => Some(Class::Node),
             Caller::Admin if keeps_a_lease(path) => Some(Class::FleetHeartbeat),
             Caller::Admin | Caller::Scheduler | Caller::Viewer => Some(Class::Other),
-            Caller::Unknown(_) => None,
+            Caller::Unknown(_) => (!needs_role).then_some(Class::Anonymous),
         }
     }
 
@@ -86,6 +90,7 @@ impl Class {
             Class::Probe => Group::Probes,
             Class::Part | Class::FleetHeartbeat | Class::NodeHeartbeat => Group::Parts,
             Class::Node | Class::Other => Group::Others,
+            Class::Anonymous => Group::Anonymous,
         }
     }
 }
@@ -128,14 +133,22 @@ impl Totals {
             (Class::Other, Resource::Calls) => 8,
             (Class::Other, Resource::Streams) => 128,
             (Class::Other, Resource::Bytes) => 4,
+            // All of them are one caller, as long as nobody knows them.
+            (Class::Anonymous, _) => 64,
         };
         let caller = total.div_ceil(share);
         let server = match class.group() {
             Group::Probes => total.div_ceil(16),
+            Group::Anonymous => total.div_ceil(64),
             Group::Parts => total,
             Group::Others => total - total / RESERVE,
         };
-        Budget { server, caller, connection: if is_identified { caller.div_ceil(2) } else { caller } }
+        let connection = match class {
+            Class::Anonymous => caller.div_ceil(16),
+            _ if is_identified => caller.div_ceil(2),
+            _ => caller,
+        };
+        Budget { server, caller, connection }
     }
 }
 

@@ -13,6 +13,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, Parser};
 
 const CONFIG: &str = "config";
+/// The flag, where a command has it, that a `--config` of a directory is taken for: the kubelet had it that way once.
+const MANIFEST_DIRECTORY: &str = "pod-manifest-path";
 
 /// Reads the settings of this process, or prints the error (or the help) and exits, as `clap::Parser::parse` does.
 pub fn parse<T: Parser>() -> T {
@@ -30,7 +32,12 @@ pub fn parse_with_config<T: Parser>(
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let mut command = with_config_flag(T::command());
     if let Some(path) = config_path(&command, &args)? {
-        command = with_file(command, &path)?;
+        command = match manifest_directory(&command) {
+            Some(flag) if path.is_dir() => {
+                command.mut_arg(flag, |arg| arg.default_value(path.into_os_string()))
+            }
+            _ => with_file(command, &path)?,
+        };
     }
     let matches = command.try_get_matches_from_mut(args)?;
     T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
@@ -57,6 +64,11 @@ fn config_path(command: &Command, args: &[OsString]) -> Result<Option<PathBuf>, 
         command.get_arguments().find(|arg| arg.get_long() == Some(CONFIG)).map(|arg| arg.get_id().clone());
     let matches = command.clone().ignore_errors(true).try_get_matches_from(args)?;
     Ok(id.and_then(|id| matches.try_get_one::<PathBuf>(id.as_str()).ok().flatten().cloned()))
+}
+
+fn manifest_directory(command: &Command) -> Option<clap::Id> {
+    let mut flags = command.get_arguments();
+    flags.find(|arg| arg.get_long() == Some(MANIFEST_DIRECTORY)).map(|arg| arg.get_id().clone())
 }
 
 /// The command with the file's values as its defaults.

@@ -1,7 +1,8 @@
 //! The HTTP port of a process: liveness, readiness and metrics.
 //!
 //! `/healthz` answers 200 while the process runs; `/readyz` answers 503 and lists the conditions that do not hold while
-//! the process is not ready; `/metrics` is OpenMetrics text. A service may add pages of its own to [`routes`].
+//! the process is not ready; `/metrics` is plain text as Prometheus reads it, or OpenMetrics for those who ask for it. A
+//! service may add pages of its own to [`routes`].
 //!
 //! Anyone who reaches the port may use it. So its connections are few, and must send their requests in time: when there
 //! are too many, the oldest is closed, and a probe that comes with its request is answered whatever the others do.
@@ -17,9 +18,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures_util::StreamExt;
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -28,11 +28,10 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::metrics_text::{OPEN_METRICS, PLAIN, plain, prefers_open_metrics};
 use crate::readiness::Readiness;
 use crate::server::Listener;
 use crate::shutdown::Shutdown;
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How long requests in progress may take at shutdown. They are small reads.
 const GRACE: Duration = Duration::from_secs(2);
@@ -80,20 +79,18 @@ async fn serve_within(
     shutdown: Shutdown,
 ) -> io::Result<()> {
     let mut connections = Connections::default();
-    {
-        // The listener is closed at the end of this block, before requests in progress are awaited.
-        let mut accepted = pin!(listener.connections());
-        let mut stopping = pin!(shutdown.requested());
-        loop {
-            tokio::select! {
-                () = &mut stopping => break,
-                Some(socket) = accepted.next() => {
-                    connections.add(answer(socket?, head_timeout, routes.clone(), shutdown.clone()));
-                }
-                Some(_) = connections.tasks.join_next() => {}
+    let mut stopping = pin!(shutdown.requested());
+    loop {
+        tokio::select! {
+            () = &mut stopping => break,
+            accepted = listener.accept() => {
+                connections.add(answer(accepted.socket, head_timeout, routes.clone(), shutdown.clone()));
             }
+            Some(_) = connections.tasks.join_next() => {}
         }
     }
+    // Before requests in progress are awaited.
+    drop(listener);
     tokio::select! {
         () = connections.ended() => {}
         () = tokio::time::sleep(GRACE) => {}
@@ -159,10 +156,12 @@ async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+async fn metrics(State(registry): State<Arc<Registry>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let mut text = String::new();
     match encode(&mut text, &registry) {
-        Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(()) if prefers_open_metrics(accept) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(()) => ([(CONTENT_TYPE, PLAIN)], plain(&text)).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
@@ -176,8 +175,13 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn get_page(address: SocketAddr, path: &str) -> String {
+        get_page_as(address, path, "*/*").await
+    }
+
+    async fn get_page_as(address: SocketAddr, path: &str, accept: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: muster\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -205,6 +209,10 @@ mod tests {
         watches.set(Ok(()));
         assert!(get_page(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         let metrics = get_page(address, "/metrics").await;
+        assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
+        assert!(metrics.contains("# TYPE renewals_total counter\n"), "{metrics}");
+        assert!(metrics.ends_with("renewals_total 3\n"), "{metrics}");
+        let metrics = get_page_as(address, "/metrics", "application/openmetrics-text").await;
         assert!(metrics.contains("content-type: application/openmetrics-text"), "{metrics}");
         assert!(metrics.contains("renewals_total 3\n") && metrics.ends_with("# EOF\n"), "{metrics}");
         assert!(get_page(address, "/nowhere").await.starts_with("HTTP/1.1 404"));

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use http::Extensions;
 use muster_proto::ERROR_DOMAIN;
 use muster_proto::identity::{Caller, CertificateSubject};
-use tonic::transport::CertificateDer;
-use tonic::transport::server::TlsConnectInfo;
+use rustls::pki_types::CertificateDer;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -24,13 +23,18 @@ use crate::admission::connection::Peer;
 #[error("the peer's certificate cannot be read: {0}")]
 pub struct UnreadableCertificate(String);
 
+impl UnreadableCertificate {
+    pub(crate) fn new(error: impl std::fmt::Display) -> UnreadableCertificate {
+        UnreadableCertificate(error.to_string())
+    }
+}
+
 /// Reads the subject of a DER certificate. It checks no signature: the TLS handshake has done that.
 ///
 /// # Errors
 /// When the bytes are not an X.509 certificate, or its name is not text.
 pub fn certificate_subject(der: &[u8]) -> Result<CertificateSubject, UnreadableCertificate> {
-    let (_, certificate) =
-        X509Certificate::from_der(der).map_err(|error| UnreadableCertificate(error.to_string()))?;
+    let (_, certificate) = X509Certificate::from_der(der).map_err(UnreadableCertificate::new)?;
     let name = certificate.subject();
     Ok(CertificateSubject {
         common_name: name.iter_common_name().next().map(text).transpose()?.unwrap_or_default(),
@@ -39,8 +43,11 @@ pub fn certificate_subject(der: &[u8]) -> Result<CertificateSubject, UnreadableC
 }
 
 fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, UnreadableCertificate> {
-    attribute.as_str().map(str::to_owned).map_err(|error| UnreadableCertificate(error.to_string()))
+    attribute.as_str().map(str::to_owned).map_err(UnreadableCertificate::new)
 }
+
+/// What is known about a caller with TLS and without a certificate.
+pub(crate) const NO_CERTIFICATE: &str = "no certificate";
 
 /// A caller's role, and the name in its certificate; no name without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,41 +56,42 @@ pub(crate) struct Identity {
     pub(crate) name: Option<String>,
 }
 
-/// The caller of a request, from its extensions, with the name in its certificate.
-pub(crate) fn identity(extensions: &Extensions) -> Identity {
-    match subject(extensions) {
-        None => Identity { caller: Caller::Admin, name: None },
-        Some(Ok(subject)) => {
-            Identity { caller: Caller::from_subject(&subject), name: Some(subject.common_name) }
+impl Identity {
+    /// Every caller without TLS.
+    pub(crate) fn without_tls() -> Identity {
+        Identity { caller: Caller::Admin, name: None }
+    }
+
+    /// The caller with this DER certificate, or with none, on a connection with TLS.
+    pub(crate) fn of(certificate: Option<&[u8]>) -> Identity {
+        let unknown =
+            |reason: &str| Identity { caller: Caller::Unknown(reason.to_owned()), name: Some(String::new()) };
+        match certificate.map(certificate_subject) {
+            None => unknown(NO_CERTIFICATE),
+            Some(Err(error)) => unknown(&error.to_string()),
+            Some(Ok(subject)) => {
+                Identity { caller: Caller::from_subject(&subject), name: Some(subject.common_name) }
+            }
         }
-        Some(Err(reason)) => Identity { caller: Caller::Unknown(reason), name: Some(String::new()) },
     }
 }
 
 /// The caller of a request, from its extensions (`request.extensions()`).
 pub fn caller(extensions: &Extensions) -> Caller {
-    identity(extensions).caller
+    let peer = extensions.get::<Peer>();
+    peer.map_or(Caller::Admin, |peer| peer.connection.identity().caller.clone())
 }
 
 /// The requester's name for records that people read: the name in the certificate, or without one the role.
 pub fn requester(extensions: &Extensions) -> String {
-    match subject(extensions) {
-        Some(Ok(subject)) if !subject.common_name.is_empty() => subject.common_name,
-        _ => caller(extensions).to_string(),
-    }
+    let peer = extensions.get::<Peer>();
+    let name = peer.and_then(|peer| peer.connection.identity().name.clone());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| caller(extensions).to_string())
 }
 
 /// The certificates of the request's connection, the caller's own first; `None` without TLS.
 pub(crate) fn certificates(extensions: &Extensions) -> Option<Arc<Vec<CertificateDer<'static>>>> {
-    let connection = extensions.get::<TlsConnectInfo<Peer>>()?;
-    Some(connection.peer_certs().unwrap_or_default())
-}
-
-/// The subject of the request's certificate; `None` without TLS.
-fn subject(extensions: &Extensions) -> Option<Result<CertificateSubject, String>> {
-    let certificates = certificates(extensions)?;
-    let own = certificates.first().ok_or_else(|| "no certificate".to_owned());
-    Some(own.and_then(|own| certificate_subject(own).map_err(|error| error.to_string())))
+    extensions.get::<Peer>()?.certificates.clone()
 }
 
 /// The reason of a denied call, in its error details.

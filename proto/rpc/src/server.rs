@@ -3,33 +3,43 @@
 //! A [`Server`] adds health, reflection and the layers to a service's routes, and bounds its graceful stop: health
 //! becomes NOT_SERVING, the listener closes, calls in flight may finish, and after the grace period the remaining
 //! connections are aborted. Handlers of long streams have the [`Shutdown`] and end their streams themselves.
+//!
+//! Connections are accepted here and not by tonic's server: its TLS settings cannot change while it runs, and it cannot
+//! end a connection before the client does.
 
-mod abortable;
+mod connection;
 mod health;
 mod listener;
+mod unix_socket;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use http::{HeaderValue, Response};
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prometheus_client::registry::Registry;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-use tower::layer::util::{Identity, Stack};
+use tower::ServiceBuilder;
 use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub use self::listener::{BindError, Listener, bind};
+pub use self::unix_socket::{UnixSocket, UnixSocketError};
 
-use self::abortable::Abortable;
+use self::connection::{Connections, Incoming, Timing};
 use crate::admission::{Totals, connection as admission};
 use crate::audit::AuditLog;
+use crate::clock::SystemClock;
 use crate::config::parse_duration;
 use crate::layers::admission::AdmissionLayer;
 use crate::layers::audit::AuditLayer;
@@ -40,9 +50,11 @@ use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
-use crate::tls::Security;
+use crate::tls::{Revocations, Security, ServerTls};
 use muster_proto::ERROR_DOMAIN;
 
+/// The most connections without a certificate.
+const MAX_ANONYMOUS: usize = 256;
 /// HTTP/2's default; messages of one stream are small.
 const STREAM_WINDOW: u32 = 64 * 1024;
 /// Large, since thousands of streams share a connection and must not wait for each other.
@@ -88,7 +100,11 @@ pub struct ServerConfig {
     #[arg(long, env = "MUSTER_KEEPALIVE_TIMEOUT", default_value = "10s", value_parser = parse_duration)]
     pub keepalive_timeout: Duration,
 
-    /// How long calls in flight may take to finish when the process is stopped
+    /// How long a connection lives at most before its client must make a new one; 0 for no limit
+    #[arg(long, env = "MUSTER_MAX_CONNECTION_AGE", default_value = "1h", value_parser = parse_duration)]
+    pub max_connection_age: Duration,
+
+    /// How long calls in flight may take to finish when the process is stopped or the connection's time is over
     #[arg(long, env = "MUSTER_SHUTDOWN_GRACE", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace: Duration,
 
@@ -109,6 +125,7 @@ impl Default for ServerConfig {
             max_deadline: Duration::from_secs(5 * 60),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
+            max_connection_age: Duration::from_secs(60 * 60),
             shutdown_grace: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
         }
@@ -128,8 +145,6 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
     #[error("the schema cannot be read: {0}")]
     Schema(#[from] prost::DecodeError),
-    #[error("the server failed: {0}")]
-    Transport(#[from] tonic::transport::Error),
 }
 
 /// How a server stopped.
@@ -150,11 +165,43 @@ pub struct Server {
     metrics: Option<CallMetrics>,
     store_id: StoreIdLayer,
     audit: Option<AuditLog>,
+    revocations: Revocations,
+    open_methods: HashSet<String>,
+    unix_socket: Option<Arc<UnixSocket>>,
 }
 
 impl Server {
     pub fn new(config: ServerConfig, security: Security, shutdown: Shutdown) -> Server {
-        Server { config, security, shutdown, metrics: None, store_id: StoreIdLayer::default(), audit: None }
+        Server {
+            config,
+            security,
+            shutdown,
+            metrics: None,
+            store_id: StoreIdLayer::default(),
+            audit: None,
+            revocations: Revocations::default(),
+            open_methods: HashSet::new(),
+            unix_socket: None,
+        }
+    }
+
+    /// Accepts TLS clients without a certificate, for these methods, such as `/muster.v1.JoinService/Join`, and for health
+    /// and reflection. They have few places of their own.
+    #[must_use]
+    pub fn open_to_anonymous(self, methods: &[&str]) -> Server {
+        Server { open_methods: methods.iter().map(ToString::to_string).collect(), ..self }
+    }
+
+    /// Serves this socket, too, without TLS.
+    #[must_use]
+    pub fn also_on(self, socket: Option<UnixSocket>) -> Server {
+        Server { unix_socket: socket.map(Arc::new), ..self }
+    }
+
+    /// Refuses these certificates, and ends the connections of those that are added later.
+    #[must_use]
+    pub fn revocations(self, revocations: Revocations) -> Server {
+        Server { revocations, ..self }
     }
 
     /// Registers the metrics of calls in this registry.
@@ -182,76 +229,115 @@ impl Server {
     /// to it.
     ///
     /// # Errors
-    /// When the descriptors or the TLS setup are unusable.
+    /// When the descriptors are unusable.
     pub async fn serve(
-        self,
+        mut self,
         listener: Listener,
         routes: Routes,
         descriptors: &[u8],
         readiness: Readiness,
     ) -> Result<Stopped, ServeError> {
+        let unix_socket = self.unix_socket.take();
+        let config = &self.config;
         let drain = Shutdown::new();
-        let abort = CancellationToken::new();
         let routes = routes.add_service(health::service(&readiness, &drain));
-        let routes = with_reflection(routes, descriptors)?;
-        let load = admission::Server::new(self.config.totals());
-        let connections = {
-            let (abort, load, timeout) =
-                (abort.clone(), Arc::clone(&load), unless_zero(self.config.handshake_timeout));
-            let wrap = move |socket| Abortable::new(socket, &abort, timeout, load.connection());
-            listener.connections().map(move |accepted| accepted.map(&wrap))
-        };
-        let meter = CallMetricsLayer::new(self.metrics.clone(), descriptors)?;
-        let audit = AuditLayer::new(self.audit.clone(), descriptors)?;
-        let mut builder = self.transport(meter, audit, AdmissionLayer::new(load, descriptors)?)?;
-        let serving = builder.add_routes(routes).serve_with_incoming_shutdown(connections, drain.requested());
-        tokio::pin!(serving);
+        let routes = with_reflection(routes, descriptors)?.prepare();
+        let load = admission::Server::new(config.totals());
+        // Outermost first: span, metrics and audit log include calls that are not admitted, and an expired deadline
+        // releases the call's permit.
+        let service = ServiceBuilder::new()
+            .layer(TraceLayer)
+            .layer(CallMetricsLayer::new(self.metrics.clone(), descriptors)?)
+            .layer(AuditLayer::new(self.audit.clone(), descriptors)?)
+            .layer(self.store_id.clone())
+            .layer(AdmissionLayer::new(Arc::clone(&load), descriptors, &self.open_methods)?)
+            .layer(DeadlineLayer::new(unless_zero(config.default_deadline), unless_zero(config.max_deadline)))
+            .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
+            .layer(MapResponseLayer::new(finish as OtherAnswer))
+            .service(routes);
+        let stopping = CancellationToken::new();
+        let connections = Arc::new(self.connections(load, stopping.clone()));
 
-        tokio::select! {
-            ended = &mut serving => return Ok(ended.map(|()| Stopped::Drained)?),
-            () = self.shutdown.requested() => {}
+        let mut open = JoinSet::new();
+        let requested = self.shutdown.requested();
+        tokio::pin!(requested);
+        loop {
+            tokio::select! {
+                () = &mut requested => break,
+                accepted = listener.accept() => {
+                    let incoming = Incoming::Tcp(accepted);
+                    open.spawn(Arc::clone(&connections).serve(incoming, service.clone()));
+                }
+                stream = accept_local(unix_socket.as_deref()) => {
+                    open.spawn(Arc::clone(&connections).serve(Incoming::Unix(stream), service.clone()));
+                }
+                Some(_) = open.join_next() => {}
+            }
         }
         // Before anything closes: load balancers and clients should go elsewhere and not run into errors.
         readiness.stop();
         drain.trigger();
-        tokio::select! {
-            ended = &mut serving => return Ok(ended.map(|()| Stopped::Drained)?),
-            () = tokio::time::sleep(self.config.shutdown_grace) => {}
+        drop((listener, unix_socket));
+        stopping.cancel();
+        let all_ended = async { while open.join_next().await.is_some() {} };
+        if tokio::time::timeout(config.shutdown_grace, all_ended).await.is_ok() {
+            return Ok(Stopped::Drained);
         }
-        tracing::warn!(grace = ?self.config.shutdown_grace, "the grace period is over, aborting calls in flight");
-        abort.cancel();
-        serving.await?;
+        tracing::warn!(grace = ?config.shutdown_grace, "the grace period is over, aborting calls in flight");
+        open.shutdown().await;
         Ok(Stopped::Aborted)
     }
 
-    /// HTTP/2, TLS and the layers, outermost first: span, metrics and audit log include calls that are not admitted, and an
-    /// expired deadline releases the call's permit.
-    fn transport(
-        &self,
-        meter: CallMetricsLayer,
-        audit: AuditLayer,
-        admission: AdmissionLayer,
-    ) -> Result<tonic::transport::Server<Layers>, tonic::transport::Error> {
+    /// How connections are served.
+    fn connections(&self, load: Arc<admission::Server>, stopping: CancellationToken) -> Connections {
         let config = &self.config;
-        let mut server = tonic::transport::Server::builder()
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
             .max_concurrent_streams(config.max_streams)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_keepalive_interval(unless_zero(config.keepalive_interval))
-            .http2_keepalive_timeout(Some(config.keepalive_timeout));
-        if let Security::MutualTls(tls) = &self.security {
-            server = server.tls_config((**tls).clone())?;
+            .keep_alive_interval(unless_zero(config.keepalive_interval))
+            .keep_alive_timeout(config.keepalive_timeout);
+        let tls = match &self.security {
+            Security::Plain { .. } => None,
+            Security::MutualTls(credentials) => Some(ServerTls {
+                credentials: credentials.clone(),
+                revocations: self.revocations.clone(),
+                allow_anonymous: !self.open_methods.is_empty(),
+            }),
+        };
+        Connections {
+            http,
+            tls,
+            load,
+            timing: Timing {
+                handshake: config.handshake_timeout,
+                max_age: config.max_connection_age,
+                grace: config.shutdown_grace,
+            },
+            anonymous: Arc::new(Semaphore::new(MAX_ANONYMOUS)),
+            clock: SystemClock::shared(),
+            drain: stopping,
         }
-        Ok(server
-            .layer(TraceLayer)
-            .layer(meter)
-            .layer(audit)
-            .layer(self.store_id.clone())
-            .layer(admission)
-            .layer(DeadlineLayer::new(unless_zero(config.default_deadline), unless_zero(config.max_deadline)))
-            .layer(CatchPanicLayer::custom(answer_panic as PanicAnswer))
-            .layer(MapResponseLayer::new(answer_bad_message as OtherAnswer)))
     }
+}
+
+/// The next connection on the socket, if there is one.
+async fn accept_local(socket: Option<&UnixSocket>) -> UnixStream {
+    match socket {
+        Some(socket) => socket.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The metadata key of the server's version, which is in the head of every response of a handler.
+pub const VERSION_KEY: &str = "muster-version";
+
+/// Maps the errors of decoding a message, and adds the version.
+fn finish(response: Response<Body>) -> Response<Body> {
+    let mut response = answer_bad_message(response);
+    response.headers_mut().insert(VERSION_KEY, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
 }
 
 fn unless_zero(duration: Duration) -> Option<Duration> {
@@ -260,21 +346,6 @@ fn unless_zero(duration: Duration) -> Option<Duration> {
 
 type PanicAnswer = fn(Box<dyn Any + Send>) -> Response<Body>;
 type OtherAnswer = fn(Response<Body>) -> Response<Body>;
-
-/// The layers, innermost first, as tower's types nest.
-type Layers = Stack<
-    MapResponseLayer<OtherAnswer>,
-    Stack<
-        CatchPanicLayer<PanicAnswer>,
-        Stack<
-            DeadlineLayer,
-            Stack<
-                AdmissionLayer,
-                Stack<StoreIdLayer, Stack<AuditLayer, Stack<CallMetricsLayer, Stack<TraceLayer, Identity>>>>,
-            >,
-        >,
-    >,
->;
 
 /// A handler that panicked broke an invariant: its caller gets INTERNAL, other calls are not affected. The panic hook
 /// has printed the panic.

@@ -3,7 +3,7 @@
 //! Everything that waits for long (streams, watches, loops) also waits for [`Shutdown::requested`] and ends by itself.
 //! What does not end is aborted after the grace period.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,18 +26,37 @@ impl Shutdown {
     /// A shutdown that SIGTERM or SIGINT triggers. A second signal ends the process at once, with exit code 130: an
     /// operator who sends a second signal does not want to wait for the grace period.
     ///
+    /// SIGHUP does not end the process: `tls` reads the certificates again.
+    ///
     /// # Errors
     /// When the process may not install signal handlers.
     pub fn on_signals() -> io::Result<Shutdown> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        Shutdown::on(Hangup::Reload)
+    }
+
+    /// As [`Shutdown::on_signals`], for a program that people start in a terminal: when that is closed, SIGHUP is a
+    /// request to stop.
+    ///
+    /// # Errors
+    /// When the process may not install signal handlers.
+    pub fn on_signals_of_terminal() -> io::Result<Shutdown> {
+        let has_terminal = io::stdin().is_terminal() || io::stdout().is_terminal();
+        Shutdown::on(if has_terminal { Hangup::Stop } else { Hangup::Reload })
+    }
+
+    fn on(hangup: Hangup) -> io::Result<Shutdown> {
+        let mut signals = Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: (signal(SignalKind::hangup())?, hangup),
+        };
         let shutdown = Shutdown::new();
         let asked = shutdown.clone();
         tokio::spawn(async move {
-            let name = next_signal(&mut terminate, &mut interrupt).await;
+            let name = signals.next().await;
             tracing::info!(signal = name, "stopping; a second signal stops at once");
             asked.trigger();
-            let name = next_signal(&mut terminate, &mut interrupt).await;
+            let name = signals.next().await;
             tracing::warn!(signal = name, "stopping at once");
             std::process::exit(EXIT_INTERRUPTED);
         });
@@ -74,10 +93,33 @@ impl Shutdown {
     }
 }
 
-async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
-    tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+/// What SIGHUP asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hangup {
+    Reload,
+    Stop,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: (Signal, Hangup),
+}
+
+impl Signals {
+    /// The name of the next signal that asks to stop.
+    async fn next(&mut self) -> &'static str {
+        let (hangup, meaning) = &mut self.hangup;
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = hangup.recv() => match meaning {
+                    Hangup::Stop => return "SIGHUP",
+                    Hangup::Reload => tracing::info!("SIGHUP: the files of certificates are read again, if there are any"),
+                },
+            }
+        }
     }
 }
 

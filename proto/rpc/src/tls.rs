@@ -3,26 +3,31 @@
 //! [`TlsFlags`] are the operator's flags; [`Security`] is the checked result for one listening address, with all files
 //! read, so that an invalid flag stops the process before it binds. [`ClientTls`] is the same for calls: it accepts only
 //! servers of the role that the caller names.
+//!
+//! Both use the same [`Credentials`]. [`follow`] reads their files again while the process runs; each new connection
+//! uses what was read last. [`Revocations`] ends connections before their certificates expire.
 
+mod any_server;
+pub mod certificate;
+mod client;
+mod credentials;
+mod reload;
+pub mod revocation;
 mod server_role;
+mod server_tls;
 
-use std::fmt;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use muster_proto::identity::ServerRole;
-use rustls::client::danger::ServerCertVerifier;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
-use x509_parser::pem::Pem;
+pub use self::client::{ClientTls, Target};
+pub use self::credentials::{Credentials, PemFile};
+pub use self::reload::follow;
+pub use self::revocation::{Revocations, RevokedCertificates};
+pub(crate) use self::server_tls::ServerTls;
 
-use self::server_role::RoleVerifier;
-
-/// The timeout of a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The protocol that both sides agree on in the handshake.
+const HTTP_2: &[u8] = b"h2";
 
 const CERT: &str = "--tls-cert";
 const KEY: &str = "--tls-key";
@@ -65,8 +70,14 @@ pub enum TlsError {
     Unreadable { flag: &'static str, path: PathBuf, error: io::Error },
     #[error("{flag}: {} holds no {expected} in PEM format", path.display())]
     NotPem { flag: &'static str, path: PathBuf, expected: &'static str },
-    #[error("the certificate, key and authorities do not work together: {0}")]
-    Mismatch(String),
+    #[error("{flag}: {} cannot be used: {reason}", path.display())]
+    Unusable { flag: &'static str, path: PathBuf, reason: String },
+    #[error("{flag}: {} is not the key of {}: {reason}", path.display(), certificate.display())]
+    Mismatch { flag: &'static str, path: PathBuf, certificate: PathBuf, reason: String },
+    #[error("the authorities cannot be used: {0}")]
+    Authorities(String),
+    #[error("{url} is not the address of a server with TLS: {reason}")]
+    Url { url: String, reason: String },
 }
 
 /// The checked TLS setup of one listening address.
@@ -75,7 +86,7 @@ pub enum Security {
     /// No TLS: every caller is the administrator. The warning, if any, is for the log.
     Plain { warning: Option<String> },
     /// TLS with client certificates.
-    MutualTls(Box<ServerTlsConfig>),
+    MutualTls(Credentials),
 }
 
 impl Security {
@@ -89,6 +100,14 @@ impl Security {
         match self {
             Security::Plain { warning } => warning.as_deref(),
             Security::MutualTls(_) => None,
+        }
+    }
+
+    /// The TLS setup for calls with the same certificate, trusting the same authorities. `None` without TLS.
+    pub fn client(&self) -> Option<ClientTls> {
+        match self {
+            Security::Plain { .. } => None,
+            Security::MutualTls(credentials) => Some(ClientTls::new(credentials.clone())),
         }
     }
 }
@@ -105,10 +124,7 @@ impl TlsFlags {
         if self.insecure {
             return Err(TlsError::Contradiction);
         }
-        let config = server_config(&Material::read(ca, cert, key)?);
-        // tonic checks that the key belongs to the certificate when a server is built; do that now, not in serve.
-        tonic::transport::Server::builder().tls_config(config.clone()).map_err(|error| mismatch(&error))?;
-        Ok(Security::MutualTls(Box::new(config)))
+        Ok(Security::MutualTls(Credentials::read(ca, cert, key)?))
     }
 
     /// The TLS setup for this process's own calls: with its certificate, trusting the same authorities. `None` without
@@ -145,127 +161,6 @@ impl TlsFlags {
             }
         }
     }
-}
-
-/// A file of PEM blocks and the flag that named it, so that an error can say which flag to correct.
-#[derive(Clone, Copy, Debug)]
-pub struct PemFile<'a> {
-    pub flag: &'static str,
-    pub path: &'a Path,
-}
-
-impl<'a> PemFile<'a> {
-    pub fn new(flag: &'static str, path: &'a Path) -> PemFile<'a> {
-        PemFile { flag, path }
-    }
-
-    fn certificates(&self) -> Result<Vec<u8>, TlsError> {
-        self.read("certificate", |label| label == "CERTIFICATE")
-    }
-
-    fn private_key(&self) -> Result<Vec<u8>, TlsError> {
-        self.read("private key", |label| label.ends_with("PRIVATE KEY"))
-    }
-
-    fn read(&self, expected: &'static str, wanted: impl Fn(&str) -> bool) -> Result<Vec<u8>, TlsError> {
-        let PemFile { flag, path } = *self;
-        let text = fs::read(path).map_err(|error| TlsError::Unreadable { flag, path: path.into(), error })?;
-        let found = Pem::iter_from_buffer(&text).any(|block| block.is_ok_and(|pem| wanted(&pem.label)));
-        if found { Ok(text) } else { Err(TlsError::NotPem { flag, path: path.into(), expected }) }
-    }
-}
-
-/// The files of one process, as read: PEM blocks.
-struct Material {
-    /// The authorities of its peers.
-    authorities: Vec<u8>,
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
-impl Material {
-    fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<Material, TlsError> {
-        let authorities = ca.certificates()?;
-        Ok(Material { authorities, certificate: cert.certificates()?, key: key.private_key()? })
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::from_pem(&self.certificate, &self.key)
-    }
-}
-
-/// Without the key.
-impl fmt::Debug for Material {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Material").finish_non_exhaustive()
-    }
-}
-
-/// How a server with these files accepts connections.
-fn server_config(material: &Material) -> ServerTlsConfig {
-    ServerTlsConfig::new()
-        .identity(material.identity())
-        .client_ca_root(Certificate::from_pem(&material.authorities))
-        .timeout(HANDSHAKE_TIMEOUT)
-}
-
-/// How a client with these files connects to the server at `url`, and what it requires of the server's certificate.
-fn client_config(
-    material: &Material,
-    expected: ServerRole,
-    url: &str,
-) -> Result<(ClientTlsConfig, Arc<dyn ServerCertVerifier>), TlsError> {
-    let verifier = RoleVerifier::new(&material.authorities, expected, url).map_err(TlsError::Mismatch)?;
-    Ok((ClientTlsConfig::new().identity(material.identity()), Arc::new(verifier)))
-}
-
-/// What a client needs for mutual TLS.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
-    material: Arc<Material>,
-    /// The name that the server's certificate must have, instead of the one in the URL.
-    server_name: Option<String>,
-}
-
-impl ClientTls {
-    /// Reads the authorities to trust and the client's own certificate and key.
-    ///
-    /// # Errors
-    /// When a file cannot be read, is not PEM, or does not fit the others.
-    pub fn read(ca: PemFile<'_>, cert: PemFile<'_>, key: PemFile<'_>) -> Result<ClientTls, TlsError> {
-        let material = Arc::new(Material::read(ca, cert, key)?);
-        let tls = ClientTls { material, server_name: None };
-        // As for the server: building an endpoint checks that the parts fit. It is never connected.
-        tls.secure(Endpoint::from_static("https://localhost"), ServerRole::Store)?;
-        Ok(tls)
-    }
-
-    /// Expects the server's certificate to carry this name instead of the one in the URL.
-    #[must_use]
-    pub fn server_name(self, name: impl Into<String>) -> ClientTls {
-        ClientTls { server_name: Some(name.into()), ..self }
-    }
-
-    /// The endpoint with mutual TLS. Its connections fail unless the server has that role: every certificate comes from
-    /// the same authority, and one of a node must not pass for the store's.
-    ///
-    /// # Errors
-    /// When the certificates cannot be used for this endpoint.
-    pub fn secure(&self, endpoint: Endpoint, expected: ServerRole) -> Result<Endpoint, TlsError> {
-        let url = endpoint.uri().to_string();
-        let (config, verifier) = client_config(&self.material, expected, url.trim_end_matches('/'))?;
-        let config = match &self.server_name {
-            Some(name) => config.domain_name(name),
-            None => config,
-        };
-        endpoint.tls_config_with_verifier(config, verifier).map_err(|error| mismatch(&error))
-    }
-}
-
-/// tonic's error says only "transport error"; the reason is its source.
-fn mismatch(error: &tonic::transport::Error) -> TlsError {
-    let reason = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    TlsError::Mismatch(reason)
 }
 
 #[cfg(test)]

@@ -57,6 +57,18 @@ impl Drop for Process {
 }
 
 #[test]
+fn a_hangup_does_not_end_the_process() {
+    let mut process = Process::start();
+    process.signal(Signal::HUP);
+    // Were it fatal, the process would not see the next signal.
+    process.signal(Signal::TERM);
+    process.wait_for("asked to stop");
+    process.signal(Signal::HUP);
+    process.signal(Signal::TERM);
+    assert_eq!(process.child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn the_first_signal_requests_a_stop_and_the_second_exits() {
     for (first, second) in
         [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)]

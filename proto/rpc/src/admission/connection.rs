@@ -6,34 +6,35 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::Extensions;
-use muster_proto::identity::Caller;
+use rustls::pki_types::CertificateDer;
 
 use super::{Class, Exceeded, Group, Held, Resource, Totals};
-use crate::identity::{Identity, identity};
+use crate::identity::Identity;
 
 /// The connection of a call, in the call's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) connection: Arc<Connection>,
+    /// The caller's own certificate first; `None` without TLS.
+    pub(crate) certificates: Option<Arc<Vec<CertificateDer<'static>>>>,
 }
 
 #[cfg(test)]
 impl Peer {
-    /// A connection from this address to a server of its own.
+    /// A connection without TLS from this address to a server of its own.
     pub(crate) fn at(address: Option<SocketAddr>) -> Peer {
-        let totals = Totals { calls: 1, streams: 1, bytes: 1 };
-        Peer { address, connection: Server::new(totals).connection() }
+        let server = Server::new(Totals { calls: 1, streams: 1, bytes: 1 });
+        Peer { address, connection: server.connection(Identity::without_tls()), certificates: None }
     }
 }
 
 /// Counts by group and resource.
 #[derive(Debug, Default)]
-struct Load([[AtomicUsize; 3]; 3]);
+struct Load([[AtomicUsize; 3]; 4]);
 
 impl Load {
     fn count(&self, group: Group, resource: Resource) -> &AtomicUsize {
@@ -59,20 +60,20 @@ impl Server {
         Arc::new(Server { totals, load: Load::default(), callers: Mutex::default() })
     }
 
-    /// A new connection, whose caller is not known yet.
-    pub(crate) fn connection(self: &Arc<Server>) -> Arc<Connection> {
-        Arc::new(Connection {
-            server: Arc::clone(self),
-            load: Load::default(),
-            holder: OnceLock::new(),
-            is_accepted: AtomicBool::new(false),
-        })
+    /// A new connection of this caller.
+    pub(crate) fn connection(self: &Arc<Server>, identity: Identity) -> Arc<Connection> {
+        let identified = identity.name.as_ref().map(|name| {
+            let key = format!("{} {name}", identity.caller);
+            let load = Arc::clone(self.callers().entry(key.clone()).or_default());
+            (key, load)
+        });
+        Arc::new(Connection { server: Arc::clone(self), load: Load::default(), identity, identified })
     }
 
-    /// Probes have a total of their own; parts and others share one.
+    /// Probes and callers without a role have totals of their own; parts and others share one.
     fn held(&self, group: Group, resource: Resource) -> usize {
         match group {
-            Group::Probes => self.load.held(Group::Probes, resource),
+            Group::Probes | Group::Anonymous => self.load.held(group, resource),
             Group::Parts | Group::Others => {
                 self.load.held(Group::Parts, resource) + self.load.held(Group::Others, resource)
             }
@@ -90,50 +91,24 @@ impl Server {
     }
 }
 
-/// The caller at the other end of a connection.
-#[derive(Debug)]
-struct Holder {
-    caller: Caller,
-    /// The name and counts of its certificate's identity; `None` without TLS.
-    identified: Option<(String, Arc<Load>)>,
-}
-
 /// One connection and what its calls hold.
 #[derive(Debug)]
 pub(crate) struct Connection {
     server: Arc<Server>,
     load: Load,
-    holder: OnceLock<Holder>,
-    is_accepted: AtomicBool,
+    identity: Identity,
+    /// The key and counts of the certificate's identity; `None` without TLS.
+    identified: Option<(String, Arc<Load>)>,
 }
 
 impl Connection {
-    /// The server has taken the connection: its TLS handshake, if any, is over.
-    pub(crate) fn accept(&self) {
-        self.is_accepted.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_accepted(&self) -> bool {
-        self.is_accepted.load(Ordering::Relaxed)
-    }
-
-    /// The caller, from the extensions of any of the connection's calls.
-    pub(crate) fn caller(&self, extensions: &Extensions) -> &Caller {
-        let holder = self.holder.get_or_init(|| {
-            let Identity { caller, name } = identity(extensions);
-            let identified = name.map(|name| {
-                let key = format!("{caller} {name}");
-                let load = Arc::clone(self.server.callers().entry(key.clone()).or_default());
-                (key, load)
-            });
-            Holder { caller, identified }
-        });
-        &holder.caller
+    /// The caller at the other end.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn caller_load(&self) -> Option<&Load> {
-        let (_, load) = self.holder.get()?.identified.as_ref()?;
-        Some(load)
+        self.identified.as_ref().map(|(_, load)| &**load)
     }
 
     /// Takes so much for a call of this class, until the permit is dropped.
@@ -162,7 +137,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let Some(Holder { identified: Some((key, load)), .. }) = self.holder.get() else { return };
+        let Some((key, load)) = &self.identified else { return };
         let mut callers = self.server.callers();
         // The map's and this one: no other connection of the caller is left, and none can begin while the map is locked.
         if Arc::strong_count(load) == 2 {
@@ -209,10 +184,14 @@ mod tests {
 
     const TOTALS: Totals = Totals { calls: 64, streams: 64, bytes: 64 };
 
+    fn plain(server: &Arc<Server>) -> Arc<Connection> {
+        server.connection(Identity::without_tls())
+    }
+
     #[test]
     fn a_dropped_permit_gives_back_what_it_took() {
         let server = Server::new(TOTALS);
-        let connection = server.connection();
+        let connection = plain(&server);
         let permits: Vec<_> =
             (0..8).map(|_| connection.take(Class::Other, Resource::Calls, 1).unwrap()).collect();
         assert_eq!(server.in_flight(), 8);
@@ -223,7 +202,7 @@ mod tests {
         );
         assert_eq!(server.in_flight(), 8, "a refused call is not counted");
         connection.take(Class::FleetHeartbeat, Resource::Calls, 1).unwrap();
-        server.connection().take(Class::Other, Resource::Calls, 1).unwrap();
+        plain(&server).take(Class::Other, Resource::Calls, 1).unwrap();
         drop(permits);
         assert_eq!(server.in_flight(), 0);
         connection.take(Class::Other, Resource::Calls, 1).unwrap();
@@ -233,17 +212,17 @@ mod tests {
     fn the_reserve_is_left_to_the_parts() {
         let server = Server::new(TOTALS);
         let others: Vec<_> = std::iter::from_fn(|| {
-            let permit = server.connection().take(Class::Other, Resource::Calls, 1);
+            let permit = plain(&server).take(Class::Other, Resource::Calls, 1);
             permit.ok()
         })
         .collect();
         assert_eq!(others.len(), 48, "three quarters");
         let parts: Vec<_> = std::iter::from_fn(|| {
-            let permit = server.connection().take(Class::NodeHeartbeat, Resource::Calls, 1);
+            let permit = plain(&server).take(Class::NodeHeartbeat, Resource::Calls, 1);
             permit.ok()
         })
         .collect();
         assert_eq!(parts.len(), 16);
-        server.connection().take(Class::Probe, Resource::Calls, 1).unwrap();
+        plain(&server).take(Class::Probe, Resource::Calls, 1).unwrap();
     }
 }

@@ -6,6 +6,7 @@ fn a_call_is_classed_by_its_caller_and_its_method() {
     const HEARTBEAT: &str = "/muster.v1.HeartbeatService/Heartbeat";
     const RENEW: &str = "/muster.v1.LeaseService/RenewLease";
     const WATCH_LEASES: &str = "/muster.v1.LeaseService/WatchLeases";
+    const JOIN: &str = "/muster.v1.JoinService/Join";
     const HEALTH: &str = "/grpc.health.v1.Health/Check";
     let unknown = || Caller::Unknown("CN=x O=".to_owned());
     let node = || Caller::Node("a".to_owned());
@@ -24,11 +25,14 @@ fn a_call_is_classed_by_its_caller_and_its_method() {
         (Caller::Viewer, HEARTBEAT, Some(Class::Other)),
         (Caller::Scheduler, RENEW, Some(Class::Other)),
         (unknown(), GET, None),
+        (unknown(), JOIN, Some(Class::Anonymous)),
+        (node(), JOIN, Some(Class::Node)),
+        (Caller::Admin, JOIN, Some(Class::Other)),
         (unknown(), HEARTBEAT, None),
         (unknown(), HEALTH, Some(Class::Probe)),
         (Caller::Viewer, HEALTH, Some(Class::Probe)),
     ] {
-        assert_eq!(Class::of(&caller, path), expected, "{caller} calls {path}");
+        assert_eq!(Class::of(&caller, path, path != JOIN), expected, "{caller} calls {path}");
     }
 }
 
@@ -53,6 +57,8 @@ fn the_defaults_suffice_for_fleets_and_load_tests() {
         (Class::Part, Resource::Calls, true, 20_000, 5_000, 2_500),
         (Class::Probe, Resource::Calls, true, 1_250, 313, 157),
         (Class::Probe, Resource::Streams, false, 25_000, 782, 782),
+        (Class::Anonymous, Resource::Calls, true, 313, 313, 20),
+        (Class::Anonymous, Resource::Bytes, true, mib(8), mib(8), mib(8) / 16),
     ] {
         let budget = totals.budget(class, resource, is_identified);
         assert_eq!(budget, Budget { server, caller, connection }, "{class:?}, {resource:?}, {is_identified}");

@@ -93,6 +93,9 @@ mod tests {
             ("EvictPod", "evict", Some(Kind::Pod), Effect::Write),
             ("RecordEvent", "record", Some(Kind::Event), Effect::Write),
             ("DrainNode", "drain", Some(Kind::Node), Effect::Write),
+            ("CreateJoinToken", "create", Some(Kind::JoinToken), Effect::Write),
+            ("ApproveCertificateRequest", "approve", Some(Kind::CertificateRequest), Effect::Write),
+            ("Join", "join", None, Effect::Write),
         ] {
             let method = Method::new("muster.v1.S", name);
             assert_eq!((method.verb.as_str(), method.kind, method.effect), (verb, kind, effect), "{name}");
@@ -116,24 +119,34 @@ mod tests {
             [
                 "ExplainNode",
                 "ExplainPod",
+                "GetAuthorities",
+                "GetCertificateRequest",
                 "GetDisruptionBudget",
                 "GetFleet",
+                "GetJoinToken",
                 "GetLease",
                 "GetNode",
                 "GetPod",
+                "GetRevocation",
                 "Heartbeat",
+                "ListCertificateRequests",
                 "ListDisruptionBudgets",
                 "ListEvents",
+                "ListJoinTokens",
                 "ListLeases",
                 "ListNodes",
                 "ListPods",
+                "ListRevocations",
                 "RenewLease",
+                "WatchCertificateRequests",
                 "WatchDisruptionBudgets",
                 "WatchEvents",
                 "WatchFleet",
+                "WatchJoinTokens",
                 "WatchLeases",
                 "WatchNodes",
                 "WatchPods",
+                "WatchRevocations",
             ]
         );
     }

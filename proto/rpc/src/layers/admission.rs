@@ -27,6 +27,7 @@ use tower::{Layer, Service};
 use self::request_body::RequestBody;
 use crate::admission::connection::{Connection, Peer, Permit, Server};
 use crate::admission::{Class, Exceeded, Resource};
+use crate::identity::{Identity, NO_CERTIFICATE};
 
 /// The retry delay for refused callers: long enough for a burst to pass, short enough not to be noticed.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -39,14 +40,20 @@ pub(crate) struct AdmissionLayer {
     server: Arc<Server>,
     /// The methods that answer with a stream, by path, such as `/muster.v1.NodeService/WatchNodes`.
     streaming: Arc<HashSet<String>>,
+    /// The methods that need no role, by path.
+    open: Arc<HashSet<String>>,
 }
 
 impl AdmissionLayer {
-    /// `descriptors` is the encoded `FileDescriptorSet` of the services.
+    /// `descriptors` is the encoded `FileDescriptorSet` of the services; the methods in `open` need no role.
     ///
     /// # Errors
     /// When the descriptors cannot be decoded.
-    pub(crate) fn new(server: Arc<Server>, descriptors: &[u8]) -> Result<AdmissionLayer, prost::DecodeError> {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        descriptors: &[u8],
+        open: &HashSet<String>,
+    ) -> Result<AdmissionLayer, prost::DecodeError> {
         let schema = FileDescriptorSet::decode(descriptors)?;
         let mut streaming = HashSet::new();
         for file in &schema.file {
@@ -57,16 +64,20 @@ impl AdmissionLayer {
                 );
             }
         }
-        Ok(AdmissionLayer { server, streaming: Arc::new(streaming) })
+        Ok(AdmissionLayer { server, streaming: Arc::new(streaming), open: Arc::new(open.clone()) })
     }
 
     /// Takes what the call needs, or refuses it.
     fn admit(&self, request: &Request<Body>) -> Result<Admission, Status> {
         let peer = request.extensions().get::<Peer>();
-        let connection = peer.map_or_else(|| self.server.connection(), |peer| Arc::clone(&peer.connection));
+        let connection = match peer {
+            Some(peer) => Arc::clone(&peer.connection),
+            None => self.server.connection(Identity::without_tls()),
+        };
         let path = request.uri().path();
-        let caller = connection.caller(request.extensions());
-        let class = Class::of(caller, path).ok_or_else(|| without_role(caller, path))?;
+        let caller = &connection.identity().caller;
+        let needs_role = !self.open.contains(path);
+        let class = Class::of(caller, path, needs_role).ok_or_else(|| without_role(caller, path))?;
         let take = |resource| connection.take(class, resource, 1).map_err(|exceeded| refusal(&exceeded));
         let in_flight = take(Resource::Calls)?;
         // Probes are few: counting those that do not stream as well costs nothing.
@@ -88,7 +99,11 @@ struct Admission {
 fn without_role(caller: &Caller, path: &str) -> Status {
     let details = ErrorDetails::with_error_info("PERMISSION_DENIED", ERROR_DOMAIN, HashMap::new());
     let method = path.trim_start_matches('/');
-    let message = format!("{caller} may not call {method}: the caller's certificate gives it no role");
+    let reason = match caller {
+        Caller::Unknown(who) if who == NO_CERTIFICATE => "it needs a certificate with a role",
+        _ => "the caller's certificate gives it no role",
+    };
+    let message = format!("{caller} may not call {method}: {reason}");
     Status::with_error_details(Code::PermissionDenied, message, details)
 }
 

@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
 use tokio::net::{TcpListener, TcpStream};
 
 /// The pause before the next accept when the process has run out of a resource, such as file descriptors.
@@ -54,28 +53,33 @@ impl Listener {
         self.address
     }
 
-    /// The accepted connections, an endless stream.
+    /// The next connection.
     ///
     /// An accept that fails for lack of file descriptors would fail again at once: pause, so that the loop does not
     /// take the CPU of the calls that could free one.
-    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
-        stream::unfold(self.inner, |listener| async {
-            loop {
-                match listener.accept().await {
-                    Ok((socket, _)) => {
-                        // A socket that is already gone cannot be set up; reading from it will say so.
-                        let _ = socket.set_nodelay(true);
-                        return Some((Ok(socket), listener));
-                    }
-                    Err(error) if is_about_one_connection(&error) => {}
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections, trying again in {ACCEPT_PAUSE:?}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
+    pub(crate) async fn accept(&self) -> Accepted {
+        loop {
+            match self.inner.accept().await {
+                Ok((socket, address)) => {
+                    // A socket that is already gone cannot be set up; reading from it will say so.
+                    let _ = socket.set_nodelay(true);
+                    return Accepted { socket, address: Some(address) };
+                }
+                Err(error) if is_about_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections, trying again in {ACCEPT_PAUSE:?}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
-        })
+        }
     }
+}
+
+/// A new connection.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) socket: TcpStream,
+    pub(crate) address: Option<SocketAddr>,
 }
 
 /// Whether a failed accept concerns only this peer.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use muster_proto::identity::{ServerRole, WrongServerRole};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 
+use super::credentials::provider;
 use crate::identity::certificate_subject;
 
 /// A server that is not what the client wants to call.
@@ -30,17 +29,10 @@ pub(super) struct RoleVerifier {
 }
 
 impl RoleVerifier {
-    /// For the server at `url`, whose certificate must come from one of these authorities (PEM).
-    pub(super) fn new(authorities: &[u8], expected: ServerRole, url: &str) -> Result<Self, String> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(authorities) {
-            let certificate = certificate.map_err(|error| error.to_string())?;
-            roots.add(certificate).map_err(|error| error.to_string())?;
-        }
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
-        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let chain = chain.map_err(|error| error.to_string())?;
+    /// For the server at `url`, whose certificate must come from one of these authorities.
+    pub(super) fn new(roots: Arc<RootCertStore>, expected: ServerRole, url: &str) -> Result<Self, Error> {
+        let chain = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
+        let chain = chain.map_err(|error| Error::General(error.to_string()))?;
         Ok(RoleVerifier { chain, expected, url: url.to_owned() })
     }
 

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use rcgen::{CertificateParams, KeyPair};
 
@@ -67,7 +69,7 @@ fn an_unusable_flag_is_named_with_its_file() {
         ([Some("junk.pem"), key, cert], "--tls-cert: junk.pem holds no certificate"),
         ([cert, cert, cert], "--tls-key: cert.pem holds no private key"),
         ([cert, key, key], "--tls-client-ca: key.pem holds no certificate"),
-        ([cert, Some("other-key.pem"), cert], "the certificate, key and authorities do not work together"),
+        ([cert, Some("other-key.pem"), cert], "--tls-key: other-key.pem is not the key of cert.pem"),
     ] {
         let error = outcome(names, false, "127.0.0.1:0");
         assert!(error.starts_with(expected), "{names:?}: {error}");

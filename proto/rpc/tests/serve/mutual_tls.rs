@@ -1,13 +1,14 @@
 //! Mutual TLS over a real handshake: the certificate is the caller's identity, and without one there is no call.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use muster_proto::identity::ServerRole;
 use muster_rpc::server::ServerConfig;
-use muster_rpc::tls::{ClientTls, PemFile, TlsFlags};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use muster_rpc::tls::{ClientTls, PemFile, Security, TlsFlags};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::probe::{Client, Running, patiently, start};
 
@@ -33,7 +34,20 @@ impl Authority {
 
     /// Issues a certificate and returns the paths of it and its key.
     pub(crate) fn issue(&self, common_name: &str, organization: &str) -> [PathBuf; 2] {
+        self.issue_until(common_name, organization, None)
+    }
+
+    /// Issues a certificate that ends at this time, in seconds since 1970.
+    pub(crate) fn issue_until(
+        &self,
+        common_name: &str,
+        organization: &str,
+        not_after: Option<u64>,
+    ) -> [PathBuf; 2] {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        if let Some(seconds) = not_after {
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+        }
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.distinguished_name.push(DnType::OrganizationName, organization);
         let key = KeyPair::generate().unwrap();
@@ -46,7 +60,11 @@ impl Authority {
     }
 
     pub(crate) fn client(&self, common_name: &str, organization: &str) -> ClientTls {
-        let [cert, key] = self.issue(common_name, organization);
+        self.read(self.issue(common_name, organization))
+    }
+
+    /// The client with these files.
+    pub(crate) fn read(&self, [cert, key]: [PathBuf; 2]) -> ClientTls {
         let ca = self.path("ca.pem");
         ClientTls::read(PemFile::new("--ca", &ca), PemFile::new("--cert", &cert), PemFile::new("--key", &key))
             .unwrap()
@@ -68,6 +86,11 @@ async fn start_as(
     common_name: &str,
     organization: &str,
 ) -> Running {
+    start(config, security(authority, common_name, organization)).await
+}
+
+/// The setup of a server with a certificate of this authority.
+pub(crate) fn security(authority: &Authority, common_name: &str, organization: &str) -> Security {
     let [cert, key] = authority.issue(common_name, organization);
     let flags = TlsFlags {
         tls_cert: Some(cert),
@@ -75,26 +98,26 @@ async fn start_as(
         tls_client_ca: Some(authority.path("ca.pem")),
         insecure: false,
     };
-    start(config, flags.security("0.0.0.0:7400".parse().unwrap()).unwrap()).await
+    flags.security("0.0.0.0:7400".parse().unwrap()).unwrap()
 }
 
 /// A new connection with such a certificate.
 pub(crate) async fn connect_as(server: &Running, tls: &ClientTls) -> Client {
-    let endpoint = tls.secure(endpoint(server), ServerRole::Store).unwrap();
-    Client { channel: patiently(endpoint.connect()).await.unwrap() }
+    let target = tls.target(&url(server), ServerRole::Store).unwrap();
+    Client { channel: patiently(target.connect()).await.unwrap() }
 }
 
-fn endpoint(server: &Running) -> Endpoint {
-    Endpoint::from_shared(format!("https://localhost:{}", server.address.port())).unwrap()
+fn url(server: &Running) -> String {
+    format!("https://localhost:{}", server.address.port())
 }
 
-async fn who_am_i(server: &Running, tls: &ClientTls) -> Result<String, String> {
-    ask(tls.secure(endpoint(server), ServerRole::Store).unwrap()).await
+pub(crate) async fn who_am_i(server: &Running, tls: &ClientTls) -> Result<String, String> {
+    ask(patiently(tls.target(&url(server), ServerRole::Store).unwrap().connect()).await).await
 }
 
-async fn ask(endpoint: Endpoint) -> Result<String, String> {
+async fn ask(connected: Result<Channel, tonic::transport::Error>) -> Result<String, String> {
     // In TLS 1.3 a client learns that its certificate was refused only after its own half of the handshake.
-    let channel = patiently(endpoint.connect()).await.map_err(|error| root_cause(&error))?;
+    let channel = connected.map_err(|error| root_cause(&error))?;
     Client { channel }.call("WhoAmI").await.map_err(|status| status.to_string())
 }
 
@@ -120,8 +143,8 @@ async fn a_caller_without_a_trusted_certificate_is_refused() {
     let server = start_with(&authority).await;
     let ours = std::fs::read(authority.path("ca.pem")).unwrap();
     let anonymous = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ours));
-    let anonymous = endpoint(&server).tls_config(anonymous).unwrap();
-    assert!(ask(anonymous).await.is_err(), "no certificate");
+    let anonymous = Endpoint::from_shared(url(&server)).unwrap().tls_config(anonymous).unwrap();
+    assert!(ask(patiently(anonymous.connect()).await).await.is_err(), "no certificate");
 
     let [cert, key] = stranger.issue("eva", "muster:admins");
     let ca = authority.path("ca.pem");
@@ -155,7 +178,7 @@ async fn a_server_of_another_role_is_not_called() {
     ] {
         let server = start_as(ServerConfig::default(), &authority, common_name, organization).await;
         for expected in [ServerRole::Store, ServerRole::Controller, ServerRole::Agent] {
-            let answer = ask(tls.secure(endpoint(&server), expected).unwrap()).await;
+            let answer = ask(patiently(tls.target(&url(&server), expected).unwrap().connect()).await).await;
             if accepted == Some(expected) {
                 assert_eq!(answer.as_deref(), Ok("admin"), "{organization} as {expected}");
                 continue;

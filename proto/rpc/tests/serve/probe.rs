@@ -135,11 +135,20 @@ pub(crate) struct Running {
 }
 
 pub(crate) async fn start(config: ServerConfig, security: Security) -> Running {
+    start_server(config, security, |server| server).await
+}
+
+/// A server with more settings than those of its flags.
+pub(crate) async fn start_server(
+    config: ServerConfig,
+    security: Security,
+    change: impl FnOnce(Server) -> Server,
+) -> Running {
     let (probe, shutdown) = (Probe::new(), Shutdown::new());
     let readiness = Readiness::new([PROBE, OTHER]);
     let listener = bind("--listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.address();
-    let server = Server::new(config, security, shutdown.clone());
+    let server = change(Server::new(config, security, shutdown.clone()));
     let serving = {
         let (routes, readiness) = (Routes::new(probe.clone()), readiness.clone());
         tokio::spawn(async move { server.serve(listener, routes, &descriptors(), readiness).await })

@@ -31,8 +31,13 @@ fn layer(calls: usize, streams: usize) -> (AdmissionLayer, Peer) {
         ..Default::default()
     };
     let server = Server::new(Totals { calls, streams, bytes: 1 << 20 });
-    let peer = Peer { address: None, connection: server.connection() };
-    (AdmissionLayer::new(server, &FileDescriptorSet { file: vec![file] }.encode_to_vec()).unwrap(), peer)
+    let connection = server.connection(Identity::without_tls());
+    let peer = Peer { address: None, connection, certificates: None };
+    (
+        AdmissionLayer::new(server, &FileDescriptorSet { file: vec![file] }.encode_to_vec(), &HashSet::new())
+            .unwrap(),
+        peer,
+    )
 }
 
 fn call(path: &str, peer: &Peer) -> Request<Body> {
