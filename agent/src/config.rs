@@ -21,7 +21,9 @@ mod lists;
 #[cfg(test)]
 mod tests;
 
-pub use flags::{EvictionFlags, Flags, NodeFlags, PodSecurityFlags, StatusFlags, WorkFlags};
+pub use flags::{
+    EvictionFlags, Flags, HiddenText, JoinFlags, NodeFlags, PodSecurityFlags, StatusFlags, WorkFlags,
+};
 pub use muster_agent_core::config::{CapacityConfig, Cloud, NodeConfig, NodeIpError, NodeIps, family};
 
 /// Settings that were checked.
@@ -32,6 +34,8 @@ pub struct Config {
     /// The client certificate; `None` connects without TLS.
     pub client_tls: Option<ClientTls>,
     pub state_dir: PathBuf,
+    /// Whether the certificate is in the state directory, and renewed by the agent.
+    pub has_joined: bool,
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
     pub security: Security,
@@ -47,6 +51,8 @@ pub struct Config {
     /// Processes and threads that each pod may have; `None` means no limit.
     pub pod_max_pids: Option<u64>,
     pub pod_security: PodSecurityConfig,
+    /// The directory of static pods.
+    pub pod_manifest_path: Option<PathBuf>,
     /// Values that were ignored, for the log.
     pub warnings: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::env;
 use std::process::ExitCode;
 
 use muster_agent::config::Flags;
-use muster_agent::runtime::shim;
+use muster_agent::runtime::{pause, shim};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -13,8 +13,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
     // Before anything else: a shim must use as little memory as possible.
-    if args.next().is_some_and(|first| first == shim::SUBCOMMAND) {
+    let first = args.next();
+    if first.as_ref().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(args);
+    }
+    if first.is_some_and(|first| first == pause::SUBCOMMAND) {
+        return pause::pause_main();
     }
     if let Some(answered) = muster_rpc::health_command::run::<Flags>(env::args_os()) {
         return answered;

@@ -13,6 +13,7 @@ pub struct Metrics {
     pub killed: Counter,
     pub evictions: Counter,
     pub pods: Gauge,
+    pub broken_manifests: Gauge,
 }
 
 impl Metrics {
@@ -25,6 +26,11 @@ impl Metrics {
         agent.register("containers_killed", "Containers that did not stop in time", self.killed.clone());
         agent.register("evictions", "Pods ended because the machine ran short", self.evictions.clone());
         agent.register("pods_running", "Pods with a container that runs", self.pods.clone());
+        agent.register(
+            "static_pod_files_broken",
+            "Files of --pod-manifest-path that cannot be used",
+            self.broken_manifests.clone(),
+        );
     }
 }
 
@@ -44,6 +50,7 @@ mod tests {
             counter.inc_by(count);
         }
         metrics.pods.set(6);
+        metrics.broken_manifests.set(7);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [
@@ -53,6 +60,7 @@ mod tests {
             "muster_agent_containers_killed_total 4",
             "muster_agent_evictions_total 5",
             "muster_agent_pods_running 6",
+            "muster_agent_static_pod_files_broken 7",
         ] {
             assert!(text.lines().any(|each| each == line), "{line} is not in\n{text}");
         }

@@ -15,16 +15,18 @@ use muster_agent_core::pressure::PressureConditions;
 use muster_agent_core::pressure::eviction_ranking::Evictor;
 use muster_agent_core::shutdown_order::{NodeShutdown, ShutdownStep};
 use muster_proto::key::Key;
+use muster_proto::label::Labels;
 use muster_proto::name::{Name, Uid};
 use muster_proto::node::{AddressType, Node};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::quantity::Resources;
 use muster_proto::time::Now;
 use muster_proto::watch_event::WatchEvent;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::trace::Span;
 use muster_store_client::{Cache, StoreClient, Watch, WatchOptions};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -34,6 +36,7 @@ use crate::pod_stop_traces::PodStopTraces;
 use crate::runtime::Runtime;
 use crate::shared_state::SharedState;
 use crate::shutdown::MachineShutdown;
+use crate::static_pods;
 
 mod eviction;
 pub mod executor;
@@ -59,6 +62,12 @@ pub struct PodLoop {
     pub events: EventRecorder,
     pub clock: SharedClock,
     pub machine_shutdown: MachineShutdown,
+    /// The pods of --pod-manifest-path.
+    pub static_pods: watch::Receiver<static_pods::Pods>,
+    /// What pods may use of this machine, as far as the agent knows without the store.
+    pub local_allocatable: Resources,
+    /// The labels that the node has, or will have.
+    pub local_labels: Labels,
 }
 
 impl PodLoop {
@@ -84,7 +93,9 @@ impl PodLoop {
         let mut shutdown_changes = self.machine_shutdown.state();
         let mut node_shutdown: Option<NodeShutdown> = None;
         pod_states.observe_containers(self.reports(), self.now());
+        let mut known: static_pods::Pods = None;
         loop {
+            self.observe_static_pods(&mut known, &mut pod_states);
             let shutdown = *shutdown_changes.borrow_and_update();
             // Before the node's state says that it shuts down: from then on every other pod is rejected. If the shutdown
             // is cancelled, pods that were told to terminate still do.
@@ -139,6 +150,7 @@ impl PodLoop {
                     pod_states.hook_ended(uid, &container);
                 }
                 _ = node.changed() => {}
+                Ok(()) = self.static_pods.changed() => {}
                 _ = pressure.changed() => has_new_pressure = true,
                 () = sleep(wake_in) => pod_states.observe_containers(self.reports(), self.now()),
             }
@@ -181,7 +193,7 @@ impl PodLoop {
     /// Begins an action that may take long, beside the loop.
     fn begin(&self, action: Action, span: &Span, pod_states: &PodStates, calls: &mut JoinSet<CallResult>) {
         if action.is_call() {
-            let pod = action.uid().and_then(|uid| pod_states.pod(uid).cloned());
+            let pod = action.uid().and_then(|uid| pod_states.record(uid).cloned());
             let node = Key::node(self.name.clone());
             calls.spawn(span.around(call(self.client.clone(), action, pod, node)));
         } else {
@@ -218,7 +230,18 @@ impl PodLoop {
     }
 
     fn observe_node(&self, pod_states: &mut PodStates, node: Option<&Node>, pressure: PressureConditions) {
-        // Without a record no pod can be admitted; containers keep running.
+        let local = NodeFacts {
+            name: self.name.clone(),
+            labels: self.local_labels.clone(),
+            taints: Vec::new(),
+            allocatable: self.local_allocatable.clone(),
+            pressure,
+            shutting_down: self.machine_shutdown.is_shutting_down(),
+            security: self.security.clone(),
+        };
+        let local = NodeState { facts: local, uid: None, host_ip: None };
+        pod_states.observe_local_node(local, self.now());
+        // Without a record no other pod can be admitted; containers keep running.
         let Some(node) = node else { return pod_states.observe_node(None, self.now()) };
         let internal = node.status.addresses.iter().find(|address| address.kind == AddressType::InternalIp);
         let facts = NodeFacts {
@@ -231,7 +254,16 @@ impl PodLoop {
             security: self.security.clone(),
         };
         let host_ip = internal.and_then(|address| address.address.parse().ok());
-        pod_states.observe_node(Some(NodeState { facts, host_ip }), self.now());
+        pod_states.observe_node(Some(NodeState { facts, uid: node.meta.uid, host_ip }), self.now());
+    }
+
+    /// Observes the static pods if they were read anew.
+    fn observe_static_pods(&mut self, known: &mut static_pods::Pods, pod_states: &mut PodStates) {
+        let Some(pods) = self.static_pods.borrow_and_update().clone() else { return };
+        if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &pods)) {
+            pod_states.observe_static_pods(pods.iter(), self.now());
+            *known = Some(pods);
+        }
     }
 
     fn reports(&self) -> BTreeMap<Uid, PodReport> {

@@ -72,7 +72,10 @@ impl PodStopTraces {
                 trace::span("pod.released").below(trace.cause).begin()
             }
             Action::Report { .. } | Action::Delete { .. } => Span::of(trace.cause),
-            Action::ReadNode { .. } | Action::Start { .. } => Span::NONE,
+            Action::ReadNode { .. }
+            | Action::CreateMirror { .. }
+            | Action::DeleteMirror { .. }
+            | Action::Start { .. } => Span::NONE,
         }
     }
 

@@ -15,11 +15,13 @@ use muster_rpc::clock::SystemClock;
 use muster_rpc::server::{BindError, ServeError, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
+use muster_rpc::tls::TlsFlags;
 use muster_store_client::EndpointError;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, ConfigError, Flags};
 use crate::identity::{Identity, IdentityError, StateDir};
+use crate::joining::{self, JoinError};
 use crate::machine::{LinuxMachine, Machine};
 use crate::node_loop::fresh_uid;
 use crate::runtime::{Runtime, RuntimeError};
@@ -46,6 +48,8 @@ pub enum RunError {
     Reservation(#[from] Overreserved),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Join(#[from] JoinError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("--store: {0}")]
@@ -146,12 +150,26 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     start(config, Platform::real(), shutdown).await?.stopped().await
 }
 
+/// Joins the fleet if the agent needs a certificate, then runs it.
+async fn join_and_run(flags: &Flags, shutdown: Shutdown) -> Result<(), RunError> {
+    if !joining::is_joined(flags) {
+        return run(Config::try_from(flags)?, shutdown).await;
+    }
+    // All other flags are checked before a token is spent.
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let others = Flags { listen, tls: TlsFlags::default(), credentials: None, ..flags.clone() };
+    let config = Config::try_from(&others)?;
+    let node = identify(&config, &StateDir::open(&config.state_dir)?, &LinuxMachine::new().hostname()?)?.name;
+    let Some(flags) = joining::prepare(flags, &config, &node, &shutdown).await? else { return Ok(()) };
+    run(Config { has_joined: true, ..Config::try_from(&flags)? }, shutdown).await
+}
+
 /// The `muster-agent` process, from its flags to its end.
 pub fn main(flags: &Flags) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ran = runtime.block_on(async {
         let telemetry = telemetry::init("muster-agent", &flags.telemetry)?;
-        let ran = run(Config::try_from(flags)?, Shutdown::on_signals()?).await;
+        let ran = join_and_run(flags, Shutdown::on_signals()?).await;
         telemetry.shutdown().await;
         ran
     });

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 pub mod affinity;
 pub mod cgroup;
 pub mod logs;
+pub mod pause;
 pub mod process;
 pub mod processes;
 pub mod record;

@@ -5,12 +5,13 @@
 //! action is planned twice at one instant.
 //!
 //! A pod stops in one order, whatever the cause: it is posted not ready, its hooks run, TERM, KILL when its grace
-//! period is over, its resources are released, its last status is acknowledged by the store, and only then is its
+//! period is over and [`TERM_BEFORE_KILL`] has passed since TERM, its resources are released, its last status is acknowledged by the store, and only then is its
 //! record deleted.
 
 mod container;
 mod decide;
 mod events;
+mod mirrors;
 mod observe;
 mod plan;
 mod pod_state;
@@ -22,7 +23,7 @@ mod tests;
 mod workload;
 
 pub use container::{ContainerReport, Exit, ReportedState};
-pub use decide::decide;
+pub use decide::{TERM_BEFORE_KILL, decide};
 pub use plan::{Action, Outcome, Plan, PodTermination};
 pub use pod_states::{NodeState, PodReport, PodStates};
 pub use workload::Workload;

@@ -9,7 +9,7 @@ use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
-use crate::pod_lifecycle::PodTermination;
+use crate::pod_lifecycle::{PodTermination, TERM_BEFORE_KILL};
 use crate::resources::priority::{self, SYSTEM_CRITICAL};
 
 mod node_shutdown;
@@ -23,6 +23,13 @@ pub use node_shutdown::{LAST_STATUS_WITHIN, NodeShutdown, ShutdownStep};
 pub struct Group {
     pub priority: i32,
     pub period: Duration,
+}
+
+impl Group {
+    /// How long its turn lasts at most: also a group without time gets TERM and has a moment to react to it.
+    fn turn(&self) -> Duration {
+        self.period.max(TERM_BEFORE_KILL)
+    }
 }
 
 /// The groups, the lowest priority first; none means that shutdowns are not graceful.
@@ -57,7 +64,7 @@ impl Schedule {
 
     /// The longest time that a shutdown takes.
     pub fn total(&self) -> Duration {
-        self.groups.iter().map(|group| group.period).fold(Duration::ZERO, Duration::saturating_add)
+        self.groups.iter().map(Group::turn).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// The highest group that is not above the priority; the lowest group if all are above.
@@ -111,7 +118,7 @@ impl GroupShutdown {
             return GroupStep::Done;
         };
         match self.began {
-            Some(began) => GroupStep::Wait { until: began + group.period },
+            Some(began) => GroupStep::Wait { until: began + group.turn() },
             None => GroupStep::Stop(members.iter().map(|(uid, grace)| (*uid, termination(*grace))).collect()),
         }
     }
@@ -126,7 +133,7 @@ impl GroupShutdown {
         let (Some(began), Some((group, members))) = (self.began, self.turns.get(self.current)) else {
             return;
         };
-        if now >= began + group.period || !members.iter().any(|(uid, _)| is_present(*uid)) {
+        if now >= began + group.turn() || !members.iter().any(|(uid, _)| is_present(*uid)) {
             self.current += 1;
             self.began = None;
         }

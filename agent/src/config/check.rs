@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_agent_core::pod_security::IdRange;
 use muster_proto::name::{Name, NameError};
-use muster_rpc::tls::{ClientTls, PemFile, TlsError};
+use muster_rpc::tls::{ClientTls, PemFile, Security, TlsError};
 
 use super::lists;
 use super::{
@@ -29,13 +29,15 @@ impl TryFrom<&Flags> for Config {
         if stores.is_empty() {
             return Err(refuse("store")("must name at least one store"));
         }
+        let security = flags.tls.security(flags.listen)?;
         Ok(Self {
             stores,
-            client_tls: client_tls(flags)?,
+            client_tls: client_tls(flags, &security)?,
             state_dir: flags.state_dir.clone(),
+            has_joined: false,
             listen: flags.listen,
             http_listen: flags.http_listen,
-            security: flags.tls.security(flags.listen)?,
+            security,
             server: flags.server.clone(),
             node: node(&flags.node, ips)?,
             status: status(&flags.status)?,
@@ -53,6 +55,7 @@ impl TryFrom<&Flags> for Config {
             },
             pod_max_pids: pod_max_pids(flags.work.pod_max_pids)?,
             pod_security: pod_security(&flags.pod_security)?,
+            pod_manifest_path: flags.work.pod_manifest_path.clone(),
             warnings,
         })
     }
@@ -68,8 +71,8 @@ fn chosen<T: std::str::FromStr<Err = String>>(flag: &'static str, text: &str) ->
 }
 
 /// The client certificate: from its own directory, or the one that the agent serves with.
-fn client_tls(flags: &Flags) -> Result<Option<ClientTls>, TlsError> {
-    let Some(directory) = &flags.credentials else { return flags.tls.client() };
+fn client_tls(flags: &Flags, security: &Security) -> Result<Option<ClientTls>, TlsError> {
+    let Some(directory) = &flags.credentials else { return Ok(security.client()) };
     let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| directory.join(name));
     let file = |path| PemFile::new("--credentials", path);
     ClientTls::read(file(&ca), file(&cert), file(&key)).map(Some)

@@ -1,7 +1,10 @@
 //! The agent's flags, with Kubernetes' names where it has the same flag.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
@@ -58,6 +61,9 @@ pub struct Flags {
     pub pod_security: PodSecurityFlags,
 
     #[command(flatten)]
+    pub join: JoinFlags,
+
+    #[command(flatten)]
     pub tls: TlsFlags,
 
     #[command(flatten)]
@@ -65,6 +71,48 @@ pub struct Flags {
 
     #[command(flatten)]
     pub telemetry: TelemetryFlags,
+}
+
+/// How a machine without a certificate joins the fleet. Its certificate is kept in the state directory and renewed.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Joining")]
+pub struct JoinFlags {
+    /// Join token, as `muster token create` prints it; not needed any more once the agent has joined. Without one the
+    /// agent waits for `muster approve`. Other users can read a command line, but not the variable
+    #[arg(long, env = "MUSTER_JOIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub join_token: Option<HiddenText>,
+
+    /// Hash of the key of the store's authority, such as sha256:2c26...; the agent believes no other. Can be repeated
+    #[arg(long, env = "MUSTER_CA_HASH", value_name = "HASH", value_delimiter = ',')]
+    pub ca_hash: Vec<String>,
+
+    /// Certificate authorities of the store, PEM, instead of --ca-hash
+    #[arg(long, env = "MUSTER_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
+
+/// A text that no debug output shows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HiddenText(String);
+
+impl HiddenText {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HiddenText {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(HiddenText(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for HiddenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<hidden>")
+    }
 }
 
 /// The node's identity.
@@ -242,6 +290,11 @@ pub struct EvictionFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Work")]
 pub struct WorkFlags {
+    /// Directory of manifests whose pods run on this node, with or without the store (static pods); a --config that names
+    /// a directory is taken for it
+    #[arg(long, env = "MUSTER_POD_MANIFEST_PATH", value_name = "DIR")]
+    pub pod_manifest_path: Option<PathBuf>,
+
     /// How long pods may take in all to stop when the machine shuts down; 0 does not wait for them
     #[arg(long, env = "MUSTER_SHUTDOWN_GRACE_PERIOD", value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Privilege, Runtime, RuntimeError, Security,
-    Signal, Usage, Workload,
+    Signal, Usage, Workload, pause,
 };
 
 /// A stop hook that has ended.
@@ -38,9 +38,11 @@ impl Executor {
     /// Performs an action that is not a call of the store.
     pub async fn perform(&self, action: &Action) -> Outcome {
         match action {
-            Action::ReadNode { .. } | Action::Report { .. } | Action::Delete { .. } => {
-                Outcome::Failed { message: "this is a call of the store".to_owned() }
-            }
+            Action::ReadNode { .. }
+            | Action::Report { .. }
+            | Action::CreateMirror { .. }
+            | Action::DeleteMirror { .. }
+            | Action::Delete { .. } => Outcome::Failed { message: "this is a call of the store".to_owned() },
             Action::Start { pod, container, attempt } => self.start(pod, container, *attempt).await,
             Action::RunPreStop { pod, container, within } => self.run_hook(pod, container, *within),
             Action::Term { uid, container } => {
@@ -68,7 +70,7 @@ impl Executor {
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
             pod_namespace: namespace,
             pod_name: pod.meta.name.clone(),
-            command: container.command.clone(),
+            command: pause::command(&container.image, &container.command),
             args: container.args.clone(),
             env,
             working_dir: container.working_dir.clone(),

@@ -16,7 +16,8 @@ pub(super) struct CallResult {
     pub(super) node: Option<Box<Node>>,
 }
 
-/// Makes the call of an action. `pod` is the pod's record, if it is known; `node` is the key of this node.
+/// Makes the call of an action. `pod` is the record that has the pod's status, if it is known; `node` is the key of this
+/// node.
 pub(super) async fn call(
     client: StoreClient,
     action: Action,
@@ -39,7 +40,11 @@ pub(super) async fn call(
                 Err(error) => refused(error),
             }
         }
-        (Action::Delete { key, uid }, _) => {
+        (Action::CreateMirror { mirror, .. }, _) => match client.create((**mirror).clone()).await {
+            Ok(stored) => Outcome::Stored(Box::new(stored)),
+            Err(error) => failed(&error),
+        },
+        (Action::Delete { key, uid } | Action::DeleteMirror { key, uid }, _) => {
             let preconditions = Preconditions { uid: Some(*uid), resource_version: None };
             let at_once = DeleteOptions { preconditions, grace_period_seconds: Some(0) };
             match client.delete::<Pod>(key, at_once).await {

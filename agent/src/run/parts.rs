@@ -11,18 +11,21 @@ use muster_agent_core::resources::swap::SwapPolicy;
 use muster_agent_core::resources::topology::Policy;
 use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
 use muster_agent_core::resources::topology::cpus::Layout;
-use muster_agent_core::status::Settings;
-use muster_agent_core::status::capacity::EvictionReserve;
+use muster_agent_core::status::capacity::{self, EvictionReserve};
+use muster_agent_core::status::{Observed, Settings};
 use muster_grpc::agent_service_server::AgentServiceServer;
 use muster_proto::name::Name;
+use muster_proto::quantity::Resources;
 use muster_rpc::clock::SharedClock;
 use muster_rpc::http::serve_http;
+use muster_rpc::process_metrics;
 use muster_rpc::readiness::Readiness;
 use muster_rpc::server::{Listener, ServeError, Server, Stopped};
-use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use muster_rpc::tls::{self, Revocations, Security};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints, follow_revocations};
 use prometheus_client::registry::Registry;
 use rustix::process::{getegid, geteuid};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
@@ -30,6 +33,8 @@ use super::{RunError, checks};
 use crate::config::{Config, PodSecurityConfig, TopologyConfig};
 use crate::events::{self, EventRecorder};
 use crate::identity::{Identity, StateDir};
+use crate::joining::credential_set::CredentialDir;
+use crate::joining::renewal::{CertificateRenewal, RenewalMetrics};
 use crate::machine::{Hardware, Machine};
 use crate::machine_probe::MachineProbe;
 use crate::node_loop::{HelloState, NodeLoop};
@@ -43,6 +48,7 @@ use crate::runtime_probe::RuntimeProbe;
 use crate::service::{NAMES, Service};
 use crate::shared_state::SharedState;
 use crate::shutdown::MachineShutdown;
+use crate::static_pods::{self, StaticPodReader};
 
 /// What every part of the agent is built from.
 pub(super) struct Parts {
@@ -130,29 +136,77 @@ impl Parts {
     /// Serves gRPC and HTTP until the agent stops.
     pub(super) fn serve(&self, grpc: Listener, http: Listener) -> JoinHandle<Result<Stopped, ServeError>> {
         let mut registry = Registry::default();
+        process_metrics::register(&mut registry, "muster-agent");
         self.shared.metrics.register(&mut registry);
         let stop = self.machine_shutdown.stop_signal();
         let (server, security) = (self.config.server.clone(), self.config.security.clone());
-        let server = Server::new(server, security, stop.clone()).metered(&mut registry);
+        let client_tls = self.config.client_tls.as_ref();
+        tls::follow(&security, client_tls, &mut registry, Arc::clone(&self.clock), &stop);
+        let revocations = Revocations::default();
+        if matches!(security, Security::MutualTls(_)) {
+            tokio::spawn(follow_revocations(self.client.clone(), revocations.clone(), stop.clone()));
+        }
+        let server =
+            Server::new(server, security, stop.clone()).metered(&mut registry).revocations(revocations);
         let routes = Routes::new(AgentServiceServer::new(self.service())).prepare();
         let readiness = self.readiness();
+        if let Some(renewal) = self.certificate_renewal(&mut registry, &readiness) {
+            tokio::spawn(renewal.run());
+        }
         tokio::spawn(serve_http(http, Arc::new(registry), readiness.clone(), stop));
         tokio::spawn(server.serve(grpc, routes, muster_proto::DESCRIPTORS, readiness))
+    }
+
+    /// What renews the certificate of an agent that has joined.
+    fn certificate_renewal(
+        &self,
+        registry: &mut Registry,
+        readiness: &Readiness,
+    ) -> Option<CertificateRenewal> {
+        let Security::MutualTls(credentials) = &self.config.security else { return None };
+        self.config.has_joined.then(|| CertificateRenewal {
+            directory: CredentialDir::in_state_dir(&self.config.state_dir),
+            credentials: credentials.clone(),
+            node: self.identity.name.clone(),
+            labels: self.config.node.labels.clone(),
+            client: self.client.clone(),
+            clock: Arc::clone(&self.clock),
+            metrics: RenewalMetrics::register(registry),
+            readiness: readiness.condition("certificate", "not checked yet", &[]),
+            shutdown: self.machine_shutdown.stop_signal(),
+        })
     }
 
     /// Starts the agent's loops.
     pub(super) fn start_loops(self, thresholds: Vec<Threshold>) -> Vec<JoinHandle<()>> {
         let (recorder, writer) = events::recorder(&self.client);
-        let pod_loop = self.pod_loop(recorder.clone());
+        let (static_pods, reader) = self.static_pods(recorder.clone());
+        let pod_loop = self.pod_loop(recorder.clone(), static_pods);
         let pressure_monitor = self.pressure_monitor(thresholds);
         let (machine_shutdown, clock) = (self.machine_shutdown.clone(), Arc::clone(&self.clock));
-        vec![
+        let reading = reader.map(|reader| tokio::spawn(reader.run(machine_shutdown.stop_signal())));
+        let mut loops = vec![
             tokio::spawn(pressure_monitor.run()),
             tokio::spawn(pod_loop.run()),
             tokio::spawn(self.node_loop(recorder).run()),
             tokio::spawn(writer.run(machine_shutdown.stop_signal())),
             tokio::spawn(machine_shutdown.run(clock)),
-        ]
+        ];
+        loops.extend(reading);
+        loops
+    }
+
+    /// The static pods, and the task that reads them. Without a directory there are none.
+    fn static_pods(
+        &self,
+        events: EventRecorder,
+    ) -> (watch::Receiver<static_pods::Pods>, Option<StaticPodReader>) {
+        let Some(path) = self.config.pod_manifest_path.clone() else {
+            return (watch::channel(Some(Arc::default())).1, None);
+        };
+        let (pods, receiver) = watch::channel(None);
+        let (node, shared) = (self.identity.name.clone(), Arc::clone(&self.shared));
+        (receiver, Some(StaticPodReader { path, node, pods, shared, events }))
     }
 
     /// The agent's readiness, which follows the store's answers to its heartbeats.
@@ -189,7 +243,7 @@ impl Parts {
         }
     }
 
-    fn pod_loop(&self, events: EventRecorder) -> PodLoop {
+    fn pod_loop(&self, events: EventRecorder, static_pods: watch::Receiver<static_pods::Pods>) -> PodLoop {
         let (hook_ended, hooks) = mpsc::unbounded_channel();
         let executor = Executor {
             runtime: Arc::clone(&self.runtime),
@@ -214,7 +268,23 @@ impl Parts {
             events,
             clock: Arc::clone(&self.clock),
             machine_shutdown: self.machine_shutdown.clone(),
+            static_pods,
+            local_allocatable: self.local_allocatable(),
+            local_labels: self.config.node.labels.clone(),
         }
+    }
+
+    /// What pods may use of the machine, as it was at the start.
+    fn local_allocatable(&self) -> Resources {
+        let storage = self.machine.filesystem(&self.config.state_dir).ok();
+        let observed = Observed {
+            hardware: Some(self.hardware.clone()),
+            storage_bytes: storage.map(|storage| storage.capacity_bytes),
+            ..Observed::default()
+        };
+        let (config, reserve) = (&self.config.capacity, &self.settings.eviction_reserve);
+        let has = capacity::capacity(&Resources::default(), config, &observed);
+        capacity::allocatable(&has, config, reserve, &observed.devices)
     }
 
     fn node_loop(self, events: EventRecorder) -> NodeLoop {

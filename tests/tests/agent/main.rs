@@ -1,5 +1,6 @@
 //! The real `muster-agent` with a real store: two processes, and the containers that the agent starts.
 
+mod certificates;
 mod container_files;
 mod duplicate_node_name;
 mod events;
@@ -9,5 +10,6 @@ mod registration;
 mod security;
 mod shutdown;
 mod start;
+mod static_pods;
 mod status;
 mod store_connection;

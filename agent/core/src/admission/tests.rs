@@ -42,7 +42,8 @@ fn s066_under_pressure_a_node_admits_only_some_pods() {
         ("best effort", best_effort(), [true, false, false, false, false]),
         ("tolerating", tolerating(), [true, true, false, false, false]),
         ("critical", best_effort().priority(priority::SYSTEM_CRITICAL), [true; 5]),
-        ("static", best_effort().source("file"), [true; 5]),
+        ("static", best_effort().unstored().source("file"), [true; 5]),
+        ("annotated", best_effort().source("file").mirror(), [true, false, false, false, false]),
     ] {
         for (pressure, admitted) in [none, memory, disk, pid, both].into_iter().zip(admitted_under) {
             let expected: &[&str] = if admitted { &[] } else { &["Evicted"] };
@@ -55,7 +56,7 @@ fn s066_under_pressure_a_node_admits_only_some_pods() {
 #[test]
 fn s072_a_node_that_shuts_down_admits_no_pod() {
     let node = NodeFacts { shutting_down: true, ..node() };
-    for new in [pod("a"), pod("a").priority(priority::SYSTEM_CRITICAL), pod("a").source("file")] {
+    for new in [pod("a"), pod("a").priority(priority::SYSTEM_CRITICAL), pod("a").unstored().source("file")] {
         assert_eq!(reasons(new, &node, &[]), ["NodeShutdown"]);
     }
 }
@@ -104,7 +105,8 @@ fn s076_only_no_execute_taints_count_and_not_for_static_pods() {
         (pod("a"), PreferNoSchedule, &[]),
         (tolerating(NoExecute), NoExecute, &[]),
         (tolerating(NoSchedule), NoExecute, &["TaintToleration"]),
-        (pod("a").source("file"), NoExecute, &[]),
+        (pod("a").unstored().source("file"), NoExecute, &[]),
+        (pod("a").source("file"), NoExecute, &["TaintToleration"]),
     ] {
         let node = NodeFacts { taints: vec![Taint::new("user", "x", effect)], ..node() };
         assert_eq!(reasons(pod, &node, &[]), expected, "{effect}");

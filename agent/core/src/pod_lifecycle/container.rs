@@ -109,6 +109,8 @@ pub(super) struct ContainerState {
     pub(super) begun: Option<Mono>,
     pub(super) hook: Hook,
     pub(super) term_sent: bool,
+    /// When TERM was first sent, whether or not it arrived.
+    pub(super) term_tried: Option<Mono>,
     pub(super) kill_sent: Option<Mono>,
     pub(super) retry: Retry,
     crashes: u32,
@@ -134,6 +136,7 @@ impl ContainerState {
             begun: None,
             hook: Hook::NotStarted,
             term_sent: false,
+            term_tried: None,
             kill_sent: None,
             retry: Retry::default(),
             crashes: 0,
@@ -181,7 +184,7 @@ impl ContainerState {
             self.last = Some(exit.clone());
         }
         self.state = State::Starting;
-        (self.hook, self.term_sent, self.kill_sent) = (Hook::NotStarted, false, None);
+        (self.hook, self.term_sent, self.term_tried, self.kill_sent) = (Hook::NotStarted, false, None, None);
         self.is_backing_off = false;
         (self.is_stop_recorded, self.is_back_off_recorded) = (false, false);
         self.steady_from = now.mono;

@@ -14,6 +14,9 @@ use super::pod_states::PodStates;
 use super::pod_status as status;
 use muster_proto::time::Now;
 
+/// How long a container has between TERM and KILL at least, whatever its grace period is: as in Kubernetes, even a pod
+/// without any time left may still close what it has open.
+pub const TERM_BEFORE_KILL: Duration = Duration::from_secs(2);
 /// How long after a KILL without effect it is sent again.
 const KILL_RETRY: Duration = Duration::from_secs(10);
 /// How long TERM waits until the store knows that the pod is not ready: a store that does not answer must not use up
@@ -26,15 +29,13 @@ const START_POST_DELAY: Duration = Duration::from_secs(1);
 /// Decides what every pod on this node needs.
 ///
 /// Until store and runtime have been listed there is nothing to do: a pod that is missing from an incomplete list has
-/// not vanished. Without a node no pod is started and nothing is posted, but pods that must stop are stopped.
+/// not vanished. Without a node no pod is started and nothing is posted, but pods that must stop are stopped. Static
+/// pods need neither the store nor a node.
 pub fn decide(pod_states: &PodStates, now: Now) -> Plan {
     let mut plan = Plan::default();
-    if !pod_states.has_listed_all() {
-        return plan;
-    }
-    for pod_state in pod_states.entries.values() {
+    for pod_state in pod_states.entries.values().filter(|pod_state| pod_states.is_settled(pod_state)) {
         match pod_state.admission {
-            _ if pod_states.node.is_none() && !pod_state.is_stopping() => {}
+            _ if pod_states.node_of(pod_state).is_none() && !pod_state.is_stopping() => {}
             Admission::NodeWanted if !pod_state.is_stopping() => {
                 if !pod_state.is_calling && due(pod_state.node_retry.not_before, now.mono, &mut plan) {
                     plan.push(Action::ReadNode { uid: pod_state.uid });
@@ -45,6 +46,7 @@ pub fn decide(pod_states: &PodStates, now: Now) -> Plan {
             _ => report(pod_state, pod_states, now, &mut plan),
         }
     }
+    pod_states.decide_mirrors(now.mono, &mut plan);
     // Releases first: a pod that starts is rejected for good if it lacks processors that another pod is about to
     // release.
     plan.actions.sort_by_key(|action| !matches!(action, Action::Release { .. }));
@@ -110,7 +112,7 @@ fn stop(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Plan)
         kill_stray_hooks(pod_state, now.mono, plan);
         let deadline = pod_state.deadline().unwrap_or(now.mono);
         if now.mono >= deadline {
-            kill(pod_state, now.mono, plan);
+            end_containers(pod_state, now.mono, plan);
         } else {
             plan.wake_by(deadline);
             if let Some(until) = unready_deadline(pod_state, deadline).filter(|until| now.mono < *until) {
@@ -145,11 +147,32 @@ fn unready_deadline(pod_state: &PodState, deadline: Mono) -> Option<Mono> {
     (is_ready && !pod_state.is_unready_posted).then(|| since + NOT_READY_WITHIN.min(grace / 2))
 }
 
-fn kill(pod_state: &PodState, now: Mono, plan: &mut Plan) {
+/// The grace period is over: every container is killed, but none that has not had TERM for [`TERM_BEFORE_KILL`].
+///
+/// Those that were not sent TERM yet, because their hook or the containers before them used up the time, get it now,
+/// all at once. A start that is in progress cannot be signalled, so it is killed.
+fn end_containers(pod_state: &PodState, now: Mono, plan: &mut Plan) {
     for (name, container_state) in
         pod_state.containers.iter().filter(|(_, container_state)| container_state.is_alive())
     {
-        kill_one(pod_state, name, container_state, now, plan);
+        let can_term = container_state.begun.is_none();
+        if can_term && !container_state.term_sent {
+            term_one(pod_state, name, container_state, now, plan);
+        }
+        let killed_from = match container_state.term_tried {
+            _ if !can_term => now,
+            Some(tried) => tried + TERM_BEFORE_KILL,
+            None => continue,
+        };
+        if due(killed_from, now, plan) {
+            kill_one(pod_state, name, container_state, now, plan);
+        }
+    }
+}
+
+fn term_one(pod_state: &PodState, name: &str, container_state: &ContainerState, now: Mono, plan: &mut Plan) {
+    if due(container_state.retry.not_before, now, plan) {
+        plan.push(Action::Term { uid: pod_state.uid, container: name.to_owned() });
     }
 }
 
@@ -205,11 +228,7 @@ fn request_stop(pod_state: &PodState, name: &str, deadline: Mono, now: Mono, pla
             plan.push(Action::RunPreStop { pod, container, within: deadline - now });
         }
         (Some(_), Hook::Running) => {}
-        _ => {
-            if due(container_state.retry.not_before, now, plan) {
-                plan.push(Action::Term { uid: pod_state.uid, container: name.to_owned() });
-            }
-        }
+        _ => term_one(pod_state, name, container_state, now, plan),
     }
 }
 
@@ -230,7 +249,9 @@ fn report(pod_state: &PodState, pod_states: &PodStates, now: Now, plan: &mut Pla
     let (Some(pod), Some(status)) = (&pod_state.pod, status::wanted(pod_state, pod_states, now)) else {
         return;
     };
-    let version = pod.meta.resource_version;
+    let Some((version, _)) = pod_state.recorded() else {
+        return;
+    };
     // After a conflict a newer version can be tried at once; without one, only after a delay.
     let is_newer = pod_state.conflict_at.is_some_and(|refused| version > refused);
     if is_newer || due(pod_state.report_retry.not_before, now.mono, plan) {
@@ -245,14 +266,14 @@ fn delete(pod_state: &PodState, now: Mono, plan: &mut Plan) {
         return;
     };
     let is_asked = pod_state.stop_causes.deleted.is_some() && pod_state.stop_causes.vanished.is_none();
-    let is_ours = pod.is_finished() && !pod.is_mirror() && !pod_state.is_delete_sent && !pod_state.is_calling;
+    let is_ours = pod.is_finished() && !pod_state.is_delete_sent && !pod_state.is_calling;
     if is_asked && is_ours && due(pod_state.delete_retry.not_before, now, plan) {
         plan.push(Action::Delete { key: Key::of(pod.as_ref()), uid: pod_state.uid });
     }
 }
 
 /// Whether the time has come; if not, the plan wakes at that time.
-fn due(at: Mono, now: Mono, plan: &mut Plan) -> bool {
+pub(super) fn due(at: Mono, now: Mono, plan: &mut Plan) -> bool {
     if now < at {
         plan.wake_by(at);
     }

@@ -9,6 +9,9 @@ use super::pod_state::PodState;
 use crate::EVENT_SOURCE;
 use crate::admission::Rejection;
 
+/// How many events of a static pod wait for its mirror.
+const MAX_WAITING_EVENTS: usize = 31;
+
 impl PodState {
     pub(super) fn record_started(&mut self, container: &str) {
         self.record(EventType::Normal, "Started", format!("Started container {container}"));
@@ -67,7 +70,12 @@ impl PodState {
     /// Without a record there is no pod to record an event about.
     fn record(&mut self, kind: EventType, reason: &str, message: String) {
         if let Some(pod) = &self.pod {
-            let involved = ObjectReference::to(pod.as_ref());
+            let mut involved = ObjectReference::to(pod.as_ref());
+            if self.is_static {
+                // The store knows it by its mirror, which has a uid of its own. While there is none, old news goes first.
+                involved.uid = None;
+                self.events.drain(..self.events.len().saturating_sub(MAX_WAITING_EVENTS));
+            }
             self.events.push(Event::about(involved, kind, reason, message, EVENT_SOURCE));
         }
     }

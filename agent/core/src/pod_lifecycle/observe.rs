@@ -22,6 +22,23 @@ impl PodState {
         self.stop_causes.vanished = None;
     }
 
+    /// A static pod never changes: a file that changed is another pod.
+    pub(super) fn observe_static_pod(&mut self, pod: &Pod) {
+        self.is_static = true;
+        if self.pod.is_none() {
+            self.pod = Some(Arc::new(pod.clone()));
+        }
+        self.stop_causes.vanished = None;
+    }
+
+    /// Whether the sources that could have the pod were read.
+    pub(super) fn is_settled(&self, has_pods: bool, has_static: bool) -> bool {
+        match &self.pod {
+            Some(_) => self.is_static || has_pods,
+            None => has_pods && has_static,
+        }
+    }
+
     /// Restores what an earlier process of this agent knew, if it had admitted the pod.
     pub(super) fn restore(&mut self, report: Option<&PodReport>, now: Now) {
         let Some(pod) = self.pod.clone() else {
@@ -100,6 +117,7 @@ impl PodState {
                 Outcome::Failed { .. } => self.node_retry.fail(now.mono),
                 _ => self.admission = Admission::NodeRead,
             },
+            Action::CreateMirror { .. } | Action::DeleteMirror { .. } => {}
             Action::Start { container, .. } => self.observe_start(container, outcome, now),
             Action::RunPreStop { container, .. } => {
                 self.record_killing(container);
@@ -108,9 +126,12 @@ impl PodState {
             }
             Action::Term { container, .. } => {
                 self.record_killing(container);
-                self.with(container, |container_state| match outcome {
-                    Outcome::Failed { .. } => container_state.retry.fail(now.mono),
-                    _ => container_state.term_sent = true,
+                self.with(container, |container_state| {
+                    container_state.term_tried.get_or_insert(now.mono);
+                    match outcome {
+                        Outcome::Failed { .. } => container_state.retry.fail(now.mono),
+                        _ => container_state.term_sent = true,
+                    }
                 });
             }
             Action::Kill { container, .. } => {
@@ -173,7 +194,11 @@ impl PodState {
         match outcome {
             Outcome::Stored(pod) => {
                 self.posted = Some((pod.meta.resource_version, posted.clone()));
-                self.observe_pod(&pod);
+                if let Some(own) = self.pod.as_mut().filter(|_| self.is_static) {
+                    Arc::make_mut(own).status.clone_from(&pod.status);
+                } else {
+                    self.observe_pod(&pod);
+                }
                 self.report_retry = Retry::default();
                 self.conflict_at = None;
             }
@@ -181,6 +206,8 @@ impl PodState {
                 self.conflict_at = Some(if_version);
                 self.report_retry.fail(now.mono);
             }
+            // Only the mirror of a static pod is gone; there will be another.
+            Outcome::Gone if self.is_static => {}
             Outcome::Gone => {
                 self.stop_causes.vanished.get_or_insert(now.mono);
             }

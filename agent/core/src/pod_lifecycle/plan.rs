@@ -32,6 +32,10 @@ pub enum Action {
     Release { uid: Uid, keeps_files: bool },
     /// Post a status, if the record is still at that version.
     Report { key: Key, uid: Uid, if_version: u64, status: Box<PodStatus> },
+    /// Create the record that shows a static pod of this node.
+    CreateMirror { uid: Uid, mirror: Box<Pod> },
+    /// Delete a mirror that shows no pod of this node any more: with grace period 0, and only if it still has this uid.
+    DeleteMirror { key: Key, uid: Uid },
     /// Delete the record of a pod that has stopped: with grace period 0, and only if it still has this uid.
     Delete { key: Key, uid: Uid },
 }
@@ -87,7 +91,18 @@ impl Plan {
 impl Action {
     /// Whether it is a call of the store.
     pub fn is_call(&self) -> bool {
-        matches!(self, Self::ReadNode { .. } | Self::Report { .. } | Self::Delete { .. })
+        match self {
+            Self::ReadNode { .. }
+            | Self::Report { .. }
+            | Self::CreateMirror { .. }
+            | Self::DeleteMirror { .. }
+            | Self::Delete { .. } => true,
+            Self::Start { .. }
+            | Self::RunPreStop { .. }
+            | Self::Term { .. }
+            | Self::Kill { .. }
+            | Self::Release { .. } => false,
+        }
     }
 
     /// Whether it may take long: the store may not answer, and a program may lie on a disk that does not.
@@ -95,11 +110,22 @@ impl Action {
         self.is_call() || matches!(self, Self::Start { .. })
     }
 
-    /// The uid of the pod; `None` only for a record that was never in a store.
+    /// The mirror that it creates or deletes.
+    pub(super) fn mirror_key(&self) -> Option<Key> {
+        match self {
+            Self::CreateMirror { mirror, .. } => Some(Key::of(mirror.as_ref())),
+            Self::DeleteMirror { key, .. } => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    /// The uid of the pod that it is about; `None` for a mirror that shows no pod.
     pub fn uid(&self) -> Option<Uid> {
         match self {
             Self::Start { pod, .. } | Self::RunPreStop { pod, .. } => pod.meta.uid,
+            Self::DeleteMirror { .. } => None,
             Self::ReadNode { uid }
+            | Self::CreateMirror { uid, .. }
             | Self::Term { uid, .. }
             | Self::Kill { uid, .. }
             | Self::Release { uid, .. }
@@ -124,6 +150,8 @@ impl fmt::Display for Action {
             Self::Kill { uid, container } => write!(f, "send KILL to {uid}/{container}"),
             Self::Release { uid, .. } => write!(f, "release the resources of pod {uid}"),
             Self::Report { key, status, .. } => write!(f, "report pod {key} as {}", status.phase),
+            Self::CreateMirror { mirror, .. } => write!(f, "create mirror pod {}", Key::of(mirror.as_ref())),
+            Self::DeleteMirror { key, .. } => write!(f, "delete mirror pod {key}"),
             Self::Delete { key, .. } => write!(f, "delete pod {key}"),
         }
     }

@@ -63,6 +63,10 @@ pub(super) enum Init {
 #[derive(Clone, Debug)]
 pub(super) struct PodState {
     pub(super) uid: Uid,
+    /// Whether the pod comes from a file of this node and not from the store.
+    pub(super) is_static: bool,
+    /// The record that shows a static pod in the store.
+    pub(super) mirror: Option<Arc<Pod>>,
     /// `None` for a pod that the runtime has and of which no record was seen.
     pub(super) pod: Option<Arc<Pod>>,
     /// In that case: its grace period, as the runtime kept it.
@@ -93,6 +97,8 @@ impl PodState {
     pub(super) fn new(uid: Uid) -> Self {
         Self {
             uid,
+            is_static: false,
+            mirror: None,
             pod: None,
             kept_grace: None,
             admission: Admission::Open,
@@ -116,6 +122,17 @@ impl PodState {
     /// A pod that the runtime has and of which no record was seen: it may have any resources.
     pub(super) fn found(uid: Uid) -> Self {
         Self { held: Held::All, ..Self::new(uid) }
+    }
+
+    /// Whether the store, or the directory of static pods, does not have it any more.
+    pub(super) fn is_vanished(&self) -> bool {
+        self.stop_causes.vanished.is_some()
+    }
+
+    /// The version and the status of the record that has the pod's status.
+    pub(super) fn recorded(&self) -> Option<(u64, &PodStatus)> {
+        let record = if self.is_static { self.mirror.as_deref() } else { self.pod.as_deref() };
+        record.map(|record| (record.meta.resource_version, &record.status))
     }
 
     pub(super) fn own_grace(&self) -> Duration {

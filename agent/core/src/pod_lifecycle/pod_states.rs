@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_proto::event::Event;
+use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 
 use super::container::{ContainerReport, Hook};
+use super::mirrors::MirrorState;
 use super::plan::{Action, Outcome, PodTermination};
 use super::pod_state::{Admission, Held, PodState};
 use crate::admission::{self, NodeFacts};
@@ -19,6 +21,8 @@ use muster_proto::time::Now;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeState {
     pub facts: NodeFacts,
+    /// The uid of the node's record; `None` before there is one.
+    pub uid: Option<Uid>,
     /// The address of pods on the host network.
     pub host_ip: Option<IpAddr>,
 }
@@ -43,13 +47,18 @@ impl PodReport {
 pub struct PodStates {
     pub(super) entries: BTreeMap<Uid, PodState>,
     pub(super) node: Option<NodeState>,
+    /// The node as the agent knows it without the store: what static pods are admitted by until there is a record.
+    pub(super) local: Option<NodeState>,
+    pub(super) mirrors: BTreeMap<Key, MirrorState>,
     reports: BTreeMap<Uid, PodReport>,
     has_pods: bool,
+    /// Whether the directory of static pods was read: before that, no container is an orphan.
+    pub(super) has_static: bool,
     has_containers: bool,
     /// Events that have not been taken yet.
     events: Vec<Event>,
     /// Pods that the store said are gone, until a list confirms it.
-    gone: BTreeSet<Uid>,
+    pub(super) gone: BTreeSet<Uid>,
 }
 
 impl PodStates {
@@ -67,6 +76,22 @@ impl PodStates {
         self.has_listed_all() && self.node.is_some()
     }
 
+    /// Whether everything is known that the pod's state follows from.
+    pub(super) fn is_settled(&self, pod_state: &PodState) -> bool {
+        self.has_containers && pod_state.is_settled(self.has_pods, self.has_static)
+    }
+
+    /// The node that the pod is admitted by.
+    pub(super) fn node_of(&self, pod_state: &PodState) -> Option<&NodeState> {
+        self.node.as_ref().or(self.local.as_ref().filter(|_| pod_state.is_static))
+    }
+
+    /// Observes the node as the agent knows it without the store.
+    pub fn observe_local_node(&mut self, node: NodeState, now: Now) {
+        self.local = Some(node);
+        self.settle(now);
+    }
+
     /// Observes the node; `None` if there is none, or the store accepts another agent for it.
     pub fn observe_node(&mut self, node: Option<NodeState>, now: Now) {
         self.node = node;
@@ -77,18 +102,38 @@ impl PodStates {
     /// only be called with a complete list of a connected watch.
     pub fn observe_pods<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, now: Now) {
         self.has_pods = true;
-        let mut listed = BTreeSet::new();
+        let (mut listed, mut mirrors) = (BTreeSet::new(), Vec::new());
         for pod in pods {
             let Some(uid) = pod.meta.uid else {
                 continue; // The store gives every record a uid.
             };
             listed.insert(uid);
-            if !self.gone.contains(&uid) {
-                self.entries.entry(uid).or_insert_with(|| PodState::new(uid)).observe_pod(pod);
+            match self.gone.contains(&uid) {
+                true => {}
+                // Only shows a pod: what it shows runs from a file, or does not run.
+                false if pod.is_mirror() => mirrors.push(pod),
+                false => self.entries.entry(uid).or_insert_with(|| PodState::new(uid)).observe_pod(pod),
             }
         }
         self.gone.retain(|uid| listed.contains(uid));
-        for (uid, pod_state) in &mut self.entries {
+        for (uid, pod_state) in self.entries.iter_mut().filter(|(_, pod_state)| pod_state.pod.is_some()) {
+            if !listed.contains(uid) && !pod_state.is_static {
+                pod_state.stop_causes.vanished.get_or_insert(now.mono);
+            }
+        }
+        self.observe_mirrors(mirrors);
+        self.settle(now);
+    }
+
+    /// Observes all static pods of this node. One that is not among them has to stop.
+    pub fn observe_static_pods<'a>(&mut self, pods: impl IntoIterator<Item = &'a Pod>, now: Now) {
+        self.has_static = true;
+        let mut listed = BTreeSet::new();
+        for (pod, uid) in pods.into_iter().filter_map(|pod| Some((pod, pod.meta.uid?))) {
+            listed.insert(uid);
+            self.entries.entry(uid).or_insert_with(|| PodState::new(uid)).observe_static_pod(pod);
+        }
+        for (uid, pod_state) in self.entries.iter_mut().filter(|(_, pod_state)| pod_state.is_static) {
             if !listed.contains(uid) {
                 pod_state.stop_causes.vanished.get_or_insert(now.mono);
             }
@@ -130,6 +175,7 @@ impl PodStates {
     /// An action is in progress. Until its outcome is observed, there is no other call of the store for the pod, and
     /// the container is neither started again nor sent TERM.
     pub fn begin(&mut self, action: &Action, now: Now) {
+        self.begin_mirror(action);
         if let Some(pod_state) = action.uid().and_then(|uid| self.entries.get_mut(&uid)) {
             pod_state.begin(action, now);
         }
@@ -137,10 +183,12 @@ impl PodStates {
 
     /// Observes the outcome of an action.
     pub fn observe(&mut self, action: &Action, outcome: Outcome, now: Now) {
+        self.observe_mirror_outcome(action, &outcome, now);
         let Some(uid) = action.uid() else {
-            return;
+            return self.settle(now);
         };
-        if outcome == Outcome::Gone {
+        let is_static = self.entries.get(&uid).is_some_and(|pod_state| pod_state.is_static);
+        if outcome == Outcome::Gone && !is_static {
             self.gone.insert(uid);
         }
         if matches!((action, &outcome), (Action::Release { keeps_files: false, .. }, Outcome::Done)) {
@@ -154,10 +202,14 @@ impl PodStates {
 
     /// Derives what follows from the observations: restored state, stop causes, admission, events.
     fn settle(&mut self, now: Now) {
-        if !self.has_listed_all() {
+        if !self.has_containers {
             return;
         }
-        for pod_state in self.entries.values_mut() {
+        self.assign_mirrors();
+        let (has_pods, has_static) = (self.has_pods, self.has_static);
+        let settled =
+            self.entries.values_mut().filter(|pod_state| pod_state.is_settled(has_pods, has_static));
+        for pod_state in settled {
             pod_state.restore(self.reports.get(&pod_state.uid), now);
             pod_state.update_stop_causes(now);
             pod_state.record_back_offs();
@@ -170,16 +222,14 @@ impl PodStates {
 
     /// Admits or rejects the pods that are not admitted yet, the oldest first: it was scheduled before the others.
     fn admit(&mut self, now: Now) {
-        let Some(node) = &self.node else {
-            return;
-        };
         let is_open =
             |pod_state: &&PodState| matches!(pod_state.admission, Admission::Open | Admission::NodeRead);
         let mut open: Vec<(Arc<Pod>, Uid)> = self
             .entries
             .values()
             .filter(is_open)
-            .filter(|pod_state| !pod_state.is_stopping())
+            .filter(|pod_state| !pod_state.is_stopping() && self.is_settled(pod_state))
+            .filter(|pod_state| !self.follows_another(pod_state))
             .filter_map(|pod_state| Some((pod_state.pod.clone()?, pod_state.uid)))
             .collect();
         open.sort_by(|(a, _), (b, _)| {
@@ -195,11 +245,15 @@ impl PodStates {
                 .filter_map(|pod_state| pod_state.pod.clone())
                 .collect();
             let others: Vec<&Pod> = others.iter().map(AsRef::as_ref).collect();
+            let Some(node) = self.entries.get(&uid).and_then(|pod_state| self.node_of(pod_state)) else {
+                continue;
+            };
             let rejections = admission::rejections(&pod, &node.facts, &others);
             let Some(pod_state) = self.entries.get_mut(&uid) else {
                 continue;
             };
-            let is_first_look = pod_state.admission == Admission::Open;
+            // A static pod does not wait for the store.
+            let is_first_look = pod_state.admission == Admission::Open && !pod_state.is_static;
             pod_state.admission = match rejections.first() {
                 None => {
                     pod_state.held = Held::All;
@@ -214,6 +268,19 @@ impl PodStates {
             pod_state.update_stop_causes(now);
         }
     }
+
+    /// Whether a static pod of the same name, from the file as it was before, has not stopped yet: ports and paths of the
+    /// two would collide.
+    fn follows_another(&self, pod_state: &PodState) -> bool {
+        let Some(key) = pod_state.pod.as_deref().map(Key::of).filter(|_| pod_state.is_static) else {
+            return false;
+        };
+        let is_other = |other: &&PodState| other.is_static && other.uid != pod_state.uid;
+        self.entries
+            .values()
+            .filter(is_other)
+            .any(|other| other.pod.as_deref().map(Key::of).as_ref() == Some(&key))
+    }
 }
 
 impl PodStates {
@@ -224,7 +291,10 @@ impl PodStates {
 
     /// An agent that does not act for the node records nothing: another agent may.
     fn collect_events(&mut self) {
-        let events = self.entries.values_mut().flat_map(|pod_state| std::mem::take(&mut pod_state.events));
+        // The store records events of pods that it has, so those of a static pod wait for its mirror.
+        let has_record = |pod_state: &&mut PodState| !pod_state.is_static || pod_state.mirror.is_some();
+        let recorded = self.entries.values_mut().filter(has_record);
+        let events = recorded.flat_map(|pod_state| std::mem::take(&mut pod_state.events));
         if self.node.is_some() {
             self.events.extend(events);
         } else {

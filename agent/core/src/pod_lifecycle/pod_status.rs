@@ -24,12 +24,11 @@ pub(super) fn is_ready(status: &PodStatus) -> bool {
 /// normalise a field.
 pub(super) fn wanted(pod_state: &PodState, pod_states: &PodStates, now: Now) -> Option<PodStatus> {
     let pod = pod_state.pod.as_ref().filter(|_| pod_state.stop_causes.vanished.is_none())?;
+    let (version, recorded) = pod_state.recorded()?;
     let status = of(pod_state, pod, pod_states, now);
-    let was_posted = pod_state
-        .posted
-        .as_ref()
-        .is_some_and(|(version, posted)| *version == pod.meta.resource_version && *posted == status);
-    (status != pod.status && !was_posted).then_some(status)
+    let was_posted =
+        pod_state.posted.as_ref().is_some_and(|(at, posted)| *at == version && *posted == status);
+    (status != *recorded && !was_posted).then_some(status)
 }
 
 /// The status that follows from the pod's state.
@@ -70,7 +69,8 @@ pub(super) fn of(pod_state: &PodState, pod: &Pod, pod_states: &PodStates, now: N
 }
 
 fn addresses(status: &mut PodStatus, pod: &Pod, pod_states: &PodStates) {
-    let Some(host) = pod_states.node.as_ref().and_then(|node| node.host_ip) else {
+    let Some(host) = pod_states.node.as_ref().or(pod_states.local.as_ref()).and_then(|node| node.host_ip)
+    else {
         return;
     };
     status.host_ip = Some(host);

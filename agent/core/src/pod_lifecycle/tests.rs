@@ -4,4 +4,5 @@ mod events;
 mod restart;
 mod settle;
 mod start;
+mod static_pods;
 mod stop;

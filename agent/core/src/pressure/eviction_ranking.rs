@@ -132,7 +132,7 @@ impl Evictor {
 }
 
 /// The pods that may be evicted, in order: first those that use more than they requested, then by lower priority, then
-/// by larger excess. Static, mirror and critical pods are never evicted.
+/// by larger excess. Static and critical pods are never evicted.
 pub fn rank<'a>(resource: StarvedResource, candidates: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
     let mut ranked: Vec<Candidate<'a>> =
         candidates.iter().filter(|each| !priority::is_critical(each.pod)).copied().collect();

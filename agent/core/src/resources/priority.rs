@@ -17,7 +17,7 @@ pub fn of(pod: &Pod) -> i32 {
 
 /// Whether the node admits and keeps the pod even under pressure.
 pub fn is_critical(pod: &Pod) -> bool {
-    pod.is_static() || pod.is_mirror() || of(pod) >= SYSTEM_CRITICAL
+    pod.is_static() || of(pod) >= SYSTEM_CRITICAL
 }
 
 /// The grace period that the pod's spec sets.
@@ -41,14 +41,15 @@ mod tests {
     use crate::testing::pod;
 
     #[test]
-    fn static_mirror_and_high_priority_pods_are_critical() {
+    fn s213_static_and_high_priority_pods_are_critical_and_annotations_alone_are_not_believed() {
         for (pod, expected) in [
             (pod("a"), false),
             (pod("a").priority(SYSTEM_CRITICAL - 1), false),
             (pod("a").priority(SYSTEM_CRITICAL), true),
             (pod("a").source("api"), false),
-            (pod("a").source("file"), true),
-            (pod("a").mirror(), true),
+            (pod("a").unstored().source("file"), true),
+            (pod("a").source("file"), false),
+            (pod("a").mirror(), false),
         ] {
             let pod = pod.build();
             assert_eq!(is_critical(&pod), expected, "{:?} {:?}", pod.spec.priority, pod.meta.annotations);

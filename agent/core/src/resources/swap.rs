@@ -125,8 +125,8 @@ mod tests {
             ("best effort", pod("a"), 0),
             ("guaranteed", guaranteed, 0),
             ("critical", burstable().priority(priority::SYSTEM_CRITICAL), 0),
-            ("static", burstable().source("file"), 0),
-            ("mirror", burstable().mirror(), 0),
+            ("static", burstable().unstored().source("file"), 0),
+            ("annotated", burstable().source("file").mirror(), 536_870_912),
         ] {
             let pod = pod.build();
             assert_eq!(limit(&pod, &pod.spec.containers[0], &POLICY), expected, "{name}");

@@ -112,6 +112,19 @@ fn s071_groups_stop_in_order_and_empty_ones_take_no_time() {
 }
 
 #[test]
+fn s211_a_group_without_time_has_a_turn_of_2_s() {
+    let schedule = by_priority(&[(1000, 10), (0, 0)]);
+    assert_eq!(schedule.total(), secs(12));
+    let mut shutdown = shutdown(&schedule, vec![pod("top").priority(1000), pod("low")]);
+    assert_eq!(stopped(&shutdown), [(uid("low"), 0)]);
+    shutdown.begun(at(0));
+    shutdown.observe(|_| true, at(1));
+    assert_eq!(shutdown.decide(), GroupStep::Wait { until: at(2) }, "it got TERM, and is killed at 2 s");
+    shutdown.observe(|_| true, at(2));
+    assert_eq!(stopped(&shutdown), [(uid("top"), 10)]);
+}
+
+#[test]
 fn groups_without_time_are_not_a_schedule() {
     assert!(!by_priority(&[(0, 0)]).is_on());
 }

@@ -23,6 +23,8 @@ pub struct Harness {
     /// Whether the store accepts this agent for the node.
     pub is_accepted: bool,
     pub store: BTreeMap<Uid, Pod>,
+    /// The static pods of the node.
+    pub files: Vec<Pod>,
     pub runtime: BTreeMap<Uid, PodReport>,
     /// Whether calls reach the store.
     pub is_connected: bool,
@@ -33,6 +35,8 @@ pub struct Harness {
     pub hung: Vec<String>,
     /// Containers, by name, whose start fails.
     pub unstartable: Vec<String>,
+    /// Containers, by name, to which TERM cannot be sent.
+    pub untermable: Vec<String>,
     /// What was done since the last call of [`steps`](Harness::steps).
     pub log: Vec<String>,
     now: Now,
@@ -56,7 +60,7 @@ pub fn node() -> NodeState {
         shutting_down: false,
         security: security_policy(),
     };
-    NodeState { facts, host_ip: Some("10.0.0.1".parse().unwrap()) }
+    NodeState { facts, uid: Some(uid("node")), host_ip: Some("10.0.0.1".parse().unwrap()) }
 }
 
 impl Harness {
@@ -75,12 +79,14 @@ impl Harness {
             node: node(),
             is_accepted: true,
             store,
+            files: Vec::new(),
             runtime: BTreeMap::new(),
             is_connected: true,
             is_frozen: false,
             unanswered: Vec::new(),
             hung: Vec::new(),
             unstartable: Vec::new(),
+            untermable: Vec::new(),
             log: Vec::new(),
             now: now_at(0),
             version: 100,
@@ -95,7 +101,9 @@ impl Harness {
     /// The agent observes the node, the runtime and the store.
     pub fn look(&mut self) {
         self.pod_states.observe_node(Some(self.node.clone()).filter(|_| self.is_accepted), self.now);
+        self.pod_states.observe_local_node(NodeState { uid: None, ..self.node.clone() }, self.now);
         self.pod_states.observe_containers(self.runtime.clone(), self.now);
+        self.pod_states.observe_static_pods(&self.files, self.now);
         if self.is_connected && !self.is_frozen {
             self.pod_states.observe_pods(self.store.values(), self.now);
         }
@@ -196,6 +204,10 @@ impl Harness {
                 self.log.push(format!("hook {name}/{container} within {}s", within.as_secs()));
                 Outcome::Done
             }
+            Action::Term { container, .. } if self.untermable.contains(container) => {
+                self.log.push(format!("term {name}/{container}, in vain"));
+                Outcome::Failed { message: "no such process".to_owned() }
+            }
             Action::Term { container, .. } => {
                 self.log.push(format!("term {name}/{container}"));
                 Outcome::Done
@@ -224,7 +236,27 @@ impl Harness {
                 }
                 Outcome::Done
             }
-            Action::Report { uid, if_version, status, .. } => self.post(&name, *uid, *if_version, status),
+            Action::Report { uid, if_version, status, .. } => {
+                let record = self.pod_states.record(*uid).and_then(|record| record.meta.uid);
+                self.post(&name, record.unwrap_or(*uid), *if_version, status)
+            }
+            Action::CreateMirror { mirror, .. } => {
+                self.log.push(format!("mirror {name}"));
+                if !self.is_connected {
+                    return Outcome::Failed { message: "unreachable".to_owned() };
+                }
+                self.version += 1;
+                let mut created = (**mirror).clone();
+                let record = uid(&format!("mirror {}", self.version));
+                (created.meta.uid, created.meta.resource_version) = (Some(record), self.version);
+                self.store.insert(record, created.clone());
+                Outcome::Stored(Box::new(created))
+            }
+            Action::DeleteMirror { key, uid } => {
+                self.log.push(format!("unmirror {}", key.name));
+                self.store.remove(uid);
+                Outcome::Gone
+            }
             Action::Delete { uid, .. } => {
                 self.log.push(format!("delete {name}"));
                 if !self.is_connected {
@@ -263,8 +295,9 @@ impl Harness {
     }
 
     fn name(&self, action: &Action) -> String {
-        let uid = action.uid().unwrap();
-        self.pod_states.pod(uid).map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
+        let uid = action.uid();
+        uid.and_then(|uid| self.pod_states.pod(uid))
+            .map_or_else(|| "orphan".to_owned(), |pod| pod.meta.name.to_string())
     }
 
     /// A container exits, on its own or because it was told to.

@@ -153,6 +153,11 @@ impl PodBuilder {
         self.annotation(annotation::CONFIG_SOURCE, source)
     }
 
+    /// It never was in a store.
+    pub fn unstored(self) -> Self {
+        self.with(|pod| pod.meta.resource_version = 0)
+    }
+
     pub fn mirror(self) -> Self {
         self.annotation(annotation::MIRROR, "hash")
     }

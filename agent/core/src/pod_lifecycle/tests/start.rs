@@ -38,6 +38,8 @@ fn nothing_is_decided_before_store_and_runtime_are_listed() {
         "the store has not been listed: no pod has vanished"
     );
     pod_states.observe_pods([], now_at(1));
+    assert!(decide(&pod_states, now_at(1)).actions.is_empty(), "it may be a static pod");
+    pod_states.observe_static_pods([], now_at(1));
     assert_eq!(decide(&pod_states, now_at(1)).actions.len(), 1, "now it has been");
 }
 
@@ -101,7 +103,7 @@ fn s076_an_untolerated_no_execute_taint_fails_the_pod() {
     for (effect, source, expected) in [
         (TaintEffect::NoExecute, "api", "report a Failed TaintToleration"),
         (TaintEffect::NoSchedule, "api", "report a Running ready"),
-        (TaintEffect::NoExecute, "file", "report a Running ready"),
+        (TaintEffect::NoExecute, "file", "report a Failed TaintToleration"),
     ] {
         let mut harness = Harness::bare([pod("a").source(source)]);
         harness.node.facts.taints = vec![Taint::new("user", "", effect)];
@@ -195,6 +197,7 @@ fn a_start_that_hangs_delays_no_other_pod_and_is_killed_with_its_pod() {
     harness.advance(1);
     assert_eq!(harness.steps(), ["report a Pending"], "a start in progress is posted");
     harness.delete("b", 5);
+    harness.settle();
     harness.advance(5);
     assert_eq!(harness.steps().last().unwrap(), "delete b");
 

@@ -119,7 +119,83 @@ fn hooks_run_before_term_and_within_the_grace() {
     harness.settle();
     harness.log.clear();
     harness.advance(5);
-    assert_eq!(harness.steps()[0], "kill b/h", "a hook that hangs is not waited for");
+    assert_eq!(harness.steps(), ["term b/h"], "a hook that hangs is not waited for");
+    harness.advance(2);
+    assert_eq!(harness.steps()[0], "kill b/h");
+}
+
+#[test]
+fn s211_a_container_whose_hook_used_up_the_grace_gets_term_and_2_s() {
+    let mut harness = running(pod("a").containers(vec![container("h").hook()]));
+    harness.delete("a", 5);
+    assert_eq!(harness.steps(), ["report a Running", "hook a/h within 5s"]);
+    harness.advance(5);
+    harness.pod_states.hook_ended(uid("a"), "h");
+    let plan = harness.settle();
+    assert_eq!(harness.log, ["term a/h"]);
+    assert_eq!(plan.wake_at, Some(harness.now().mono + Duration::from_secs(2)));
+    harness.log.clear();
+    harness.advance(1);
+    assert_eq!(harness.steps(), [""; 0]);
+    harness.advance(1);
+    assert_eq!(harness.steps()[0], "kill a/h");
+}
+
+#[test]
+fn s211_sidecars_of_a_main_container_that_ignores_term_get_term_when_it_is_killed() {
+    let sidecars = vec![container("s").sidecar(), container("t").sidecar()];
+    let mut harness = running(pod("a").inits(sidecars));
+    harness.delete("a", 5);
+    assert_eq!(harness.steps(), ["report a Running", "term a/main"]);
+    harness.advance(5);
+    assert_eq!(harness.steps(), ["kill a/main", "term a/s", "term a/t", "report a Running"]);
+    harness.exits("a", "t", 0);
+    harness.advance(2);
+    assert_eq!(harness.steps()[0], "kill a/s", "the one that ignores TERM too");
+}
+
+#[test]
+fn s211_a_pod_without_any_grace_gets_term_and_2_s() {
+    for is_deleted in [false, true] {
+        let mut harness = running(pod("a").containers(vec![container("main").hook()]));
+        if is_deleted {
+            harness.delete("a", 0);
+        } else {
+            let termination = PodTermination {
+                reason: "Evicted".to_owned(),
+                message: String::new(),
+                grace: Duration::ZERO,
+                is_disruption: true,
+            };
+            harness.pod_states.terminate(uid("a"), termination, harness.now());
+        }
+        assert_eq!(harness.steps()[0], "term a/main", "without time there is no hook");
+        harness.advance(1);
+        assert_eq!(harness.steps(), [""; 0], "deleted: {is_deleted}");
+        harness.advance(1);
+        assert_eq!(harness.steps()[0], "kill a/main", "deleted: {is_deleted}");
+    }
+}
+
+#[test]
+fn s211_a_term_that_cannot_be_sent_does_not_keep_a_container_from_being_killed() {
+    let mut harness = running(pod("a"));
+    harness.untermable.push("main".to_owned());
+    harness.delete("a", 0);
+    assert_eq!(harness.steps(), ["term a/main, in vain", "report a Running"]);
+    harness.advance(2);
+    let steps = harness.steps();
+    assert_eq!(steps[..2], ["term a/main, in vain", "kill a/main"]);
+}
+
+#[test]
+fn a_start_in_progress_is_killed_when_the_grace_is_over() {
+    let mut harness = Harness::with([pod("a")]);
+    harness.hung.push("main".to_owned());
+    harness.settle();
+    harness.delete("a", 0);
+    harness.log.clear();
+    assert_eq!(harness.steps()[0], "kill a/main", "there is nothing yet that could react to TERM");
 }
 
 #[test]
@@ -207,16 +283,6 @@ fn s074_after_a_partition_only_deleted_pods_are_stopped() {
 }
 
 #[test]
-fn mirror_pods_stop_but_their_records_are_not_deleted() {
-    let mut harness = running(pod("a").mirror());
-    harness.delete("a", 5);
-    harness.settle();
-    harness.exits("a", "main", 0);
-    harness.log.clear();
-    assert_eq!(harness.steps(), ["release a", "report a Succeeded"]);
-}
-
-#[test]
 fn a_pod_with_the_same_name_and_another_uid_is_another_pod() {
     let mut harness = running(pod("a").grace(5));
     harness.store.clear();
@@ -240,6 +306,8 @@ fn a_termination_by_the_node_fails_the_pod_and_keeps_the_record() {
     };
     harness.pod_states.terminate(uid("a"), termination, harness.now());
     assert_eq!(harness.steps(), ["term a/main", "report a Running"]);
+    harness.advance(1);
+    assert_eq!(harness.steps(), [""; 0], "2 s are between TERM and KILL");
     harness.advance(1);
     assert_eq!(harness.steps(), ["kill a/main", "release a but files", "report a Failed Evicted"]);
     let stored = harness.stored("a");

@@ -51,9 +51,15 @@ fn s067_pods_over_their_request_are_evicted_first_then_lower_priority_then_large
 }
 
 #[test]
-fn s067_static_mirror_and_critical_pods_are_never_evicted() {
-    let spared: [PodBuilder; 3] =
-        [pod("s").source("file"), pod("m").mirror(), pod("c").priority(priority::SYSTEM_CRITICAL)];
+fn s213_annotations_of_a_pod_from_the_store_do_not_spare_it() {
+    let annotated = pod("s").source("file").mirror().build();
+    assert_eq!(rank(StarvedResource::Memory, &[uses_memory(&annotated, 500)]).len(), 1);
+}
+
+#[test]
+fn s067_static_and_critical_pods_are_never_evicted() {
+    let spared: [PodBuilder; 2] =
+        [pod("s").unstored().source("file"), pod("c").priority(priority::SYSTEM_CRITICAL)];
     let pods: Vec<Pod> = spared.into_iter().map(PodBuilder::build).collect();
     let candidates: Vec<Candidate<'_>> = pods.iter().map(|pod| uses_memory(pod, 500)).collect();
     assert!(rank(StarvedResource::Memory, &candidates).is_empty());
