@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -12,6 +13,7 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{ClientTls, Security, TlsError, TlsFlags};
 
+use crate::authority::{AuthorityError, AuthorityFiles};
 use crate::leader_election::{ElectionSettings, SettingsError};
 use muster_controller_core::policy::{self, Policy};
 use muster_controller_core::{cloud_nodes, ipam, pod_gc, scheduler};
@@ -46,6 +48,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub cloud: CloudFlags,
+
+    #[command(flatten)]
+    pub signer: SignerFlags,
 
     #[command(flatten)]
     pub audit: AuditFlags,
@@ -98,6 +103,15 @@ pub struct HealthFlags {
     /// How long the fleet is followed after a start before pods are evicted for node health [default: the grace period]
     #[arg(long, env = "MUSTER_EVICTION_HOLD", value_parser = parse_duration)]
     pub eviction_hold: Option<Duration>,
+
+    /// Let a node get pods before its agent has ever reported whether it is Ready, as Kubernetes does
+    #[arg(long, env = "MUSTER_TRUST_UNREPORTED_NODES", value_parser = BoolishValueParser::new(), num_args = 0..=1,
+          default_value = "false", default_missing_value = "true", require_equals = true)]
+    pub trust_unreported_nodes: bool,
+
+    // Accepted to say where it went: Kubernetes' controller had it until 1.26.
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub pod_eviction_timeout: Option<String>,
 }
 
 /// How several controllers agree on one leader.
@@ -195,17 +209,38 @@ pub struct CloudFlags {
     pub cloud_delete_period: Duration,
 }
 
+/// The authority that issues certificates to nodes.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Signer")]
+pub struct SignerFlags {
+    /// Certificate of the authority that signs certificates of nodes, PEM; without it approved requests wait
+    #[arg(long, env = "MUSTER_SIGNER_CERT", value_name = "FILE", requires = "signer_key")]
+    pub signer_cert: Option<PathBuf>,
+
+    /// Private key of --signer-cert, PEM; no other process needs it
+    #[arg(long, env = "MUSTER_SIGNER_KEY", value_name = "FILE", requires = "signer_cert")]
+    pub signer_key: Option<PathBuf>,
+
+    /// How long a node's certificate is valid; agents renew it when a third of that is left
+    #[arg(long, env = "MUSTER_CERTIFICATE_TTL", default_value = "24h", value_parser = parse_duration)]
+    pub certificate_ttl: Duration,
+}
+
 /// The checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub stores: Vec<String>,
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
+    /// A socket for programs of the same user, beside the port.
+    pub unix_socket: Option<PathBuf>,
     pub policy: Policy,
     /// `None` when this is the only controller.
     pub election: Option<ElectionSettings>,
     /// The cloud plug-in's address.
     pub cloud_provider: Option<String>,
+    /// `None` when this controller does not sign.
+    pub signer: Option<AuthorityFiles>,
     pub audit: AuditFlags,
     pub security: Security,
     pub client_tls: Option<ClientTls>,
@@ -221,10 +256,16 @@ pub enum ConfigError {
     Leader(#[from] SettingsError),
     #[error(transparent)]
     Addresses(#[from] ipam::FlagError),
+    #[error(transparent)]
+    Signer(#[from] AuthorityError),
     #[error("--{flag} must be more than 0")]
     Zero { flag: &'static str },
     #[error("--{flag} must be a number that is not negative, not {value}")]
     Rate { flag: &'static str, value: f64 },
+    #[error(
+        "--pod-eviction-timeout is a flag of muster-store, which gives pods their default tolerations: set it there"
+    )]
+    PodEvictionTimeout,
     #[error("--unhealthy-zone-threshold must be more than 0 and at most 1, not {value}")]
     Threshold { value: f32 },
 }
@@ -233,16 +274,19 @@ impl TryFrom<&Flags> for Config {
     type Error = ConfigError;
 
     fn try_from(flags: &Flags) -> Result<Config, ConfigError> {
+        let security = flags.tls.security(flags.listen)?;
         Ok(Config {
             stores: flags.store.clone(),
             listen: flags.listen,
             http_listen: flags.http_listen,
+            unix_socket: None,
             policy: policy(flags)?,
             election: election(&flags.leader)?,
             cloud_provider: flags.cloud.cloud_provider.clone(),
+            signer: signer(&flags.signer)?,
             audit: flags.audit.clone(),
-            security: flags.tls.security(flags.listen)?,
-            client_tls: flags.tls.client()?,
+            client_tls: security.client(),
+            security,
             server: flags.server.clone(),
         })
     }
@@ -273,6 +317,9 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
             return Err(ConfigError::Rate { flag, value });
         }
     }
+    if health.pod_eviction_timeout.is_some() {
+        return Err(ConfigError::PodEvictionTimeout);
+    }
     let value = health.unhealthy_zone_threshold;
     if !(value > 0.0 && value <= 1.0) {
         return Err(ConfigError::Threshold { value });
@@ -286,6 +333,7 @@ fn policy(flags: &Flags) -> Result<Policy, ConfigError> {
         unhealthy_zone_threshold: value,
         large_zone_size: health.large_cluster_size_threshold,
         hold: health.eviction_hold.unwrap_or(health.node_monitor_grace_period),
+        trust_unreported_nodes: health.trust_unreported_nodes,
         ipam: cidrs(&flags.addresses)?,
         cloud_nodes: flags.cloud.cloud_provider.as_ref().map(|_| cloud_nodes::Settings {
             period: health.node_monitor_period,
@@ -316,6 +364,20 @@ fn election(flags: &LeaderFlags) -> Result<Option<ElectionSettings>, SettingsErr
         settings.check()?;
     }
     Ok(settings)
+}
+
+fn signer(flags: &SignerFlags) -> Result<Option<AuthorityFiles>, ConfigError> {
+    if flags.certificate_ttl.is_zero() {
+        return Err(ConfigError::Zero { flag: "certificate-ttl" });
+    }
+    let files = flags.signer_cert.clone().zip(flags.signer_key.clone());
+    let files = files.map(|(certificate, key)| AuthorityFiles {
+        certificate,
+        key,
+        certificate_ttl: flags.certificate_ttl,
+    });
+    files.as_ref().map_or(Ok(()), AuthorityFiles::check)?;
+    Ok(files)
 }
 
 /// A unique name that begins with the machine's host name.
@@ -364,6 +426,14 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_never_reported_are_trusted_only_if_that_is_asked_for() {
+        let trusts = |args: &[&str]| policy(args).unwrap().trust_unreported_nodes;
+        assert!(!trusts(&[]));
+        assert!(trusts(&["--trust-unreported-nodes"]));
+        assert!(!trusts(&["--trust-unreported-nodes=false"]));
+    }
+
+    #[test]
     fn all_terminated_pods_are_kept_if_the_threshold_is_not_positive() {
         let kept = |args: &[&str]| policy(args).unwrap().pod_gc.terminated_pod_threshold;
         assert_eq!(kept(&["--terminated-pod-gc-threshold=7"]), Some(7));
@@ -385,6 +455,7 @@ mod tests {
                 "--unhealthy-zone-threshold=1.5",
                 "--unhealthy-zone-threshold must be more than 0 and at most 1, not 1.5",
             ),
+            ("--pod-eviction-timeout=5m", "--pod-eviction-timeout is a flag of muster-store"),
             ("--leader-elect-retry-period=11s", "--leader-elect-renew-deadline must be longer than"),
             ("--allocate-node-cidrs", "--cluster-cidr: "),
             ("--listen=0.0.0.0:0", "0.0.0.0:0 can be reached by other machines and there is no TLS"),

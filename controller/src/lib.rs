@@ -2,7 +2,9 @@
 //!
 //! [`event_loop`] waits and folds in what arrives, [`executor`] performs one action, [`leader_election`] competes
 //! for the lease, [`node_trace`] turns decisions into spans, [`service`] answers the calls of operators.
+//! [`signer`] issues certificates to nodes, with the [`authority`] of the fleet.
 
+pub mod authority;
 pub mod cloud;
 pub mod config;
 pub mod event_loop;
@@ -13,3 +15,4 @@ pub mod node_trace;
 pub mod readiness;
 pub mod run;
 pub mod service;
+pub mod signer;

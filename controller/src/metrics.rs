@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::event_loop::Shared;
-use muster_controller_core::explain::fleet::{FleetReport, FleetState, health_percent, report};
+use muster_controller_core::explain::fleet::{FleetReport, FleetState, health_ratio, report};
 use muster_controller_core::node_lifecycle::zone_report::ZoneReport;
 use muster_controller_core::node_lifecycle::zone_state::ZoneState;
 
@@ -69,7 +69,7 @@ fn encode_zones(zones: &[ZoneReport], encoder: &mut DescriptorEncoder<'_>) -> Re
     };
     gauge("size", "Nodes that count for the zone's health", &|zone| zone.nodes as f64)?;
     gauge("unhealthy_nodes", "Nodes of these that are not Ready", &|zone| zone.unhealthy as f64)?;
-    gauge("health_percent", "Share of Ready nodes", &health_percent)?;
+    gauge("health_ratio", "Share of Ready nodes, from 0 to 1", &health_ratio)?;
     gauge("rate", "Nodes that may be tainted NoExecute per second", &|zone| zone.rate)?;
     gauge("queue_length", "Nodes that wait to be tainted NoExecute", &|zone| zone.queue_length as f64)?;
     let help = "0 Initial, 1 Normal, 2 PartialDisruption, 3 FullDisruption";

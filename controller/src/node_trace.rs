@@ -19,7 +19,7 @@ use muster_rpc::trace::{self, Draft, Span, Traceparent};
 use muster_controller_core::node_lifecycle::liveness::SignOfLife;
 use muster_controller_core::plan::{Action, Failure, Outcome, PlannedAction, Subject};
 use muster_controller_core::reconciler::Observation;
-use muster_controller_core::trace_event::TraceEvent;
+use muster_controller_core::trace_event::{TokenWait, TraceEvent};
 use muster_controller_core::world::World;
 use muster_proto::time::Now;
 
@@ -102,10 +102,16 @@ impl NodeTraces {
                 span.end_at(node_trace.last);
                 node_trace.queued_at = Some(node_trace.last);
             }),
-            TraceEvent::TokenTaken { node, zone } => self.with(&node, |node_trace| {
+            TraceEvent::TokenTaken { node, zone, waited_for } => self.with(&node, |node_trace| {
                 let since = node_trace.queued_at.take().unwrap_or(now.wall);
                 let span = node_trace.step("taint.token", &node, since);
                 span.set("muster.zone", zone.to_string());
+                let reason = match waited_for {
+                    None => "it did not wait",
+                    Some(TokenWait::EvictionHold) => "the eviction hold had to end",
+                    Some(TokenWait::Rate) => "the rate of the zone had no token before",
+                };
+                span.set("muster.wait_reason", reason.to_owned());
                 span.end_at(now.wall.max(node_trace.last));
             }),
             TraceEvent::NoExecuteTainted { node, .. } => {

@@ -7,11 +7,13 @@ use std::time::Duration;
 use muster_rpc::audit::{AuditError, AuditLog};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::serve_http;
+use muster_rpc::process_metrics;
 use muster_rpc::readiness::Readiness;
-use muster_rpc::server::{BindError, ServeError, Server, Stopped, bind};
+use muster_rpc::server::{BindError, ServeError, Server, Stopped, UnixSocket, UnixSocketError, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
-use muster_store_client::{EndpointError, StoreClient, StoreEndpoints};
+use muster_rpc::tls::{self, Revocations, Security};
+use muster_store_client::{EndpointError, StoreClient, StoreEndpoints, follow_revocations};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
@@ -23,6 +25,7 @@ use crate::leader_election::{LeaderElection, SettingsError};
 use crate::node_trace::NodeTraces;
 use crate::readiness::Conditions;
 use crate::service::{NAMES, Operations, Service};
+use crate::signer::{Signer, SignerMetrics};
 use crate::{cloud, metrics};
 use muster_controller_core::reconciler::Reconciler;
 
@@ -39,6 +42,8 @@ pub enum RunError {
     Store(#[from] EndpointError),
     #[error(transparent)]
     Bind(#[from] BindError),
+    #[error(transparent)]
+    Socket(#[from] UnixSocketError),
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
@@ -98,7 +103,17 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let election = LeaderElection::start(config.election, &client, &clock)?;
 
     let mut registry = Registry::default();
+    process_metrics::register(&mut registry, "muster-controller");
     metrics::register(&mut registry, shared.clone());
+    let signer = Signer {
+        authority: config.signer,
+        client: client.clone(),
+        leadership: election.leadership.clone(),
+        clock: clock.clone(),
+        metrics: SignerMetrics::register(&mut registry),
+        shutdown: shutdown.clone(),
+    };
+    tokio::spawn(signer.run());
     let audit = AuditLog::open(&config.audit, &clock, &mut registry)?;
     let operations = Operations { client: client.clone(), shared: shared.clone() };
     let service = Service {
@@ -112,8 +127,18 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let readiness = Readiness::new(NAMES);
     let conditions = Conditions::declare(&readiness);
     tokio::spawn(conditions.follow(shared.clone(), election.has_leader.clone(), shutdown.clone()));
+    tls::follow(&config.security, config.client_tls.as_ref(), &mut registry, clock, &shutdown);
+    let serves_tls = matches!(config.security, Security::MutualTls(_));
     let server = Server::new(config.server, config.security, shutdown.clone());
-    let server = server.metered(&mut registry).audited(audit.clone());
+    let revocations = Revocations::default();
+    if serves_tls {
+        tokio::spawn(follow_revocations(client.clone(), revocations.clone(), shutdown.clone()));
+    }
+    let server = server.metered(&mut registry).audited(audit.clone()).revocations(revocations);
+    let server = server.also_on(match &config.unix_socket {
+        Some(path) => Some(UnixSocket::bind("--data-dir", path).await?),
+        None => None,
+    });
     let serving = tokio::spawn(server.serve(listener, routes, muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let event_loop = EventLoop {

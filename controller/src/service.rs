@@ -143,8 +143,19 @@ impl FleetService for Service {
         request: Request<pb::CordonNodeRequest>,
     ) -> Result<Response<pb::CordonNodeResponse>, Status> {
         let caller = may_write(&request, &request.get_ref().name, "cordon a node")?;
-        let pb::CordonNodeRequest { name, reason } = request.into_inner();
-        let node = self.operations.cordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
+        let pb::CordonNodeRequest { name, reason, duration } = request.into_inner();
+        let (name, reason) = (node_name(&name)?, required_reason(reason)?);
+        let duration = match duration.map(Duration::try_from) {
+            None => None,
+            Some(Ok(duration)) if !duration.is_zero() => Some(duration),
+            Some(_) => {
+                return Err(invalid(
+                    "duration",
+                    "must be more than 0; leave it out for a cordon without end",
+                ));
+            }
+        };
+        let node = self.operations.cordon(&name, &caller, &reason, duration).await?;
         Ok(Response::new(pb::CordonNodeResponse { node: Some(node.into()) }))
     }
 
@@ -153,8 +164,9 @@ impl FleetService for Service {
         request: Request<pb::UncordonNodeRequest>,
     ) -> Result<Response<pb::UncordonNodeResponse>, Status> {
         let caller = may_write(&request, &request.get_ref().name, "uncordon a node")?;
-        let pb::UncordonNodeRequest { name, reason } = request.into_inner();
-        let node = self.operations.uncordon(&node_name(&name)?, &caller, &required_reason(reason)?).await?;
+        let pb::UncordonNodeRequest { name, reason, all } = request.into_inner();
+        let (name, reason) = (node_name(&name)?, required_reason(reason)?);
+        let node = self.operations.uncordon(&name, &caller, &reason, all).await?;
         Ok(Response::new(pb::UncordonNodeResponse { node: Some(node.into()) }))
     }
 

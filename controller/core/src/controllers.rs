@@ -3,6 +3,7 @@
 use muster_proto::name::Name;
 
 use crate::cloud_nodes::CloudNodes;
+use crate::cordon_expiry::{self, CordonExpiry};
 use crate::drain::Drains;
 use crate::ipam::Ipam;
 use crate::node_lifecycle::NodeLifecycle;
@@ -13,7 +14,7 @@ use crate::policy::Policy;
 use crate::scheduler::Scheduler;
 use crate::taint_eviction::TaintEvictions;
 use crate::world::{Change, Delta, NodeIndex, World};
-use muster_proto::time::Now;
+use muster_proto::time::{Mono, Now};
 
 #[derive(Debug)]
 pub struct Controllers {
@@ -21,6 +22,7 @@ pub struct Controllers {
     pub(crate) taint_evictions: TaintEvictions,
     pub(crate) scheduler: Scheduler,
     pub drains: Drains,
+    cordon_expiry: CordonExpiry,
     pub(crate) ipam: Option<Ipam>,
     pub(crate) cloud_nodes: Option<CloudNodes>,
     pub(crate) pod_gc: PodGc,
@@ -35,6 +37,7 @@ impl Controllers {
             taint_evictions: TaintEvictions::new(),
             scheduler: Scheduler::new(policy.scheduler.clone()),
             drains: Drains::new(),
+            cordon_expiry: CordonExpiry::default(),
             ipam: policy.ipam.as_ref().map(Ipam::new),
             cloud_nodes: policy.cloud_nodes.map(CloudNodes::new),
             pod_gc: PodGc::new(policy.pod_gc.clone()),
@@ -55,15 +58,21 @@ impl Controllers {
         controllers
     }
 
-    /// A watch was disconnected or this process paused, so heartbeats may have been missed.
-    pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
-        self.node_lifecycle.resume(world, policy, now);
+    /// A watch has been disconnected or this process paused since then, so heartbeats may have been missed.
+    pub fn interrupt(&mut self, since: Mono) {
+        self.node_lifecycle.interrupt(since);
+    }
+
+    /// All watches are synced, and this process runs.
+    pub fn resume(&mut self, policy: &Policy, now: Now) {
+        self.node_lifecycle.resume(policy, now);
     }
 
     pub fn observe(&mut self, delta: &Delta, world: &World, policy: &Policy, now: Now) {
         self.node_lifecycle.observe(delta, world, policy, now);
         self.taint_evictions.observe(delta, world, now);
         self.drains.observe(delta, world, now);
+        self.cordon_expiry.observe(delta, world, now);
         self.scheduler.observe(delta, world, now);
         self.pod_gc.observe(delta, world, now);
         if let Some(ipam) = &mut self.ipam {
@@ -95,6 +104,11 @@ impl Controllers {
                 self.node_records.settle(outcome, now.mono);
                 if let (Some(ipam), Err(failure)) = (&mut self.ipam, &outcome.result) {
                     ipam.assignment_failed(&outcome.subject, failure, now);
+                }
+            }
+            ControllerName::Ipam => {
+                if let Some(ipam) = &mut self.ipam {
+                    ipam.settle(outcome, now);
                 }
             }
             ControllerName::TaintEviction => self.taint_evictions.settle(outcome, now),
@@ -147,6 +161,7 @@ impl Controllers {
         self.scheduler.decide(world, now, &mut plan);
         self.drains.recheck(self.scheduler.take_released());
         self.drains.decide(world, |node| self.scheduler.binding_to(node), now, &mut plan);
+        self.cordon_expiry.decide(now, &mut plan);
         if let Some(ipam) = &mut self.ipam {
             ipam.decide(world, now, &mut plan);
         }
@@ -155,16 +170,17 @@ impl Controllers {
         }
         self.pod_gc.decide(world, now, &mut plan);
         // Last, when every controller has decided what it wants of the nodes' records.
-        self.write_records(world, now, &mut plan);
+        self.write_records(world, policy, now, &mut plan);
         plan
     }
 
-    fn write_records(&mut self, world: &World, now: Now, plan: &mut Plan) {
+    fn write_records(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
         for name in self.take_changed() {
             self.node_records.add(name);
         }
         let apply_all = |node: &mut muster_proto::node::Node| {
-            self.node_lifecycle.apply_to(node, now);
+            cordon_expiry::apply_to(node, now);
+            self.node_lifecycle.apply_to(node, policy, now);
             self.drains.apply_to(node, now);
             if let Some(ipam) = &self.ipam {
                 ipam.apply_to(node, now);
@@ -180,6 +196,7 @@ impl Controllers {
     fn take_changed(&mut self) -> Vec<Name> {
         let mut changed = self.node_lifecycle.take_changed();
         changed.extend(self.drains.take_changed());
+        changed.extend(self.cordon_expiry.take_changed());
         changed.extend(self.ipam.iter_mut().flat_map(Ipam::take_changed));
         changed.extend(self.cloud_nodes.iter_mut().flat_map(CloudNodes::take_changed));
         changed

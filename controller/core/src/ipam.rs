@@ -19,14 +19,15 @@ use crate::plan::{Failure, Plan, Subject, node_event, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
-pub(crate) mod allocation;
 mod block_tree;
 mod cidr_pool;
+mod network_condition;
+pub(crate) mod node_blocks;
 mod queue;
 mod recorded;
 mod settings;
 
-use allocation::{AllocationState, NodeAllocation, QueueNumber};
+use node_blocks::{AllocationState, NodeAllocation, QueueNumber};
 
 pub use cidr_pool::{CidrPool, OutsidePool};
 pub use settings::{FlagError, Flags, Settings};
@@ -49,6 +50,8 @@ pub struct Ipam {
     /// Nodes whose blocks were released: they queue again after a back-off. Writes of blocks are retried with the
     /// node's record and not tracked here.
     backing_off: Deadlines<Uid>,
+    /// Nodes whose condition NetworkUnavailable may have to change.
+    conditions: Deadlines<Name>,
     last_number: QueueNumber,
     is_started: bool,
     /// Nodes from the start with a network that fits no pool, and why.
@@ -66,6 +69,7 @@ impl Ipam {
             queue: BTreeMap::new(),
             unreported: BTreeSet::new(),
             backing_off: Deadlines::new(BACKOFF),
+            conditions: Deadlines::default(),
             last_number: 0,
             is_started: false,
             unplaceable: BTreeMap::new(),
@@ -109,10 +113,13 @@ impl Ipam {
     }
 
     /// Reserves blocks for the nodes that wait, as far as there are any.
-    pub fn decide(&mut self, _: &World, now: Now, plan: &mut Plan) {
+    pub fn decide(&mut self, world: &World, now: Now, plan: &mut Plan) {
         self.requeue(now.mono);
         if self.is_started && self.unplaceable.is_empty() {
             self.serve_queue();
+        }
+        if self.is_started {
+            self.write_conditions(world, now, plan);
         }
         plan.events.append(&mut self.events);
         if let Some(at) = self.backing_off.next() {

@@ -14,6 +14,7 @@
 
 pub mod cloud_nodes;
 pub mod controllers;
+pub mod cordon_expiry;
 pub mod deadlines;
 pub mod drain;
 pub mod explain;
@@ -26,6 +27,7 @@ pub mod pod_gc;
 pub mod policy;
 pub mod reconciler;
 pub mod scheduler;
+pub mod signer;
 pub mod taint_eviction;
 pub mod token_bucket;
 pub mod trace_event;

@@ -30,7 +30,7 @@ pub mod zone_report;
 pub mod zone_state;
 pub mod zones;
 
-use eviction_hold::EvictionHold;
+use eviction_hold::{EvictionHold, Interruptions};
 use liveness::{Liveness, Silence};
 use noexecute_taints::NoExecuteTaints;
 use pod_readiness::PodReadiness;
@@ -45,6 +45,7 @@ pub struct NodeLifecycle {
     /// Silent nodes whose record may not say Unknown yet.
     silent: Deadlines<Name>,
     pub(crate) hold: EvictionHold,
+    interruptions: Interruptions,
     /// When the last pass was.
     pub(crate) last_pass: Option<Mono>,
     /// When the next regular pass is.
@@ -64,6 +65,7 @@ impl NodeLifecycle {
             pod_readiness: PodReadiness::default(),
             silent: Deadlines::default(),
             hold: EvictionHold::at_start(policy, now.mono),
+            interruptions: Interruptions::default(),
             last_pass: None,
             next_regular_pass: now.mono,
             events: Vec::new(),
@@ -79,10 +81,19 @@ impl NodeLifecycle {
         self.pod_readiness = PodReadiness::begin(world);
     }
 
-    /// A watch was disconnected or this process paused: heartbeats may have been missed, so all grace periods start again.
-    pub fn resume(&mut self, world: &World, policy: &Policy, now: Now) {
-        self.renew_graces(world, policy, now.mono);
-        self.hold = EvictionHold::after_interruption(policy, now.mono);
+    /// A watch has been disconnected or this process paused since then.
+    pub fn interrupt(&mut self, since: Mono) {
+        self.liveness.interrupt(since);
+    }
+
+    /// All watches are synced, and this process runs. The time of an interruption counts against no node.
+    pub fn resume(&mut self, policy: &Policy, now: Now) {
+        let Some(since) = self.liveness.resume(now.mono) else { return };
+        let is_long = self.interruptions.add(since, policy, now.mono);
+        self.hold = self.hold.after_interruption(is_long, policy, now.mono);
+        if is_long {
+            self.liveness.restart_count();
+        }
     }
 
     /// Gives a new grace to every node that is not marked Unknown already.
@@ -258,8 +269,8 @@ impl NodeLifecycle {
     }
 
     /// Writes the taints that a node is to have.
-    pub fn apply_to(&self, node: &mut Node, now: Now) {
-        noschedule_taints::apply_to(node, now);
+    pub fn apply_to(&self, node: &mut Node, policy: &Policy, now: Now) {
+        noschedule_taints::apply_to(node, policy.trust_unreported_nodes, now);
         self.taints.apply_to(node, now);
     }
 }

@@ -35,6 +35,8 @@ pub enum ControllerName {
     TaintEviction,
     /// Removes pods that no agent and no client will remove.
     PodGc,
+    /// Says in a node's status whether it waits for an address block.
+    Ipam,
     /// Binds pods to nodes.
     Scheduler,
     /// Evicts the pods of nodes that are drained.
@@ -51,6 +53,7 @@ impl ControllerName {
             ControllerName::NodeRecords => "node-records",
             ControllerName::TaintEviction => "taint-eviction",
             ControllerName::PodGc => "pod-gc",
+            ControllerName::Ipam => "ipam",
             ControllerName::Scheduler => "scheduler",
             ControllerName::Drain => "drain",
             ControllerName::CloudNodes => "cloud-nodes",

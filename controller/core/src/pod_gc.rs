@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use muster_proto::event::EventType;
 use muster_proto::key::Key;
 use muster_proto::name::{Name, Uid};
 use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use self::index::Index;
-use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, uid};
+use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, event, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
 
@@ -290,6 +291,10 @@ impl PodGc {
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };
             plan.act(ControllerName::PodGc, Subject::of_pod(pod), action, why);
+            if let (Cause::Orphaned, Some(node)) = (cause, &pod.spec.node_name) {
+                let message = format!("Node {node} does not exist, so the pod is removed");
+                plan.emit(event(&**pod, EventType::Warning, "NodeGone", message));
+            }
             self.deletions.insert(
                 key,
                 PlannedDeletion { uid: uid(&pod.meta), cause, node_is_back: false, deleted_version: None },

@@ -38,6 +38,9 @@ pub struct Policy {
     pub large_zone_size: usize,
     /// How long after a start or an interruption no pod is evicted because of its node's health.
     pub hold: Duration,
+    /// Whether a node that never reported may get pods, as in Kubernetes. Otherwise it keeps the taint that it was
+    /// created with until it has a Ready condition.
+    pub trust_unreported_nodes: bool,
     /// `None` if nodes get no address blocks.
     pub ipam: Option<ipam::Settings>,
     /// `None` if there is no cloud to ask.
@@ -66,6 +69,7 @@ impl Default for Policy {
             unhealthy_zone_threshold: DEFAULT_UNHEALTHY_ZONE_THRESHOLD,
             large_zone_size: DEFAULT_LARGE_ZONE_SIZE,
             hold: DEFAULT_GRACE,
+            trust_unreported_nodes: false,
             ipam: None,
             cloud_nodes: None,
             scheduler: scheduler::Settings::default(),

@@ -1,8 +1,8 @@
 //! The reconciler: a fold of what was observed, and a function from that and the time to a plan.
 //!
 //! The [`Controllers`] exist only while this process leads: they are built from the world once it leads and is synced,
-//! so that every start is the same. While a watch is disconnected nothing is decided, and afterwards every node has a
-//! new grace. The same holds after this process was paused.
+//! so that every start is the same. While a watch is disconnected nothing is decided, and that time counts against no
+//! node. The same holds for a pause of this process.
 
 use jiff::Timestamp;
 use muster_proto::lease::Lease;
@@ -45,8 +45,6 @@ pub struct Reconciler {
     /// What the world must have applied before the controllers are built.
     required: Revisions,
     controllers: Option<Controllers>,
-    /// A watch was disconnected since the controllers last decided.
-    interrupted: bool,
     /// When the controllers last decided.
     decided_at: Mono,
 }
@@ -72,12 +70,12 @@ impl Reconciler {
             leading: false,
             required: Revisions::default(),
             controllers: None,
-            interrupted: false,
             decided_at: Mono::ZERO,
         }
     }
 
     pub fn observe(&mut self, observation: Observation, now: Now) {
+        self.notice_pause(now.mono);
         match observation {
             Observation::Node(event) => {
                 let deltas = match event {
@@ -90,7 +88,10 @@ impl Reconciler {
                         self.nodes_synced = true;
                         return;
                     }
-                    WatchEvent::Lost(_) => return disconnect(&mut self.nodes_synced, &mut self.interrupted),
+                    WatchEvent::Lost(_) => {
+                        self.nodes_synced = false;
+                        return self.interrupt(now.mono);
+                    }
                 };
                 self.notify_controllers(&deltas, now);
             }
@@ -103,7 +104,10 @@ impl Reconciler {
                         self.pods_synced = true;
                         return;
                     }
-                    WatchEvent::Lost(_) => return disconnect(&mut self.pods_synced, &mut self.interrupted),
+                    WatchEvent::Lost(_) => {
+                        self.pods_synced = false;
+                        return self.interrupt(now.mono);
+                    }
                 };
                 self.notify_controllers(&deltas, now);
             }
@@ -122,6 +126,7 @@ impl Reconciler {
 
     /// Observes what arrived together, in its order. Renewals, which are most of it, are looked up in batches.
     pub fn observe_all(&mut self, observations: impl IntoIterator<Item = Observation>, now: Now) {
+        self.notice_pause(now.mono);
         let mut renewals = Vec::new();
         for observation in observations {
             if let Observation::Lease(WatchEvent::Applied { record, .. }) = &observation
@@ -152,7 +157,10 @@ impl Reconciler {
                 }
             }
             WatchEvent::Synced { .. } => self.leases_synced = true,
-            WatchEvent::Lost(_) => disconnect(&mut self.leases_synced, &mut self.interrupted),
+            WatchEvent::Lost(_) => {
+                self.leases_synced = false;
+                self.interrupt(now.mono);
+            }
         }
     }
 
@@ -167,6 +175,19 @@ impl Reconciler {
             _ => return,
         };
         self.notify_controllers(&deltas, now);
+    }
+
+    fn interrupt(&mut self, since: Mono) {
+        if let Some(controllers) = &mut self.controllers {
+            controllers.interrupt(since);
+        }
+    }
+
+    /// If the last decision was too long ago, this process did not run, and what it observes now is late.
+    fn notice_pause(&mut self, now: Mono) {
+        if now - self.decided_at > self.policy.longest_pause() {
+            self.interrupt(self.decided_at);
+        }
     }
 
     /// Observes a node that was just written for a client, before the watch delivers it.
@@ -187,17 +208,14 @@ impl Reconciler {
         if self.phase() != Phase::Active {
             return Plan::default();
         }
-        let pause = now.mono - std::mem::replace(&mut self.decided_at, now.mono);
+        self.notice_pause(now.mono);
+        self.decided_at = now.mono;
         let controllers = match &mut self.controllers {
             Some(controllers) => {
-                let was_paused = pause > self.policy.longest_pause();
-                if std::mem::take(&mut self.interrupted) || was_paused {
-                    controllers.resume(&self.world, &self.policy, now);
-                }
+                controllers.resume(&self.policy, now);
                 controllers
             }
             none => {
-                self.interrupted = false;
                 self.required = Revisions::default();
                 none.insert(Controllers::begin(&self.world, &self.policy, now))
             }
@@ -243,11 +261,6 @@ impl Reconciler {
     pub fn controllers(&self) -> Option<&Controllers> {
         self.controllers.as_ref()
     }
-}
-
-fn disconnect(synced: &mut bool, interrupted: &mut bool) {
-    *synced = false;
-    *interrupted = true;
 }
 
 /// The node's name and the time of the renewal, if this is a node lease that was ever renewed.

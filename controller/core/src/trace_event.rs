@@ -10,6 +10,15 @@ use muster_proto::time::Mono;
 use crate::node_lifecycle::liveness::SignOfLife;
 use crate::node_lifecycle::zone_state::ZoneKey;
 
+/// Why a node waited for a token of its zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenWait {
+    /// No node is tainted before the hold ends.
+    EvictionHold,
+    /// Other nodes took the tokens before, or the rate of the zone was lower.
+    Rate,
+}
+
 /// One step in the failure or recovery of a node, or in the eviction of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
@@ -23,7 +32,12 @@ pub enum TraceEvent {
     /// The node waits for a token of its zone.
     TaintQueued { node: Name, zone: ZoneKey },
     /// The node took a token of its zone.
-    TokenTaken { node: Name, zone: ZoneKey },
+    TokenTaken {
+        node: Name,
+        zone: ZoneKey,
+        /// What it waited for; `None` if there was a token when it joined the queue.
+        waited_for: Option<TokenWait>,
+    },
     /// The next write of the node's record adds this NoExecute taint.
     NoExecuteTainted { node: Name, taint: String },
     /// A pod's toleration time has passed.

@@ -11,7 +11,7 @@ use muster_proto::name::Name;
 use muster_proto::node::NodeStatus;
 use muster_proto::pb;
 use muster_rpc::layers::trace::{Inject, InjectLayer};
-use muster_rpc::tls::ClientTls;
+use muster_rpc::tls::{ClientTls, Target};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tower::Layer;
@@ -52,8 +52,8 @@ impl CloudClient {
     /// # Errors
     /// When the address cannot be used.
     pub fn connect(endpoint: &CloudEndpoint) -> Result<CloudClient, EndpointError> {
-        let transport = transport(endpoint)?;
-        let channel = InjectLayer.layer(transport.connect_lazy()).to(transport.uri());
+        let target = target(endpoint)?;
+        let channel = InjectLayer.layer(target.connect_lazy()).to(target.uri());
         let service = CloudProviderServiceClient::new(channel);
         Ok(CloudClient { service, deadline: endpoint.deadline })
     }
@@ -107,7 +107,7 @@ impl CloudClient {
     }
 }
 
-fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
+fn target(endpoint: &CloudEndpoint) -> Result<Target, EndpointError> {
     let CloudEndpoint { url, tls, deadline } = endpoint;
     let unusable = |error: tonic::transport::Error| {
         let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -118,12 +118,11 @@ fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
         (false, Some(_)) => format!("https://{url}"),
         (false, None) => format!("http://{url}"),
     };
-    let channel = Endpoint::from_shared(full).map_err(unusable)?;
-    // tonic calls an http URL without TLS, whatever its TLS settings.
-    let channel = match (channel.uri().scheme_str(), tls) {
-        (Some("http"), None) => channel,
+    let plain = Endpoint::from_shared(full.clone()).map_err(unusable)?;
+    let target = match (plain.uri().scheme_str(), tls) {
+        (Some("http"), None) => Target::from(plain),
         (Some("https"), Some(tls)) => {
-            let secured = tls.secure(channel, ServerRole::CloudPlugin);
+            let secured = tls.target(&full, ServerRole::CloudPlugin);
             secured
                 .map_err(|error| EndpointError::Unusable { url: url.clone(), reason: error.to_string() })?
         }
@@ -134,7 +133,7 @@ fn transport(endpoint: &CloudEndpoint) -> Result<Endpoint, EndpointError> {
             return Err(EndpointError::Unusable { url: url.clone(), reason });
         }
     };
-    Ok(channel.connect_timeout(*deadline).tcp_nodelay(true))
+    Ok(target.configure(|endpoint| endpoint.connect_timeout(*deadline).tcp_nodelay(true)))
 }
 
 /// What an error means. Only NOT_FOUND says something about the machine; all others are about the plug-in.

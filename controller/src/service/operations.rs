@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt};
-use muster_proto::drain::{Drain, DrainOptions, DrainState};
+use muster_proto::drain::{Cordon, Drain, DrainOptions, DrainState};
 use muster_proto::event::EventType;
 use muster_proto::key::Key;
 use muster_proto::name::Name;
@@ -41,22 +41,42 @@ pub struct Operations {
 }
 
 impl Operations {
-    pub async fn cordon(&self, name: &Name, caller: &str, reason: &str) -> Result<Node, Status> {
+    /// Cordons a node for the caller, without end or for a time.
+    pub async fn cordon(
+        &self,
+        name: &Name,
+        caller: &str,
+        reason: &str,
+        duration: Option<Duration>,
+    ) -> Result<Node, Status> {
         let now = self.shared.now().wall;
+        let end = duration.and_then(|duration| now.checked_add(duration).ok());
+        let cordon = intent::cordon_of(caller, reason, now, end);
         let Updated { before, after } =
-            self.update(name, |node| intent::cordon(node, caller, reason, now)).await?;
+            self.update(name, |node| intent::cordon(node, cordon.clone())).await?;
         let Some(node) = after else { return Ok(before) };
-        self.record(&node, "NodeCordoned", format!("{caller} cordoned the node: {reason}")).await;
+        let until = end.map(|end| format!(" until {end:.0}")).unwrap_or_default();
+        self.record(&node, "NodeCordoned", format!("{caller} cordoned the node{until}: {reason}")).await;
         Ok(node)
     }
 
-    pub async fn uncordon(&self, name: &Name, caller: &str, reason: &str) -> Result<Node, Status> {
-        let Updated { before, after } = self.update(name, intent::uncordon).await?;
+    /// Takes off the caller's cordon and drain, or those of everybody.
+    pub async fn uncordon(&self, name: &Name, caller: &str, reason: &str, all: bool) -> Result<Node, Status> {
+        let Updated { before, after } = self.update(name, |node| intent::uncordon(node, caller, all)).await?;
         let Some(node) = after else { return Ok(before) };
-        let drained = before.spec.drain.is_some_and(|drain| drain.is_under_way());
+        let drained =
+            before.spec.drain.is_some_and(|drain| drain.is_under_way()) && node.spec.drain.is_none();
         let cancels = if drained { ", which cancels its drain" } else { "" };
-        self.record(&node, "NodeUncordoned", format!("{caller} uncordoned the node{cancels}: {reason}"))
-            .await;
+        let remain: Vec<String> = node.spec.cordons.iter().map(Cordon::who).collect();
+        let message = if node.spec.unschedulable {
+            format!(
+                "{caller} took off its cordon{cancels}: {reason}; still cordoned by {}",
+                remain.join(", ")
+            )
+        } else {
+            format!("{caller} uncordoned the node{cancels}: {reason}")
+        };
+        self.record(&node, "NodeUncordoned", message).await;
         Ok(node)
     }
 

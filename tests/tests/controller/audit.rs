@@ -13,10 +13,10 @@ async fn cordons_and_drains_are_logged_with_the_revision_that_they_wrote() {
     fleet.node_without_agent("a", "z", "True").await;
     let mut service = fleet.service();
     let (name, reason) = ("a".to_owned(), "the fan is loud".to_owned());
-    let cordon = pb::CordonNodeRequest { name: name.clone(), reason: reason.clone() };
+    let cordon = pb::CordonNodeRequest { name: name.clone(), reason: reason.clone(), duration: None };
     let cordoned = service.cordon_node(cordon).await.unwrap().into_inner().node.unwrap();
     fleet.explain("a").await;
-    let missing = pb::UncordonNodeRequest { name: "b".to_owned(), reason: reason.clone() };
+    let missing = pb::UncordonNodeRequest { name: "b".to_owned(), reason: reason.clone(), all: false };
     service.uncordon_node(missing).await.unwrap_err();
     let plan = pb::DrainNodeRequest { name, reason, options: None, timeout: None, plan_only: true };
     service.drain_node(plan).await.unwrap();

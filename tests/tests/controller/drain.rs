@@ -30,7 +30,11 @@ async fn s099_s175_a_cordon_has_a_requester_and_a_reason_and_can_be_removed() {
     let mut fleet = Fleet::start(&[]);
     let _agent = fleet.agent("a", "").await;
     let mut service = fleet.service();
-    let request = |reason: &str| pb::CordonNodeRequest { name: "a".to_owned(), reason: reason.to_owned() };
+    let request = |reason: &str| pb::CordonNodeRequest {
+        name: "a".to_owned(),
+        reason: reason.to_owned(),
+        duration: None,
+    };
     let refused = service.cordon_node(request(" ")).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message().starts_with("reason: is required")),
@@ -52,6 +56,7 @@ async fn s099_s175_a_cordon_has_a_requester_and_a_reason_and_can_be_removed() {
     let request = |name: &str, reason: &str| pb::UncordonNodeRequest {
         name: name.to_owned(),
         reason: reason.to_owned(),
+        all: false,
     };
     let refused = service.uncordon_node(request("a", "")).await.unwrap_err();
     assert_eq!(
@@ -73,6 +78,62 @@ async fn s099_s175_a_cordon_has_a_requester_and_a_reason_and_can_be_removed() {
             recorded.iter().map(|event| (event.message.as_str(), event.count)).collect();
         assert_eq!(recorded, [(message, 1)], "a repeated request records no event");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s193_a_node_takes_pods_again_when_the_last_of_its_cordons_is_gone() {
+    let mut fleet = Fleet::start(&[]);
+    let _agent = fleet.agent("a", "").await;
+    let mut service = fleet.service();
+    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let cordon = |duration| pb::CordonNodeRequest {
+        name: "a".to_owned(),
+        reason: "the fan is loud".to_owned(),
+        duration,
+    };
+    let owners = |node: &pb::Node| -> Vec<String> {
+        let cordons = node.spec.iter().flat_map(|spec| &spec.cordons);
+        cordons.map(|cordon| cordon.owner.clone()).collect()
+    };
+
+    // A client that knows only the field, beside a cordon that ends by itself.
+    let record: pb::Node = fleet.api.get("a").await.unwrap();
+    let by_field = fleet.api.update(record.cordoned().at(0)).await.unwrap();
+    assert_eq!(owners(&by_field), ["spec.unschedulable"]);
+    service.cordon_node(cordon(second)).await.unwrap();
+    let left =
+        fleet.node_where("a", "the cordon has ended", |node| owners(node) == ["spec.unschedulable"]).await;
+    assert!(left.spec.as_ref().unwrap().unschedulable);
+    eventually(TIMEOUT, "an event says so", || async {
+        (events(&fleet.api, "a", "CordonEnded").await.len() == 1).then_some(())
+    })
+    .await;
+
+    // The field takes off its own cordon only.
+    service.cordon_node(cordon(None)).await.unwrap();
+    let record: pb::Node = fleet.api.get("a").await.unwrap();
+    let cleared = fleet.api.update(record.spec(|spec| spec.unschedulable = false).at(0)).await.unwrap();
+    assert_eq!((owners(&cleared), cleared.spec.unwrap().unschedulable), (vec!["admin".to_owned()], true));
+    // The controller hears of the field's change from its watch.
+    eventually(TIMEOUT, "the explanation names the cordon that is left", || async {
+        let explanations = fleet.explain("a").await.explanations;
+        let schedule = explanations.into_iter().find(|it| it.action() == pb::ExplanationAction::Schedule);
+        schedule.filter(|it| it.reason == "The node is cordoned by admin (the fan is loud).")
+    })
+    .await;
+
+    let uncordon =
+        |all| pb::UncordonNodeRequest { name: "a".to_owned(), reason: "a new fan".to_owned(), all };
+    service.uncordon_node(uncordon(false)).await.unwrap();
+    fleet.node_where("a", "it has no taint", |node| taints(node).is_empty() && owners(node).is_empty()).await;
+
+    // An administrator takes off those of others.
+    let record: pb::Node = fleet.api.get("a").await.unwrap();
+    fleet.api.update(record.cordoned().at(0)).await.unwrap();
+    let remains = service.uncordon_node(uncordon(false)).await.unwrap().into_inner().node.unwrap();
+    assert_eq!(owners(&remains), ["spec.unschedulable"]);
+    let free = service.uncordon_node(uncordon(true)).await.unwrap().into_inner().node.unwrap();
+    assert_eq!((owners(&free), free.spec.unwrap().unschedulable), (vec![], false));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,9 +2,13 @@ use std::time::Duration;
 
 use muster_proto::pb;
 use muster_tests::agent_process::{events, is_ready, is_running, pod_where};
+use muster_tests::controller_process::ControllerProcess;
 use muster_tests::fixtures::*;
-use muster_tests::fleet::{Fleet, OBSERVATION_TIME, is_terminating, pause, ready, resume, sleeper, taints};
+use muster_tests::fleet::{
+    Fleet, OBSERVATION_TIME, controller_flags, is_terminating, pause, ready, resume, sleeper, taints,
+};
 use muster_tests::store_process::TIMEOUT;
+use muster_tests::tcp_proxy::TcpProxy;
 use muster_tests::{WatchQuery, eventually, holds_for};
 use rustix::process::Signal;
 
@@ -140,5 +144,48 @@ async fn a_controller_that_was_paused_marks_no_node_unknown() {
             break;
         }
         assert_eq!(ready(&seen.record), "True", "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s192_a_silent_node_becomes_unknown_although_the_link_to_the_store_breaks_again_and_again() {
+    let mut fleet = Fleet::start(&[]);
+    let store = fleet.store.url().trim_start_matches("http://").parse().unwrap();
+    let proxy = std::sync::Arc::new(TcpProxy::to(store).await);
+    // In place of the fleet's own controller.
+    fleet.controller = ControllerProcess::start(&proxy.url(), &controller_flags(&[]));
+    let _other = fleet.agent("b", "").await;
+    let agent = fleet.agent("a", "").await;
+    // Shorter than the grace of six seconds: if each cut gave a new grace, no node would ever become Unknown.
+    let cuts = tokio::spawn({
+        let proxy = std::sync::Arc::clone(&proxy);
+        async move {
+            let mut every = tokio::time::interval(Duration::from_secs(5));
+            loop {
+                every.tick().await;
+                proxy.cut();
+            }
+        }
+    });
+    let mut watch = fleet.api.watch::<pb::Node>(WatchQuery::default()).await.unwrap();
+    let before = proxy.connections_made();
+    pause(&agent);
+    fleet.node_where("a", "it is Unknown", |node| ready(node) == "Unknown").await;
+    assert!(proxy.connections_made() > before, "the link broke meanwhile");
+    holds_for(OBSERVATION_TIME, "the other node stays Ready", || async {
+        fleet.api.get::<pb::Node>("b").await.is_ok_and(|node| is_ready(&node))
+    })
+    .await;
+    cuts.abort();
+
+    // Also between two checks: no event of the watch shows another status.
+    fleet.node_without_agent("last", "", "True").await;
+    loop {
+        let seen = watch.next().await;
+        match seen.record.metadata.as_ref().unwrap().name.as_str() {
+            "last" => break,
+            "b" => assert_eq!(ready(&seen.record), "True"),
+            _ => {}
+        }
     }
 }

@@ -8,6 +8,7 @@ mod drain;
 mod drain_command;
 mod health;
 mod ipam;
+mod joining;
 mod leader_election;
 mod scheduling_and_pod_gc;
 mod zones;

@@ -198,7 +198,7 @@ impl Obstacle {
 }
 
 /// The first names and how many more there are; `None` if there are none.
-pub(super) fn list_some<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> Option<String> {
+pub(crate) fn list_some<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> Option<String> {
     let mut names = names.into_iter();
     let mut text = names.next()?.to_string();
     for name in names.by_ref().take(LISTED - 1) {

@@ -1,46 +1,71 @@
 //! Requests that a node's record holds: cordons and drains, with the requester and the reason.
 
 use jiff::Timestamp;
-use muster_proto::drain::{Cordon, Drain};
+use muster_proto::drain::{Cordon, DRAIN_OWNER, Drain};
 use muster_proto::node::Node;
 
-/// The node, cordoned; `None` if it is cordoned already, by any requester.
-pub fn cordon(node: &Node, requested_by: &str, reason: &str, now: Timestamp) -> Option<Node> {
-    if node.spec.unschedulable {
+/// The node with this cordon; `None` if its owner has one with the same end already.
+///
+/// The cordons of other owners stay. The first reason stays too, unless the end changes.
+pub fn cordon(node: &Node, cordon: Cordon) -> Option<Node> {
+    let held = node.spec.cordons.iter().find(|held| held.owner == cordon.owner);
+    if node.spec.unschedulable && held.is_some_and(|held| held.expires_at == cordon.expires_at) {
         return None;
     }
     let mut node = node.clone();
+    node.spec.cordons.retain(|held| held.owner != cordon.owner);
+    node.spec.cordons.push(cordon);
     node.spec.unschedulable = true;
-    node.spec.cordon =
-        Some(Cordon { requested_by: requested_by.to_owned(), reason: reason.to_owned(), requested_at: now });
     Some(node)
 }
 
-/// The node, uncordoned, which ends a drain; `None` if there is no cordon and no drain.
+/// The cordon of a person or program, by its identity.
+pub fn cordon_of(requested_by: &str, reason: &str, now: Timestamp, expires_at: Option<Timestamp>) -> Cordon {
+    Cordon {
+        owner: requested_by.to_owned(),
+        requested_by: requested_by.to_owned(),
+        reason: reason.to_owned(),
+        requested_at: now,
+        expires_at,
+    }
+}
+
+/// The node without what the caller requested: its cordon and its drain with the cordon of that. With `all` without any
+/// cordon or drain. `None` if there is nothing to remove.
 ///
 /// Taints stay: the node lifecycle controller removes the taint that it added for the cordon.
-pub fn uncordon(node: &Node) -> Option<Node> {
-    let spec = &node.spec;
-    if !spec.unschedulable && spec.cordon.is_none() && spec.drain.is_none() {
-        return None;
+pub fn uncordon(node: &Node, caller: &str, all: bool) -> Option<Node> {
+    let mut next = node.clone();
+    let spec = &mut next.spec;
+    if all {
+        spec.cordons.clear();
+        spec.drain = None;
+        spec.unschedulable = false;
+    } else {
+        spec.cordons.retain(|held| held.requested_by != caller);
+        spec.drain.take_if(|drain| drain.requested_by == caller);
+        // A record from before there were several cordons says by the field alone that somebody set it.
+        let is_set_by_field = node.spec.unschedulable && node.spec.cordons.is_empty();
+        spec.unschedulable = is_set_by_field || !spec.cordons.is_empty();
     }
-    let mut node = node.clone();
-    node.spec.unschedulable = false;
-    node.spec.cordon = None;
-    node.spec.drain = None;
-    Some(node)
+    (next != *node).then_some(next)
 }
 
 /// The node, cordoned, with this drain; `None` if the same drain is in progress already, by any requester.
 ///
-/// A different drain is replaced; an existing cordon keeps its requester.
+/// A different drain is replaced, and so is its cordon. The cordons of others stay.
 pub fn request_drain(node: &Node, drain: Drain) -> Option<Node> {
     let under_way = node.spec.drain.as_ref().filter(|_| node.spec.unschedulable);
     if under_way.is_some_and(|held| held.is_under_way() && is_equivalent(held, &drain)) {
         return None;
     }
-    let cordoned = cordon(node, &drain.requested_by, &drain.reason, drain.requested_at);
-    let mut node = cordoned.unwrap_or_else(|| node.clone());
+    let mut node = node.clone();
+    node.spec.cordons.retain(|held| held.owner != DRAIN_OWNER);
+    node.spec.cordons.push(Cordon {
+        owner: DRAIN_OWNER.to_owned(),
+        ..cordon_of(&drain.requested_by, &drain.reason, drain.requested_at, None)
+    });
+    node.spec.unschedulable = true;
     node.spec.drain = Some(drain);
     Some(node)
 }
@@ -57,35 +82,62 @@ mod tests {
     use crate::fixtures::{at, drain, node};
     use muster_proto::drain::{DrainOptions, DrainState};
 
-    #[test]
-    fn s175_a_second_cordon_changes_nothing() {
-        let cordoned = cordon(&node("a").build(), "eva", "new disk", at(5).wall).unwrap();
-        assert!(cordoned.spec.unschedulable);
-        let Cordon { requested_by, reason, requested_at } = cordoned.spec.cordon.clone().unwrap();
-        assert_eq!((requested_by.as_str(), reason.as_str(), requested_at), ("eva", "new disk", at(5).wall));
-        assert_eq!(cordon(&cordoned, "bob", "other reason", at(9).wall), None, "the first requester stays");
-        assert_eq!(cordon(&node("a").cordoned().build(), "bob", "why", at(9).wall), None, "set by hand");
+    /// The owners of a node's cordons.
+    fn owners(node: &Node) -> Vec<&str> {
+        node.spec.cordons.iter().map(|held| held.owner.as_str()).collect()
     }
 
     #[test]
-    fn uncordon_removes_everything_but_the_taints() {
+    fn s175_a_second_cordon_of_the_same_owner_changes_nothing() {
+        let first = cordon_of("eva", "new disk", at(5).wall, None);
+        let cordoned = cordon(&node("a").build(), first.clone()).unwrap();
+        assert!(cordoned.spec.unschedulable);
+        assert_eq!(cordoned.spec.cordons, [first]);
+        let again = cordon_of("eva", "other reason", at(9).wall, None);
+        assert_eq!(cordon(&cordoned, again), None, "the first reason stays");
+
+        let for_a_time = cordon_of("eva", "other reason", at(9).wall, Some(at(60).wall));
+        let changed = cordon(&cordoned, for_a_time.clone()).unwrap();
+        assert_eq!(changed.spec.cordons, [for_a_time], "it ends now");
+    }
+
+    #[test]
+    fn each_owner_has_a_cordon_and_removes_its_own() {
+        let by = |owner| cordon_of(owner, "why", at(5).wall, None);
+        let eva = cordon(&node("a").build(), by("eva")).unwrap();
+        let both = cordon(&eva, by("bob")).unwrap();
+        assert_eq!(owners(&both), ["eva", "bob"]);
+        let without_eva = uncordon(&both, "eva", false).unwrap();
+        assert_eq!((owners(&without_eva), without_eva.spec.unschedulable), (vec!["bob"], true));
+        assert_eq!(uncordon(&without_eva, "eva", false), None, "nothing of hers is left");
+        assert_eq!(uncordon(&without_eva, "bob", false), Some(node("a").build()));
+        assert_eq!(uncordon(&both, "eva", true), Some(node("a").build()), "those of others too");
+    }
+
+    #[test]
+    fn uncordon_removes_everything_of_the_caller_but_the_taints() {
         let free = node("a").taint("team=x:NoSchedule").build();
         let drained = request_drain(&free, drain(0)).unwrap();
-        assert_eq!(uncordon(&drained), Some(free.clone()));
-        assert_eq!(uncordon(&free), None, "nothing to remove");
-        assert_eq!(uncordon(&node("a").cordoned().build()), Some(node("a").build()), "set by hand");
+        assert_eq!(uncordon(&drained, &drain(0).requested_by, false), Some(free.clone()));
+        assert_eq!(uncordon(&drained, "somebody", false), None, "it is the drain of another");
+        assert_eq!(uncordon(&free, "eva", true), None, "nothing to remove");
+        let by_field = node("a").cordoned().build();
+        assert_eq!(uncordon(&by_field, "eva", false), None, "a client set the field");
+        assert_eq!(uncordon(&by_field, "eva", true), Some(node("a").build()));
     }
 
     #[test]
-    fn a_drain_cordons_and_keeps_the_requester_of_an_existing_cordon() {
+    fn a_drain_has_a_cordon_of_its_own() {
         let drained = request_drain(&node("a").build(), drain(3)).unwrap();
         assert!(drained.spec.unschedulable);
-        assert_eq!(drained.spec.cordon.as_ref().unwrap().reason, drain(3).reason);
-        assert_eq!(drained.spec.drain, Some(drain(3)));
+        assert_eq!((owners(&drained), &drained.spec.drain), (vec!["drain"], &Some(drain(3))));
+        assert_eq!(drained.spec.cordons[0].reason, drain(3).reason);
 
-        let cordoned = cordon(&node("a").build(), "bob", "flaky", at(1).wall).unwrap();
+        let cordoned = cordon(&node("a").build(), cordon_of("bob", "flaky", at(1).wall, None)).unwrap();
         let drained = request_drain(&cordoned, drain(3)).unwrap();
-        assert_eq!(drained.spec.cordon, cordoned.spec.cordon);
+        assert_eq!(owners(&drained), ["bob", "drain"]);
+        let ended = uncordon(&drained, &drain(3).requested_by, false).unwrap();
+        assert_eq!(ended, cordoned, "the cordon of another stays");
     }
 
     #[test]

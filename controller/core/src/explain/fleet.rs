@@ -7,6 +7,7 @@ use muster_proto::pb;
 
 use crate::cloud_nodes::CloudNodes;
 use crate::controllers::Controllers;
+use crate::drain::filters::list_some;
 use crate::explain::convert::{count, duration, timestamp};
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
 use crate::ipam::Ipam;
@@ -161,8 +162,8 @@ fn reason(reconciler: &Reconciler, state: FleetState, now: Now) -> String {
     match (state, reconciler.controllers()) {
         (FleetState::Standby, _) => "This controller is on standby: it follows the store and writes nothing.".to_owned(),
         (FleetState::Syncing, _) => {
-            "The watches of nodes, pods and leases are not synced with the store, so nothing is decided. Once they are \
-             synced, every node gets a new grace period."
+            "The watches of nodes, pods and leases are not synced with the store, so nothing is decided. The time until \
+             they are synced counts against no node."
                 .to_owned()
         }
         (FleetState::Holding, Some(controllers)) => hold_reason(controllers, reconciler.world().node_count(), now),
@@ -191,9 +192,12 @@ pub fn standby(controller: &str, leader: &str) -> String {
 }
 
 pub(crate) fn full_disruption(node_lifecycle: &NodeLifecycle) -> String {
-    let failed = node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count();
+    let zones = match node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count() {
+        1 => "the only zone".to_owned(),
+        failed => format!("all {failed} zones"),
+    };
     format!(
-        "All nodes of all {failed} zones have failed. More likely the controller is cut off from the fleet, so no node is \
+        "All nodes of {zones} have failed. More likely the controller is cut off from the fleet, so no node is \
          tainted NoExecute and no pod is evicted because of node health until a node is Ready."
     )
 }
@@ -232,6 +236,7 @@ pub(super) fn zone(
     now: Now,
 ) -> pb::FleetZone {
     let node_lifecycle = &controllers.node_lifecycle;
+    let excluded = || node_lifecycle.excluded_nodes(&report.key);
     pb::FleetZone {
         name: report.key.to_string(),
         region: report.key.region.clone(),
@@ -239,7 +244,7 @@ pub(super) fn zone(
         state: pb::ZoneState::from(report.state).into(),
         nodes: count(report.nodes),
         unhealthy: count(report.unhealthy),
-        health_percent: health_percent(report),
+        health_percent: 100.0 * health_ratio(report),
         rate: report.rate,
         queue: node_lifecycle.queued_nodes(&report.key).take(QUEUE_SHOWN).map(ToString::to_string).collect(),
         queue_length: count(report.queue_length),
@@ -247,14 +252,38 @@ pub(super) fn zone(
         next_taint_at: report
             .next_token
             .and_then(|at| timestamp(now, at.max(controllers.node_lifecycle.hold.until).max(now.mono))),
-        reason: zone_reason(report, node_lifecycle.zones.is_full_disruption(), policy),
+        reason: zone_text(node_lifecycle, report, policy),
+        excluded: count(report.excluded),
+        excluded_nodes: excluded().take(QUEUE_SHOWN).map(ToString::to_string).collect(),
     }
 }
 
-/// The share of Ready nodes, in percent.
-pub fn health_percent(zone: &ZoneReport) -> f64 {
+/// The reason for a zone's state and rate, how long its queue takes, and which nodes do not count.
+fn zone_text(node_lifecycle: &NodeLifecycle, report: &ZoneReport, policy: &Policy) -> String {
+    let is_alone = node_lifecycle.zone_reports().filter(|zone| zone.nodes > 0).count() == 1;
+    let disrupted = node_lifecycle.zones.is_full_disruption();
+    let mut text = match disrupted && is_alone {
+        true => {
+            format!("None of {} nodes is Ready, and there is no other zone: {NOT_TAINTED}.", report.nodes)
+        }
+        false => zone_reason(report, disrupted, policy),
+    };
+    if report.queue_length > 0 && report.rate > 0.0 && !disrupted {
+        let last = Duration::from_secs_f64(report.queue_length as f64 / report.rate);
+        text += &format!(" {} queued, which takes about {}.", report.queue_length, about(last));
+    }
+    if let Some(names) = list_some(node_lifecycle.excluded_nodes(&report.key)) {
+        text += &format!(" Excluded from the count: {names}.");
+    }
+    text
+}
+
+const NOT_TAINTED: &str = "no node is tainted NoExecute";
+
+/// The share of Ready nodes, from 0 to 1.
+pub fn health_ratio(zone: &ZoneReport) -> f64 {
     let ready = zone.nodes - zone.unhealthy;
-    if zone.nodes == 0 { 100.0 } else { 100.0 * ready as f64 / zone.nodes as f64 }
+    if zone.nodes == 0 { 1.0 } else { ready as f64 / zone.nodes as f64 }
 }
 
 /// The reason for a zone's state and rate, in a sentence.
@@ -266,12 +295,13 @@ pub(crate) fn zone_reason(report: &ZoneReport, disrupted: bool, policy: &Policy)
     let tainted = format!("up to {rate} nodes per second are tainted NoExecute");
     match report.state {
         _ if disrupted => {
-            format!(
-                "{share}, and all nodes of every other zone have failed too: no node is tainted NoExecute."
-            )
+            format!("{share}, and all nodes of every other zone have failed too: {NOT_TAINTED}.")
         }
         ZoneState::Initial if *nodes == 0 => format!("No node counts for the zone's health: {tainted}."),
         ZoneState::Initial => "The state of the zone has not been computed yet.".to_owned(),
+        ZoneState::Normal if *unhealthy == 0 => {
+            format!("{nodes} of {nodes} Ready; up to {rate} nodes/s may be evicted.")
+        }
         ZoneState::Normal => format!("{share}: {tainted}."),
         ZoneState::FullDisruption => {
             format!("All {nodes} nodes have failed, but not those of another zone: {tainted}.")
@@ -312,6 +342,15 @@ pub(crate) fn pod_gc(controllers: &Controllers, node: &Name, now: Now) -> Option
     Some(Explanation::new(ExplanationAction::PodGc, state, reason).earliest(at))
 }
 
+/// A duration that is only an estimate: in whole seconds, minutes or hours.
+fn about(time: Duration) -> String {
+    match time.as_secs_f64().round() {
+        seconds if seconds < 90.0 => format!("{seconds} s"),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
 /// A duration as text, to a tenth of a second.
 pub(crate) fn words(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
@@ -319,5 +358,19 @@ pub(crate) fn words(time: Duration) -> String {
         0..600 => format!("{}.{} s", tenths / 10, tenths % 10),
         600..36_000 => format!("{} min {} s", tenths / 600, tenths % 600 / 10),
         _ => format!("{} h {} min", tenths / 36_000, tenths % 36_000 / 600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_is_rounded_to_what_matters() {
+        for (seconds, expected) in
+            [(0.4, "0 s"), (50.0, "50 s"), (100.0, "2 min"), (398.0 / 0.4, "17 min"), (36_000.0, "10.0 h")]
+        {
+            assert_eq!(about(Duration::from_secs_f64(seconds)), expected);
+        }
     }
 }

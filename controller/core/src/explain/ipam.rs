@@ -6,7 +6,7 @@ use muster_proto::cidr::Cidr;
 use muster_proto::node::Node;
 
 use crate::explain::{Explanation, ExplanationAction, ExplanationState};
-use crate::ipam::allocation::{AllocationState, QueueNumber};
+use crate::ipam::node_blocks::{AllocationState, QueueNumber};
 use crate::ipam::{CidrPool, Ipam};
 
 /// How full a pool is.

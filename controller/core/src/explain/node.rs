@@ -1,6 +1,7 @@
 //! Why a node is in its state, and what happens to the node and its pods at which time.
 
 use muster_proto::condition::{ConditionStatus, types};
+use muster_proto::drain::Cordon;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -109,6 +110,12 @@ impl View<'_> {
             Some(SignOfLife::Created) => format!("No heartbeat since the node was created {silent_for} ago"),
             None => format!("No heartbeat since all nodes got a new grace period {silent_for} ago"),
         };
+        let last_sign = if silence.cut_off.is_zero() {
+            last_sign
+        } else {
+            let cut_off = words(silence.cut_off);
+            format!("{last_sign}, of which {cut_off} do not count because the controller was cut off")
+        };
         let is_silent = self.controllers.node_lifecycle.is_silent(&self.node.meta.name);
         let (state, next, earliest) = match (is_silent, self.ready) {
             (true, Some(ConditionStatus::Unknown)) => {
@@ -215,24 +222,50 @@ impl View<'_> {
         let keeps_away = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule;
         let taints: Vec<String> =
             self.node.spec.taints.iter().filter(keeps_away).map(ToString::to_string).collect();
-        let (state, reason) = match &self.node.spec.cordon {
-            Some(cordon) if self.node.spec.unschedulable => {
-                let reason = format!("{} cordoned the node: {}.", cordon.requested_by, cordon.reason);
-                (ExplanationState::Refused, reason)
+        let spec = &self.node.spec;
+        let ends = spec.cordons.iter().map(|held| held.expires_at.map(|at| self.now.mono_of(at)));
+        // When the last one ends, unless one has no end.
+        let end = ends.collect::<Option<Vec<Mono>>>().and_then(|ends| ends.into_iter().max());
+        let (state, reason) = match spec.cordons.as_slice() {
+            _ if !spec.unschedulable && taints.is_empty() => {
+                (ExplanationState::Done, "New pods may be scheduled onto the node.".to_owned())
             }
-            _ if self.node.spec.unschedulable => {
+            [] if spec.unschedulable => {
                 (ExplanationState::Refused, "The node is cordoned; no reason was recorded.".to_owned())
             }
-            _ if taints.is_empty() => {
-                (ExplanationState::Done, "New pods may be scheduled onto the node.".to_owned())
+            [cordon] if spec.unschedulable => {
+                (ExplanationState::Refused, format!("The node is cordoned by {}.", self.cordon(cordon)))
+            }
+            cordons if spec.unschedulable => {
+                let each: Vec<String> = cordons.iter().map(|cordon| self.cordon(cordon)).collect();
+                let reason = format!(
+                    "The node has {} cordons and takes new pods when none is left: by {}.",
+                    cordons.len(),
+                    each.join("; by ")
+                );
+                (ExplanationState::Refused, reason)
+            }
+            _ if self.ready.is_none() && !self.policy().trust_unreported_nodes => {
+                let reason = "The node gets no pods until its agent reports that it is Ready.";
+                (ExplanationState::Refused, reason.to_owned())
             }
             _ => {
                 let reason = "Only pods that tolerate the node's taints may be scheduled onto it.";
                 (ExplanationState::Refused, reason.to_owned())
             }
         };
-        let explanation = Explanation::new(ExplanationAction::Schedule, state, reason);
+        let explanation = Explanation::new(ExplanationAction::Schedule, state, reason)
+            .earliest(end.filter(|_| spec.unschedulable));
         if taints.is_empty() { explanation } else { explanation.input("taints", taints.join(" ")) }
+    }
+
+    /// A cordon in words: `eva (new disk), for 2 min 0 s more`.
+    fn cordon(&self, cordon: &Cordon) -> String {
+        let text = format!("{} ({})", cordon.who(), cordon.reason);
+        match cordon.expires_at {
+            Some(at) => format!("{text}, for {} more", words(self.now.mono_of(at) - self.now.mono)),
+            None => text,
+        }
     }
 
     /// How far the node's drain has come, if it has one.

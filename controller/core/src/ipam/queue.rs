@@ -5,7 +5,7 @@ use muster_proto::event::EventType;
 use muster_proto::name::{Name, Uid};
 use muster_proto::time::Mono;
 
-use super::allocation::{AllocationState, NodeAllocation};
+use super::node_blocks::{AllocationState, NodeAllocation};
 use super::{CidrPool, Ipam};
 use crate::plan::node_event;
 
@@ -52,6 +52,7 @@ impl Ipam {
     pub(super) fn enqueue(&mut self, uid: Uid) {
         let Some(allocation) = self.nodes.get_mut(&uid) else { return };
         allocation.state = AllocationState::Queued;
+        self.conditions.add(allocation.name.clone());
         self.queue.insert(allocation.number, uid);
         self.unreported.insert(allocation.number);
     }
@@ -71,6 +72,7 @@ impl Ipam {
         }
         let before = std::mem::replace(&mut allocation.state, AllocationState::BackingOff);
         self.changed.insert(allocation.name.clone());
+        self.conditions.add(allocation.name.clone());
         self.backing_off.fail(&uid, now);
         self.release(before.cidrs(), uid);
     }

@@ -6,7 +6,8 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::node::Node;
 
 use super::Ipam;
-use super::allocation::{AllocationState, NodeAllocation};
+use super::network_condition;
+use super::node_blocks::{AllocationState, NodeAllocation};
 use crate::plan::{node_event, uid};
 
 impl Ipam {
@@ -35,6 +36,9 @@ impl Ipam {
         }
         if let Some(allocation) = self.nodes.get_mut(&uid) {
             allocation.is_deleting = is_deleting;
+        }
+        if network_condition::is_marked(node) {
+            self.conditions.add(node.meta.name.clone());
         }
     }
 

@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use muster_proto::cidr::Cidr;
+use muster_proto::condition::{ConditionStatus, types};
 
 use super::*;
 use crate::explain::{ExplanationAction, ExplanationState};
 use crate::fixtures::{NodeSample, at, at_ms, node, uid};
+use crate::plan::{Action, Answer, Outcome, PlannedAction};
 use crate::world::World;
 
 mod failures;
@@ -76,7 +78,16 @@ impl Harness {
     fn decide(&mut self, now: Now) -> Plan {
         let mut plan = Plan::default();
         self.cidrs.decide(&self.world, now, &mut plan);
-        assert!(plan.actions.is_empty(), "the blocks go into the node's record");
+        while let Some(PlannedAction { controller, subject, action, .. }) = plan.actions.pop() {
+            let Action::UpdateNodeStatus(node) = action else {
+                panic!("the blocks go into the node's record")
+            };
+            let result = Ok(Answer::Node(node.clone()));
+            self.cidrs.settle(&Outcome { controller, subject, result }, now);
+            self.put(NodeSample(*node));
+            // A new version of a record is observed, so the event loop decides again.
+            self.cidrs.decide(&self.world, now, &mut plan);
+        }
         let events = plan.events.iter().map(|event| format!("{} {}", event.reason, event.involved.name));
         self.events.extend(events);
         plan
@@ -113,6 +124,12 @@ impl Harness {
     fn of(&self, name: &str) -> String {
         let node = self.world.node(name).unwrap();
         node.spec.pod_cidrs.iter().map(Cidr::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The condition NetworkUnavailable of a node, and its reason.
+    fn network(&self, name: &str) -> Option<(ConditionStatus, String)> {
+        let held = self.world.node(name).unwrap().condition(types::NETWORK_UNAVAILABLE);
+        held.map(|held| (held.status, held.reason.clone()))
     }
 
     /// Used, waiting and conflicts of each pool.
@@ -155,6 +172,38 @@ fn a_controller_starts_on_a_world_that_it_did_not_observe() {
     harness.put(node("c"));
     harness.settle();
     assert_eq!((harness.of("c").as_str(), harness.counts()), ("10.10.2.0/24", vec![[3, 0, 0]]));
+}
+
+#[test]
+fn a_node_that_waits_for_a_block_has_no_network_until_it_has_one() {
+    let mut harness = Harness::started(settings(&["10.10.0.0/24"], None, &[]), vec![node("a")]);
+    assert_eq!((harness.of("a").as_str(), harness.network("a")), ("10.10.0.0/24", None), "it did not wait");
+    let foreign = node("foreign").condition(types::NETWORK_UNAVAILABLE, ConditionStatus::True);
+    harness.put(node("b"));
+    harness.put(foreign);
+    harness.settle();
+    let waiting = Some((ConditionStatus::True, "CIDRNotAvailable".to_owned()));
+    assert_eq!(harness.network("b"), waiting);
+    assert_eq!(harness.network("foreign"), Some((ConditionStatus::True, String::new())), "others set it");
+
+    harness.restart();
+    harness.settle();
+    assert_eq!(harness.network("b"), waiting, "a new controller agrees");
+    harness.remove("foreign");
+    harness.remove("a");
+    harness.settle();
+    harness.settle();
+    assert_eq!(harness.of("b"), "10.10.0.0/24");
+    assert_eq!(harness.network("b"), Some((ConditionStatus::False, "CIDRAssigned".to_owned())));
+}
+
+#[test]
+fn a_condition_of_another_program_is_left_alone() {
+    let foreign = node("a").condition(types::NETWORK_UNAVAILABLE, ConditionStatus::True);
+    let mut harness = Harness::started(settings(&["10.10.0.0/24"], None, &[]), vec![foreign]);
+    harness.settle();
+    assert_eq!(harness.of("a"), "10.10.0.0/24");
+    assert_eq!(harness.network("a"), Some((ConditionStatus::True, String::new())));
 }
 
 #[test]

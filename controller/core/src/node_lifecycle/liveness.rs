@@ -1,7 +1,8 @@
 //! Liveness: when each node last gave a sign of life, and which nodes have been silent for longer than their grace.
 //!
 //! Silence is measured on our own clock from the moment we saw a sign of life, so a node whose clock is wrong is
-//! treated like any other. Each node has one scheduled check, at its deadline or before. A renewal only stores the
+//! treated like any other. Time in which this controller was cut off does not count, for no node. Everything before
+//! does: an interruption is no sign of life, and a renewal that was missed is delivered afterwards. Each node has one scheduled check, at its deadline or before. A renewal only stores the
 //! time; a check that comes too early is rescheduled to the deadline. So the cost follows the number of renewals, not
 //! the fleet's size.
 
@@ -34,11 +35,22 @@ pub struct Liveness {
     /// Nodes whose grace has passed, until their next sign of life, with the silence that exceeded the grace.
     silent: BTreeMap<Name, Silence>,
     /// Every node counts as seen at this time, if it was not seen later.
-    graces_renewed_at: Mono,
-    /// How often all graces were renewed.
+    graces_renewed: Moment,
+    /// How long this controller was cut off in total, without the interruption that lasts. It counts against no node.
+    cut_off: Duration,
+    /// Since when it is cut off, if it is.
+    cut_off_since: Option<Mono>,
+    /// How often the count of `seen` began again.
     epoch: u32,
-    /// Nodes seen since the graces were last renewed, or since the start.
+    /// Nodes seen since the count last began.
     seen: usize,
+}
+
+/// A time, and how long the controller had been cut off in total by then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    at: Mono,
+    cut_off: Duration,
 }
 
 /// What a node was last seen by.
@@ -59,12 +71,15 @@ pub struct Silence {
     /// `None` when all graces were renewed after the node was last seen.
     pub seen_by: Option<SignOfLife>,
     pub grace: Duration,
+    /// How long the controller has been cut off since. This does not count as silence.
+    pub cut_off: Duration,
     pub deadline: Mono,
 }
 
 impl Liveness {
     pub fn new() -> Liveness {
-        Liveness::default()
+        // The count of `seen` is the first; 0 is that of a node that was never seen.
+        Liveness { epoch: 1, ..Liveness::default() }
     }
 
     /// Observes a node that was added, updated or removed; `renewed` says whether its lease was ever renewed. Returns
@@ -104,7 +119,8 @@ impl Liveness {
         } else {
             (node.meta.creation_timestamp.map_or(now.mono, |at| now.mono_of(at)), SignOfLife::Created)
         };
-        let entry = Entry::new(seen_at, seen_by, node.condition(types::READY).is_some());
+        let entry =
+            Entry::new(seen_at, self.cut_off(now.mono), seen_by, node.condition(types::READY).is_some());
         let Silence { seen_at, grace, .. } = self.silence_of(&entry, policy);
         let share = index.as_usize() as u32 % SPREAD + 1;
         self.order.insert(index, entry);
@@ -117,7 +133,7 @@ impl Liveness {
 
     fn remove(&mut self, index: NodeIndex, name: &Name) {
         let Some(entry) = self.order.remove(index) else { return };
-        self.seen -= usize::from(entry.seen_in == Some(self.epoch));
+        self.seen -= usize::from(entry.seen_in == self.epoch);
         self.silent.remove(name);
     }
 
@@ -143,12 +159,13 @@ impl Liveness {
 
     /// Returns whether this ends a silence.
     fn record_sign(&mut self, index: NodeIndex, sign: SignOfLife, policy: &Policy, now: Mono) -> bool {
+        let cut_off = self.cut_off(now);
         let entry = self.order.get_mut(index).expect("the caller found the entry");
-        if entry.seen_in.replace(self.epoch) != Some(self.epoch) {
+        if std::mem::replace(&mut entry.seen_in, self.epoch) != self.epoch {
             self.seen += 1;
         }
         let was_silent = entry.is_silent();
-        entry.record_sign(now, sign);
+        entry.record_sign(now, cut_off, sign);
         let deadline = now + grace_of(entry, policy);
         self.order.check_by(index, deadline);
         if was_silent && let Some(name) = &self.names[index.as_usize()] {
@@ -187,9 +204,8 @@ impl Liveness {
         now: Mono,
         unmarked: impl Fn(&Name) -> Option<NodeIndex>,
     ) -> Vec<Name> {
-        self.graces_renewed_at = now;
-        self.epoch += 1;
-        self.seen = 0;
+        self.graces_renewed = Moment { at: now, cut_off: self.cut_off(now) };
+        self.restart_count();
         let renewed: Vec<(Name, NodeIndex)> =
             self.silent.keys().filter_map(|name| Some((name.clone(), unmarked(name)?))).collect();
         for (name, index) in &renewed {
@@ -201,7 +217,31 @@ impl Liveness {
         renewed.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// How many nodes gave a sign of life since all graces were last renewed.
+    /// The controller has been cut off since then, if it was not before.
+    pub fn interrupt(&mut self, since: Mono) {
+        self.cut_off_since.get_or_insert(since);
+    }
+
+    /// The controller is not cut off any more. Costs the same for a fleet of any size: a check that comes too early
+    /// finds that there is time left. Returns since when it was.
+    pub fn resume(&mut self, now: Mono) -> Option<Mono> {
+        self.cut_off = self.cut_off(now);
+        self.cut_off_since.take()
+    }
+
+    /// How long the controller was cut off in total until now. A sign of life that arrives before it has resumed is
+    /// not credited with the time before it.
+    fn cut_off(&self, now: Mono) -> Duration {
+        self.cut_off + self.cut_off_since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// Counts the nodes that are seen from now on.
+    pub fn restart_count(&mut self) {
+        self.epoch += 1;
+        self.seen = 0;
+    }
+
+    /// How many nodes gave a sign of life since the count last began.
     pub fn seen(&self) -> usize {
         self.seen
     }
@@ -221,13 +261,13 @@ impl Liveness {
     }
 
     fn silence_of(&self, entry: &Entry, policy: &Policy) -> Silence {
-        let (seen_at, seen_by) = if entry.seen_at() >= self.graces_renewed_at {
-            (entry.seen_at(), Some(entry.seen_by))
+        let (seen, seen_by) = if entry.seen_at() >= self.graces_renewed.at {
+            (Moment { at: entry.seen_at(), cut_off: entry.cut_off_before() }, Some(entry.seen_by))
         } else {
-            (self.graces_renewed_at, None)
+            (self.graces_renewed, None)
         };
-        let grace = grace_of(entry, policy);
-        Silence { seen_at, seen_by, grace, deadline: seen_at + grace }
+        let (grace, cut_off) = (grace_of(entry, policy), self.cut_off.saturating_sub(seen.cut_off));
+        Silence { seen_at: seen.at, seen_by, grace, cut_off, deadline: seen.at + grace + cut_off }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::node_lifecycle::taint_queue::TaintQueue;
 use crate::node_lifecycle::zone_state::{ZoneKey, rate};
 use crate::node_lifecycle::zones::{Assessment, Transition, Zones};
 use crate::policy::Policy;
-use crate::trace_event::TraceEvent;
+use crate::trace_event::{TokenWait, TraceEvent};
 use crate::world::{Change, FastMap};
 use muster_proto::time::Now;
 
@@ -41,6 +41,8 @@ pub struct NoExecuteTaints {
     stripping: BTreeSet<Name>,
     /// When a token comes for which a node waits.
     next_token: Option<Mono>,
+    /// Whether tokens were held back since the last one was taken.
+    was_held: bool,
     changed: Vec<Name>,
 }
 
@@ -140,8 +142,10 @@ impl NoExecuteTaints {
             self.strip_all();
         }
         self.queue_candidates(trace_events);
+        self.was_held |= held;
         if !held {
             self.take_tokens(now, trace_events);
+            self.was_held = false;
         }
         self.next_token = self.queues.values().filter_map(TaintQueue::next_token).min();
     }
@@ -180,7 +184,17 @@ impl NoExecuteTaints {
     fn take_tokens(&mut self, now: Mono, trace_events: &mut Vec<TraceEvent>) {
         for (zone, queue) in &mut self.queues {
             if let Some(name) = queue.take(now) {
-                trace_events.push(TraceEvent::TokenTaken { node: name.clone(), zone: zone.clone() });
+                let is_new = |event: &TraceEvent| matches!(event, TraceEvent::TaintQueued { node, .. } if *node == name);
+                let waited_for = match trace_events.iter().any(is_new) {
+                    true => None,
+                    false if self.was_held => Some(TokenWait::EvictionHold),
+                    false => Some(TokenWait::Rate),
+                };
+                trace_events.push(TraceEvent::TokenTaken {
+                    node: name.clone(),
+                    zone: zone.clone(),
+                    waited_for,
+                });
                 self.granted.insert(name.clone());
                 self.changed.push(name);
             }

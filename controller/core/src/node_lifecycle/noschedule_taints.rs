@@ -28,9 +28,9 @@ const PRESSURES: [(&str, &str); 4] = [
 
 const BETA_LABELS: [(&str, &str); 2] = [(label::OS, label::OS_BETA), (label::ARCH, label::ARCH_BETA)];
 
-/// Writes the taints and labels that the record itself requires.
-pub fn apply_to(node: &mut Node, now: Now) {
-    let wanted = wanted(node);
+/// Writes the taints and labels that the record itself requires. A node without a Ready condition is trusted or not.
+pub fn apply_to(node: &mut Node, trust_unreported: bool, now: Now) {
+    let wanted = wanted(node, trust_unreported);
     for key in MANAGED {
         let held = node.spec.taints.iter().any(|taint| taint.is(key, TaintEffect::NoSchedule));
         match (held, wanted.contains(&key)) {
@@ -57,9 +57,13 @@ pub fn ready_taint(ready: Option<ConditionStatus>) -> Option<&'static str> {
     }
 }
 
-fn wanted(node: &Node) -> Vec<&'static str> {
+fn wanted(node: &Node, trust_unreported: bool) -> Vec<&'static str> {
     let status = |kind: &str| node.condition(kind).map(|condition| condition.status);
-    let ready = ready_taint(status(types::READY));
+    let ready = match status(types::READY) {
+        // Nobody has said that the machine exists and works: it keeps the taint that it was created with.
+        None if !trust_unreported => Some(keys::NOT_READY),
+        ready => ready_taint(ready),
+    };
     let pressures = PRESSURES.iter().filter(|(kind, _)| status(kind) == Some(ConditionStatus::True));
     let cordon = node.spec.unschedulable.then_some(keys::UNSCHEDULABLE);
     ready.into_iter().chain(pressures.map(|&(_, key)| key)).chain(cordon).collect()
@@ -72,9 +76,14 @@ mod tests {
     use super::*;
     use crate::fixtures::{NodeSample, at, node};
 
+    /// The taints of a node that is trusted although it has no Ready condition, so that they are those of the others.
     fn taints(sample: NodeSample) -> String {
+        taints_with(sample, true)
+    }
+
+    fn taints_with(sample: NodeSample, trust_unreported: bool) -> String {
         let mut node = sample.build();
-        apply_to(&mut node, at(1));
+        apply_to(&mut node, trust_unreported, at(1));
         let texts: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
         texts
             .join(" ")
@@ -97,11 +106,23 @@ mod tests {
         assert_eq!(taints(node("a").ready(False)), "not-ready:NS");
         assert_eq!(taints(node("a").ready(Unknown)), "unreachable:NS");
         assert_eq!(taints(node("a").ready(True).taint("node.kubernetes.io/not-ready:NoSchedule")), "");
-        assert_eq!(
-            taints(node("a").taint("node.kubernetes.io/not-ready:NoSchedule")),
-            "",
-            "a node without a Ready condition has no taint for it"
-        );
+    }
+
+    #[test]
+    fn a_node_without_a_ready_condition_keeps_its_creation_taint_unless_it_is_trusted() {
+        let created = || node("a").taint("node.kubernetes.io/not-ready:NoSchedule");
+        assert_eq!(taints_with(created(), false), "not-ready:NS");
+        assert_eq!(taints_with(node("a"), false), "not-ready:NS", "also if somebody removed it");
+        assert_eq!(taints_with(created(), true), "", "as Kubernetes does it");
+        for trusted in [true, false] {
+            assert_eq!(taints_with(created().ready(True), trusted), "");
+            assert_eq!(taints_with(created().ready(False), trusted), "not-ready:NS");
+            assert_eq!(
+                taints_with(created().ready(Unknown), trusted),
+                "unreachable:NS",
+                "its grace has passed"
+            );
+        }
     }
 
     #[test]
@@ -126,9 +147,9 @@ mod tests {
     #[test]
     fn a_taint_that_is_there_keeps_its_time_and_a_new_one_has_the_current_time() {
         let mut held = node("a").cordoned().build();
-        apply_to(&mut held, at(1));
+        apply_to(&mut held, true, at(1));
         let first = held.clone();
-        apply_to(&mut held, at(9));
+        apply_to(&mut held, true, at(9));
         assert_eq!(held, first);
         assert_eq!(held.spec.taints[0].time_added, Some(at(1).wall));
     }
@@ -143,7 +164,7 @@ mod tests {
         ] {
             let mut sample =
                 labels.iter().fold(node("a"), |node, (key, value)| node.label(key, value)).build();
-            apply_to(&mut sample, at(1));
+            apply_to(&mut sample, true, at(1));
             assert_eq!(sample.meta.labels.get(label::OS_BETA).map(String::as_str), expected, "{labels:?}");
             assert!(!sample.meta.labels.contains_key(label::ARCH_BETA));
         }

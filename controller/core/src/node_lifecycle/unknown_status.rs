@@ -25,14 +25,14 @@ pub fn mark_unknown(node: &Node, now: Now) -> Option<Node> {
                 kind: kind.to_owned(),
                 status: ConditionStatus::Unknown,
                 reason: NEVER_UPDATED.to_owned(),
-                message: "Kubelet never posted node status.".to_owned(),
+                message: "The node's agent never posted node status.".to_owned(),
                 last_heartbeat_time: node.meta.creation_timestamp,
                 last_transition_time: Some(now.wall),
             }),
             Some(held) if held.status != ConditionStatus::Unknown => {
                 held.status = ConditionStatus::Unknown;
                 held.reason = STOPPED.to_owned();
-                held.message = "Kubelet stopped posting node status.".to_owned();
+                held.message = "The node's agent stopped posting node status.".to_owned();
                 held.last_transition_time = Some(now.wall);
             }
             Some(_) => {}

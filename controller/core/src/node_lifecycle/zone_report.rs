@@ -18,6 +18,8 @@ pub struct ZoneReport {
     /// Nodes that count for the state.
     pub nodes: usize,
     pub unhealthy: usize,
+    /// Nodes that do not count.
+    pub excluded: usize,
     /// Nodes that may be tainted per second.
     pub rate: f64,
     pub queue_length: usize,
@@ -56,6 +58,11 @@ impl NodeLifecycle {
         self.taints.queue(zone).into_iter().flat_map(TaintQueue::iter)
     }
 
+    /// The nodes of a zone that do not count for its state, by name.
+    pub fn excluded_nodes(&self, zone: &ZoneKey) -> impl Iterator<Item = &Name> {
+        self.zones.get(zone).into_iter().flat_map(|zone| &zone.excluded)
+    }
+
     /// Whether and when a node is tainted NoExecute; `None` if there is no such node.
     pub fn taint_status(&self, name: &Name) -> Option<TaintStatus> {
         let (key, counted) = self.zones.zone_of(name)?;
@@ -82,6 +89,7 @@ fn report(key: &ZoneKey, zone: &Zone, queue: &TaintQueue) -> ZoneReport {
         state: zone.state,
         nodes: zone.nodes,
         unhealthy: zone.unhealthy,
+        excluded: zone.excluded.len(),
         rate: queue.bucket.rate(),
         queue_length: queue.length(),
         evictions: queue.tainted,

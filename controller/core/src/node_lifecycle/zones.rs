@@ -2,7 +2,7 @@
 //!
 //! Counts are updated as nodes change, so that an assessment costs the number of zones and not that of nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::name::Name;
@@ -30,6 +30,8 @@ pub struct Zone {
     pub unhealthy: usize,
     /// All nodes, including those that do not count.
     members: usize,
+    /// Those that do not count.
+    pub excluded: BTreeSet<Name>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +113,8 @@ impl Zones {
         if member.counted {
             zone.nodes -= 1;
             zone.unhealthy -= usize::from(member.is_unhealthy());
+        } else {
+            zone.excluded.remove(name);
         }
         Some(member)
     }
@@ -121,6 +125,8 @@ impl Zones {
         if member.counted {
             zone.nodes += 1;
             zone.unhealthy += usize::from(member.is_unhealthy());
+        } else {
+            zone.excluded.insert(name.clone());
         }
         self.nodes.insert(name, member);
     }

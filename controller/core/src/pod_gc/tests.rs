@@ -43,6 +43,16 @@ fn s159_the_pods_of_a_deleted_node_are_deleted_forty_to_eighty_seconds_later() {
 }
 
 #[test]
+fn a_pod_of_a_node_that_does_not_exist_leaves_an_event() {
+    let mut harness = Harness::new();
+    harness.pod(pod("p").on("a"));
+    harness.run_until(100);
+    let texts: Vec<(&str, &str)> =
+        harness.events.iter().map(|event| (event.reason.as_str(), event.message.as_str())).collect();
+    assert_eq!(texts, [("NodeGone", "Node a does not exist, so the pod is removed")]);
+}
+
+#[test]
 fn s160_a_node_that_comes_back_in_time_keeps_its_pods() {
     let mut harness = Harness::new();
     harness.node(node("n").ready(True));

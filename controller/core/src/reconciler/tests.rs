@@ -6,6 +6,7 @@ mod explanations;
 mod invariants;
 mod liveness;
 mod restarts;
+mod shaky_link;
 mod taints;
 mod trace_events;
 mod zones;

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use muster_grpc::cloud_provider_service_server::CloudProviderServiceServer;
+use muster_rpc::clock::SystemClock;
 use muster_rpc::readiness::Readiness;
 use muster_rpc::server::{BindError, ServeError, Server, ServerConfig, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError, TelemetryFlags};
-use muster_rpc::tls::{TlsError, TlsFlags};
+use muster_rpc::tls::{self, TlsError, TlsFlags};
+use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
@@ -73,6 +75,8 @@ pub async fn start(flags: &Flags, shutdown: Shutdown) -> Result<Running, RunErro
     if let Some(warning) = security.warning() {
         tracing::warn!("{warning}");
     }
+    // It serves no metrics.
+    tls::follow(&security, None, &mut Registry::default(), SystemClock::shared(), &shutdown);
     let server = Server::new(flags.server.clone(), security, shutdown);
     let routes = Routes::new(CloudProviderServiceServer::new(Service { file })).prepare();
     let readiness = Readiness::new(NAMES);

@@ -108,7 +108,7 @@ impl Trial {
                 self.harness.drain(options(*bits), Some(u64::from(*timeout)).filter(|timeout| *timeout > 0));
             }
             Step::Uncordon => {
-                if let Some(free) = uncordon(&self.harness.node()) {
+                if let Some(free) = uncordon(&self.harness.node(), "", true) {
                     self.harness.put_node(free);
                 }
             }

@@ -1,17 +1,18 @@
 //! Scenarios of the specification, by number.
 
 use super::*;
-use crate::drain::intent::{cordon, uncordon};
+use crate::drain::intent::{cordon, cordon_of, uncordon};
 
 #[test]
 fn s175_a_cordon_leaves_running_pods_alone() {
     let mut harness = Harness::with([managed("a"), pod("b")]);
-    let cordoned = cordon(&harness.node(), "eva", "flaky", harness.now().wall).unwrap();
+    let of_eva = cordon_of("eva", "flaky", harness.now().wall, None);
+    let cordoned = cordon(&harness.node(), of_eva.clone()).unwrap();
     harness.put_node(cordoned);
     harness.run_to(1000);
     assert_eq!((harness.log.len(), harness.here().as_str()), (0, "a b"));
     assert_eq!(harness.drains.progress(&harness.world, NODE, harness.now()), None);
-    assert_eq!(cordon(&harness.node(), "eva", "flaky", harness.now().wall), None);
+    assert_eq!(cordon(&harness.node(), of_eva), None);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn uncordon_ends_a_drain() {
             harness.change_node(|node| node.spec.unschedulable = false);
             assert_eq!(harness.progress(), "Cancelled a:Evict:Blocked");
         } else {
-            let free = uncordon(&harness.node()).unwrap();
+            let free = uncordon(&harness.node(), "", true).unwrap();
             harness.put_node(free);
         }
         harness.run_to(100);

@@ -16,10 +16,12 @@ use crate::world::NodeIndex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     seen_at: u64,
+    /// How long the controller had been cut off in total when the node was last seen.
+    cut_off_before: u64,
     /// When its next check is; without meaning while it is silent.
     check_at: u64,
-    /// The epoch in which its last sign of life was seen; `None` if none was.
-    pub(super) seen_in: Option<u32>,
+    /// The epoch in which its last sign of life was seen; 0 if none was.
+    pub(super) seen_in: u32,
     pub(super) seen_by: SignOfLife,
     /// Whether it has a Ready condition.
     pub(super) reported: bool,
@@ -28,11 +30,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(seen_at: Mono, seen_by: SignOfLife, reported: bool) -> Entry {
+    pub(super) fn new(seen_at: Mono, cut_off: Duration, seen_by: SignOfLife, reported: bool) -> Entry {
         Entry {
             seen_at: nanos(seen_at),
+            cut_off_before: duration_nanos(cut_off),
             check_at: 0,
-            seen_in: None,
+            seen_in: 0,
             seen_by,
             reported,
             // Until its first check is scheduled.
@@ -44,8 +47,13 @@ impl Entry {
         mono(self.seen_at)
     }
 
-    pub(super) fn record_sign(&mut self, now: Mono, sign: SignOfLife) {
+    pub(super) fn cut_off_before(&self) -> Duration {
+        Duration::from_nanos(self.cut_off_before)
+    }
+
+    pub(super) fn record_sign(&mut self, now: Mono, cut_off: Duration, sign: SignOfLife) {
         self.seen_at = nanos(now);
+        self.cut_off_before = duration_nanos(cut_off);
         self.seen_by = sign;
     }
 
@@ -118,7 +126,11 @@ impl DeadlineOrder {
 
 /// Half the size of a [`Mono`], and enough for five centuries.
 fn nanos(time: Mono) -> u64 {
-    u64::try_from(time.elapsed_since_origin().as_nanos()).unwrap_or(u64::MAX)
+    duration_nanos(time.elapsed_since_origin())
+}
+
+fn duration_nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn mono(nanos: u64) -> Mono {
@@ -133,7 +145,10 @@ mod tests {
     fn order_of(indices: &[u32]) -> DeadlineOrder {
         let mut order = DeadlineOrder::default();
         for index in indices {
-            order.insert(NodeIndex::new(*index), Entry::new(at(0).mono, SignOfLife::FirstSeen, true));
+            order.insert(
+                NodeIndex::new(*index),
+                Entry::new(at(0).mono, Duration::ZERO, SignOfLife::FirstSeen, true),
+            );
         }
         order
     }
@@ -181,7 +196,7 @@ mod tests {
         assert_eq!((order.remove(NodeIndex::new(0)), order.remove(NodeIndex::new(7))), (None, None));
         order.check_by(NodeIndex::new(0), at(5).mono);
         assert_eq!(order.next_check(), Some(at(20).mono));
-        order.insert(NodeIndex::new(0), Entry::new(at(30).mono, SignOfLife::Lease, false));
+        order.insert(NodeIndex::new(0), Entry::new(at(30).mono, Duration::ZERO, SignOfLife::Lease, false));
         order.check_by(NodeIndex::new(0), at(40).mono);
         assert_eq!(due(&mut order, 99), [1, 0]);
     }
@@ -189,7 +204,8 @@ mod tests {
     #[test]
     fn times_are_exact_and_an_entry_is_half_a_cache_line() {
         let time = Mono::since_origin(Duration::new(3_200_000_000, 123_456_789));
-        assert_eq!(Entry::new(time, SignOfLife::Lease, true).seen_at(), time);
+        let entry = Entry::new(time, Duration::from_nanos(7), SignOfLife::Lease, true);
+        assert_eq!((entry.seen_at(), entry.cut_off_before()), (time, Duration::from_nanos(7)));
         assert_eq!(nanos(Mono::MAX), u64::MAX, "the last time stays the last");
         assert_eq!(size_of::<Option<Entry>>(), 32);
         assert_eq!(size_of::<(u64, NodeIndex)>(), 16);

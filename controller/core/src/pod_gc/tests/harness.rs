@@ -12,6 +12,8 @@ pub(super) struct Harness {
     version: u64,
     pub(super) millis: u64,
     wake_at: Option<Mono>,
+    /// All events so far.
+    pub(super) events: Vec<muster_proto::event::Event>,
 }
 
 impl Harness {
@@ -21,7 +23,7 @@ impl Harness {
 
     pub(super) fn with(settings: Settings) -> Harness {
         let (world, pod_gc) = (World::new(), PodGc::new(settings));
-        Harness { world, pod_gc, version: 0, millis: 0, wake_at: None }
+        Harness { world, pod_gc, version: 0, millis: 0, wake_at: None, events: Vec::new() }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -73,6 +75,7 @@ impl Harness {
         let mut plan = Plan::default();
         self.pod_gc.decide(&self.world, self.now(), &mut plan);
         self.wake_at = plan.wake_at;
+        self.events.append(&mut plan.events);
         plan
     }
 

@@ -72,7 +72,7 @@ fn an_eviction_is_obsolete_if_no_drain_requests_it_any_more() {
     type Change = fn(&mut Node);
     let obsolete = Some("no drain requests this any more");
     let cases: [(&str, Change, Option<&str>); 5] = [
-        ("cancelled", |node| *node = intent::uncordon(node).unwrap(), obsolete),
+        ("cancelled", |node| *node = intent::uncordon(node, "", true).unwrap(), obsolete),
         ("uncordoned by a client", |node| node.spec.unschedulable = false, obsolete),
         ("requested again with another grace period", |node| request(node, 7), obsolete),
         (

@@ -9,7 +9,7 @@ use muster_proto::pb::{
 
 use crate::explain;
 use crate::fixtures::simulator::{Simulator, scenario_policy};
-use crate::fixtures::{EPOCH, for_unreachable, key, node, pod};
+use crate::fixtures::{EPOCH, at, for_unreachable, key, node, pod};
 use crate::policy::Policy;
 
 fn explain(sim: &Simulator, name: &str) -> pb::ExplainNodeResponse {
@@ -122,6 +122,92 @@ fn nodes_that_will_join_the_queue_are_explained_with_their_time() {
     assert_eq!(sim.tainted_noexecute(), [(15.0, "n3".to_owned()), (25.0, "n1".to_owned())], "as explained");
 }
 
+/// The reason of the first zone.
+fn zone_reason(sim: &Simulator) -> String {
+    fleet(sim).zones.remove(0).reason
+}
+
+#[test]
+fn a_zone_says_how_healthy_it_is_and_which_nodes_do_not_count() {
+    let mut sim = five(0);
+    sim.run_until(10.0);
+    assert_eq!(zone_reason(&sim), "5 of 5 Ready; up to 0.1 nodes/s may be evicted.");
+    sim.put_node(node("mine").zone("z").label("node.kubernetes.io/exclude-disruption", "").ready(Unknown));
+    sim.run_until(20.0);
+    let zone = fleet(&sim).zones.remove(0);
+    assert_eq!((zone.nodes, zone.excluded, zone.excluded_nodes), (5, 1, vec!["mine".to_owned()]));
+    assert_eq!(zone.reason, "5 of 5 Ready; up to 0.1 nodes/s may be evicted. Excluded from the count: mine.");
+    sim.edit_node("mine", |node| drop(node.meta.labels.remove("node.kubernetes.io/exclude-disruption")));
+    sim.run_until(30.0);
+    assert_eq!((fleet(&sim).zones[0].nodes, fleet(&sim).zones[0].excluded), (6, 0));
+}
+
+#[test]
+fn a_queue_says_about_how_long_it_takes() {
+    let mut sim = Simulator::with(Policy { eviction_rate: 0.4, ..scenario_policy() });
+    for i in 0..1000 {
+        let name = format!("n{i}");
+        if i < 399 { sim.add_unknown_node(&name, "z") } else { sim.add_ready_node(&name, "z") }
+    }
+    sim.start().run_until(1.0);
+    let reason = zone_reason(&sim);
+    assert!(reason.ends_with(" 398 queued, which takes about 17 min."), "{reason}");
+}
+
+#[test]
+fn the_only_zone_has_no_other_zones() {
+    let mut sim = five(5);
+    sim.run_until(10.0);
+    assert_eq!(
+        zone_reason(&sim),
+        "None of 5 nodes is Ready, and there is no other zone: no node is tainted NoExecute."
+    );
+    sim.add_unknown_node("far", "y");
+    sim.run_until(20.0);
+    assert!(zone_reason(&sim).contains("every other zone"), "{}", zone_reason(&sim));
+}
+
+#[test]
+fn a_cordon_is_explained_with_its_owner_and_its_end() {
+    let mut sim = five(0);
+    let by = |owner: &str, end: Option<u64>| {
+        crate::drain::intent::cordon_of(owner, "new disk", at(0).wall, end.map(|end| at(end).wall))
+    };
+    sim.edit_node("n0", |node| *node = crate::drain::intent::cordon(node, by("eva", Some(130))).unwrap());
+    sim.run_until(10.0);
+    let response = explain(&sim, "n0");
+    let text = "The node is cordoned by eva (new disk), for 2 min 0 s more.";
+    assert_eq!(reason(&response, ExplanationAction::Schedule), text);
+    assert_eq!(explained(&response, ExplanationAction::Schedule), (ExplanationState::Refused, Some(130.0)));
+    sim.edit_node("n0", |node| *node = crate::drain::intent::cordon(node, by("bob", None)).unwrap());
+    let response = explain(&sim, "n0");
+    let text = "The node has 2 cordons and takes new pods when none is left: by eva (new disk), for 2 min 0 s more; by bob \
+                (new disk).";
+    assert_eq!(reason(&response, ExplanationAction::Schedule), text);
+    assert_eq!(explained(&response, ExplanationAction::Schedule), (ExplanationState::Refused, None));
+}
+
+#[test]
+fn a_node_that_never_reported_is_explained_as_closed_to_pods() {
+    let mut sim = five(0);
+    sim.put_node(node("new").zone("z"));
+    sim.run_until(1.0);
+    let text = "The node gets no pods until its agent reports that it is Ready.";
+    assert_eq!(reason(&explain(&sim, "new"), ExplanationAction::Schedule), text);
+}
+
+#[test]
+fn an_interruption_is_explained_as_time_that_does_not_count() {
+    let mut sim = five(0);
+    sim.run_until(20.0).stop_agent("n0");
+    sim.run_until(25.0).disconnect();
+    sim.run_until(35.0).reconnect();
+    sim.run_until(40.0);
+    let text = "Last heartbeat 20.0 s ago, of which 10.0 s do not count because the controller was cut off; the node becomes \
+                Unknown after 50.0 s of silence.";
+    assert_eq!(reason(&explain(&sim, "n0"), ExplanationAction::MarkUnknown), text);
+}
+
 #[test]
 fn a_zone_in_which_no_node_is_tainted_is_explained() {
     let mut sim = five(3);
@@ -162,7 +248,7 @@ fn full_disruption_is_explained_for_nodes_and_pods() {
     let response = explain(&sim, "n0");
     assert_eq!(explained(&response, ExplanationAction::Taint), (ExplanationState::Paused, None));
     assert!(
-        reason(&response, ExplanationAction::Taint).contains("All nodes of all 1 zones have failed"),
+        reason(&response, ExplanationAction::Taint).contains("All nodes of the only zone have failed"),
         "{}",
         reason(&response, ExplanationAction::Taint)
     );

@@ -151,7 +151,7 @@ impl Bucket {
 /// Checks every token of a zone against its bucket. Returns the rates at which tokens were taken, in nodes per 1000 s.
 fn check_tokens(sim: &Simulator, zone: &str) -> BTreeSet<u32> {
     let taken = sim.trace_events.iter().filter_map(|(at, event)| match event {
-        TraceEvent::TokenTaken { node, zone: from } if from.zone == zone => Some((*at, node)),
+        TraceEvent::TokenTaken { node, zone: from, .. } if from.zone == zone => Some((*at, node)),
         _ => None,
     });
     let mut taken = taken.peekable();

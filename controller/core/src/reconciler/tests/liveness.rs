@@ -38,7 +38,7 @@ fn s085_a_silent_node_is_unknown_exactly_when_its_grace_has_passed() {
     let ready = sim.node("a").condition("Ready").unwrap();
     assert_eq!(
         (ready.reason.as_str(), ready.message.as_str()),
-        ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+        ("NodeStatusUnknown", "The node's agent stopped posting node status.")
     );
     assert!(
         ready.last_heartbeat_time < ready.last_transition_time,

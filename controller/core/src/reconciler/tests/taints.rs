@@ -2,8 +2,9 @@
 
 use muster_proto::condition::ConditionStatus::{False, True, Unknown};
 
-use crate::fixtures::node;
-use crate::fixtures::simulator::Simulator;
+use crate::fixtures::simulator::{Simulator, scenario_policy};
+use crate::fixtures::{node, pod};
+use crate::policy::Policy;
 use crate::trace_event::TraceEvent;
 
 /// Three ready nodes of one zone and an active controller.
@@ -14,6 +15,40 @@ fn three_ready_nodes() -> Simulator {
         sim.add_ready_node(name, "");
     }
     sim
+}
+
+#[test]
+fn s191_a_node_that_never_reported_gets_no_pods_unless_such_nodes_are_trusted() {
+    for trusted in [false, true] {
+        let mut sim = Simulator::with(Policy { trust_unreported_nodes: trusted, ..scenario_policy() });
+        sim.start();
+        let created = || {
+            node("a").taint("node.kubernetes.io/not-ready:NoSchedule").allocatable("cpu=4 memory=8Gi pods=10")
+        };
+        sim.put_node(created());
+        sim.put_pod(pod("p"));
+        let bound = |sim: &Simulator| sim.pod("p").spec.node_name.as_ref().map(ToString::to_string);
+        if trusted {
+            assert_eq!(
+                (sim.taints("a").as_str(), bound(&sim)),
+                ("", Some("a".to_owned())),
+                "as in Kubernetes"
+            );
+            continue;
+        }
+        sim.edit_node("a", |node| node.spec.taints.clear());
+        sim.run_until(59.0);
+        assert_eq!((sim.taints("a").as_str(), bound(&sim)), ("not-ready:NS", None));
+        sim.run_until(61.0);
+        assert_eq!(
+            (sim.taints("a").as_str(), bound(&sim)),
+            ("unreachable:NS", None),
+            "its start-up grace has passed"
+        );
+        sim.post_status("a", True);
+        sim.run_until(90.0);
+        assert_eq!((sim.taints("a").as_str(), bound(&sim)), ("", Some("a".to_owned())));
+    }
 }
 
 #[test]

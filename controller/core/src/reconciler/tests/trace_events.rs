@@ -1,14 +1,17 @@
 //! The trace events of a node that fails and recovers.
 
+use std::time::Duration;
+
 use muster_proto::condition::ConditionStatus::{False, True};
 use muster_proto::taint::TaintEffect::NoExecute;
 use muster_proto::taint::Toleration;
 
-use crate::fixtures::simulator::Simulator;
+use crate::fixtures::simulator::{Simulator, scenario_policy};
 use crate::fixtures::{PodSample, at_ms, key, pod};
 use crate::node_lifecycle::liveness::SignOfLife;
 use crate::node_lifecycle::zone_state::ZoneKey;
-use crate::trace_event::TraceEvent;
+use crate::policy::Policy;
+use crate::trace_event::{TokenWait, TraceEvent};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -60,7 +63,7 @@ fn each_step_of_a_failure_has_a_trace_event() {
                 TraceEvent::DeadlinePassed { node: node.clone(), seen_at, seen_by: Some(SignOfLife::Lease) }
             ),
             (tainted_at, TraceEvent::TaintQueued { node: node.clone(), zone: zone.clone() }),
-            (tainted_at, TraceEvent::TokenTaken { node: node.clone(), zone }),
+            (tainted_at, TraceEvent::TokenTaken { node: node.clone(), zone, waited_for: None }),
             (tainted_at, TraceEvent::NoExecuteTainted { node: node.clone(), taint: taint.clone() }),
             (
                 tainted_at + 7.0,
@@ -69,7 +72,7 @@ fn each_step_of_a_failure_has_a_trace_event() {
                     node: node.clone(),
                     taint,
                     since,
-                    over: since + std::time::Duration::from_secs(7)
+                    over: since + Duration::from_secs(7)
                 }
             ),
         ]
@@ -118,4 +121,27 @@ fn a_node_that_reports_not_ready_has_no_passed_deadline() {
             .iter()
             .all(|(_, event)| !matches!(event, TraceEvent::DeadlinePassed { .. }))
     );
+}
+
+#[test]
+fn a_token_says_what_the_node_waited_for() {
+    let waits = |hold: u64| {
+        let policy = Policy { hold: Duration::from_secs(hold), ..scenario_policy() };
+        let mut sim = Simulator::with(policy);
+        for name in ["a", "b"] {
+            sim.add_unknown_node(name, "");
+        }
+        for name in ["c", "d", "e"] {
+            sim.add_ready_node(name, "");
+        }
+        sim.start().run_until(100.0);
+        let tokens = sim.trace_events.iter().filter_map(|(_, event)| match event {
+            TraceEvent::TokenTaken { node, waited_for, .. } => Some((node.to_string(), *waited_for)),
+            _ => None,
+        });
+        tokens.collect::<Vec<_>>()
+    };
+    let (a, b) = (|| "a".to_owned(), || "b".to_owned());
+    assert_eq!(waits(0), [(a(), None), (b(), Some(TokenWait::Rate))]);
+    assert_eq!(waits(50), [(a(), Some(TokenWait::EvictionHold)), (b(), Some(TokenWait::Rate))]);
 }
