@@ -3,7 +3,16 @@
 /// The schema's name of each response and the Rust type for it, such as `WatchFrame<NodeWatchEvent>`. `messages` is the
 /// Rust path of the generated messages, `frame` the path of the generic type.
 fn watch_responses(messages: &str, frame: &str) -> Vec<(String, String)> {
-    ["Node", "Lease", "Pod", "DisruptionBudget", "Event"]
+    [
+        "Node",
+        "Lease",
+        "Pod",
+        "DisruptionBudget",
+        "Event",
+        "JoinToken",
+        "CertificateRequest",
+        "Revocation",
+    ]
         .into_iter()
         .map(|kind| (format!(".muster.v1.Watch{kind}sResponse"), format!("{frame}<{messages}::{kind}WatchEvent>")))
         .collect()

@@ -13,7 +13,8 @@ include!("../build/watch_responses.rs");
 const SCHEMA: &str = "../muster/v1";
 const MESSAGES: &str = "::muster_proto::pb";
 /// The kinds of records; each has a service of its own.
-const KINDS: [&str; 5] = ["Node", "Lease", "Pod", "DisruptionBudget", "Event"];
+const KINDS: [&str; 8] =
+    ["Node", "Lease", "Pod", "DisruptionBudget", "Event", "JoinToken", "CertificateRequest", "Revocation"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=../muster");

@@ -11,17 +11,21 @@ use jiff::Timestamp;
 
 use crate::invalid::{Check, Path};
 use crate::label::check_label_key;
+use crate::name::Name;
 use crate::quantity::{Quantity, Resources};
 
 mod affinity;
 mod budget;
+mod certificate_request;
 mod container;
 mod drain;
 mod event;
+mod join_token;
 mod lease;
 mod meta;
 mod node;
 mod pod;
+mod revocation;
 mod security;
 mod selector;
 #[cfg(test)]
@@ -36,6 +40,11 @@ fn time_in(check: &mut Check, path: &Path<'_>, time: Option<prost_types::Timesta
     }
     let moment = Timestamp::new(seconds, nanos);
     check.field(path, moment.map_err(|_| "must lie between the years -9999 and 9999"))
+}
+
+/// A name that may be empty, which is none.
+fn name_in(check: &mut Check, path: &Path<'_>, text: &str) -> Option<Name> {
+    if text.is_empty() { None } else { check.field(path, text.parse()) }
 }
 
 fn time_out(time: Option<Timestamp>) -> Option<prost_types::Timestamp> {

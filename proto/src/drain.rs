@@ -5,14 +5,48 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-/// A request to place no new pods on a node.
+/// The owner of the cordon that belongs to a node's drain.
+pub const DRAIN_OWNER: &str = "drain";
+/// The owner of a cordon that was requested by writing `spec.unschedulable`.
+pub const FIELD_OWNER: &str = "spec.unschedulable";
+
+/// A request to place no new pods on a node. A node has one for each owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
-    /// The identity of the requester.
+    /// The identity of the requester, [`DRAIN_OWNER`] or [`FIELD_OWNER`].
+    pub owner: String,
+    /// The identity of the requester; empty for [`FIELD_OWNER`].
     pub requested_by: String,
     /// The reason that the requester gave.
     pub reason: String,
     pub requested_at: Timestamp,
+    /// When it ends by itself; `None` means never.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Cordon {
+    /// The cordon of a client that set `spec.unschedulable`.
+    pub fn of_field(now: Timestamp) -> Cordon {
+        Cordon {
+            owner: FIELD_OWNER.to_owned(),
+            requested_by: String::new(),
+            reason: "a client set the field".to_owned(),
+            requested_at: now,
+            expires_at: None,
+        }
+    }
+
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whose cordon it is, in words.
+    pub fn who(&self) -> String {
+        match self.owner.as_str() {
+            DRAIN_OWNER => format!("the drain of {}", self.requested_by),
+            owner => owner.to_owned(),
+        }
+    }
 }
 
 /// A drain: the request and its outcome.

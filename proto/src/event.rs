@@ -36,7 +36,7 @@ pub struct Event {
 /// A reference to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReference {
-    /// Any but [`Kind::Event`].
+    /// A node, lease, pod or budget.
     pub kind: Kind,
     /// `None` for nodes.
     pub namespace: Option<Namespace>,

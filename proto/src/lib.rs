@@ -6,15 +6,18 @@
 pub mod affinity;
 pub mod backoff;
 pub mod budget;
+pub mod certificate_request;
 pub mod cidr;
 pub mod condition;
 mod convert;
+pub mod digest;
 pub mod drain;
 pub mod duration;
 pub mod event;
 pub mod fence;
 pub mod identity;
 pub mod invalid;
+pub mod join_token;
 pub mod key;
 pub mod label;
 pub mod lease;
@@ -26,6 +29,7 @@ pub mod pod;
 pub mod quantity;
 pub mod record;
 pub mod restriction;
+pub mod revocation;
 pub mod selector;
 pub mod taint;
 pub mod time;
@@ -37,6 +41,18 @@ pub mod wellknown;
 #[allow(clippy::all, unused_qualifications, unreachable_pub)]
 pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/muster.v1.rs"));
+}
+
+/// Without the token, which is a secret.
+impl std::fmt::Debug for pb::JoinRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pb::JoinRequest { node_name, request, token: _, labels } = self;
+        f.debug_struct("JoinRequest")
+            .field("node_name", node_name)
+            .field("request", request)
+            .field("labels", labels)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The encoded descriptor set of the schema, for reflection.

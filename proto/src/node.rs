@@ -29,7 +29,8 @@ pub struct NodeSpec {
     pub provider_id: String,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
-    pub cordon: Option<Cordon>,
+    /// One for each owner, in the order of their requests.
+    pub cordons: Vec<Cordon>,
     pub drain: Option<Drain>,
 }
 

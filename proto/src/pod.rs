@@ -161,9 +161,11 @@ impl Pod {
         self.meta.annotations.contains_key(annotation::MIRROR)
     }
 
-    /// Whether this is a static pod: its source is not the store.
+    /// Whether this is a static pod: it was read from a file of its node. The annotation alone proves nothing, since
+    /// anybody who may create pods can set it; but every record of a store has a version.
     pub fn is_static(&self) -> bool {
-        self.meta.annotations.get(annotation::CONFIG_SOURCE).is_some_and(|source| source != "api")
+        let source = self.meta.annotations.get(annotation::CONFIG_SOURCE);
+        self.meta.resource_version == 0 && source.is_some_and(|source| source != "api")
     }
 
     /// Whether a daemon set manages the pod.

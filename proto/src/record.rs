@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::invalid::Invalid;
 use crate::meta::Metadata;
-use crate::{budget, event, lease, node, pb, pod};
+use crate::{budget, certificate_request, event, join_token, lease, node, pb, pod, revocation};
 
 /// The kinds of records in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,14 +16,29 @@ pub enum Kind {
     Pod = 3,
     DisruptionBudget = 4,
     Event = 5,
+    JoinToken = 6,
+    CertificateRequest = 7,
+    Revocation = 8,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Node, Kind::Lease, Kind::Pod, Kind::DisruptionBudget, Kind::Event];
+    pub const ALL: [Kind; 8] = [
+        Kind::Node,
+        Kind::Lease,
+        Kind::Pod,
+        Kind::DisruptionBudget,
+        Kind::Event,
+        Kind::JoinToken,
+        Kind::CertificateRequest,
+        Kind::Revocation,
+    ];
 
     /// Whether records of this kind have a namespace.
     pub fn is_namespaced(self) -> bool {
-        self != Kind::Node
+        match self {
+            Kind::Lease | Kind::Pod | Kind::DisruptionBudget | Kind::Event => true,
+            Kind::Node | Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => false,
+        }
     }
 
     /// The kind with this number, as keys on disk have it.
@@ -40,13 +55,16 @@ impl fmt::Display for Kind {
             Kind::Pod => "Pod",
             Kind::DisruptionBudget => "DisruptionBudget",
             Kind::Event => "Event",
+            Kind::JoinToken => "JoinToken",
+            Kind::CertificateRequest => "CertificateRequest",
+            Kind::Revocation => "Revocation",
         })
     }
 }
 
 /// The text is not a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be Node, Lease, Pod, DisruptionBudget or Event")]
+#[error("must be Node, Lease, Pod, DisruptionBudget, Event, JoinToken, CertificateRequest or Revocation")]
 pub struct KindError;
 
 impl FromStr for Kind {
@@ -59,6 +77,9 @@ impl FromStr for Kind {
             "Pod" => Ok(Kind::Pod),
             "DisruptionBudget" => Ok(Kind::DisruptionBudget),
             "Event" => Ok(Kind::Event),
+            "JoinToken" => Ok(Kind::JoinToken),
+            "CertificateRequest" => Ok(Kind::CertificateRequest),
+            "Revocation" => Ok(Kind::Revocation),
             _ => Err(KindError),
         }
     }
@@ -110,4 +131,7 @@ records! {
     Pod: pod::Pod,
     DisruptionBudget: budget::DisruptionBudget,
     Event: event::Event,
+    JoinToken: join_token::JoinToken,
+    CertificateRequest: certificate_request::CertificateRequest,
+    Revocation: revocation::Revocation,
 }

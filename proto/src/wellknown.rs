@@ -64,7 +64,7 @@ pub mod label {
 pub mod annotation {
     /// Marks a mirror pod: the record of a static pod of a node.
     pub const MIRROR: &str = "kubernetes.io/config.mirror";
-    /// The source of a pod; any value but `api` makes it a static pod.
+    /// The source of a pod; any value but `api` says that it is a static pod, which only its agent knows for sure.
     pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
     /// The address from the agent's --node-ip; the cloud integration reads it.

@@ -9,9 +9,11 @@ use std::str::FromStr;
 
 use muster_mutation::{bytes, cases, texts};
 use muster_proto::budget::DisruptionBudget;
+use muster_proto::certificate_request::CertificateRequest;
 use muster_proto::cidr::Cidr;
 use muster_proto::event::Event;
 use muster_proto::fence::Fence;
+use muster_proto::join_token::{JoinToken, SecretToken};
 use muster_proto::lease::Lease;
 use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::node::Node;
@@ -19,6 +21,7 @@ use muster_proto::percent::IntOrPercent;
 use muster_proto::pod::Pod;
 use muster_proto::quantity::Quantity;
 use muster_proto::record::Record;
+use muster_proto::revocation::{Revocation, Serial};
 use muster_proto::selector::{FieldSelector, LabelSelector};
 use muster_proto::taint::Taint;
 use muster_proto::{duration, pb};
@@ -114,7 +117,44 @@ fn records() -> Vec<Vec<u8>> {
             ..Default::default()
         }),
     };
-    vec![node.encode_to_vec(), pod.encode_to_vec(), lease.encode_to_vec()]
+    let own = |name: &str| Some(pb::Metadata { name: name.into(), namespace: String::new(), ..metadata() });
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let time = Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 1 });
+    let token = pb::JoinToken {
+        metadata: own("8000000000"),
+        spec: Some(pb::JoinTokenSpec {
+            secret_sha256: digest.into(),
+            expire_time: time,
+            max_uses: 3,
+            node_name: "a".into(),
+            ..Default::default()
+        }),
+        status: None,
+    };
+    let request = pb::CertificateRequest {
+        metadata: own("csr-1"),
+        spec: Some(pb::CertificateRequestSpec {
+            node_name: "a".into(),
+            request: "PEM".into(),
+            public_key_sha256: digest.into(),
+            ..Default::default()
+        }),
+        status: Some(pb::CertificateRequestStatus {
+            state: "Issued".into(),
+            certificate: "PEM".into(),
+            serial: "3a07".into(),
+            not_after: time,
+            ..Default::default()
+        }),
+    };
+    let revocation = pb::Revocation {
+        metadata: own("node-a"),
+        spec: Some(pb::RevocationSpec { node_name: "a".into(), ..Default::default() }),
+        status: None,
+    };
+    let mut records = vec![node.encode_to_vec(), pod.encode_to_vec(), lease.encode_to_vec()];
+    records.extend([token.encode_to_vec(), request.encode_to_vec(), revocation.encode_to_vec()]);
+    records
 }
 
 proptest! {
@@ -168,6 +208,18 @@ proptest! {
     }
 
     #[test]
+    fn serial_numbers(text in texts(&["3a07f1", "3A:07:F1", "00:01", "7f2d95a1c0ffee7f2d95a1c0ffee7f2d95a1c0ff"])) {
+        check_text::<Serial>(&text);
+    }
+
+    #[test]
+    fn join_tokens(text in texts(&["8000000000.00000000000000000000000000000abc"])) {
+        if let Ok(token) = text.parse::<SecretToken>() {
+            prop_assert_eq!(token.reveal(), text);
+        }
+    }
+
+    #[test]
     fn durations(text in texts(&["0", "40s", "1m30s", "1.5h", "100ms", "2h45m", "1d"])) {
         if let Err(error) = duration::parse(&text) {
             prop_assert!(!error.to_string().is_empty());
@@ -181,5 +233,8 @@ proptest! {
         check_record::<Lease>(&encoded);
         check_record::<DisruptionBudget>(&encoded);
         check_record::<Event>(&encoded);
+        check_record::<JoinToken>(&encoded);
+        check_record::<CertificateRequest>(&encoded);
+        check_record::<Revocation>(&encoded);
     }
 }

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
+use muster_etcd::TlsFiles;
 use muster_rpc::audit::AuditFlags;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
 
+use crate::ledger::etcd::Keys;
 use muster_store_core::draft::Policy;
 use muster_store_core::limits::{Amount, EVENTS};
 use muster_store_core::memory::Retention;
@@ -23,6 +25,13 @@ pub struct Flags {
     /// The directory of the store's files
     #[arg(long, env = "MUSTER_DATA_DIR", default_value = "/var/lib/muster/store", global = true)]
     pub data_dir: PathBuf,
+
+    /// Where records and their history are kept
+    #[arg(long, env = "MUSTER_ENGINE", value_enum, default_value_t, global = true)]
+    pub engine: EngineName,
+
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
 
     /// The address that gRPC is served on; port 0 picks a free one
     #[arg(long, env = "MUSTER_LISTEN", default_value = "127.0.0.1:7400")]
@@ -64,6 +73,11 @@ pub struct Flags {
     #[arg(long, env = "MUSTER_DEFAULT_UNREACHABLE_TOLERATION_SECONDS", default_value_t = 300)]
     pub default_unreachable_toleration_seconds: i64,
 
+    /// How long a pod tolerates a node that is not ready or unreachable: sets both of the defaults above
+    #[arg(long, env = "MUSTER_POD_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = parse_duration,
+          conflicts_with_all = ["default_not_ready_toleration_seconds", "default_unreachable_toleration_seconds"])]
+    pub pod_eviction_timeout: Option<Duration>,
+
     /// Size of the storage engine's cache in bytes; all records are in memory in addition
     #[arg(long, env = "MUSTER_CACHE_BYTES", default_value_t = 32 << 20)]
     pub cache_bytes: u64,
@@ -82,6 +96,84 @@ pub struct Flags {
 
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+/// What `--engine` may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// In --data-dir, on this machine's disk
+    #[default]
+    Embedded,
+    /// In an etcd cluster, for several stores of which one leads
+    Etcd,
+}
+
+/// The flags of `--engine etcd`.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "etcd (with --engine etcd)")]
+pub struct EtcdFlags {
+    /// The URLs of etcd's members, separated by commas
+    #[arg(long, env = "MUSTER_ETCD_ENDPOINTS", value_delimiter = ',', value_name = "URL")]
+    pub etcd_endpoints: Vec<String>,
+
+    /// All keys are below this one; stores with the same prefix are one store
+    #[arg(long, env = "MUSTER_ETCD_PREFIX", default_value = "/muster")]
+    pub etcd_prefix: String,
+
+    /// Certificate authorities of etcd's members, PEM
+    #[arg(long, env = "MUSTER_ETCD_CA", value_name = "FILE")]
+    pub etcd_ca: Option<PathBuf>,
+
+    /// Certificate chain that etcd knows this store by, PEM
+    #[arg(long, env = "MUSTER_ETCD_CERT", value_name = "FILE")]
+    pub etcd_cert: Option<PathBuf>,
+
+    /// Private key of --etcd-cert, PEM
+    #[arg(long, env = "MUSTER_ETCD_KEY", value_name = "FILE")]
+    pub etcd_key: Option<PathBuf>,
+
+    /// The address that the other stores name while this one leads [default: where it listens]
+    #[arg(long, env = "MUSTER_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+}
+
+/// Where records and their history are kept.
+#[derive(Debug, Clone)]
+pub enum Engine {
+    Embedded,
+    Etcd(EtcdConfig),
+}
+
+/// The checked settings of `--engine etcd`.
+#[derive(Debug, Clone)]
+pub struct EtcdConfig {
+    pub endpoints: Vec<String>,
+    pub prefix: String,
+    pub keys: Keys,
+    pub tls: TlsFiles,
+    pub advertise: Option<String>,
+}
+
+impl Engine {
+    fn of(flags: &Flags) -> Result<Self, ConfigError> {
+        let EtcdFlags { etcd_endpoints, etcd_prefix, etcd_ca, etcd_cert, etcd_key, advertise } = &flags.etcd;
+        if flags.engine == EngineName::Embedded {
+            return match etcd_endpoints.is_empty() {
+                true => Ok(Engine::Embedded),
+                false => Err(ConfigError::NotEtcd),
+            };
+        }
+        if etcd_endpoints.is_empty() {
+            return Err(ConfigError::NoEndpoints);
+        }
+        Ok(Engine::Etcd(EtcdConfig {
+            endpoints: etcd_endpoints.clone(),
+            prefix: etcd_prefix.clone(),
+            keys: Keys::below(etcd_prefix).ok_or(ConfigError::NoPrefix)?,
+            tls: TlsFiles { ca: etcd_ca.clone(), cert: etcd_cert.clone(), key: etcd_key.clone() },
+            advertise: advertise.clone(),
+        }))
+    }
 }
 
 /// Subcommands of the binary.
@@ -113,13 +205,18 @@ pub enum Command {
 /// Validated settings.
 #[derive(Debug, Clone)]
 pub struct Config {
+    pub engine: Engine,
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
+    /// A socket for programs of the same user, beside the port.
+    pub unix_socket: Option<PathBuf>,
     pub cache_bytes: u64,
     pub policy: Policy,
     pub audit: AuditFlags,
     pub security: Security,
+    /// The file of the authorities; `None` without TLS.
+    pub authorities: Option<PathBuf>,
     pub server: ServerConfig,
 }
 
@@ -132,15 +229,30 @@ pub enum ConfigError {
     Negative { flag: &'static str },
     #[error("--{flag} is too long")]
     TooLong { flag: &'static str },
+    #[error(
+        "--engine etcd needs --etcd-endpoints: give the URLs of etcd's members, such as https://10.0.0.1:2379"
+    )]
+    NoEndpoints,
+    #[error("--etcd-endpoints are given without --engine etcd: give both, or neither")]
+    NotEtcd,
+    #[error("--etcd-prefix must not be empty: give a key of its own, such as /muster")]
+    NoPrefix,
 }
 
 impl TryFrom<&Flags> for Config {
     type Error = ConfigError;
 
     fn try_from(flags: &Flags) -> Result<Self, ConfigError> {
-        let defaults = Defaults {
-            not_ready_toleration_seconds: flags.default_not_ready_toleration_seconds,
-            unreachable_toleration_seconds: flags.default_unreachable_toleration_seconds,
+        let defaults = match flags.pod_eviction_timeout {
+            None => Defaults {
+                not_ready_toleration_seconds: flags.default_not_ready_toleration_seconds,
+                unreachable_toleration_seconds: flags.default_unreachable_toleration_seconds,
+            },
+            Some(timeout) => {
+                // Tolerations are in whole seconds. Rounded up, so that a pod is evicted no earlier than was asked for.
+                let seconds = (millis("pod-eviction-timeout", timeout)? as u64).div_ceil(1000) as i64;
+                Defaults { not_ready_toleration_seconds: seconds, unreachable_toleration_seconds: seconds }
+            }
         };
         for (flag, seconds) in [
             ("default-not-ready-toleration-seconds", defaults.not_ready_toleration_seconds),
@@ -158,13 +270,16 @@ impl TryFrom<&Flags> for Config {
         let event_ttl_millis = millis("event-ttl", flags.event_ttl)?;
         let event_limit = Amount { records: flags.event_max_count, bytes: flags.event_max_bytes };
         Ok(Self {
+            engine: Engine::of(flags)?,
             data_dir: flags.data_dir.clone(),
             listen: flags.listen,
             http_listen: flags.http_listen,
+            unix_socket: None,
             cache_bytes: flags.cache_bytes,
             policy: Policy { defaults, retention, event_ttl_millis, event_limit },
             audit: flags.audit.clone(),
             security: flags.tls.security(flags.listen)?,
+            authorities: flags.tls.tls_client_ca.clone(),
             server: flags.server.clone(),
         })
     }
@@ -175,4 +290,62 @@ fn millis(flag: &'static str, duration: Duration) -> Result<i64, ConfigError> {
     const CENTURY: u128 = 100 * 366 * 24 * 3600 * 1000;
     let millis = duration.as_millis();
     if millis > CENTURY { Err(ConfigError::TooLong { flag }) } else { Ok(millis as i64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn tolerations(args: &[&str]) -> Result<(i64, i64), String> {
+        let args = ["muster-store", "--data-dir=/nowhere"].iter().chain(args);
+        let flags = Flags::try_parse_from(args).map_err(|error| error.to_string())?;
+        let config = Config::try_from(&flags).map_err(|error| error.to_string())?;
+        let defaults = config.policy.defaults;
+        Ok((defaults.not_ready_toleration_seconds, defaults.unreachable_toleration_seconds))
+    }
+
+    #[test]
+    fn the_pod_eviction_timeout_sets_both_default_tolerations() {
+        assert_eq!(tolerations(&[]), Ok((300, 300)));
+        assert_eq!(tolerations(&["--pod-eviction-timeout=2m"]), Ok((120, 120)));
+        assert_eq!(
+            tolerations(&["--pod-eviction-timeout=1500ms"]),
+            Ok((2, 2)),
+            "not before the time has passed"
+        );
+        assert_eq!(tolerations(&["--default-unreachable-toleration-seconds=7"]), Ok((300, 7)));
+    }
+
+    #[test]
+    fn the_pod_eviction_timeout_and_the_flags_that_it_sets_exclude_each_other() {
+        for flag in ["--default-not-ready-toleration-seconds", "--default-unreachable-toleration-seconds"] {
+            let error = tolerations(&["--pod-eviction-timeout=2m", &format!("{flag}=5")]).unwrap_err();
+            assert!(error.contains(flag) && error.contains("--pod-eviction-timeout"), "{error}");
+        }
+    }
+
+    fn engine(flags: &[&str]) -> Result<Engine, String> {
+        let flags = ["muster-store"].iter().chain(flags);
+        let flags = Flags::try_parse_from(flags).map_err(|error| error.to_string())?;
+        Config::try_from(&flags).map(|config| config.engine).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn etcd_needs_its_endpoints_and_nothing_else() {
+        assert!(matches!(engine(&[]), Ok(Engine::Embedded)));
+        let urls = ["--engine=etcd", "--etcd-endpoints=http://a:1,http://b:2"];
+        let Ok(Engine::Etcd(etcd)) = engine(&urls) else { panic!("{:?}", engine(&urls)) };
+        assert_eq!((etcd.endpoints.len(), &*etcd.prefix), (2, "/muster"));
+        for (flags, expected) in [
+            (vec!["--engine=etcd"], "--engine etcd needs --etcd-endpoints"),
+            (vec!["--etcd-endpoints=http://a:1"], "without --engine etcd"),
+            (vec![urls[0], urls[1], "--etcd-prefix=/"], "--etcd-prefix must not be empty"),
+            (vec!["--engine=sled"], "possible values: embedded, etcd"),
+        ] {
+            let refused = engine(&flags).expect_err("it is refused");
+            assert!(refused.contains(expected), "{flags:?}: {refused}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use muster_store_core::authz::Denial;
 use muster_store_core::error::{DraftError, Expired};
 use muster_store_core::fair_queue::QueueFull;
 use muster_store_core::limits::LimitExceeded;
-use muster_store_core::rules::{RecordId, Refusal};
+use muster_store_core::rules::{JoinRefusal, RecordId, Refusal};
 
 use crate::ledger::LedgerError;
 
@@ -36,6 +36,12 @@ const RETRY_STORAGE: Duration = Duration::from_secs(5);
 const RETRY_OVERLOADED: Duration = Duration::from_millis(500);
 /// When to retry while there are too many records: somebody must delete some first.
 const RETRY_LIMIT: Duration = Duration::from_secs(10);
+/// When to retry while too many requests wait for an administrator.
+const RETRY_WAITING: Duration = Duration::from_secs(60);
+/// When to retry after a node was revoked: certificates have whole seconds.
+const RETRY_REVOKED: Duration = Duration::from_secs(1);
+/// When to retry while no store leads: a new leader is elected within a few seconds.
+const RETRY_LEADER: Duration = Duration::from_millis(500);
 /// When to retry while the store restarts.
 const RETRY_STOPPING: Duration = Duration::from_secs(1);
 
@@ -49,6 +55,10 @@ pub enum StoreError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     DeniedBy(#[from] Denial),
+    #[error(transparent)]
+    JoinRefused(#[from] JoinRefusal),
+    #[error("the store serves without TLS, so it has no authorities and nobody needs a certificate to join")]
+    NoAuthorities,
     #[error("{key} is too large: {bytes} bytes, and a record may have {limit}")]
     TooLarge { key: RecordId, bytes: usize, limit: usize },
     #[error(
@@ -69,6 +79,12 @@ pub enum StoreError {
     Storage(String),
     #[error("the store is stopping")]
     Stopping,
+    /// Another store answers. Nothing of the call was done.
+    #[error("this store stands by: {}", .leader.as_ref().map_or_else(
+        || "no store leads at the moment".to_owned(),
+        |leader| format!("ask the one that leads, at {leader}")
+    ))]
+    NotLeader { leader: Option<String> },
     #[error("the lease was deleted, or another holder acquired it: send a new hello")]
     ClaimLost,
     #[error(
@@ -94,6 +110,7 @@ impl From<DraftError> for StoreError {
         match error {
             DraftError::Refused(refusal) => StoreError::Refused(refusal),
             DraftError::TooLarge { key, bytes, limit } => StoreError::TooLarge { key, bytes, limit },
+            DraftError::JoinRefused(refusal) => StoreError::JoinRefused(refusal),
             DraftError::LimitExceeded(exceeded) => StoreError::LimitExceeded(exceeded),
             DraftError::ClaimLost => StoreError::ClaimLost,
             DraftError::Unreadable(reason) => StoreError::Storage(reason),
@@ -109,7 +126,10 @@ impl From<Expired> for StoreError {
 
 impl From<LedgerError> for StoreError {
     fn from(error: LedgerError) -> Self {
-        StoreError::Storage(error.to_string())
+        match error {
+            LedgerError::Deposed(_) => StoreError::NotLeader { leader: None },
+            other => StoreError::Storage(other.to_string()),
+        }
     }
 }
 
@@ -124,6 +144,10 @@ impl From<StoreError> for Status {
             StoreError::DeniedBy(denial) => StatusBuilder::new("PERMISSION_DENIED")
                 .metadata(RULE, &denial.rule)
                 .status(Code::PermissionDenied, message),
+            StoreError::JoinRefused(refusal) => join_refusal_status(&refusal),
+            StoreError::NoAuthorities => {
+                StatusBuilder::new("NO_AUTHORITIES").status(Code::FailedPrecondition, message)
+            }
             StoreError::TooLarge { key, bytes, limit } => StatusBuilder::new("TOO_LARGE")
                 .resource(&key)
                 .metadata("bytes", &bytes)
@@ -166,11 +190,25 @@ impl From<StoreError> for Status {
             StoreError::Discarded => StatusBuilder::new("DISCARDED")
                 .retry_after(RETRY_OVERLOADED)
                 .status(Code::Unavailable, message),
+            StoreError::NotLeader { leader } => StatusBuilder::new("NOT_LEADER")
+                .metadata("leader", &leader.unwrap_or_default())
+                .retry_after(RETRY_LEADER)
+                .status(Code::Unavailable, message),
             StoreError::Stopping => {
                 StatusBuilder::new("STOPPING").retry_after(RETRY_STOPPING).status(Code::Unavailable, message)
             }
         }
     }
+}
+
+fn join_refusal_status(refusal: &JoinRefusal) -> Status {
+    let builder = StatusBuilder::new(refusal.reason());
+    let (builder, code) = match refusal {
+        JoinRefusal::TooManyWaiting { .. } => (builder.retry_after(RETRY_WAITING), Code::ResourceExhausted),
+        JoinRefusal::JustRevoked { .. } => (builder.retry_after(RETRY_REVOKED), Code::Unavailable),
+        _ => (builder, Code::PermissionDenied),
+    };
+    builder.status(code, refusal.to_string())
 }
 
 fn refusal_status(refusal: Refusal) -> Status {

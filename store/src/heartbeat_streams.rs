@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use muster_proto::time::Mono;
-use muster_store_core::heartbeat::takeovers::{Takeover, Takeovers};
+use muster_store_core::heartbeat::contested_streams::{Takeover, Takeovers};
 use muster_store_core::lease_table::Claim;
 
 use crate::error::StoreError;

@@ -1,16 +1,18 @@
 //! The interface of storage: what the writer needs of a ledger.
 //!
 //! A ledger keeps the present (every record and each lease's newest renewal) and its history by revision. It proves that
-//! what it loads is complete. [`embedded`] keeps it on this machine's disk; `conformance` is the test suite that every
-//! ledger must pass.
+//! what it loads is complete. [`embedded`] keeps it on this machine's disk, [`etcd`] in an etcd cluster; `conformance` is the
+//! test suite that every ledger must pass.
 
 #[cfg(test)]
 pub(crate) mod conformance;
 pub mod embedded;
+pub mod etcd;
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
 use muster_store_core::change::Change;
+use muster_store_core::draft::CommitLimits;
 use muster_store_core::history::{Commit, Revision, StoredChange};
 use muster_store_core::memory::Memory;
 
@@ -24,12 +26,24 @@ pub enum LedgerError {
     /// Refused before anything was written: the disk is too full to be safe.
     #[error("the disk is full: {available} bytes are left, {reserve} are kept in reserve")]
     Full { available: u64, reserve: u64 },
+    /// Refused with nothing written, and so will be all others until an operator has acted.
+    #[error("{0}")]
+    ReadOnly(String),
+    /// Another process may write by now, so this one must not. The commit was not written and never will be.
+    #[error("this store does not lead any more: {0}")]
+    Deposed(String),
     /// The write may or may not have reached the disk; it is not acknowledged.
     #[error("the store could not read or write its files: {0}")]
     Failed(String),
+    /// The same without files.
+    #[error("the store could not read or write: {0}")]
+    Unreachable(String),
     /// What was read is not what was written.
     #[error("the store's files are damaged: {0}")]
     Damaged(String),
+    /// The same without files.
+    #[error("the history in etcd is not what was written: {0}")]
+    Altered(String),
 }
 
 /// History that survives the process.
@@ -39,8 +53,13 @@ pub trait Ledger: Send + Sync + 'static {
     /// Reads every record back, and proves that none is missing. `recall` gets each change that history still holds.
     fn load(&self, recall: &mut dyn FnMut(Change)) -> Result<Memory, LedgerError>;
 
-    /// Writes a commit that continues the history from its base; durable when it returns `Ok`. After `Conflict` and
-    /// `Full` nothing was written; after any other error it is unknown whether the commit was written, and
+    /// How large a commit should be. A larger one is written as well.
+    fn limits(&self) -> CommitLimits {
+        CommitLimits::default()
+    }
+
+    /// Writes a commit that continues the history from its base; durable when it returns `Ok`. After `Conflict`, `Full`,
+    /// `ReadOnly` and `Deposed` nothing was written; after any other error it is unknown whether the commit was written, and
     /// [`recover`](Self::recover) must be called before the next.
     fn commit(&self, commit: &Commit) -> Result<(), LedgerError>;
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use muster_store::RunError;
 use muster_store::config::{Command, Flags};
 
 #[global_allocator]
@@ -15,10 +16,7 @@ fn main() -> ExitCode {
     let flags: Flags = muster_rpc::config::parse();
     let outcome = match &flags.command {
         None => muster_store::run::main(&flags),
-        Some(Command::Backup { file, store }) => muster_store::backup::main(file, store.as_deref(), &flags),
-        Some(Command::Check) => muster_store::repair::check_main(&flags),
-        Some(Command::Repair { into }) => muster_store::repair::repair_main(into, &flags),
-        Some(Command::Restore { file }) => muster_store::backup::restore_main(file, &flags),
+        Some(command) => run_command(command, &flags),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -26,5 +24,15 @@ fn main() -> ExitCode {
             eprintln!("muster-store: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run_command(command: &Command, flags: &Flags) -> Result<(), RunError> {
+    muster_store::run::check_command(command, flags)?;
+    match command {
+        Command::Backup { file, store } => muster_store::backup::main(file, store.as_deref(), flags),
+        Command::Check => muster_store::repair::check_main(flags),
+        Command::Repair { into } => muster_store::repair::repair_main(into, flags),
+        Command::Restore { file } => muster_store::backup::restore_main(file, flags),
     }
 }

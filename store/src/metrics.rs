@@ -29,6 +29,7 @@ pub struct Metrics {
     pub contested_heartbeats: Counter,
     pub revision: Gauge,
     pub writable: Gauge,
+    pub leader: Gauge,
     pub background: BackgroundMetrics,
 }
 
@@ -54,6 +55,7 @@ impl Metrics {
             contested_heartbeats: Counter::default(),
             revision: Gauge::default(),
             writable: Gauge::default(),
+            leader: Gauge::default(),
             background: BackgroundMetrics::default(),
         };
         let store = registry.sub_registry_with_prefix("muster_store");
@@ -114,9 +116,19 @@ impl Metrics {
             metrics.contested_heartbeats.clone(),
         );
         store.register("revision", "The newest revision", metrics.revision.clone());
-        store.register("writable", "1 while the disk accepts writes, otherwise 0", metrics.writable.clone());
+        store.register(
+            "writable",
+            "1 while the disk, or etcd, accepts writes, otherwise 0",
+            metrics.writable.clone(),
+        );
+        store.register(
+            "leader",
+            "1 while this store leads; without --engine etcd, always",
+            metrics.leader.clone(),
+        );
         register_background(store, &metrics.background);
         metrics.writable.set(1);
+        metrics.leader.set(1);
         metrics
     }
 }

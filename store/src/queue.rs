@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::error::StoreError;
 use crate::metrics::Metrics;
-use muster_store_core::draft::Draft;
+use muster_store_core::draft::{CommitLimits, Draft};
 use muster_store_core::fair_queue::{FairQueue, QueueFull, QueueLimits};
 use muster_store_core::lanes::Lane;
 use muster_store_core::lease_table::{Claim, Renewal};
@@ -30,8 +30,6 @@ pub const BATCH: usize = 4096;
 const PARTS: QueueLimits = QueueLimits { requests: 32 * 1024, bytes: 32 << 20 };
 /// What all other writes may hold: some forty of the largest records.
 const OTHERS: QueueLimits = QueueLimits { requests: 32 * 1024, bytes: 64 << 20 };
-/// The bytes that the parts' writes may take of a batch before the others get their turn: half of a commit.
-const PARTS_TURN: usize = 512 * 1024;
 
 /// Answers a request when the outcome of its commit is known.
 pub type Settle = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -72,16 +70,16 @@ pub enum Job {
     Renew(Renew),
 }
 
-/// Where a write waits: its lane, whose it is, and how large.
+/// How a write is queued: its lane, whose it is, and how large.
 #[derive(Debug, Clone)]
-pub struct Placement {
+pub struct WriteClass {
     pub lane: Lane,
     caller: Arc<str>,
     bytes: usize,
     deletes: bool,
 }
 
-impl Placement {
+impl WriteClass {
     /// `bytes` is the size of the encoded request.
     pub fn new(lane: Lane, caller: &Caller, bytes: usize) -> Self {
         // A caller without a role can choose its name; all of them have one share.
@@ -92,7 +90,7 @@ impl Placement {
         Self { lane, caller, bytes, deletes: false }
     }
 
-    /// The place of a request that deletes a record.
+    /// The same for a request that deletes a record.
     #[must_use]
     pub fn deleting(self) -> Self {
         Self { deletes: true, ..self }
@@ -172,10 +170,25 @@ pub struct Taken {
 }
 
 /// How many writes a batch has taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BatchProgress {
     writes: usize,
     parts_bytes: usize,
+    /// The bytes that the parts' writes may take before the others get their turn: half of a commit.
+    parts_turn: usize,
+}
+
+impl BatchProgress {
+    /// The beginning of a batch with these limits.
+    pub fn within(limits: CommitLimits) -> Self {
+        Self { writes: 0, parts_bytes: 0, parts_turn: limits.bytes / 2 }
+    }
+}
+
+impl Default for BatchProgress {
+    fn default() -> Self {
+        Self::within(CommitLimits::default())
+    }
 }
 
 /// Requests that wait for the writer.
@@ -209,17 +222,17 @@ impl Queue {
     }
 
     /// Queues a write in its lane.
-    pub fn push(&self, place: &Placement, request: Box<dyn Request>) -> Result<(), StoreError> {
+    pub fn push(&self, class: &WriteClass, request: Box<dyn Request>) -> Result<(), StoreError> {
         let mut displaced = Vec::new();
         let mut limit = 0;
         self.enter(|waiting| {
-            if place.lane == Lane::Renewals {
+            if class.lane == Lane::Renewals {
                 waiting.renewals.push_back(Job::Write(request));
                 return Ok(());
             }
-            let lane = if place.lane == Lane::Parts { &mut waiting.parts } else { &mut waiting.others };
+            let lane = if class.lane == Lane::Parts { &mut waiting.parts } else { &mut waiting.others };
             limit = lane.share();
-            let pushed = lane.push(&place.caller, place.bytes, request);
+            let pushed = lane.push(&class.caller, class.bytes, request);
             displaced = pushed.map_err(|limit| StoreError::Overloaded { limit })?;
             Ok(())
         })?;
@@ -287,7 +300,7 @@ impl Queue {
         }
         loop {
             let mut waiting = self.lock();
-            let others_turn = batch.parts_bytes >= PARTS_TURN && !waiting.others.is_empty();
+            let others_turn = batch.parts_bytes >= batch.parts_turn && !waiting.others.is_empty();
             let (cost, request) = match if others_turn { None } else { waiting.parts.pop() } {
                 Some((cost, request)) => (cost, request),
                 None => waiting.others.pop().map(|(_, request)| (0, request))?,

@@ -6,20 +6,24 @@ use std::sync::Arc;
 use muster_rpc::audit::{AuditError, AuditLog};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::http::serve_http;
+use muster_rpc::process_metrics;
 use muster_rpc::readiness::Readiness;
-use muster_rpc::server::{BindError, ServeError, Server, Stopped, bind};
+use muster_rpc::server::{BindError, ServeError, Server, Stopped, UnixSocket, UnixSocketError, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
+use muster_rpc::tls::{self, Revocations};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::commit_health;
-use crate::config::{Config, ConfigError, Flags};
+use crate::config::{Command, Config, ConfigError, Engine, EngineName, Flags};
 use crate::error::StoreError;
 use crate::ledger::embedded::{Background, EmbeddedLedger, OpenError};
 use crate::metrics::Metrics;
-use crate::service::{HEARTBEAT, NAMES, Services};
+use crate::replica;
+use crate::revocations;
+use crate::service::{HEARTBEAT, NAMES, OPEN_TO_ANONYMOUS, Services};
 use crate::store::Store;
 
 /// Why the store could not start or had to stop.
@@ -30,7 +34,15 @@ pub enum RunError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
+    Socket(#[from] UnixSocketError),
+    #[error(transparent)]
     Open(#[from] OpenError),
+    #[error(transparent)]
+    Etcd(#[from] muster_etcd::ClientError),
+    #[error(transparent)]
+    Identity(#[from] crate::ledger::etcd::IdentityError),
+    #[error("muster-store {command} works on a data directory, and --engine etcd has none: {instead}")]
+    NoDirectory { command: &'static str, instead: &'static str },
     #[error(transparent)]
     Load(#[from] StoreError),
     #[error(transparent)]
@@ -62,7 +74,7 @@ pub struct Running {
     _background: Background,
 }
 
-/// Opens the data directory and starts to serve.
+/// Opens the data directory and starts to serve. Whatever the engine in the settings, this is the embedded one.
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
     let listener = bind("--listen", config.listen).await?;
     let http = bind("--http-listen", config.http_listen).await?;
@@ -77,6 +89,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         tracing::warn!("{warning}");
     }
     let mut registry = Registry::default();
+    process_metrics::register(&mut registry, "muster-store");
     let metrics = Metrics::register(&mut registry);
     let audit = AuditLog::open(&config.audit, &SystemClock::shared(), &mut registry)?;
     let opening = {
@@ -91,15 +104,23 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         })
     };
     let (store_id, store, writer, background) = opening.await.map_err(std::io::Error::other)??;
-    let services = Services::new(Arc::clone(&store), shutdown.clone());
+    let services = Services::new(Arc::clone(&store), shutdown.clone()).with_authorities(config.authorities);
     // Only the heartbeat service needs the disk for all of its calls. The others still serve reads and watches without
     // it, and clients that left them because of their health would have no other store to go to.
     let readiness = Readiness::new(NAMES);
     let disk = readiness.condition("disk", "not checked yet", &[HEARTBEAT]);
     let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
     tokio::spawn(commit_health::follow(commits, clock, disk, shutdown.clone()));
+    tls::follow(&config.security, None, &mut registry, SystemClock::shared(), &shutdown);
     let server = Server::new(config.server, config.security, shutdown.clone());
+    let revocations = Revocations::default();
+    revocations::follow(&store, revocations.clone(), shutdown.clone());
     let server = server.metered(&mut registry).identified(&store_id).audited(audit.clone());
+    let server = server.revocations(revocations).open_to_anonymous(&OPEN_TO_ANONYMOUS);
+    let server = server.also_on(match &config.unix_socket {
+        Some(path) => Some(UnixSocket::bind("--data-dir", path).await?),
+        None => None,
+    });
     let serving =
         tokio::spawn(server.serve(listener, services.routes(), muster_proto::DESCRIPTORS, readiness.clone()));
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
@@ -130,7 +151,7 @@ impl Running {
 /// Shuts the store down when its writer panics: without a writer it can only be restarted.
 ///
 /// On a thread of its own: the runtime waits for blocking tasks at its end, so a task here would keep it from stopping.
-fn supervise_writer(
+pub(crate) fn supervise_writer(
     writer: std::thread::JoinHandle<()>,
     shutdown: Shutdown,
 ) -> std::io::Result<oneshot::Receiver<std::thread::Result<()>>> {
@@ -149,7 +170,24 @@ fn supervise_writer(
 
 /// Runs a store until shutdown is requested.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    start(config, shutdown).await?.stopped().await
+    match config.engine.clone() {
+        Engine::Embedded => start(config, shutdown).await?.stopped().await,
+        Engine::Etcd(etcd) => replica::run(config, etcd, shutdown).await,
+    }
+}
+
+/// Refuses a subcommand that works on a data directory where there is none.
+pub fn check_command(command: &Command, flags: &Flags) -> Result<(), RunError> {
+    if flags.engine == EngineName::Embedded {
+        return Ok(());
+    }
+    let (command, instead) = match command {
+        Command::Backup { .. } => return Ok(()),
+        Command::Check => ("check", "every start reads and proves all of it"),
+        Command::Repair { .. } => ("repair", "restore a snapshot of etcd"),
+        Command::Restore { .. } => ("restore", "restore a snapshot of etcd"),
+    };
+    Err(RunError::NoDirectory { command, instead })
 }
 
 /// The whole life of the `muster-store` process.

@@ -4,15 +4,20 @@
 //! and write is authorized first: reads in the handler, writes in the writer, where the current record is known.
 
 mod budget;
+mod certificate_request;
 mod event;
 mod heartbeat;
+mod join;
+mod join_token;
 mod lease;
 mod node;
 mod pod;
 mod query;
 mod request_record;
+mod revocation;
 mod write_context;
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -45,7 +50,7 @@ use self::request_record::{parse_record, required_record};
 use self::write_context::{WriteContext, write_context};
 use crate::error::StoreError;
 use crate::heartbeat_streams::HeartbeatStreams;
-use crate::queue::Placement;
+use crate::queue::WriteClass;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;
 
@@ -53,14 +58,22 @@ use crate::watch_feed::WatchFeed;
 const MAX_MESSAGE: usize = 2 << 20;
 
 /// The names of the services, for health checks.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 10] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",
     "muster.v1.DisruptionBudgetService",
     "muster.v1.EventService",
+    "muster.v1.JoinTokenService",
+    "muster.v1.CertificateRequestService",
+    "muster.v1.RevocationService",
+    "muster.v1.JoinService",
     HEARTBEAT,
 ];
+
+/// The calls of machines that have no certificate yet.
+pub const OPEN_TO_ANONYMOUS: [&str; 2] =
+    ["/muster.v1.JoinService/GetAuthorities", "/muster.v1.JoinService/Join"];
 
 /// The service that needs the disk for all of its calls.
 pub const HEARTBEAT: &str = "muster.v1.HeartbeatService";
@@ -70,6 +83,8 @@ pub const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 pub struct Services {
     store: Arc<Store>,
     streams: Arc<HeartbeatStreams>,
+    /// The file of --tls-client-ca; `None` without TLS.
+    authorities: Option<Arc<PathBuf>>,
     shutdown: Shutdown,
 }
 
@@ -77,7 +92,13 @@ type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> +
 
 impl Services {
     pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
-        Self { store, streams: Arc::default(), shutdown }
+        Self { store, streams: Arc::default(), authorities: None, shutdown }
+    }
+
+    /// Answers with the certificates of this file to those who ask for the authorities.
+    #[must_use]
+    pub fn with_authorities(self, file: Option<PathBuf>) -> Self {
+        Self { authorities: file.map(Arc::new), ..self }
     }
 
     /// The services as routes of a server.
@@ -94,6 +115,12 @@ impl Services {
                 muster_grpc::disruption_budget_service_server::DisruptionBudgetServiceServer<Self>
             ))
             .add_service(limited!(muster_grpc::event_service_server::EventServiceServer<Self>))
+            .add_service(limited!(muster_grpc::join_token_service_server::JoinTokenServiceServer<Self>))
+            .add_service(limited!(
+                muster_grpc::certificate_request_service_server::CertificateRequestServiceServer<Self>
+            ))
+            .add_service(limited!(muster_grpc::revocation_service_server::RevocationServiceServer<Self>))
+            .add_service(limited!(muster_grpc::join_service_server::JoinServiceServer<Self>))
             .add_service(limited!(muster_grpc::heartbeat_service_server::HeartbeatServiceServer<Self>))
             .prepare()
     }
@@ -101,7 +128,7 @@ impl Services {
     /// Has the writer evaluate a request. A fenced request is refused if its lease has another holder.
     async fn write<T: Send + 'static>(
         &self,
-        place: Placement,
+        class: WriteClass,
         fence: Option<Fence>,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Status> {
@@ -114,7 +141,7 @@ impl Services {
             // The first change is the one of the request's own record.
             Ok((answer, (draft.revision() >= next).then_some(next)))
         };
-        let (answer, written) = self.store.write(traceparent, place, fenced).await?;
+        let (answer, written) = self.store.write(traceparent, class, fenced).await?;
         if let Some(revision) = written {
             audit::note_revision(revision);
         }
@@ -127,9 +154,10 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
-        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
+        let class =
+            write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let created = self.write(place, fence, move |draft| {
+        let created = self.write(class, fence, move |draft| {
             let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Create))?;
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Create, None, Some(&wanted))?;
@@ -145,9 +173,10 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
-        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
+        let class =
+            write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let updated = self.write(place, fence, move |draft| {
+        let updated = self.write(class, fence, move |draft| {
             let wanted = wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::Update))?;
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
@@ -163,9 +192,10 @@ impl Services {
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
-        let place = place_of(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
+        let class =
+            write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
-        let updated = self.write(place, fence, move |draft| {
+        let updated = self.write(class, fence, move |draft| {
             let wanted =
                 wanted.map_err(|invalid| invalid.into_error::<R>(draft, &caller, Verb::UpdateStatus))?;
             let current: Option<R> = current_record(draft, &wanted)?;
@@ -183,8 +213,8 @@ impl Services {
         preconditions: Preconditions,
     ) -> Result<Response<EncodedRecord>, Status> {
         let WriteContext { caller, fence } = context;
-        let place = place_of(&caller, R::KIND, fence.as_ref(), 0).deleting();
-        let deleted = self.write(place, fence, move |draft| {
+        let class = write_class(&caller, R::KIND, fence.as_ref(), 0).deleting();
+        let deleted = self.write(class, fence, move |draft| {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
@@ -315,8 +345,8 @@ fn authorize_named<R: AuthzRecord>(
 }
 
 /// Where a write waits. `bytes` is the size of its record, and 0 for a request without one.
-fn place_of(caller: &Caller, kind: Kind, fence: Option<&Fence>, bytes: usize) -> Placement {
-    Placement::new(lane_of(caller, kind, fence.is_some(), bytes), caller, bytes)
+fn write_class(caller: &Caller, kind: Kind, fence: Option<&Fence>, bytes: usize) -> WriteClass {
+    WriteClass::new(lane_of(caller, kind, fence.is_some(), bytes), caller, bytes)
 }
 
 fn namespace_of(key: &RecordId) -> &str {

@@ -22,7 +22,7 @@ use crate::commit_health::CommitHealth;
 use crate::error::StoreError;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::queue::{Ack, AckSlot, Placement, Queue, Renew, Write};
+use crate::queue::{Ack, AckSlot, Queue, Renew, Write, WriteClass};
 use crate::renewal_log::RenewalLog;
 use crate::writer::Writer;
 
@@ -128,12 +128,12 @@ impl Store {
     pub async fn write<T: Send + 'static>(
         &self,
         traceparent: String,
-        place: Placement,
+        class: WriteClass,
         request: impl FnOnce(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.queue
-            .push(&place, Box::new(Write { traceparent, request, answer, deletes: place.deletes() }))?;
+            .push(&class, Box::new(Write { traceparent, request, answer, deletes: class.deletes() }))?;
         answered.await.unwrap_or(Err(StoreError::Stopping))
     }
 

@@ -85,7 +85,7 @@ impl Writer {
             return Duration::ZERO;
         }
         let memory = self.store.read();
-        let due = [self.indexes.events.next_expiry(), memory.compactable_at(self.policy.retention)];
+        let due = [self.indexes.next_expiry(), memory.compactable_at(self.policy.retention)];
         let now = self.store.clock().wall().as_millisecond();
         let due = due
             .into_iter()
@@ -114,7 +114,8 @@ impl Writer {
         let store = Arc::clone(&self.store);
         let memory = store.read();
         let begun = store.clock().wall();
-        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun);
+        let limits = store.ledger().limits();
+        let mut draft = Draft::new(&memory, &mut self.indexes, &self.policy, begun).within(limits);
         let mut waiting = Vec::with_capacity(taken.renewals.len());
         if let Err(panicked) = evaluate_batch(&store, taken.renewals, &mut draft, &mut waiting, full.as_ref())
         {
@@ -228,14 +229,20 @@ impl Writer {
 
     fn observe_committed(&mut self) {
         if std::mem::take(&mut self.failing) {
-            tracing::info!("the disk takes writes again");
+            tracing::info!("writes are taken again");
             self.store.metrics().writable.set(1);
             self.store.commit_health().observe(Ok(()));
         }
     }
 
     fn observe_failed(&mut self, error: &LedgerError) {
-        self.uncertain = !matches!(error, LedgerError::Full { .. } | LedgerError::Conflict { .. });
+        self.uncertain = !matches!(
+            error,
+            LedgerError::Full { .. }
+                | LedgerError::Conflict { .. }
+                | LedgerError::ReadOnly(_)
+                | LedgerError::Deposed(_)
+        );
         self.report(error);
     }
 
@@ -244,7 +251,7 @@ impl Writer {
         self.store.commit_health().observe(Err(error.to_string()));
         if !std::mem::replace(&mut self.failing, true) {
             self.store.metrics().writable.set(0);
-            tracing::error!(%error, "writes are refused until the disk takes them; reads go on");
+            tracing::error!(%error, "writes are refused for now; reads go on");
         }
     }
 
@@ -301,7 +308,7 @@ fn evaluate_batch(
         waiting.push(evaluated.map_err(panicked)?);
     }
     let until = store.clock().mono() + EVALUATION;
-    let mut batch = BatchProgress::default();
+    let mut batch = BatchProgress::within(store.ledger().limits());
     while !draft.is_full()
         && store.clock().mono() < until
         && let Some(request) = store.queue().next_write(&mut batch)

@@ -1,16 +1,39 @@
 //! Cordons and drains.
 
+use std::collections::BTreeSet;
+
 use super::{time_in, time_out};
 use crate::drain::{Cordon, Drain, DrainOptions};
 use crate::invalid::{Check, Invalid, Path};
 use crate::pb;
 
-pub(super) fn cordon_in(check: &mut Check, path: &Path<'_>, cordon: pb::NodeCordon) -> Option<Cordon> {
-    let pb::NodeCordon { requested_by, reason, requested_at } = cordon;
+/// The cordons of a node. A record from before there were several has only `cordon`.
+pub(super) fn cordons_in(
+    check: &mut Check,
+    path: &Path<'_>,
+    cordon: Option<pb::NodeCordon>,
+    cordons: Vec<pb::NodeCordon>,
+) -> Vec<Cordon> {
+    if cordons.is_empty() {
+        return cordon.and_then(|cordon| cordon_in(check, &path.key("cordon"), cordon)).into_iter().collect();
+    }
+    let mut owners = BTreeSet::new();
+    check.each(&path.key("cordons"), cordons, |check, path, cordon| {
+        let cordon = cordon_in(check, path, cordon)?;
+        let is_new = owners.insert(cordon.owner.clone());
+        check.ensure(&path.key("owner"), is_new, "has a cordon already: there is one for each owner");
+        Some(cordon)
+    })
+}
+
+fn cordon_in(check: &mut Check, path: &Path<'_>, cordon: pb::NodeCordon) -> Option<Cordon> {
+    let pb::NodeCordon { requested_by, reason, requested_at, owner, expires_at } = cordon;
     let at = path.key("requestedAt");
     check.ensure(&at, requested_at.is_some(), "is required");
     let requested_at = time_in(check, &at, requested_at);
-    Some(Cordon { requested_by, reason, requested_at: requested_at? })
+    let expires_at = time_in(check, &path.key("expiresAt"), expires_at);
+    let owner = if owner.is_empty() { requested_by.clone() } else { owner };
+    Some(Cordon { owner, requested_by, reason, requested_at: requested_at?, expires_at })
 }
 
 pub(super) fn drain_in(check: &mut Check, path: &Path<'_>, drain: pb::NodeDrain) -> Option<Drain> {
@@ -74,8 +97,14 @@ fn options_in(check: &mut Check, path: &Path<'_>, options: pb::DrainOptions) -> 
 
 impl From<Cordon> for pb::NodeCordon {
     fn from(cordon: Cordon) -> Self {
-        let Cordon { requested_by, reason, requested_at } = cordon;
-        Self { requested_by, reason, requested_at: time_out(Some(requested_at)) }
+        let Cordon { owner, requested_by, reason, requested_at, expires_at } = cordon;
+        Self {
+            requested_by,
+            reason,
+            requested_at: time_out(Some(requested_at)),
+            owner,
+            expires_at: time_out(expires_at),
+        }
     }
 }
 

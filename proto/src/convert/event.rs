@@ -90,7 +90,9 @@ fn reference_in(
     reference: pb::ObjectReference,
 ) -> Option<ObjectReference> {
     let pb::ObjectReference { kind, namespace, name, uid } = reference;
-    let kind = kind.parse().ok().filter(|kind| *kind != Kind::Event);
+    let kind = kind.parse().ok();
+    let kind =
+        kind.filter(|kind| matches!(kind, Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget));
     let kind = check.field(&path.key("kind"), kind.ok_or("must be Node, Lease, Pod or DisruptionBudget"));
     let name: Option<Name> = check.field(&path.key("name"), name.parse());
     let uid = match uid.as_str() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::drain::{cordon_in, drain_in};
+use super::drain::{cordons_in, drain_in};
 use super::meta::meta_in;
 use super::{one_per_family, resources_in, resources_out, time_in, time_out, unless_default};
 use crate::cidr::{Cidr, Family};
@@ -40,13 +40,14 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
 }
 
 fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::NodeSpec) -> NodeSpec {
-    let pb::NodeSpec { pod_cidr, pod_cidrs, provider_id, unschedulable, taints, cordon, drain } = spec;
+    let pb::NodeSpec { pod_cidr, pod_cidrs, provider_id, unschedulable, taints, cordon, drain, cordons } =
+        spec;
     NodeSpec {
         pod_cidrs: cidrs_in(check, path, &pod_cidr, &pod_cidrs),
         provider_id,
         unschedulable,
         taints: taints_in(check, &path.key("taints"), taints),
-        cordon: cordon.and_then(|cordon| cordon_in(check, &path.key("cordon"), cordon)),
+        cordons: cordons_in(check, path, cordon, cordons),
         drain: drain.and_then(|drain| drain_in(check, &path.key("drain"), drain)),
     }
 }
@@ -148,7 +149,8 @@ impl From<Node> for pb::Node {
 
 impl From<NodeSpec> for pb::NodeSpec {
     fn from(spec: NodeSpec) -> Self {
-        let NodeSpec { pod_cidrs, provider_id, unschedulable, taints, cordon, drain } = spec;
+        let NodeSpec { pod_cidrs, provider_id, unschedulable, taints, cordons, drain } = spec;
+        let cordons: Vec<pb::NodeCordon> = cordons.into_iter().map(Into::into).collect();
         let pod_cidrs: Vec<String> = pod_cidrs.iter().map(Cidr::to_string).collect();
         Self {
             pod_cidr: pod_cidrs.first().cloned().unwrap_or_default(),
@@ -156,8 +158,9 @@ impl From<NodeSpec> for pb::NodeSpec {
             provider_id,
             unschedulable,
             taints: taints.into_iter().map(Into::into).collect(),
-            cordon: cordon.map(Into::into),
+            cordon: cordons.first().cloned(),
             drain: drain.map(Into::into),
+            cordons,
         }
     }
 }

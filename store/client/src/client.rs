@@ -21,9 +21,9 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoints::{EndpointError, Ring, StoreEndpoints, Transport};
-use crate::error::{ClientError, is_other_store, was_never_sent};
+use crate::error::{ClientError, found_its_connection_closed, is_other_store, was_never_sent};
 use crate::options::{DeleteOptions, EvictOptions, List, ListOptions, Preconditions, Unreadable};
-use crate::resource::{HasStatus, Page, Resource, Stored, unwrap_record};
+use crate::resource::{HasStatus, Named, Page, Resource, Stored, unwrap_record};
 use crate::watch::{Watch, WatchOptions};
 use muster_proto::key::Key;
 
@@ -79,7 +79,7 @@ impl StoreClient {
 
     /// # Errors
     /// [`ClientError::NotFound`]; any [`ClientError`].
-    pub async fn get<R: Stored>(&self, key: &Key) -> Result<R, ClientError> {
+    pub async fn get<R: Named>(&self, key: &Key) -> Result<R, ClientError> {
         R::call_get(self, key).await
     }
 
@@ -103,7 +103,7 @@ impl StoreClient {
     ///
     /// # Errors
     /// [`ClientError::Conflict`] when a precondition does not hold; any [`ClientError`].
-    pub async fn delete<R: Stored>(&self, key: &Key, options: DeleteOptions) -> Result<R, ClientError> {
+    pub async fn delete<R: Named>(&self, key: &Key, options: DeleteOptions) -> Result<R, ClientError> {
         R::call_delete(self, key, options).await
     }
 
@@ -260,7 +260,11 @@ impl StoreClient {
         let attempts = async {
             let mut unreachable = Status::unavailable("no store could be reached");
             for (index, transport) in self.ring.in_order() {
-                match send(transport).await {
+                let mut answer = send(transport.clone()).await;
+                if answer.as_ref().is_err_and(found_its_connection_closed) {
+                    answer = send(transport).await;
+                }
+                match answer {
                     Ok(answer) => {
                         self.ring.settle_on(index);
                         return Ok(answer.into_inner());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use muster_proto::identity::ServerRole;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::layers::trace::{Inject, InjectLayer};
-use muster_rpc::tls::ClientTls;
+use muster_rpc::tls::{ClientTls, Target};
 use tonic::transport::{Channel, Endpoint};
 use tower::Layer;
 
@@ -64,7 +64,7 @@ impl StoreEndpoints {
         StoreEndpoints { keepalive_interval, keepalive_timeout, ..self }
     }
 
-    fn endpoint(&self, url: &str) -> Result<Endpoint, EndpointError> {
+    fn target(&self, url: &str) -> Result<Target, EndpointError> {
         let unusable = |error: tonic::transport::Error| {
             let reason =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -75,11 +75,10 @@ impl StoreEndpoints {
             None if self.tls.is_some() => format!("https://{url}"),
             None => format!("http://{url}"),
         };
-        let endpoint = Endpoint::from_shared(full).map_err(unusable)?;
-        // tonic does not use TLS for an http URL, whatever the TLS settings.
-        let endpoint = match (endpoint.uri().scheme_str(), &self.tls) {
-            (Some("http"), None) => endpoint,
-            (Some("https"), Some(tls)) => tls.secure(endpoint, ServerRole::Store).map_err(|error| {
+        let endpoint = Endpoint::from_shared(full.clone()).map_err(unusable)?;
+        let target = match (endpoint.uri().scheme_str(), &self.tls) {
+            (Some("http"), None) => Target::from(endpoint),
+            (Some("https"), Some(tls)) => tls.target(&full, ServerRole::Store).map_err(|error| {
                 EndpointError::Unusable { url: url.to_owned(), reason: error.to_string() }
             })?,
             (Some("http"), Some(_)) => return Err(EndpointError::InClear { url: url.to_owned() }),
@@ -89,14 +88,16 @@ impl StoreEndpoints {
                 return Err(EndpointError::Unusable { url: url.to_owned(), reason });
             }
         };
-        Ok(endpoint
-            .connect_timeout(self.connect_timeout)
-            .http2_keep_alive_interval(self.keepalive_interval)
-            .keep_alive_timeout(self.keepalive_timeout)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .tcp_nodelay(true))
+        Ok(target.configure(|endpoint| {
+            endpoint
+                .connect_timeout(self.connect_timeout)
+                .http2_keep_alive_interval(self.keepalive_interval)
+                .keep_alive_timeout(self.keepalive_timeout)
+                .keep_alive_while_idle(true)
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .tcp_nodelay(true)
+        }))
     }
 }
 
@@ -131,7 +132,7 @@ pub enum EndpointError {
 /// The stores and which of them is in use.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    endpoints: Vec<Endpoint>,
+    targets: Vec<Target>,
     transports: RwLock<Vec<Transport>>,
     current: AtomicUsize,
     identity: Arc<StoreIdentity>,
@@ -139,14 +140,14 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new(endpoints: &StoreEndpoints) -> Result<Ring, EndpointError> {
-        let endpoint = |url: &String| endpoints.endpoint(url.trim());
-        let endpoints: Vec<Endpoint> = endpoints.urls.iter().map(endpoint).collect::<Result<_, _>>()?;
-        if endpoints.is_empty() {
+        let target = |url: &String| endpoints.target(url.trim());
+        let targets: Vec<Target> = endpoints.urls.iter().map(target).collect::<Result<_, _>>()?;
+        if targets.is_empty() {
             return Err(EndpointError::None);
         }
-        let identity = Arc::new(StoreIdentity::new(endpoints.len()));
-        let transports = RwLock::new(endpoints.iter().map(|endpoint| dial(endpoint, &identity)).collect());
-        Ok(Ring { endpoints, transports, current: AtomicUsize::new(0), identity })
+        let identity = Arc::new(StoreIdentity::new(targets.len()));
+        let transports = RwLock::new(targets.iter().map(|target| dial(target, &identity)).collect());
+        Ok(Ring { targets, transports, current: AtomicUsize::new(0), identity })
     }
 
     pub(crate) fn identity(&self) -> &StoreIdentity {
@@ -167,7 +168,7 @@ impl Ring {
     pub(crate) fn redial(&self) {
         let mut transports = self.transports.write().unwrap_or_else(PoisonError::into_inner);
         let index = self.current.load(Ordering::Relaxed) % transports.len();
-        transports[index] = dial(&self.endpoints[index], &self.identity);
+        transports[index] = dial(&self.targets[index], &self.identity);
         drop(transports);
         self.move_on_from(index);
     }
@@ -179,14 +180,14 @@ impl Ring {
 
     /// Uses the next store from now on, unless another call has already moved on from this one.
     pub(crate) fn move_on_from(&self, index: usize) {
-        let next = (index + 1) % self.endpoints.len();
+        let next = (index + 1) % self.targets.len();
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-fn dial(endpoint: &Endpoint, identity: &Arc<StoreIdentity>) -> Transport {
-    let traced = InjectLayer.layer(endpoint.connect_lazy()).to(endpoint.uri());
-    let url = endpoint.uri().to_string();
+fn dial(target: &Target, identity: &Arc<StoreIdentity>) -> Transport {
+    let traced = InjectLayer.layer(target.connect_lazy()).to(target.uri());
+    let url = target.uri().to_string();
     Identified::new(traced, url.trim_end_matches('/'), Arc::clone(identity))
 }
 

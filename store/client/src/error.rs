@@ -138,7 +138,7 @@ fn by_reason(reason: &str, status: &Status, details: &ErrorDetails) -> Option<Cl
         "RESOURCE_VERSION_TOO_LARGE" => ClientError::FutureVersion { message, retry_after },
         "BUDGET_EXHAUSTED" => ClientError::BudgetExhausted { message, retry_after },
         "TOO_MANY_IN_FLIGHT" => ClientError::TooBusy { message, retry_after },
-        "STORAGE_UNAVAILABLE" => ClientError::Unavailable(message),
+        "STORAGE_UNAVAILABLE" | "NOT_LEADER" => ClientError::Unavailable(message),
         "SEVERAL_BUDGETS" => ClientError::Other(status.clone()),
         _ => return None,
     })
@@ -178,7 +178,21 @@ fn violations(status: &Status, details: &ErrorDetails) -> Invalid {
 
 /// Whether the request cannot have reached the store, so that even a write can be sent to another address of it.
 pub(crate) fn was_never_sent(status: &Status) -> bool {
-    is_caused_by::<ConnectError>(status) || is_other_store(status)
+    is_caused_by::<ConnectError>(status) || is_other_store(status) || is_standby(status)
+}
+
+/// Whether the store stands by: it did nothing, and another one may lead.
+fn is_standby(status: &Status) -> bool {
+    status.code() == Code::Unavailable
+        && status
+            .get_details_error_info()
+            .is_some_and(|info| info.domain == ERROR_DOMAIN && info.reason == "NOT_LEADER")
+}
+
+/// Whether the connection was closing when the call was to be sent, as it does when it has reached its age: the call did
+/// not leave this process and can be sent again at once, on a new connection.
+pub(crate) fn found_its_connection_closed(status: &Status) -> bool {
+    causes(status).filter_map(<dyn Error>::downcast_ref).any(hyper::Error::is_canceled)
 }
 
 /// Whether the response came from an unrelated store. A store refuses calls for another one before they do anything.
@@ -297,5 +311,10 @@ mod tests {
         assert_eq!(read(late).0, "DeadlineExceeded");
 
         assert!(!was_never_sent(&Status::unavailable("stopping")));
+        let info =
+            ErrorDetails::with_error_info("NOT_LEADER", ERROR_DOMAIN, std::collections::HashMap::new());
+        let standby = Status::with_error_details(Code::Unavailable, "it stands by", info);
+        assert!(was_never_sent(&standby), "a store that stands by does nothing");
+        assert_eq!(read(standby).0, "Unavailable");
     }
 }

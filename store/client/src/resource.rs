@@ -4,19 +4,25 @@
 
 use std::future::Future;
 
+use muster_grpc::certificate_request_service_client::CertificateRequestServiceClient;
 use muster_grpc::disruption_budget_service_client::DisruptionBudgetServiceClient;
 use muster_grpc::event_service_client::EventServiceClient;
+use muster_grpc::join_token_service_client::JoinTokenServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_grpc::revocation_service_client::RevocationServiceClient;
 use muster_proto::budget::DisruptionBudget;
+use muster_proto::certificate_request::CertificateRequest;
 use muster_proto::event::Event;
 use muster_proto::invalid::Invalid;
+use muster_proto::join_token::JoinToken;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
+use muster_proto::revocation::Revocation;
 use muster_proto::watch::WatchFrame;
 use tonic::Streaming;
 
@@ -52,19 +58,9 @@ pub trait Resource: Record {
     ) -> impl Future<Output = Result<Streaming<WatchFrame<Self::WatchEvent>>, ClientError>> + Send;
 }
 
-/// A kind that clients can create, update and delete: all but events.
-pub trait Stored: Resource {
-    fn call_create(
-        client: &StoreClient,
-        record: Self::Pb,
-    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
-
+/// A kind whose records can be read and deleted by name: all but events.
+pub trait Named: Resource {
     fn call_get(client: &StoreClient, key: &Key) -> impl Future<Output = Result<Self, ClientError>> + Send;
-
-    fn call_update(
-        client: &StoreClient,
-        record: Self::Pb,
-    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
 
     fn call_delete(
         client: &StoreClient,
@@ -73,8 +69,21 @@ pub trait Stored: Resource {
     ) -> impl Future<Output = Result<Self, ClientError>> + Send;
 }
 
+/// A kind that clients can create and update as they like.
+pub trait Stored: Named {
+    fn call_create(
+        client: &StoreClient,
+        record: Self::Pb,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+
+    fn call_update(
+        client: &StoreClient,
+        record: Self::Pb,
+    ) -> impl Future<Output = Result<Self, ClientError>> + Send;
+}
+
 /// A kind whose status is updated separately from its spec.
-pub trait HasStatus: Stored {
+pub trait HasStatus: Named {
     fn call_update_status(
         client: &StoreClient,
         record: Self::Pb,
@@ -174,25 +183,14 @@ macro_rules! resource {
     };
 }
 
-/// Implements a kind that clients write; `grace` for those with a grace period.
-macro_rules! stored {
+/// Implements a kind with names; `grace` for those with a grace period.
+macro_rules! named {
     ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)? $(with $grace:ident)?,
-     create: $create:ident($Create:ident), get: $get:ident($Get:ident), update: $update:ident($Update:ident),
-     delete: $delete:ident($Delete:ident)) => {
-        impl Stored for $kind {
-            async fn call_create(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
-                let request = pb::$Create { $record: Some(record) };
-                unwrap_record(call!(call, client, $service.$create, request)?.$record)
-            }
-
+     get: $get:ident($Get:ident), delete: $delete:ident($Delete:ident)) => {
+        impl Named for $kind {
             async fn call_get(client: &StoreClient, key: &Key) -> Result<Self, ClientError> {
                 let request = pb::$Get { $($namespace: key.namespace_text(),)? name: key.name_text() };
                 unwrap_record(call!(call, client, $service.$get, request)?.$record)
-            }
-
-            async fn call_update(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
-                let request = pb::$Update { $record: Some(record) };
-                unwrap_record(call!(call, client, $service.$update, request)?.$record)
             }
 
             async fn call_delete(
@@ -207,6 +205,29 @@ macro_rules! stored {
                     $($grace: options.grace_period_seconds,)?
                 };
                 unwrap_record(call!(call, client, $service.$delete, request)?.$record)
+            }
+        }
+    };
+}
+
+/// Implements a kind that clients write.
+macro_rules! stored {
+    ($kind:ty, $service:ident, $record:ident $(in $namespace:ident)? $(with $grace:ident)?,
+     create: $create:ident($Create:ident), get: $get:ident($Get:ident), update: $update:ident($Update:ident),
+     delete: $delete:ident($Delete:ident)) => {
+        named!(
+            $kind, $service, $record $(in $namespace)? $(with $grace)?, get: $get($Get), delete: $delete($Delete)
+        );
+
+        impl Stored for $kind {
+            async fn call_create(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
+                let request = pb::$Create { $record: Some(record) };
+                unwrap_record(call!(call, client, $service.$create, request)?.$record)
+            }
+
+            async fn call_update(client: &StoreClient, record: Self::Pb) -> Result<Self, ClientError> {
+                let request = pb::$Update { $record: Some(record) };
+                unwrap_record(call!(call, client, $service.$update, request)?.$record)
             }
         }
     };
@@ -275,4 +296,41 @@ resource!(
     Event, EventServiceClient, event in namespace,
     list: list_events(ListEventsRequest) -> events,
     watch: watch_events(WatchEventsRequest) -> EventWatchEvent
+);
+
+resource!(
+    JoinToken, JoinTokenServiceClient, join_token,
+    list: list_join_tokens(ListJoinTokensRequest) -> join_tokens,
+    watch: watch_join_tokens(WatchJoinTokensRequest) -> JoinTokenWatchEvent
+);
+named!(
+    JoinToken, JoinTokenServiceClient, join_token,
+    get: get_join_token(GetJoinTokenRequest), delete: delete_join_token(DeleteJoinTokenRequest)
+);
+
+resource!(
+    CertificateRequest, CertificateRequestServiceClient, certificate_request,
+    list: list_certificate_requests(ListCertificateRequestsRequest) -> certificate_requests,
+    watch: watch_certificate_requests(WatchCertificateRequestsRequest) -> CertificateRequestWatchEvent
+);
+named!(
+    CertificateRequest, CertificateRequestServiceClient, certificate_request,
+    get: get_certificate_request(GetCertificateRequestRequest),
+    delete: delete_certificate_request(DeleteCertificateRequestRequest)
+);
+has_status!(
+    CertificateRequest,
+    CertificateRequestServiceClient,
+    certificate_request,
+    update_certificate_request_status(UpdateCertificateRequestStatusRequest)
+);
+
+resource!(
+    Revocation, RevocationServiceClient, revocation,
+    list: list_revocations(ListRevocationsRequest) -> revocations,
+    watch: watch_revocations(WatchRevocationsRequest) -> RevocationWatchEvent
+);
+named!(
+    Revocation, RevocationServiceClient, revocation,
+    get: get_revocation(GetRevocationRequest), delete: delete_revocation(DeleteRevocationRequest)
 );

@@ -35,6 +35,8 @@ pub enum Verb {
     Delete,
     /// Record an event.
     Record,
+    /// Approve or deny a request for a certificate.
+    Approve,
 }
 
 /// One call: an operation on a record or a set of records.
@@ -42,7 +44,7 @@ pub enum Verb {
 pub struct Call<'a> {
     pub verb: Verb,
     pub kind: Kind,
-    /// `None` for nodes, and for lists and watches over all namespaces.
+    /// `None` for kinds without one, and for lists and watches over all namespaces.
     pub namespace: Option<&'a str>,
     /// `None` for lists, watches and events.
     pub name: Option<&'a str>,
@@ -56,7 +58,7 @@ pub struct Call<'a> {
 /// [`Content::None`] instead, a node's call is denied.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// Lists, watches, and calls about leases and budgets.
+    /// Lists, watches, and calls about other kinds.
     None,
     Node {
         old: Option<&'a Node>,
@@ -183,6 +185,9 @@ fn controller_may(call: &Call<'_>) -> bool {
             call.namespace == Some(SYSTEM_NAMESPACE) && call.name.is_some_and(is_own)
         }
         (Kind::Event, Record) => true,
+        // It signs approved requests. Who may join is not for it to decide.
+        (Kind::CertificateRequest, verb) => is_read(verb) || verb == UpdateStatus,
+        (Kind::Revocation, verb) => is_read(verb),
         _ => false,
     }
 }
@@ -210,6 +215,7 @@ impl fmt::Display for Verb {
             Self::Evict => "evict",
             Self::Delete => "delete",
             Self::Record => "record an",
+            Self::Approve => "approve or deny",
         })
     }
 }

@@ -168,6 +168,9 @@ pub fn with_version(kind: Kind, record: &[u8], version: Revision) -> Bytes {
         Kind::Pod => at_version!(pb::Pod),
         Kind::DisruptionBudget => at_version!(pb::DisruptionBudget),
         Kind::Event => at_version!(pb::Event),
+        Kind::JoinToken => at_version!(pb::JoinToken),
+        Kind::CertificateRequest => at_version!(pb::CertificateRequest),
+        Kind::Revocation => at_version!(pb::Revocation),
     }
 }
 

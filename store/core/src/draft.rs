@@ -5,6 +5,7 @@
 
 mod budgets;
 mod index;
+mod joining;
 mod maintenance;
 
 use std::any::Any;
@@ -34,10 +35,19 @@ use crate::memory::{Memory, Retention, lease_with_renewal};
 use crate::namespaced_name::NamespacedName;
 use crate::rules::{self, Context, Defaults, Outcome};
 
-/// A draft with this many changes, or bytes of them, takes no further request: sled's batches should stay below a few
-/// thousand entries, maintenance included.
-const MAX_CHANGES: usize = 1024;
-const MAX_BYTES: usize = 1 << 20;
+/// A draft with this many changes, or bytes of them, takes no further request. The ledger states what suits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitLimits {
+    pub changes: usize,
+    pub bytes: usize,
+}
+
+impl Default for CommitLimits {
+    /// sled's batches should stay below a few thousand entries, maintenance included.
+    fn default() -> Self {
+        Self { changes: 1024, bytes: 1 << 20 }
+    }
+}
 
 /// The writer's settings.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +117,7 @@ pub struct Draft<'a> {
     commit: Commit,
     changes: Vec<SharedChange>,
     bytes: usize,
+    limits: CommitLimits,
     traceparent: String,
     fingerprint: Fingerprint,
 }
@@ -131,9 +142,16 @@ impl<'a> Draft<'a> {
             commit: Commit { base: head, head, ..Default::default() },
             changes: Vec::new(),
             bytes: 0,
+            limits: CommitLimits::default(),
             traceparent: String::new(),
             fingerprint: memory.fingerprint(),
         }
+    }
+
+    /// The same draft for a ledger with these limits.
+    #[must_use]
+    pub fn within(self, limits: CommitLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Begins a request: the changes that follow carry its trace context.
@@ -143,7 +161,7 @@ impl<'a> Draft<'a> {
 
     /// Whether the remaining requests must wait for the next commit.
     pub fn is_full(&self) -> bool {
-        self.changes.len() >= MAX_CHANGES || self.bytes >= MAX_BYTES
+        self.changes.len() >= self.limits.changes || self.bytes >= self.limits.bytes
     }
 
     /// The revision of the newest change so far.

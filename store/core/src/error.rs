@@ -2,7 +2,7 @@
 
 use crate::history::Revision;
 use crate::limits::LimitExceeded;
-use crate::rules::{RecordId, Refusal};
+use crate::rules::{JoinRefusal, RecordId, Refusal};
 
 /// Why a request is not written into a draft.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -13,6 +13,8 @@ pub enum DraftError {
     TooLarge { key: RecordId, bytes: usize, limit: usize },
     #[error(transparent)]
     LimitExceeded(#[from] LimitExceeded),
+    #[error(transparent)]
+    JoinRefused(#[from] JoinRefusal),
     /// The claim of a renewal is no longer valid.
     #[error("the lease was deleted, or another holder acquired it")]
     ClaimLost,

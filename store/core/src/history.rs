@@ -36,6 +36,9 @@ pub struct Compaction {
     pub up_to: Revision,
     /// How many changes are dropped from history.
     pub entries: usize,
+    /// The changes that nothing needs any more: those that the dropped ones replaced, and dropped deletions. Each is
+    /// after the one that it replaced.
+    pub obsolete: Vec<Revision>,
 }
 
 /// One change of a record, as stored.

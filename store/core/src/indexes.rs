@@ -1,9 +1,10 @@
-//! The writer's indexes: budgets by namespace, dependents by owner, events by expiry, and how much is kept.
+//! The writer's indexes: budgets by namespace, dependents by owner, what expires by its time, and how much is kept.
 //!
 //! With them the cost of a change does not depend on the number of records. Only the writer uses them. A draft updates
 //! them before its commit; if the commit fails they are rebuilt from memory.
 
 mod events;
+mod joining;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,6 +18,7 @@ use muster_proto::selector::LabelSelector;
 use prost::Message;
 
 pub use self::events::EventIndex;
+pub use self::joining::JoiningIndex;
 pub use self::usage::Usage;
 use crate::memory::Memory;
 use crate::namespaced_name::NamespacedName;
@@ -72,6 +74,7 @@ pub struct Indexes {
     /// here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
     pub events: EventIndex,
+    pub joining: JoiningIndex,
     pub usage: Usage,
 }
 
@@ -110,12 +113,22 @@ impl Indexes {
             let bytes = current.record.len();
             indexes.events.put(key, last_millis + event_ttl_millis, &event.source_host, bytes);
         }
-        for kind in [Kind::Node, Kind::Lease, Kind::Pod, Kind::DisruptionBudget] {
+        for kind in [Kind::JoinToken, Kind::CertificateRequest, Kind::Revocation] {
+            for (key, current) in memory.scan(kind, Bound::Unbounded) {
+                indexes.joining.put(kind, key, &current.record);
+            }
+        }
+        for kind in Kind::ALL {
             for (key, current) in memory.scan(kind, Bound::Unbounded) {
                 indexes.usage.replace(kind, key.namespace(), None, Some(&current.record));
             }
         }
         indexes
+    }
+
+    /// When the next record expires, in milliseconds since 1970.
+    pub fn next_expiry(&self) -> Option<i64> {
+        [self.events.next_expiry(), self.joining.next_expiry()].into_iter().flatten().min()
     }
 
     /// The budgets of a namespace.

@@ -40,10 +40,15 @@ pub fn max_record(kind: Kind) -> usize {
         Kind::DisruptionBudget => 64 * 1024,
         // A reason of 128 bytes, a message of 1024, and names.
         Kind::Event => 16 * 1024,
+        // A hash and some labels.
+        Kind::JoinToken => 16 * 1024,
+        // A request and a chain of certificates.
+        Kind::CertificateRequest => 64 * 1024,
+        Kind::Revocation => 8 * 1024,
     }
 }
 
-/// What a namespace may hold of a kind; for nodes, which are in none, what the fleet may hold. `None` for events, of
+/// What a namespace may hold of a kind; for kinds that are in none, what the fleet may hold. `None` for events, of
 /// which the oldest give way instead.
 pub fn namespace_limit(kind: Kind) -> Option<Amount> {
     const MIB: usize = 1 << 20;
@@ -57,6 +62,11 @@ pub fn namespace_limit(kind: Kind) -> Option<Amount> {
         // Each change of a pod is matched against every budget of its namespace.
         Kind::DisruptionBudget => Some(Amount { records: 5_000, bytes: 64 * MIB }),
         Kind::Event => None,
+        Kind::JoinToken => Some(Amount { records: 10_000, bytes: 16 * MIB }),
+        // A node has one at a time, and a request is kept for an hour after it was signed.
+        Kind::CertificateRequest => Some(Amount { records: 1_000_000, bytes: 1_024 * MIB }),
+        // Every server reads all of them.
+        Kind::Revocation => Some(Amount { records: 100_000, bytes: 64 * MIB }),
     }
 }
 
@@ -70,6 +80,11 @@ pub const EVENTS_OF_NODE: Amount = Amount { records: 1_000, bytes: 1 << 20 };
 /// All events. Beyond this the oldest give way.
 pub const EVENTS: Amount = Amount { records: 100_000, bytes: 64 << 20 };
 
+/// Requests for certificates that wait for an administrator: in total, and from one address. Whoever can reach the
+/// store can make them.
+pub const WAITING_REQUESTS: usize = 200;
+pub const WAITING_REQUESTS_OF_SOURCE: usize = 10;
+
 /// An update that adds no more than this may use the reserve.
 const SMALL_GROWTH: usize = 4 * 1024;
 /// This part above the limit of bytes is for small growth: a full namespace must take a deletion time or a taint.
@@ -78,7 +93,7 @@ const RESERVE: usize = 8;
 /// Whose limit is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The empty namespace is that of nodes.
+    /// The empty namespace is that of kinds without one.
     Namespace(String),
     /// The mirror pods of a node.
     Node(String),

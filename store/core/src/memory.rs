@@ -149,14 +149,14 @@ impl Memory {
     pub fn finish_loading(&mut self, head: Revision, compacted: Revision) {
         self.head = head;
         let entries = self.history.count_up_to(compacted);
-        self.compact(&Compaction { up_to: compacted, entries });
+        self.compact(&Compaction { up_to: compacted, entries, ..Default::default() });
     }
 
     /// The same records without their history, as of a later revision.
     #[must_use]
     pub fn without_history(mut self, head: Revision) -> Self {
         let entries = self.history.len();
-        self.compact(&Compaction { up_to: head, entries });
+        self.compact(&Compaction { up_to: head, entries, ..Default::default() });
         self.head = head;
         self
     }

@@ -64,6 +64,8 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "status.phase",
             "status.podIP",
         ],
+        Kind::JoinToken | Kind::Revocation => &["metadata.name", "spec.nodeName"],
+        Kind::CertificateRequest => &["metadata.name", "spec.nodeName", "status.state"],
         Kind::Event => &[
             "metadata.name",
             "metadata.namespace",
@@ -98,6 +100,20 @@ pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
             );
             let (name, namespace) = (metadata.name, metadata.namespace);
             vec![name, namespace, spec.node_name, spec.restart_policy, status.phase, status.pod_ip]
+        }
+        Kind::JoinToken => {
+            let token = pb::JoinToken::decode(record).unwrap_or_default();
+            vec![token.metadata.unwrap_or_default().name, token.spec.unwrap_or_default().node_name]
+        }
+        Kind::Revocation => {
+            let revocation = pb::Revocation::decode(record).unwrap_or_default();
+            vec![revocation.metadata.unwrap_or_default().name, revocation.spec.unwrap_or_default().node_name]
+        }
+        Kind::CertificateRequest => {
+            let request = pb::CertificateRequest::decode(record).unwrap_or_default();
+            let (name, node) =
+                (request.metadata.unwrap_or_default().name, request.spec.unwrap_or_default().node_name);
+            vec![name, node, request.status.unwrap_or_default().state]
         }
         Kind::Event => {
             let event = pb::Event::decode(record).unwrap_or_default();

@@ -11,23 +11,31 @@ use muster_proto::name::Uid;
 use muster_proto::record::Record;
 
 mod budget;
+mod certificate_request;
 mod common;
 mod event;
 mod eviction;
 #[cfg(test)]
 mod fixtures;
+mod join;
+mod join_token;
 mod lease;
 mod node;
 mod pod;
 mod refusal;
+mod revocation;
 
 pub use budget::{budget_selects, budget_status, counts_as_healthy};
+pub use certificate_request::{approve_request, deny_request, record_outcome, request_expiry};
 pub use common::{check_preconditions, create, delete, update, update_status};
 pub use event::{event_name, record_event, validate_event};
 pub use eviction::evict;
+pub use join::{JoinAttempt, JoinCredential, JoinRefusal, Joined, Known, join};
+pub use join_token::create_join_token;
 pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};
 pub use pod::{bind, delete_pod};
 pub use refusal::{RecordId, Refusal};
+pub use revocation::revoke;
 
 /// What rules depend on besides the records.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use muster_store_core::rules::{self, RecordId};
 
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, answer, authz_result, caller, current_record,
-    note_in_audit, place_of, required_record, write_context,
+    note_in_audit, required_record, write_class, write_context,
 };
 use crate::error::StoreError;
 
@@ -62,7 +62,7 @@ impl EventService for Services {
         let WriteContext { caller, fence } = write_context(&request)?;
         authorize_unparsed(&caller)?;
         let event = required_record::<Event>(request.into_inner().event)?;
-        let place = place_of(&caller, Kind::Event, fence.as_ref(), event.encoded_len());
+        let class = write_class(&caller, Kind::Event, fence.as_ref(), event.encoded_len());
         let mut event = Event::try_from(event).map_err(StoreError::from)?;
         rules::validate_event(&event).map_err(StoreError::from)?;
         event.source_host = match &caller {
@@ -72,7 +72,7 @@ impl EventService for Services {
         // Equal events have equal names, so that they are counted in one record.
         event.meta.name = rules::event_name(&event);
         note_in_audit(&RecordId::of(&event));
-        let recorded = self.write(place, fence, move |draft| {
+        let recorded = self.write(class, fence, move |draft| {
             authorize_event(draft, &caller, &event)?;
             let known: Option<Event> = current_record(draft, &event)?;
             let recorded = rules::record_event(known.as_ref(), event, &draft.context());

@@ -26,13 +26,13 @@ use tokio::time::{Sleep, sleep};
 use tonic::{Request, Response, Status, Streaming};
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
-use muster_store_core::heartbeat::takeovers::Takeover;
+use muster_store_core::heartbeat::contested_streams::Takeover;
 use muster_store_core::heartbeat::{Hello, acquire_lease};
 use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
-use super::{Services, authorize_record, authz_result, caller, place_of, timestamp};
+use super::{Services, authorize_record, authz_result, caller, timestamp, write_class};
 use crate::error::StoreError;
 use crate::heartbeat_streams::{StreamEnd, StreamPlace};
 use crate::queue::AckSlot;
@@ -254,8 +254,8 @@ impl Services {
         authz_result(authorize(&caller, &call, &Content::None))?;
         let wanted = hello.clone();
         let commit_health = Arc::clone(self.store.commit_health());
-        let place = place_of(&caller, Kind::Lease, None, 0);
-        let version = self.write(place, None, move |draft| {
+        let class = write_class(&caller, Kind::Lease, None, 0);
+        let version = self.write(class, None, move |draft| {
             let node: Option<Node> = draft.get("", wanted.node.as_str())?;
             let lease: Option<Lease> = draft.get(NODE_LEASE_NAMESPACE, wanted.node.as_str())?;
             let now = draft.now();
@@ -318,9 +318,9 @@ impl Services {
         let version = report.resource_version;
         let metadata = pb::Metadata { name: hello.node.to_string(), ..Default::default() };
         let wire = pb::Node { metadata: Some(metadata), spec: None, status: Some(status) };
-        let place = place_of(&caller, Kind::Node, None, wire.encoded_len());
+        let class = write_class(&caller, Kind::Node, None, wire.encoded_len());
         let reported = Node::try_from(wire).map_err(StoreError::from)?;
-        self.write(place, None, move |draft| {
+        self.write(class, None, move |draft| {
             let current: Option<Node> = draft.get("", hello.node.as_str())?;
             let mut wanted = match &current {
                 Some(current) => {

@@ -21,11 +21,11 @@ use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, namespace_of, place_of,
-    preconditions, record_id, timestamp, write_context,
+    AuthzRecord, Services, WatchStream, WriteContext, authz_result, caller, namespace_of, preconditions,
+    record_id, timestamp, write_class, write_context,
 };
 use crate::error::StoreError;
-use crate::queue::{AckSlot, Placement};
+use crate::queue::{AckSlot, WriteClass};
 
 impl AuthzRecord for Lease {
     fn authz_content<'a>(_: Option<&'a Self>, _: Option<&'a Self>, _: Option<&'a Uid>) -> Content<'a> {
@@ -130,8 +130,8 @@ impl Services {
         };
         let Some(claim) = claim else { return self.acquire_lease(caller, fence, key, holder).await };
         if fence.is_some() {
-            let place = Placement::new(Lane::Renewals, &caller, 0);
-            return self.write(place, fence, move |draft| Ok(draft.renew(claim, None)?)).await;
+            let class = WriteClass::new(Lane::Renewals, &caller, 0);
+            return self.write(class, fence, move |draft| Ok(draft.renew(claim, None)?)).await;
         }
         let slot = Arc::new(AckSlot::default());
         self.store.renew(claim, None, Arc::clone(&slot))?;
@@ -148,8 +148,8 @@ impl Services {
     ) -> Result<Renewal, Status> {
         // Another holder is more than a renewal.
         muster_rpc::audit::note_write();
-        let place = place_of(&caller, Kind::Lease, fence.as_ref(), holder.len());
-        let acquired = self.write(place, fence, move |draft| {
+        let class = write_class(&caller, Kind::Lease, fence.as_ref(), holder.len());
+        let acquired = self.write(class, fence, move |draft| {
             let current: Option<Lease> = draft.get(namespace_of(&key), key.name.as_str())?;
             let renewal = rules::Renewal { holder: &holder, status: None };
             let lease = rules::renew_lease(&key, current.as_ref(), renewal, &draft.context())?;

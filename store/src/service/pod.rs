@@ -15,7 +15,7 @@ use muster_store_core::rules::{self, PodDeletion};
 
 use super::{
     AuthzRecord, Services, WatchStream, WriteContext, answer, authorize_named, caller, namespace_of,
-    place_of, preconditions, record_id, write_context,
+    preconditions, record_id, write_class, write_context,
 };
 use crate::error::StoreError;
 
@@ -74,8 +74,8 @@ impl PodService for Services {
         let key = record_id(Kind::Pod, &namespace, &name)?;
         let node: Name = node_name.parse().map_err(|e| StoreError::from(Invalid::of("nodeName", e)))?;
         let wanted = preconditions(wanted)?;
-        let place = place_of(&caller, Kind::Pod, fence.as_ref(), 0);
-        let bound = self.write(place, fence, move |draft| {
+        let class = write_class(&caller, Kind::Pod, fence.as_ref(), 0);
+        let bound = self.write(class, fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
@@ -94,8 +94,8 @@ impl PodService for Services {
         let pb::PodDeleteOptions { preconditions: wanted, grace_period_seconds } =
             delete_options.unwrap_or_default();
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
-        let place = place_of(&caller, Kind::Pod, fence.as_ref(), 0);
-        let evicted = self.write(place, fence, move |draft| {
+        let class = write_class(&caller, Kind::Pod, fence.as_ref(), 0);
+        let evicted = self.write(class, fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
@@ -114,8 +114,8 @@ impl PodService for Services {
             request.into_inner();
         let key = record_id(Kind::Pod, &namespace, &name)?;
         let deletion = PodDeletion { preconditions: preconditions(wanted)?, grace_period_seconds };
-        let place = place_of(&caller, Kind::Pod, fence.as_ref(), 0).deleting();
-        let deleted = self.write(place, fence, move |draft| {
+        let class = write_class(&caller, Kind::Pod, fence.as_ref(), 0).deleting();
+        let deleted = self.write(class, fence, move |draft| {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;

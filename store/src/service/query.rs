@@ -94,6 +94,12 @@ queries!(pb::ListEventsRequest, pb::WatchEventsRequest, |list| list.namespace.cl
     .namespace
     .clone());
 
+queries!(pb::ListJoinTokensRequest, pb::WatchJoinTokensRequest, |_| String::new(), |_| String::new());
+queries!(pb::ListCertificateRequestsRequest, pb::WatchCertificateRequestsRequest, |_| String::new(), |_| {
+    String::new()
+});
+queries!(pb::ListRevocationsRequest, pb::WatchRevocationsRequest, |_| String::new(), |_| String::new());
+
 #[derive(Clone, Copy, PartialEq)]
 enum VersionMatch {
     Unset,

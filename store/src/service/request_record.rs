@@ -47,6 +47,9 @@ pub(super) fn required_record<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, S
         Kind::Pod => "pod",
         Kind::DisruptionBudget => "disruptionBudget",
         Kind::Event => "event",
+        Kind::JoinToken => "joinToken",
+        Kind::CertificateRequest => "certificateRequest",
+        Kind::Revocation => "revocation",
     };
     Ok(wire.ok_or_else(|| Invalid::of(field, "is required"))?)
 }

@@ -42,9 +42,9 @@ fn open_with(directory: &std::path::Path, clock: SharedClock) -> (Arc<Store>, st
     Store::open(Arc::new(ledger), policy, clock, metrics).unwrap()
 }
 
-/// A place in the lane of all writes that are not the parts'.
-fn place(caller: &str, bytes: usize) -> Placement {
-    Placement::new(Lane::Others, &Caller::Node(caller.to_owned()), bytes)
+/// A write in the lane of all that are not the parts'.
+fn class(caller: &str, bytes: usize) -> WriteClass {
+    WriteClass::new(Lane::Others, &Caller::Node(caller.to_owned()), bytes)
 }
 
 /// Queues a request that holds the writer until the sender is dropped, and waits until the writer evaluates it. It fills
@@ -59,7 +59,7 @@ async fn hold(store: &Arc<Store>) -> (tokio::task::JoinHandle<Result<u64, StoreE
             released.recv().ok();
             Ok(draft.put(node("held", 1_100_000))?.version)
         };
-        store.write(String::new(), place("holder", 0), request).await
+        store.write(String::new(), class("holder", 0), request).await
     });
     begun.await.unwrap_err();
     (held, release)
@@ -72,8 +72,8 @@ fn node(name: &str, bytes: usize) -> Node {
     node
 }
 
-async fn put(store: &Store, place: Placement, node: Node) -> Result<u64, StoreError> {
-    store.write(String::new(), place, move |draft| Ok(draft.put(node)?.version)).await
+async fn put(store: &Store, class: WriteClass, node: Node) -> Result<u64, StoreError> {
+    store.write(String::new(), class, move |draft| Ok(draft.put(node)?.version)).await
 }
 
 /// Creates a lease, and returns the claim of its holder.
@@ -81,7 +81,7 @@ async fn claim(store: &Store) -> Claim {
     let metadata =
         pb::Metadata { name: "l".to_owned(), namespace: "kube-system".to_owned(), ..Default::default() };
     let lease = Lease::try_from(pb::Lease { metadata: Some(metadata), spec: None }).unwrap();
-    store.write(String::new(), place("holder", 0), move |draft| Ok(draft.put(lease)?)).await.unwrap();
+    store.write(String::new(), class("holder", 0), move |draft| Ok(draft.put(lease)?)).await.unwrap();
     let memory = store.read();
     let lease = memory.get(Kind::Lease, &NamespacedName::new("kube-system", "l")).unwrap();
     memory.leases.claim(lease.lease_id).unwrap()
@@ -122,13 +122,13 @@ async fn requests_waiting_for_a_writer_that_panicked_fail() {
     let clock = Arc::new(BrokenClock { clock: SystemClock::shared(), is_broken: AtomicBool::new(false) });
     let (store, writer) = open_with(directory.path(), Arc::clone(&clock) as SharedClock);
     let (release, released) = mpsc::channel::<()>();
-    let first = store.write(String::new(), place("a", 0), move |_| {
+    let first = store.write(String::new(), class("a", 0), move |_| {
         released.recv().ok();
         clock.is_broken.store(true, Ordering::Relaxed);
         Ok(())
     });
     // More than one batch is queued behind it.
-    let waiting = (0..2 * BATCH + 1).map(|_| store.write(String::new(), place("a", 0), |_| Ok(())));
+    let waiting = (0..2 * BATCH + 1).map(|_| store.write(String::new(), class("a", 0), |_| Ok(())));
     let mut results = pin!(join(first, join_all(waiting)));
     // The first poll queues all requests.
     assert!(results.as_mut().now_or_never().is_none());
@@ -147,8 +147,8 @@ async fn a_request_that_panics_fails_alone_and_writes_nothing() {
     let claim = claim(&store).await;
     let head = store.read().head();
     let (held, release) = hold(&store).await;
-    let before = put(&store, place("a", 0), node("before", 0));
-    let fatal = store.write(String::new(), place("a", 0), |draft| -> Result<(), _> {
+    let before = put(&store, class("a", 0), node("before", 0));
+    let fatal = store.write(String::new(), class("a", 0), |draft| -> Result<(), _> {
         draft.put(node("half", 0))?;
         panic!("as the test wants")
     });
@@ -162,7 +162,7 @@ async fn a_request_that_panics_fails_alone_and_writes_nothing() {
     assert_eq!(renewal.unwrap().revision, head + 2, "a renewal is evaluated again");
     let is_stored = |name| store.get(Kind::Node, &NamespacedName::new("", name)).is_some();
     assert!(!is_stored("half") && !is_stored("before"));
-    assert_eq!(put(&store, place("a", 0), node("after", 0)).await, Ok(head + 3));
+    assert_eq!(put(&store, class("a", 0), node("after", 0)).await, Ok(head + 3));
     assert_eq!(store.metrics().panics.get(), 1);
     store.stop();
     writer.join().unwrap();
@@ -174,7 +174,7 @@ async fn large_writes_that_come_at_once_are_committed_a_few_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let (store, writer) = open(directory.path());
     let (held, release) = hold(&store).await;
-    let writes = (0..WRITES).map(|i| put(&store, place("a", 1_000_000), node(&format!("n{i}"), 1_000_000)));
+    let writes = (0..WRITES).map(|i| put(&store, class("a", 1_000_000), node(&format!("n{i}"), 1_000_000)));
     let mut all = pin!(join_all(writes));
     assert!(all.as_mut().now_or_never().is_none());
     drop(release);
@@ -195,8 +195,8 @@ async fn a_renewal_waits_for_the_commit_under_way_only_and_a_part_is_next() {
     let claim = claim(&store).await;
     let (held, release) = hold(&store).await;
     let flood =
-        (0..WRITES).map(|i| put(&store, place("flood", 1_000_000), node(&format!("n{i}"), 1_000_000)));
-    let part = put(&store, Placement::new(Lane::Parts, &Caller::Controller, 10), node("part", 0));
+        (0..WRITES).map(|i| put(&store, class("flood", 1_000_000), node(&format!("n{i}"), 1_000_000)));
+    let part = put(&store, WriteClass::new(Lane::Parts, &Caller::Controller, 10), node("part", 0));
     let mut all = pin!(join(join_all(flood), join(part, renew(&store, claim))));
     assert!(all.as_mut().now_or_never().is_none());
     drop(release);
@@ -218,7 +218,7 @@ async fn a_write_whose_caller_is_gone_is_not_evaluated() {
     let payload = Arc::new(());
     let copy = Arc::clone(&payload);
     {
-        let mut gone = pin!(store.write(String::new(), place("a", MIB), move |draft| {
+        let mut gone = pin!(store.write(String::new(), class("a", MIB), move |draft| {
             let _in_request = &copy;
             Ok(draft.put(node("gone", 0))?)
         }));
@@ -227,7 +227,7 @@ async fn a_write_whose_caller_is_gone_is_not_evaluated() {
     }
     drop(release);
     held.await.unwrap().unwrap();
-    put(&store, place("a", 0), node("after", 0)).await.unwrap();
+    put(&store, class("a", 0), node("after", 0)).await.unwrap();
     assert!(store.get(Kind::Node, &NamespacedName::new("", "gone")).is_none());
     assert_eq!(Arc::strong_count(&payload), 1, "the memory of the request is free");
     let metrics = store.metrics();
@@ -242,7 +242,7 @@ async fn a_caller_that_floods_the_queue_does_not_keep_others_out() {
     let (store, writer) = open(directory.path());
     let (held, release) = hold(&store).await;
     let small =
-        |caller: &'static str, i: usize| put(&store, place(caller, MIB), node(&format!("{caller}{i}"), 0));
+        |caller: &'static str, i: usize| put(&store, class(caller, MIB), node(&format!("{caller}{i}"), 0));
     let mut flood = pin!(join_all((0..65).map(|i| small("flood", i))));
     assert!(flood.as_mut().now_or_never().is_none());
     assert_eq!(store.metrics().queued_bytes.get(), 64 * MIB as i64);

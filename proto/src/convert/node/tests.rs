@@ -215,10 +215,34 @@ fn roles_are_read_from_labels_sorted_and_without_duplicates() {
     assert_eq!(stored::<Node>(given).roles(), ["edge", "storage", "worker"]);
 }
 
+fn cordon(requested_by: &str, owner: &str) -> pb::NodeCordon {
+    pb::NodeCordon {
+        requested_by: requested_by.into(),
+        reason: "disk".into(),
+        requested_at: Some(prost_types::Timestamp { seconds: 1_800_000_000, nanos: 0 }),
+        owner: owner.into(),
+        expires_at: None,
+    }
+}
+
+fn held(time: prost_types::Timestamp, owner: &str) -> pb::NodeCordon {
+    pb::NodeCordon { requested_at: Some(time), expires_at: Some(time), ..cordon("eva", owner) }
+}
+
+#[test]
+fn a_record_with_one_cordon_is_read_and_has_both_fields_when_it_is_written() {
+    let before = pb::NodeCordon { owner: String::new(), ..cordon("eva", "") };
+    let spec = pb::NodeSpec { cordon: Some(before), unschedulable: true, ..Default::default() };
+    let node = stored::<Node>(with_spec(spec));
+    assert_eq!(node.spec.cordons.iter().map(|held| held.owner.as_str()).collect::<Vec<_>>(), ["eva"]);
+    let written = pb::Node::from(node).spec.unwrap();
+    assert_eq!((written.cordon, written.cordons), (Some(cordon("eva", "eva")), vec![cordon("eva", "eva")]));
+}
+
 #[test]
 fn a_cordon_and_a_drain_say_what_is_wrong_with_them() {
     let spec = pb::NodeSpec {
-        cordon: Some(pb::NodeCordon::default()),
+        cordons: vec![pb::NodeCordon::default(), cordon("eva", "drain"), cordon("bob", "drain")],
         drain: Some(pb::NodeDrain {
             state: "Soon".into(),
             options: Some(pb::DrainOptions { grace_period_seconds: Some(-1), ..Default::default() }),
@@ -229,7 +253,8 @@ fn a_cordon_and_a_drain_say_what_is_wrong_with_them() {
     assert_eq!(
         complaints::<Node>(with_spec(spec)),
         [
-            "spec.cordon.requestedAt: is required",
+            "spec.cordons[0].requestedAt: is required",
+            "spec.cordons[2].owner: has a cordon already: there is one for each owner",
             "spec.drain.requestedAt: is required",
             "spec.drain.options.gracePeriodSeconds: must not be negative",
             "spec.drain.state: must be Draining, Complete or Failed",
@@ -264,11 +289,8 @@ proptest! {
             provider_id: "x://1".into(),
             unschedulable,
             taints: taints.collect(),
-            cordon: time.map(|time| pb::NodeCordon {
-                requested_by: "eva".into(),
-                reason: "disk".into(),
-                requested_at: Some(time),
-            }),
+            cordon: time.map(|time| held(time, "eva")),
+            cordons: time.into_iter().flat_map(|time| ["eva", "drain"].map(|owner| held(time, owner))).collect(),
             drain: time.map(|time| pb::NodeDrain {
                 requested_at: Some(time),
                 deadline: Some(time),

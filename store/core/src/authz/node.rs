@@ -36,7 +36,9 @@ pub(super) fn authorize(own: &str, call: &Call<'_>, content: &Content<'_>) -> Re
         Kind::Lease => Ok(authorize_lease(own, call)?),
         Kind::Pod => authorize_pod(own, call, content),
         Kind::Event => Ok(authorize_event(own, call, content)?),
-        Kind::DisruptionBudget => Err(Rule::NotAllowed.into()),
+        // An agent with a server of its own must know whom to refuse.
+        Kind::Revocation => Ok(ensure(matches!(call.verb, Verb::List | Verb::Watch), Rule::NotAllowed)?),
+        Kind::DisruptionBudget | Kind::JoinToken | Kind::CertificateRequest => Err(Rule::NotAllowed.into()),
     }
 }
 
@@ -65,7 +67,9 @@ fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(
                 (_, None) => Ok(()),
             }
         }
-        Verb::Delete | Verb::Renew | Verb::Bind | Verb::Evict | Verb::Record => Err(Rule::NotAllowed),
+        Verb::Delete | Verb::Renew | Verb::Bind | Verb::Evict | Verb::Record | Verb::Approve => {
+            Err(Rule::NotAllowed)
+        }
     }
 }
 
@@ -73,7 +77,7 @@ fn authorize_node(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<(
 fn authorize_node_change(old: &Node, new: &Node) -> Result<(), Rule> {
     ensure(old.spec.taints == new.spec.taints, Rule::Taints)?;
     ensure(old.meta.owner_references == new.meta.owner_references, Rule::Owners)?;
-    let same_intent = old.spec.cordon == new.spec.cordon && old.spec.drain == new.spec.drain;
+    let same_intent = old.spec.cordons == new.spec.cordons && old.spec.drain == new.spec.drain;
     ensure(same_intent, Rule::Intent)?;
     ensure(old.spec.pod_cidrs == new.spec.pod_cidrs, Rule::PodCidrs)?;
     ensure_label_changes_allowed(&old.meta.labels, &new.meta.labels)
@@ -100,9 +104,13 @@ fn authorize_lease(own: &str, call: &Call<'_>) -> Result<(), Rule> {
             let is_own = call.namespace == Some(NODE_LEASE_NAMESPACE) && call.name == Some(own);
             ensure(is_own, Rule::OwnLease)
         }
-        Verb::List | Verb::Watch | Verb::UpdateStatus | Verb::Bind | Verb::Evict | Verb::Record => {
-            Err(Rule::NotAllowed)
-        }
+        Verb::List
+        | Verb::Watch
+        | Verb::UpdateStatus
+        | Verb::Bind
+        | Verb::Evict
+        | Verb::Record
+        | Verb::Approve => Err(Rule::NotAllowed),
     }
 }
 
@@ -134,7 +142,9 @@ fn authorize_pod(own: &str, call: &Call<'_>, content: &Content<'_>) -> Result<()
             let (_, new, node_uid) = records?;
             authorize_mirror(own, new.ok_or(Rule::MissingContent)?, node_uid)
         }
-        Verb::Update | Verb::Bind | Verb::Renew | Verb::Record => Err(Rule::NotAllowed.into()),
+        Verb::Update | Verb::Bind | Verb::Renew | Verb::Record | Verb::Approve => {
+            Err(Rule::NotAllowed.into())
+        }
     }
 }
 
@@ -180,6 +190,6 @@ fn is_about_own(own: &str, event: &Event, pod: Option<&Pod>) -> bool {
             let is_same = |pod: &Pod| involved.uid.is_none() || involved.uid == pod.meta.uid;
             pod.is_some_and(|pod| pod.is_on(own) && is_same(pod))
         }
-        Kind::Lease | Kind::DisruptionBudget | Kind::Event => false,
+        _ => false,
     }
 }

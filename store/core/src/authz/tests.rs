@@ -380,7 +380,7 @@ fn s187_a_node_lists_the_pods_bound_to_it() {
     }
 }
 
-const VERBS: [Verb; 11] = [
+const VERBS: [Verb; 12] = [
     Verb::Get,
     Verb::List,
     Verb::Watch,
@@ -392,13 +392,14 @@ const VERBS: [Verb; 11] = [
     Verb::Evict,
     Verb::Delete,
     Verb::Record,
+    Verb::Approve,
 ];
 
 /// The verbs that a role may use on each kind.
 fn allowed(caller: &Caller) -> Vec<String> {
-    let allowed = |kind| {
+    let allowed = |kind: Kind| {
         let verbs = VERBS.iter().filter(|verb| {
-            let namespace = if kind == Kind::Node { "" } else { "x" };
+            let namespace = if kind.is_namespaced() { "x" } else { "" };
             authorize(caller, &call(**verb, kind, namespace, "a"), &Content::None).is_ok()
         });
         verbs.map(|verb| format!("{verb:?}")).collect::<Vec<_>>().join(" ")
@@ -409,7 +410,7 @@ fn allowed(caller: &Caller) -> Vec<String> {
 #[test]
 fn s188_a_caller_without_a_role_may_do_nothing() {
     for caller in [Caller::Unknown("CN=node:a O=".into()), Caller::Node(String::new())] {
-        assert_eq!(allowed(&caller), ["Node:", "Lease:", "Pod:", "DisruptionBudget:", "Event:"]);
+        assert_eq!(allowed(&caller), Kind::ALL.map(|kind| format!("{kind}:")));
     }
     let refused = authorize(
         &Caller::Unknown("CN=node:a O=".into()),
@@ -426,7 +427,16 @@ fn s188_a_caller_without_a_role_may_do_nothing() {
 fn a_nodes_call_without_its_record_is_denied() {
     assert_eq!(
         allowed(&node_a()),
-        ["Node: Get", "Lease:", "Pod:", "DisruptionBudget:", "Event:"],
+        [
+            "Node: Get",
+            "Lease:",
+            "Pod:",
+            "DisruptionBudget:",
+            "Event:",
+            "JoinToken:",
+            "CertificateRequest:",
+            "Revocation: List Watch",
+        ],
         "with no content given"
     );
     let update = call(Verb::Update, Kind::Node, "", "a");
@@ -439,7 +449,7 @@ fn a_nodes_call_without_its_record_is_denied() {
 
 #[test]
 fn s190_each_role_has_its_verbs_only() {
-    let everything = "Get List Watch Create Update UpdateStatus Renew Bind Evict Delete Record";
+    let everything = "Get List Watch Create Update UpdateStatus Renew Bind Evict Delete Record Approve";
     let all = Kind::ALL.map(|kind| format!("{kind}: {everything}"));
     assert_eq!(allowed(&Caller::Admin), all);
     let reads = Kind::ALL.map(|kind| format!("{kind}: Get List Watch"));
@@ -452,6 +462,9 @@ fn s190_each_role_has_its_verbs_only() {
             "Pod: Get List Watch UpdateStatus Bind Evict Delete",
             "DisruptionBudget: Get List Watch",
             "Event: Record",
+            "JoinToken:",
+            "CertificateRequest: Get List Watch UpdateStatus",
+            "Revocation: Get List Watch",
         ]
     );
     assert_eq!(
@@ -462,6 +475,9 @@ fn s190_each_role_has_its_verbs_only() {
             "Pod: Get List Watch UpdateStatus Bind",
             "DisruptionBudget:",
             "Event: Record",
+            "JoinToken:",
+            "CertificateRequest:",
+            "Revocation:",
         ]
     );
 }

@@ -46,6 +46,9 @@ impl Draft<'_> {
                     self.recording_hosts.insert(event.source_host);
                 }
             }
+            Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
+                self.indexes.joining.put(kind, key, bytes);
+            }
             Kind::Node | Kind::DisruptionBudget => {}
         }
         Ok(())
@@ -73,6 +76,9 @@ impl Draft<'_> {
                 self.stale_budgets.remove(key);
             }
             Kind::Event => self.indexes.events.remove(key),
+            Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
+                self.indexes.joining.remove(kind, key);
+            }
             Kind::Node => {}
         }
         Ok(())

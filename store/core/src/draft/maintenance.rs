@@ -1,4 +1,4 @@
-//! Garbage collection within a commit: dependents of deleted nodes, orphans, expired events, old history.
+//! Garbage collection within a commit: dependents of deleted nodes, orphans, what has expired, old history.
 
 use muster_proto::event::Event;
 use muster_proto::lease::Lease;
@@ -64,7 +64,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Deletes expired events, and history beyond the retention.
+    /// Deletes what has expired, and history beyond the retention.
     pub fn maintain(&mut self) -> Result<(), DraftError> {
         let now_millis = self.now.as_millisecond();
         self.begin_request(String::new());
@@ -77,6 +77,7 @@ impl Draft<'_> {
             }
         }
         self.drop_excess_events()?;
+        self.delete_expired_joining(now_millis, MAX_EXPIRED_EVENTS.max(self.changes.len()))?;
         let limit = CompactionLimit {
             entries: MAX_COMPACTED_CHANGES.max(self.changes.len()),
             bytes: MAX_COMPACTED_BYTES.max(self.bytes),

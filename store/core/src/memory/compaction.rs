@@ -117,6 +117,8 @@ impl Memory {
             compaction.entries += 1;
             bytes += entry.bytes as usize;
             compaction.up_to = entry.revision;
+            compaction.obsolete.extend((entry.previous > 0).then_some(entry.previous));
+            compaction.obsolete.extend(entry.deleted.then_some(entry.revision));
         }
         (compaction.entries > 0).then_some(compaction)
     }

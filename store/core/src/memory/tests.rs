@@ -78,7 +78,7 @@ fn compaction_deletes_only_versions_that_no_kept_revision_needs() {
     assert_eq!(memory.compactable(young, 1999, entries(99)), None);
     assert_eq!(memory.compactable_at(young), Some(2000));
     let four = memory.compactable(KEEP_NOTHING, i64::MAX, entries(4)).unwrap();
-    assert_eq!(four, Compaction { up_to: 4, entries: 4 });
+    assert_eq!(four, Compaction { up_to: 4, entries: 4, obsolete: vec![1, 2, 4] });
     let head = memory.head();
     memory.apply_commit(&Commit { base: head, head, compaction: Some(four), ..Default::default() });
     assert_eq!(memory.compacted(), 4);
@@ -86,7 +86,7 @@ fn compaction_deletes_only_versions_that_no_kept_revision_needs() {
     assert_eq!(at(&memory, 4), [("a".to_owned(), 3)]);
     assert_eq!(at(&memory, 6), [("a".to_owned(), 6), ("b".to_owned(), 5)]);
     let rest = memory.compactable(KEEP_NOTHING, i64::MAX, entries(99)).unwrap();
-    assert_eq!(rest, Compaction { up_to: 6, entries: 2 });
+    assert_eq!(rest, Compaction { up_to: 6, entries: 2, obsolete: vec![3] });
 }
 
 #[test]

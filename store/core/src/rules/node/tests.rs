@@ -106,6 +106,7 @@ fn s015_spec_and_status_are_updated_separately() {
     wanted.status.conditions = vec![ready()];
     let mut expected = current.clone();
     expected.spec.unschedulable = true;
+    expected.spec.cordons = vec![Cordon::of_field(after(1))];
     assert_eq!(update(Some(&current), wanted, &at(1)), Ok(Outcome::Store(expected)));
 
     let mut wanted = current.clone();
@@ -119,4 +120,57 @@ fn s015_spec_and_status_are_updated_separately() {
     expected.meta.labels.insert("zone".into(), "a".into());
     expected.meta.annotations.insert("note".into(), "b".into());
     assert_eq!(update_status(Some(&current), wanted, &at(1)), Ok(Outcome::Store(expected)));
+}
+
+#[test]
+fn s193_the_field_and_the_cordons_of_a_node_agree() {
+    let by = |owner: &str| Cordon {
+        owner: owner.into(),
+        requested_by: owner.into(),
+        ..Cordon::of_field(after(0))
+    };
+    let field = || Cordon::of_field(after(9));
+    let old_field = || Cordon::of_field(after(0));
+    // Each case: the field and the cordons before, the same as a client sends them, and what is stored.
+    for (what, before, sent, expected) in [
+        ("set by a client", (false, vec![]), (true, vec![]), vec![field()]),
+        ("cleared by a client", (true, vec![old_field()]), (false, vec![old_field()]), vec![]),
+        ("set again", (true, vec![old_field()]), (true, vec![old_field()]), vec![old_field()]),
+        (
+            "set again by a client that drops cordons",
+            (true, vec![old_field()]),
+            (true, vec![]),
+            vec![old_field()],
+        ),
+        ("cleared beside another", (true, vec![by("eva")]), (false, vec![by("eva")]), vec![by("eva")]),
+        (
+            "cleared by a client that also holds one",
+            (true, vec![by("eva"), old_field()]),
+            (false, vec![by("eva"), old_field()]),
+            vec![by("eva")],
+        ),
+        ("added by the controller", (false, vec![]), (true, vec![by("eva")]), vec![by("eva")]),
+        ("added without the field", (false, vec![]), (false, vec![by("eva")]), vec![by("eva")]),
+        ("one of two removed", (true, vec![by("eva"), by("bob")]), (true, vec![by("bob")]), vec![by("bob")]),
+        ("the last removed", (true, vec![by("eva")]), (false, vec![]), vec![]),
+        ("a record from before there were cordons", (true, vec![]), (true, vec![]), vec![field()]),
+        ("such a record, cleared", (true, vec![]), (false, vec![]), vec![]),
+    ] {
+        let with = |(unschedulable, cordons): (bool, Vec<Cordon>)| NodeSpec {
+            unschedulable,
+            cordons,
+            ..NodeSpec::default()
+        };
+        let (mut spec, old) = (with(sent), with(before));
+        settle_cordons(&mut spec, &old, after(9));
+        assert_eq!((spec.unschedulable, spec.cordons), (!expected.is_empty(), expected), "{what}");
+    }
+}
+
+#[test]
+fn a_node_that_is_created_cordoned_has_the_cordon_of_the_field() {
+    let mut wanted = node("n1");
+    wanted.spec.unschedulable = true;
+    let created = create(None, wanted, &at(3)).unwrap();
+    assert_eq!(created.spec.cordons, [Cordon::of_field(after(3))]);
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const NODE_UID: &str = "98df94d9-d9d8-4e3e-a5ee-59b87da79b7a";
