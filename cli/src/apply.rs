@@ -3,10 +3,11 @@
 use muster_store_client::{ClientError, Stored};
 
 use crate::connection::Store;
+use crate::dry_run::DryRunFlags;
 use crate::failure::{Exit, Failure};
-use crate::manifest::Manifest;
 use crate::manifest_files::{ManifestFlags, WriteManifest, write_manifests};
 use crate::records::{ATTEMPTS, kind_and_name, version};
+use muster_manifest::Manifest;
 
 /// Creates records from manifests, or updates the records that exist
 ///
@@ -26,7 +27,11 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 struct Apply;
 
 impl WriteManifest for Apply {
-    async fn write<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, Failure> {
+    async fn write<R: Stored>(
+        store: &Store,
+        manifest: &Manifest,
+        dry_run: DryRunFlags,
+    ) -> Result<String, Failure> {
         let key = manifest.key()?;
         let name = kind_and_name(R::KIND, &key);
         let mut attempts = 0;
@@ -35,9 +40,13 @@ impl WriteManifest for Apply {
             let may_retry = attempts < ATTEMPTS;
             let current = match store.client.get::<R>(&key).await {
                 Ok(current) => current,
+                Err(ClientError::NotFound(_)) if dry_run.is_dry() => {
+                    manifest.to_record::<R>()?;
+                    return Ok(format!("{name} created"));
+                }
                 Err(ClientError::NotFound(_)) => {
                     match store.client.create::<R>(manifest.to_record()?).await {
-                        Ok(_) => return Ok(format!("{name} created\n")),
+                        Ok(_) => return Ok(format!("{name} created")),
                         // Another client created the record after our read.
                         Err(ClientError::AlreadyExists(_)) if may_retry => continue,
                         Err(error) => return Err(store.peer.failure(error)),
@@ -45,11 +54,16 @@ impl WriteManifest for Apply {
                 }
                 Err(error) => return Err(store.peer.failure(error)),
             };
-            match store.client.update(manifest.merged_into(&current)?).await {
+            let wanted: R = manifest.merged_into(&current)?;
+            if dry_run.is_dry() {
+                let outcome = if wanted == current { "unchanged" } else { "configured" };
+                return Ok(format!("{name} {outcome}"));
+            }
+            match store.client.update(wanted).await {
                 Ok(stored) if version(&stored) == version(&current) => {
-                    return Ok(format!("{name} unchanged\n"));
+                    return Ok(format!("{name} unchanged"));
                 }
-                Ok(_) => return Ok(format!("{name} configured\n")),
+                Ok(_) => return Ok(format!("{name} configured")),
                 // Another client changed the record after our read. A manifest without a version can be merged again.
                 Err(ClientError::Conflict(_)) if may_retry && !manifest.has_version() => {}
                 Err(ClientError::NotFound(_)) if may_retry => {}

@@ -4,11 +4,14 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::EXIT_CODES;
 use crate::{
-    apply, certs, completion, config, cordon, create, delete, demo, describe, doctor, drain, explain, fleet,
-    get, label, manual, taint, top, up,
+    api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, delete, demo,
+    describe, diff, doctor, drain, edit, explain, fleet, get, label, manual, revoke, taint, token, top, up,
+    version, wait,
 };
 
 /// Manages a fleet of machines
+///
+/// The flags of the connection and the namespace may stand before the command or behind it.
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -25,18 +28,33 @@ pub(crate) enum Command {
     Apply(apply::Flags),
     Create(create::Flags),
     Delete(delete::Flags),
+    Diff(diff::Flags),
+    Edit(edit::Flags),
+    Wait(wait::Flags),
+    /// Sets or removes labels of records
+    ///
+    /// KEY=VALUE sets a label, KEY- removes it: `muster label node a zone=x old-`.
     Label(label::Flags),
+    /// Sets or removes annotations of records
+    ///
+    /// KEY=VALUE sets an annotation, KEY- removes it: `muster annotate node a note='new fans' old-`.
+    Annotate(label::Flags),
     Taint(taint::Flags),
-    /// Stops scheduling new pods to nodes
-    Cordon(cordon::Flags),
-    /// Allows scheduling to nodes again; cancels a drain that is in progress
-    Uncordon(cordon::Flags),
+    Cordon(cordon::CordonFlags),
+    Uncordon(cordon::UncordonFlags),
     Drain(drain::Flags),
     Explain(explain::Flags),
     Fleet(fleet::Flags),
     Top(top::Flags),
+    Token(token::Flags),
+    Approve(approve::ApproveFlags),
+    Deny(approve::DenyFlags),
+    Revoke(revoke::Flags),
     Certs(certs::Flags),
     Doctor(doctor::Flags),
+    ClusterInfo(cluster_info::Flags),
+    ApiResources(api_resources::Flags),
+    Version(version::Flags),
     Config(config::Flags),
     Completion(completion::Flags),
     Manual(manual::Flags),
@@ -53,7 +71,11 @@ impl Command {
             Command::Apply(_) => "apply",
             Command::Create(_) => "create",
             Command::Delete(_) => "delete",
+            Command::Diff(_) => "diff",
+            Command::Edit(_) => "edit",
+            Command::Wait(_) => "wait",
             Command::Label(_) => "label",
+            Command::Annotate(_) => "annotate",
             Command::Taint(_) => "taint",
             Command::Cordon(_) => "cordon",
             Command::Uncordon(_) => "uncordon",
@@ -61,8 +83,15 @@ impl Command {
             Command::Explain(_) => "explain",
             Command::Fleet(_) => "fleet",
             Command::Top(_) => "top",
+            Command::Token(_) => "token",
+            Command::Approve(_) => "approve",
+            Command::Deny(_) => "deny",
+            Command::Revoke(_) => "revoke",
             Command::Certs(_) => "certs",
             Command::Doctor(_) => "doctor",
+            Command::ClusterInfo(_) => "cluster-info",
+            Command::ApiResources(_) => "api-resources",
+            Command::Version(_) => "version",
             Command::Config(_) => "config",
             Command::Completion(_) => "completion",
             Command::Manual(_) => "manual",

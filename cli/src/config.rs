@@ -60,9 +60,9 @@ struct SetFlags {
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     store: Vec<String>,
 
-    /// Address of the controller
-    #[arg(long, value_name = "URL")]
-    controller: Option<String>,
+    /// Addresses of the controllers; of several, the one that leads is called
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    controller: Vec<String>,
 
     /// CA certificates that the servers' certificates are checked against, PEM
     #[arg(long, value_name = "FILE")]
@@ -129,7 +129,7 @@ fn update(context: &mut Context, set: SetFlags) -> Result<(), Failure> {
     if !set.store.is_empty() {
         context.store = set.store;
     }
-    if set.controller.is_some() {
+    if !set.controller.is_empty() {
         context.controller = set.controller;
     }
     for (setting, given) in [
@@ -160,7 +160,7 @@ fn table(contexts: &Contexts) -> Table {
             Cell::new(if current { "*" } else { "" }),
             Cell::new(name),
             Cell::new(or_none(&context.store.join(","))),
-            Cell::new(or_none(context.controller.as_deref().unwrap_or_default())),
+            Cell::new(or_none(&context.controller.join(","))),
             Cell::new(or_none(&certificate.unwrap_or_default())),
             Cell::new(or_none(&namespace.unwrap_or_default())),
         ]);

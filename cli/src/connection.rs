@@ -4,9 +4,11 @@
 //! default for a Muster on this machine.
 
 pub(crate) mod context;
+mod leader;
 mod peer;
+mod protocol;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_grpc::fleet_service_client::FleetServiceClient;
@@ -15,7 +17,7 @@ use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::config::parse_duration;
-use muster_rpc::tls::{ClientTls, PemFile};
+use muster_rpc::tls::{ClientTls, PemFile, Target};
 use muster_store_client::{ClientError, EndpointError, StoreClient, StoreEndpoints};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
@@ -23,6 +25,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::context::{Context, Contexts};
 pub(crate) use self::peer::{OrFailure, Peer};
 use crate::failure::Failure;
+use crate::up::data_dir::Sockets;
 
 // The default addresses of `muster up`. They have no scheme: it is https if certificates are given, else http.
 pub(crate) const STORE: &str = "127.0.0.1:7400";
@@ -40,9 +43,9 @@ pub(crate) struct ConnectionFlags {
     #[arg(long, env = "MUSTER_STORE", value_name = "URL", value_delimiter = ',')]
     pub(crate) store: Vec<String>,
 
-    /// Address of the controller [default: http://127.0.0.1:7500]
-    #[arg(long, env = "MUSTER_CONTROLLER", value_name = "URL")]
-    pub(crate) controller: Option<String>,
+    /// Addresses of the controllers; of several, the one that leads is called [default: http://127.0.0.1:7500]
+    #[arg(long, env = "MUSTER_CONTROLLER", value_name = "URL", value_delimiter = ',')]
+    pub(crate) controller: Vec<String>,
 
     /// CA certificates that the servers' certificates are checked against, PEM
     #[arg(long, env = "MUSTER_TLS_CA", value_name = "FILE")]
@@ -123,7 +126,7 @@ impl Namespaces {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Connection {
     stores: Vec<String>,
-    controller: String,
+    controllers: Vec<String>,
     tls: TlsFiles,
     /// Whether the certificates are used for this address. The certificates of a context are not used for an `http://`
     /// address that comes from a flag.
@@ -180,6 +183,8 @@ pub(crate) struct Store {
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub(crate) client: FleetServiceClient<Channel>,
+    /// The connection of `client`, for calls of other services.
+    pub(crate) channel: Channel,
     pub(crate) peer: Peer,
     pub(crate) timeout: Duration,
 }
@@ -190,7 +195,22 @@ impl ConnectionFlags {
         let contexts = Contexts::read(&self.file.path)?;
         let mut context = contexts.choose(self.file.context.as_deref())?.unwrap_or_default();
         context.namespace = namespace_from_env()?.or(context.namespace);
-        Ok(resolve(self, &context))
+        // Only where nothing says which Muster is meant. A socket needs no port and no certificate.
+        let unnamed = Context { namespace: context.namespace.clone(), ..Context::default() };
+        let is_local = self.store.is_empty() && self.controller.is_empty() && self.tls().is_empty();
+        if is_local
+            && context == unnamed
+            && let Some(sockets) = Sockets::live()
+        {
+            let url = |path: &Path| format!("unix://{}", path.display());
+            context.store = vec![url(&sockets.store)];
+            context.controller = vec![url(&sockets.controller)];
+        }
+        resolve(self, &context)
+    }
+
+    fn tls(&self) -> TlsFiles {
+        TlsFiles { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() }
     }
 }
 
@@ -204,27 +224,47 @@ fn namespace_from_env() -> Result<Option<Namespace>, Failure> {
     namespace.transpose()
 }
 
-fn resolve(flags: &ConnectionFlags, context: &Context) -> Connection {
-    let flag_tls =
-        TlsFiles { ca: flags.tls_ca.clone(), cert: flags.tls_cert.clone(), key: flags.tls_key.clone() };
-    let context_tls =
-        TlsFiles { ca: context.tls_ca.clone(), cert: context.tls_cert.clone(), key: context.tls_key.clone() };
-    let is_context_tls = flag_tls.is_empty();
-    let is_plaintext = |url: &str| url.starts_with("http://");
-    // An http:// address in a flag is another server than the context's, so the context's certificates are not for it.
-    let other_store = is_context_tls && flags.store.iter().any(|url| is_plaintext(url));
-    let other_controller = is_context_tls && flags.controller.as_deref().is_some_and(is_plaintext);
-    let stores = [&flags.store, &context.store].into_iter().find(|urls| !urls.is_empty()).cloned();
-    let controller = flags.controller.clone().or_else(|| context.controller.clone());
-    Connection {
-        store_uses_tls: !other_store,
-        controller_uses_tls: !other_controller,
-        stores: stores.unwrap_or_else(|| vec![STORE.to_owned()]),
-        controller: controller.unwrap_or_else(|| CONTROLLER.to_owned()),
-        tls: if is_context_tls { context_tls } else { flag_tls },
+fn resolve(flags: &ConnectionFlags, context: &Context) -> Result<Connection, Failure> {
+    // Each setting by itself: another certificate for a context keeps the context's CA.
+    let setting = |flag: &Option<PathBuf>, own: &Option<PathBuf>| flag.clone().or_else(|| own.clone());
+    let tls = TlsFiles {
+        ca: setting(&flags.tls_ca, &context.tls_ca),
+        cert: setting(&flags.tls_cert, &context.tls_cert),
+        key: setting(&flags.tls_key, &context.tls_key),
+    };
+    let has_flag_tls = !flags.tls().is_empty();
+    let is_plaintext = |urls: &[String]| urls.iter().any(|url| url.starts_with("http://"));
+    let (other_store, other_controller) = (is_plaintext(&flags.store), is_plaintext(&flags.controller));
+    let is_other = other_store || other_controller;
+    if let Some(name) = &flags.file.context
+        && is_other
+        && !has_flag_tls
+        && !tls.is_empty()
+    {
+        let flag = if other_store { "--store" } else { "--controller" };
+        let message =
+            format!("{flag} has an address without TLS (http://), but context `{name}` has certificates");
+        return Err(Failure::usage(message).hint(
+            "write https://, or leave --context out: without it the certificates of the context are not used for \
+             an http:// address",
+        ));
+    }
+    let first =
+        |lists: [&Vec<String>; 2], default: &str| match lists.into_iter().find(|urls| !urls.is_empty()) {
+            Some(urls) => urls.clone(),
+            None => vec![default.to_owned()],
+        };
+    Ok(Connection {
+        // An http:// address in a flag is another server than that of the current context, so the context's
+        // certificates are not for it.
+        store_uses_tls: has_flag_tls || !other_store,
+        controller_uses_tls: has_flag_tls || !other_controller,
+        stores: first([&flags.store, &context.store], STORE),
+        controllers: first([&flags.controller, &context.controller], CONTROLLER),
+        tls,
         namespace: context.namespace.clone(),
         timeout: flags.request_timeout,
-    }
+    })
 }
 
 impl Connection {
@@ -233,6 +273,23 @@ impl Connection {
         let default = self.namespace.clone();
         let default = default.unwrap_or_else(|| NAMESPACE.parse().expect("a valid name"));
         Namespaces { requested: flags.namespace.clone(), default }
+    }
+
+    /// The addresses of the stores, for a command line on another machine: a socket is of no use there.
+    pub(crate) fn stores(&self) -> Vec<String> {
+        let is_socket = self.stores.iter().any(|url| url.starts_with("unix:"));
+        if is_socket { vec![STORE.to_owned()] } else { self.stores.clone() }
+    }
+
+    /// The files of certificates, with the flags that can name them.
+    pub(crate) fn certificate_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [("--tls-cert", &self.tls.cert), ("--tls-ca", &self.tls.ca)];
+        files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)))
+    }
+
+    /// The time limit for the answer to a request.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// The store's client. Nothing is sent yet.
@@ -245,37 +302,64 @@ impl Connection {
         Ok(Store { client, peer })
     }
 
-    /// The controller's client. Nothing is sent yet.
-    pub(crate) fn controller(&self) -> Result<Controller, Failure> {
-        let tls = if self.controller_uses_tls { self.tls.read()? } else { None };
-        let url = with_scheme(&self.controller, tls.is_some());
-        let not_an_address = |error: &dyn std::fmt::Display| {
-            Failure::usage(format!("{url} is not the address of a controller: {error}"))
-                .hint("--controller, MUSTER_CONTROLLER or the context sets the address")
-        };
-        let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| not_an_address(&error))?;
-        let endpoint = match (tls, url.starts_with("https://")) {
-            (Some(tls), true) => {
-                tls.secure(endpoint, ServerRole::Controller).map_err(|error| not_an_address(&error))?
-            }
-            (None, false) => endpoint,
-            (Some(_), false) => {
-                return Err(not_an_address(&"it has no TLS (http://) although certificates are given"));
-            }
-            (None, true) => return Err(not_an_address(&"it needs --tls-ca, --tls-cert and --tls-key")),
-        };
-        // A stream may have no messages for a long time. Keep-alive pings detect a dead connection within the request
-        // timeout.
-        let endpoint = endpoint
-            .connect_timeout(self.timeout)
-            .http2_keep_alive_interval(self.timeout)
-            .keep_alive_timeout(self.timeout)
-            .tcp_nodelay(true);
-        let channel = endpoint.connect_lazy();
-        let client = FleetServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-        let peer = Peer::controller(url, self.timeout);
-        Ok(Controller { client, peer, timeout: self.timeout })
+    /// The client of the controller. Of several addresses it is the one that leads, which needs a call to each; with one
+    /// address nothing is sent yet.
+    pub(crate) async fn controller(&self) -> Result<Controller, Failure> {
+        let mut controllers = self.controllers()?;
+        let leader = if controllers.len() > 1 { leader::find(&controllers).await } else { None };
+        // Without a leader the first one tells why, in the answer to the command's own call.
+        Ok(controllers.swap_remove(leader.unwrap_or(0)))
     }
+
+    /// The clients of all addresses of controllers. Nothing is sent yet.
+    pub(crate) fn controllers(&self) -> Result<Vec<Controller>, Failure> {
+        let tls = if self.controller_uses_tls { self.tls.read()? } else { None };
+        self.controllers.iter().map(|url| self.controller_at(url, tls.as_ref())).collect()
+    }
+
+    fn controller_at(&self, url: &str, tls: Option<&ClientTls>) -> Result<Controller, Failure> {
+        let url = with_scheme(url, tls.is_some());
+        let target = target(&url, tls, ServerRole::Controller, self.timeout).map_err(|reason| {
+            Failure::usage(format!("{url} is not the address of a controller: {reason}"))
+                .hint("--controller, MUSTER_CONTROLLER or the context sets the address")
+        })?;
+        let channel = target.connect_lazy();
+        let client = FleetServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let peer = Peer::controller(url, self.timeout);
+        Ok(Controller { client, channel, peer, timeout: self.timeout })
+    }
+
+    /// A connection of its own to each store, for checks of each address.
+    pub(crate) fn store_channels(&self) -> Result<Vec<(Peer, Channel)>, Failure> {
+        let tls = if self.store_uses_tls { self.tls.read()? } else { None };
+        let channel = |url: &String| {
+            let url = with_scheme(url, tls.is_some());
+            let target = target(&url, tls.as_ref(), ServerRole::Store, self.timeout)
+                .map_err(|reason| Failure::usage(format!("--store: {url}: {reason}")))?;
+            Ok((Peer::store(url, self.timeout), target.connect_lazy()))
+        };
+        self.stores.iter().map(channel).collect()
+    }
+}
+
+/// Where one server is and how it is called, or why it cannot be.
+fn target(url: &str, tls: Option<&ClientTls>, role: ServerRole, timeout: Duration) -> Result<Target, String> {
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())?;
+    let target = match (tls, url.starts_with("https://")) {
+        (Some(tls), true) => tls.target(url, role).map_err(|error| error.to_string())?,
+        (None, false) => Target::from(endpoint),
+        (Some(_), false) => return Err("it has no TLS (http://) although certificates are given".to_owned()),
+        (None, true) => return Err("it needs --tls-ca, --tls-cert and --tls-key".to_owned()),
+    };
+    // A stream may have no messages for a long time. Keep-alive pings detect a dead connection within the request
+    // timeout.
+    Ok(target.configure(|endpoint| {
+        endpoint
+            .connect_timeout(timeout)
+            .http2_keep_alive_interval(timeout)
+            .keep_alive_timeout(timeout)
+            .tcp_nodelay(true)
+    }))
 }
 
 impl Controller {
@@ -322,7 +406,7 @@ fn unusable(error: &EndpointError, flag: &str) -> Failure {
 /// Resolves the flags without a config file.
 #[cfg(test)]
 pub(crate) fn resolve_without_file(flags: &ConnectionFlags) -> Connection {
-    resolve(flags, &Context::default())
+    resolve(flags, &Context::default()).expect("nothing contradicts a context without settings")
 }
 
 #[cfg(test)]

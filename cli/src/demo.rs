@@ -61,7 +61,7 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Failure> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(unable)?;
     runtime.block_on(async {
-        let signal = Shutdown::on_signals().map_err(unable)?;
+        let signal = Shutdown::on_signals_of_terminal().map_err(unable)?;
         match &flags.simulation {
             Some(url) => run(&flags.connection, SimulationClient::new(url), &signal).await,
             None => run_on_own_fleet(&signal).await,
@@ -78,7 +78,7 @@ async fn run_on_own_fleet(signal: &Shutdown) -> Result<(), Failure> {
     };
     let connection = ConnectionFlags {
         store: vec![format!("http://{}", components.store.grpc)],
-        controller: Some(format!("http://{}", components.controller.grpc)),
+        controller: vec![format!("http://{}", components.controller.grpc)],
         request_timeout: Duration::from_secs(10),
         ..ConnectionFlags::default()
     };
@@ -116,7 +116,7 @@ async fn run(
         toleration_seconds: 1,
         created: 0,
     };
-    let mut session = Session::new(connection.store()?, connection.controller()?, simulation, workload);
+    let mut session = Session::new(connection.store()?, connection.controller().await?, simulation, workload);
     let outcome = tokio::select! {
         outcome = scenarios::run_all(&mut session) => outcome,
         () = signal.requested() => Err(Failure::new(Exit::Failed, "the demo was interrupted")

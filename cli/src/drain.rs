@@ -12,7 +12,7 @@ use crate::connection::{ConnectionFlags, Controller, OrFailure};
 use crate::cordon::{NodeFlags, ReasonFlags};
 use crate::delete::GracePeriodFlags;
 use crate::failure::{Exit, Failure, Failures};
-use crate::print::drain::{Progress, plan, verdict};
+use crate::print::drain::{PlanTotals, Progress, plan, verdict};
 use crate::terminal::Terminal;
 
 /// Cordons nodes and evicts their pods
@@ -70,15 +70,24 @@ pub(crate) struct Flags {
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let connection = flags.connection.resolve()?;
-    let controller = connection.controller()?;
+    let controller = connection.controller().await?;
     let mut failures = Failures::default();
+    let mut totals = PlanTotals::default();
     for node in flags.nodes.names(&connection).await? {
-        failures.keep(drain(&controller, &node, &flags).await)?;
+        failures.keep(drain(&controller, &node, &flags, &mut totals).await)?;
+    }
+    if flags.plan {
+        Terminal::stdout().print(&totals.line())?;
     }
     failures.finish()
 }
 
-async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(), Failure> {
+async fn drain(
+    controller: &Controller,
+    node: &str,
+    flags: &Flags,
+    totals: &mut PlanTotals,
+) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
     let request = request(node, flags);
     let mut client = controller.client.clone();
@@ -89,7 +98,8 @@ async fn drain(controller: &Controller, node: &str, flags: &Flags) -> Result<(),
     let lost = |failure: Failure| if flags.plan { failure } else { failure.hint(drain_continues(node)) };
     while let Some(response) = answers.message().await.or_failure(&controller.peer).map_err(lost)? {
         if flags.plan {
-            terminal.print(&plan(node, &response, terminal.paint))?;
+            terminal.print(&plan(node, &response, terminal.paint, terminal.width))?;
+            totals.add(&response);
         } else {
             terminal.print(&progress.lines(node, &response, terminal.paint))?;
         }
@@ -123,8 +133,13 @@ fn result(node: &str, last: &pb::DrainNodeResponse, plan: bool) -> Result<(), Fa
     let is_refused = last.pods.iter().any(|pod| pod.action() == pb::DrainPodAction::Refuse);
     use pb::DrainProgressState as State;
     match last.state() {
-        State::Planned if is_refused => Err(Failure::new(Exit::Refused, why).hint(OVERRIDES)),
+        State::Planned | State::Refused if plan && (is_refused || last.state() == State::Refused) => {
+            Err(Failure::new(Exit::Refused, format!("node/{node}: the drain would be refused"))
+                .hint(OVERRIDES))
+        }
         State::Planned | State::Complete => Ok(()),
+        // A plan changes nothing, so there is no cordon to take back.
+        State::Refused if plan => Err(Failure::new(Exit::Refused, why).hint(OVERRIDES)),
         State::Refused => Err(Failure::new(Exit::Refused, why)
             .hint(format!("{OVERRIDES}; the node stays cordoned until `muster uncordon {node}`"))),
         State::Failed => Err(Failure::new(Exit::Failed, why)
@@ -166,6 +181,7 @@ mod tests {
             (Planned, Evict, true, None),
             (Planned, Refuse, true, Some(Exit::Refused)),
             (Refused, Refuse, false, Some(Exit::Refused)),
+            (Refused, Refuse, true, Some(Exit::Refused)),
             (Complete, Evict, false, None),
             (Failed, Evict, false, Some(Exit::Failed)),
             (Cancelled, Evict, false, Some(Exit::Conflict)),
@@ -176,6 +192,8 @@ mod tests {
             let last = pb::DrainNodeResponse { state: state.into(), message: "why".to_owned(), pods };
             let exit = result("a", &last, plan).err().and_then(|failure| failure.exit());
             assert_eq!(exit, expected, "{state:?} {action:?}");
+            let report = result("a", &last, plan).err().map(|failure| failure.report("drain"));
+            assert!(!plan || !report.unwrap_or_default().contains("cordoned"), "a plan cordons nothing");
         }
     }
 }

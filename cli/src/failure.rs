@@ -39,6 +39,8 @@ pub(crate) enum Failure {
     Several(Vec<Failure>),
     /// The reader closed our standard output, as behind `| head`. This is not an error: the exit code is 0.
     Closed,
+    /// `muster diff` found differences and has printed them: the exit code is 1, as that of `diff`.
+    Differences,
 }
 
 impl Failure {
@@ -72,6 +74,7 @@ impl Failure {
             Failure::One { exit, .. } => Some(*exit),
             Failure::Several(failures) => failures.first().and_then(Failure::exit),
             Failure::Closed => None,
+            Failure::Differences => Some(Exit::Failed),
         }
     }
 
@@ -107,7 +110,7 @@ impl Failure {
                     failure.write(command, report, last);
                 }
             }
-            Failure::Closed => {}
+            Failure::Closed | Failure::Differences => {}
         }
     }
 }

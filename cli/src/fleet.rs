@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use muster_proto::lease::Lease;
 use muster_proto::pb;
+use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
+use muster_rpc::clock::{Clock, SystemClock};
 use muster_rpc::config::parse_duration;
+use muster_store_client::ListOptions;
 
-use crate::connection::{ConnectionFlags, Controller, OrFailure};
+use crate::connection::{Connection, ConnectionFlags, Controller, OrFailure};
 use crate::failure::{Exit, Failure};
 use crate::print::document::{Language, document};
-use crate::print::fleet::fleet;
-use crate::schema::message_to_json;
+use crate::print::fleet::{Late, fleet};
 use crate::terminal::Terminal;
+use muster_manifest::schema::message_to_json;
 
 /// Shows the state of the fleet: zones with their eviction rates and queues, CIDR pools, and drains
 #[derive(Debug, Clone, clap::Args)]
@@ -32,14 +36,24 @@ pub(crate) struct Flags {
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let controller = flags.connection.resolve()?.controller()?;
+    let connection = flags.connection.resolve()?;
+    let controller = connection.controller().await?;
     if flags.watch {
         return watch(&controller, &flags).await;
     }
     let request = controller.with_timeout(pb::GetFleetRequest {});
     let answer =
         controller.client.clone().get_fleet(request).await.or_failure(&controller.peer)?.into_inner();
-    print(&answer.fleet.unwrap_or_default(), flags.output, true)
+    let late = if flags.output.is_none() { late(&connection).await } else { None };
+    print(&answer.fleet.unwrap_or_default(), flags.output, late.as_ref(), true)
+}
+
+/// The nodes that have missed renewals. The answer of the controller is shown without it if the store cannot be read.
+async fn late(connection: &Connection) -> Option<Late> {
+    let namespace = NODE_LEASE_NAMESPACE.parse().expect("a valid name");
+    let options = ListOptions { namespace: Some(namespace), ..ListOptions::default() };
+    let leases = connection.store().ok()?.client.list::<Lease>(options).await.ok()?;
+    Some(Late::of(leases.records.iter(), SystemClock::new().wall()))
 }
 
 async fn watch(controller: &Controller, flags: &Flags) -> Result<(), Failure> {
@@ -52,9 +66,9 @@ async fn watch(controller: &Controller, flags: &Flags) -> Result<(), Failure> {
         match flags.output {
             None => {
                 let terminal = Terminal::stdout();
-                terminal.redraw(&fleet(&current, terminal.paint), is_first)?;
+                terminal.redraw(&fleet(&current, None, terminal.paint, terminal.width), is_first)?;
             }
-            language => print(&current, language, is_first)?,
+            language => print(&current, language, None, is_first)?,
         }
         is_first = false;
     }
@@ -62,10 +76,15 @@ async fn watch(controller: &Controller, flags: &Flags) -> Result<(), Failure> {
         .hint("the controller may be shutting down: try again"))
 }
 
-fn print(current: &pb::Fleet, language: Option<Language>, is_first: bool) -> Result<(), Failure> {
+fn print(
+    current: &pb::Fleet,
+    language: Option<Language>,
+    late: Option<&Late>,
+    is_first: bool,
+) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
     terminal.print(&match language {
         Some(language) => document(&message_to_json("Fleet", current), language, is_first),
-        None => fleet(current, terminal.paint),
+        None => fleet(current, late, terminal.paint, terminal.width),
     })
 }

@@ -1,12 +1,15 @@
 //! `muster`, the operator's command.
 //!
 //! One file per command: it calls the store or the controller and prints the answer. [`mod@print`] formats answers
-//! and makes no calls, [`manifest`] parses manifests, [`connection`] finds the servers, and [`failure`] maps errors to
+//! and makes no calls, [`muster_manifest`] parses manifests, [`connection`] finds the servers, and [`failure`] maps errors to
 //! messages, hints and exit codes.
 
+mod api_resources;
 mod apply;
+mod approve;
 mod arguments;
 mod certs;
+mod cluster_info;
 mod completion;
 mod config;
 mod connection;
@@ -15,26 +18,34 @@ mod create;
 mod delete;
 mod demo;
 mod describe;
+mod diff;
 mod doctor;
 mod drain;
+mod dry_run;
+mod edit;
 mod explain;
 mod failure;
 mod fleet;
 mod get;
+mod global_flags;
+mod jsonpath;
 mod kind;
 mod label;
-mod manifest;
 mod manifest_files;
 mod manual;
 mod print;
 mod records;
-mod schema;
+mod revoke;
+mod server_version;
 mod simulation;
 mod taint;
 mod targets;
 mod terminal;
+mod token;
 mod top;
 mod up;
+mod version;
+mod wait;
 mod xdg;
 
 #[cfg(test)]
@@ -42,8 +53,8 @@ mod samples;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use muster_agent::runtime::shim;
+use clap::{CommandFactory, Parser};
+use muster_agent::runtime::{pause, shim};
 
 use self::arguments::{Arguments, Command};
 use self::failure::Failure;
@@ -54,10 +65,16 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     // First of all, because the agent in `muster up` starts containers by running this program as the shim.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == shim::SUBCOMMAND) {
+    let first = arguments.next();
+    if first.as_ref().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(arguments);
     }
-    let command = Arguments::parse().command;
+    if first.is_some_and(|first| first == pause::SUBCOMMAND) {
+        return pause::pause_main();
+    }
+    completion::answer_shell();
+    let arguments = global_flags::behind_the_command(std::env::args_os(), &Arguments::command());
+    let command = Arguments::parse_from(arguments).command;
     let name = command.name();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,7 +94,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Apply(flags) => block_on(apply::run(flags)),
         Command::Create(flags) => block_on(create::run(flags)),
         Command::Delete(flags) => block_on(delete::run(flags)),
-        Command::Label(flags) => block_on(label::run(flags)),
+        Command::Diff(flags) => block_on(diff::run(flags)),
+        Command::Edit(flags) => block_on(edit::run(flags)),
+        Command::Wait(flags) => block_on(wait::run(flags)),
+        Command::Label(flags) => block_on(label::label(flags)),
+        Command::Annotate(flags) => block_on(label::annotate(flags)),
         Command::Taint(flags) => block_on(taint::run(flags)),
         Command::Cordon(flags) => block_on(cordon::cordon(flags)),
         Command::Uncordon(flags) => block_on(cordon::uncordon(flags)),
@@ -85,8 +106,15 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(flags) => block_on(explain::run(flags)),
         Command::Fleet(flags) => block_on(fleet::run(flags)),
         Command::Top(flags) => block_on(top::run(flags)),
+        Command::Token(flags) => block_on(token::run(flags)),
+        Command::Approve(flags) => block_on(approve::approve(flags)),
+        Command::Deny(flags) => block_on(approve::deny(flags)),
+        Command::Revoke(flags) => block_on(revoke::run(flags)),
         Command::Certs(flags) => certs::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),
+        Command::ClusterInfo(flags) => block_on(cluster_info::run(flags)),
+        Command::ApiResources(flags) => api_resources::run(&flags),
+        Command::Version(flags) => block_on(version::run(flags)),
         Command::Config(flags) => config::run(flags),
         Command::Completion(flags) => completion::run(&flags),
         Command::Manual(flags) => manual::run(&flags),

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use muster_store_client::Stored;
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
+use crate::dry_run::DryRunFlags;
 use crate::failure::{Exit, Failure, Failures};
 use crate::kind::for_stored;
-use crate::manifest::{Manifest, ManifestError, Problem, read_file};
-use crate::records::events_are_read_only;
+use crate::records::not_writable;
 use crate::terminal::Terminal;
+use muster_manifest::{Manifest, ManifestError, Problem, read_file};
 
 /// The flags of a command that writes the records of manifests.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,6 +18,9 @@ pub(crate) struct ManifestFlags {
     /// File with manifests in YAML or JSON, or - for standard input; can be repeated
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
+
+    #[command(flatten)]
+    dry_run: DryRunFlags,
 
     #[command(flatten)]
     namespace: NamespaceFlags,
@@ -27,8 +31,12 @@ pub(crate) struct ManifestFlags {
 
 /// What a command does with one manifest.
 pub(crate) trait WriteManifest {
-    /// Writes the record; returns the line to print.
-    async fn write<R: Stored>(store: &Store, manifest: &Manifest) -> Result<String, Failure>;
+    /// Writes the record, unless it is a dry run; returns the line to print, without its end.
+    async fn write<R: Stored>(
+        store: &Store,
+        manifest: &Manifest,
+        dry_run: DryRunFlags,
+    ) -> Result<String, Failure>;
 }
 
 /// Writes the record of every manifest. A manifest that fails does not stop the ones after it.
@@ -38,10 +46,9 @@ pub(crate) async fn write_manifests<W: WriteManifest>(flags: &ManifestFlags) -> 
     let store = connection.store()?;
     let mut failures = Failures::default();
     for manifest in &manifests {
-        let written =
-            for_stored!(manifest.kind, W::write(&store, manifest), else Err(events_are_read_only()));
+        let written = for_stored!(manifest.kind, W::write(&store, manifest, flags.dry_run), else Err(not_writable(manifest.kind)));
         if let Some(line) = failures.keep(written.map_err(|failure| failure.about(&manifest.location)))? {
-            Terminal::stdout().print(&line)?;
+            Terminal::stdout().print(&format!("{line}{}\n", flags.dry_run.suffix()))?;
         }
     }
     failures.finish()
@@ -54,7 +61,7 @@ pub(crate) fn read_manifests(files: &[PathBuf], namespaces: &Namespaces) -> Resu
         manifests.extend(read_file(file)?);
     }
     for manifest in &mut manifests {
-        manifest.set_namespace(namespaces)?;
+        manifest.set_namespace(namespaces.requested.as_ref(), &namespaces.of(manifest.kind))?;
     }
     Ok(manifests)
 }
@@ -73,3 +80,6 @@ impl From<ManifestError> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

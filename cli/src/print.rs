@@ -3,14 +3,17 @@
 //! Pure: functions of records and the current time that return text.
 
 pub(crate) mod age;
+pub(crate) mod containers;
 pub(crate) mod describe;
 pub(crate) mod document;
 pub(crate) mod drain;
 pub(crate) mod explain;
 pub(crate) mod fleet;
+pub(crate) mod natural;
 pub(crate) mod rows;
 pub(crate) mod table;
 pub(crate) mod word;
+pub(crate) mod wrap;
 
 pub(crate) use table::{Cell, Table};
 pub(crate) use word::Word;

@@ -3,17 +3,21 @@
 use std::future::Future;
 
 use muster_proto::budget::DisruptionBudget;
+use muster_proto::certificate_request::CertificateRequest;
 use muster_proto::event::Event;
+use muster_proto::join_token::JoinToken;
 use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
+use muster_proto::revocation::Revocation;
 use muster_store_client::{ClientError, ListOptions, Stored};
 
 use crate::connection::{Namespaces, OrFailure, Store};
+use crate::dry_run::DryRunFlags;
 use crate::failure::{Exit, Failure, Failures};
-use crate::kind::singular;
+use crate::kind::{plural, singular};
 use crate::print::rows::Tabular;
 use crate::terminal::Terminal;
 
@@ -35,7 +39,7 @@ macro_rules! readable {
     };
 }
 
-readable!(Node, Lease, Pod, DisruptionBudget);
+readable!(Node, Lease, Pod, DisruptionBudget, JoinToken, CertificateRequest, Revocation);
 
 impl Readable for Event {
     /// The store has no call to get a single event, so this lists by name.
@@ -64,9 +68,21 @@ pub(crate) fn kind_and_name(kind: Kind, key: &Key) -> String {
     format!("{}/{}", singular(kind), key.name)
 }
 
-/// The failure of a command that would write an event.
-pub(crate) fn events_are_read_only() -> Failure {
-    Failure::new(Exit::Refused, "events are read-only").hint("remove events from the manifests")
+/// The failure of a command that would write a record of a kind that it cannot write.
+pub(crate) fn not_writable(kind: Kind) -> Failure {
+    let hint = match kind {
+        Kind::JoinToken => "`muster token create` creates a token",
+        Kind::CertificateRequest => {
+            "agents create them; `muster approve` and `muster deny` decide about them"
+        }
+        Kind::Revocation => "`muster revoke` revokes certificates",
+        _ => "remove them from the manifests",
+    };
+    let message = match kind {
+        Kind::Event => "events are read-only".to_owned(),
+        kind => format!("{} cannot be written by this command", plural(kind)),
+    };
+    Failure::new(Exit::Refused, message).hint(hint)
 }
 
 /// Whether a change changed the record.
@@ -82,14 +98,15 @@ pub(crate) async fn change_each<R: Stored>(
     store: &Store,
     keys: &[Key],
     done: &str,
+    dry_run: DryRunFlags,
     edit: impl Fn(&mut R) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut failures = Failures::default();
     for key in keys {
         let name = kind_and_name(R::KIND, key);
         let edit = |record: &mut R| edit(record).map_err(|failure| failure.about(&name));
-        let line = change(store, key, edit).await.map(|changed| match changed {
-            Changed::Yes => format!("{name} {done}\n"),
+        let line = change(store, key, dry_run, edit).await.map(|changed| match changed {
+            Changed::Yes => format!("{name} {done}{}\n", dry_run.suffix()),
             Changed::No => format!("{name} not {done}: nothing to change\n"),
         });
         if let Some(line) = failures.keep(line)? {
@@ -104,6 +121,7 @@ pub(crate) async fn change_each<R: Stored>(
 async fn change<R: Stored>(
     store: &Store,
     key: &Key,
+    dry_run: DryRunFlags,
     edit: impl Fn(&mut R) -> Result<(), Failure>,
 ) -> Result<Changed, Failure> {
     let mut attempts = 0;
@@ -111,6 +129,9 @@ async fn change<R: Stored>(
         let current: R = store.client.get(key).await.or_failure(&store.peer)?;
         let mut wanted = current.clone();
         edit(&mut wanted)?;
+        if dry_run.is_dry() {
+            return Ok(if wanted == current { Changed::No } else { Changed::Yes });
+        }
         match store.client.update(wanted).await {
             Ok(stored) if version(&stored) == version(&current) => return Ok(Changed::No),
             Ok(_) => return Ok(Changed::Yes),

@@ -8,8 +8,6 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 
-use crate::manifest;
-
 /// The current time of the tests.
 pub(crate) fn now() -> Timestamp {
     "2026-05-04T12:00:00Z".parse().expect("a time")
@@ -17,7 +15,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// The record of a YAML manifest, with the fields that only the store writes.
 pub(crate) fn record<R: Record>(yaml: &str) -> R {
-    let manifests = manifest::read("sample", yaml).expect("a manifest");
+    let manifests = muster_manifest::read("sample", yaml).expect("a manifest");
     manifests[0].to_stored_record().expect("a record")
 }
 

@@ -7,7 +7,9 @@ use muster_proto::record::Kind;
 use muster_proto::taint::{Taint, TaintEffect, add_or_update};
 use muster_rpc::clock::{Clock, SystemClock};
 
+use crate::completion;
 use crate::connection::{ConnectionFlags, NamespaceFlags};
+use crate::dry_run::DryRunFlags;
 use crate::failure::{Exit, Failure};
 use crate::kind::{Target, plural};
 use crate::records::change_each;
@@ -20,15 +22,18 @@ use crate::targets::{SelectionFlags, names_and_changes, strip_kind, target_keys}
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     /// node, or node/NAME
-    #[arg(value_name = "KIND")]
+    #[arg(value_name = "KIND", add = completion::kinds())]
     target: Target,
 
     /// Names of the nodes, and changes to their taints
-    #[arg(value_name = "NAME|CHANGE", required = true)]
+    #[arg(value_name = "NAME|CHANGE", required = true, add = completion::names())]
     words: Vec<String>,
 
     #[command(flatten)]
     selection: SelectionFlags,
+
+    #[command(flatten)]
+    dry_run: DryRunFlags,
 
     /// Replace the values of existing taints that have the same key and effect
     #[arg(long)]
@@ -62,7 +67,17 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let now = SystemClock::new().wall();
     let keys = target_keys::<Node>(&store, &names, &flags.selection, &namespaces).await?;
     let edit = |node: &mut Node| change_taints(&mut node.spec.taints, &changes, flags.overwrite, now);
-    change_each(&store, &keys, "tainted", edit).await
+    change_each(&store, &keys, done(&changes), flags.dry_run, edit).await
+}
+
+/// What the changes do to a node, in kubectl's words.
+fn done(changes: &[TaintChange]) -> &'static str {
+    let is_removal = |change: &TaintChange| matches!(change, TaintChange::Remove { .. });
+    match (changes.iter().any(is_removal), changes.iter().all(is_removal)) {
+        (false, _) => "tainted",
+        (true, true) => "untainted",
+        (true, false) => "modified",
+    }
 }
 
 const SYNTAX: &str = "KEY=VALUE:EFFECT or KEY:EFFECT adds a taint, KEY:EFFECT- or KEY- removes it; effects are \
@@ -179,6 +194,15 @@ mod tests {
             ("gpu=yes:NoSchedule- old-", false, "gpu:NoExecute"),
         ] {
             assert_eq!(changed_taints(changes, overwrite).as_deref(), Ok(expected), "{changes}");
+        }
+    }
+
+    #[test]
+    fn the_word_for_the_change_is_that_of_kubectl() {
+        for (changes, expected) in
+            [("a:NoSchedule", "tainted"), ("a-", "untainted"), ("a:NoExecute b:NoSchedule-", "modified")]
+        {
+            assert_eq!(done(&parse(&words(changes)).unwrap()), expected, "{changes}");
         }
     }
 

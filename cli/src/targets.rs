@@ -5,6 +5,7 @@ use muster_proto::name::Namespace;
 use muster_proto::record::Kind;
 use muster_store_client::{ListOptions, Resource};
 
+use crate::completion;
 use crate::connection::{Namespaces, OrFailure, Store};
 use crate::failure::{Exit, Failure};
 use crate::kind::{Target, plural, singular};
@@ -26,11 +27,11 @@ pub(crate) struct SelectionFlags {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct NodeOrPodFlags {
     /// node or pod, or KIND/NAME
-    #[arg(value_name = "KIND")]
+    #[arg(value_name = "KIND", add = completion::kinds())]
     target: Target,
 
     /// Names of nodes or pods
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::names())]
     names: Vec<String>,
 }
 

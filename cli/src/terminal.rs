@@ -12,12 +12,16 @@ pub(crate) struct Terminal {
     /// Whether the output is a terminal, so that a screen can be drawn over the last one.
     pub(crate) is_tty: bool,
     pub(crate) paint: Paint,
+    /// The width of the terminal. Without a terminal lines are not broken, since programs read them.
+    pub(crate) width: usize,
 }
 
 impl Terminal {
     pub(crate) fn stdout() -> Terminal {
         let is_tty = io::stdout().is_terminal();
-        Terminal { is_tty, paint: paint(is_tty, std::env::var_os("NO_COLOR").as_deref()) }
+        let size = if is_tty { ratatui::crossterm::terminal::size().ok() } else { None };
+        let width = size.filter(|(width, _)| *width > 0).map_or(usize::MAX, |(width, _)| usize::from(width));
+        Terminal { is_tty, paint: paint(is_tty, std::env::var_os("NO_COLOR").as_deref()), width }
     }
 
     /// Writes the text and flushes it. A closed pipe, as behind `| head`, is [`Failure::Closed`].

@@ -126,7 +126,7 @@ pub(crate) fn main(flags: &Flags) -> Result<(), UpError> {
 }
 
 async fn run(flags: &Flags, data_dir: &DataDir) -> Result<(), UpError> {
-    let signal = Shutdown::on_signals()?;
+    let signal = Shutdown::on_signals_of_terminal()?;
     let components = Components::start(flags, data_dir).await?;
     print(&banner(&components, flags, data_dir)?.to_string());
     let mut progress_line = ProgressLine::new();

@@ -5,7 +5,7 @@
 //!
 //! [contexts.lab]
 //! store = ["https://10.0.0.1:7400"]
-//! controller = "https://10.0.0.1:7500"
+//! controller = ["https://10.0.0.1:7500", "https://10.0.0.2:7500"]
 //! tls-ca = "lab/ca.crt"
 //! tls-cert = "lab/admin.crt"
 //! tls-key = "lab/admin.key"
@@ -29,8 +29,8 @@ use crate::xdg;
 pub(crate) struct Context {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) store: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) controller: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "one_or_several")]
+    pub(crate) controller: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_ca: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,6 +152,33 @@ fn unusable(path: &Path, reason: &str) -> Failure {
         .hint("correct the file, or give another one with --config")
 }
 
+/// One address is a text and several are a list, so that earlier releases can read a file with one.
+mod one_or_several {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Addresses {
+        One(String),
+        Several(Vec<String>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(addresses: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+        match addresses {
+            [one] => Addresses::One(one.clone()),
+            several => Addresses::Several(several.to_vec()),
+        }
+        .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+        Ok(match Addresses::deserialize(deserializer)? {
+            Addresses::One(address) => vec![address],
+            Addresses::Several(addresses) => addresses,
+        })
+    }
+}
+
 /// Serializes a namespace as a string.
 mod namespace {
     use muster_proto::name::Namespace;
@@ -202,6 +229,8 @@ namespace = \"work\"
         let file = parse(FILE).unwrap();
         assert_eq!(toml::to_string(&file).unwrap(), FILE);
         assert_eq!(file.contexts["lab"].namespace, Some("work".parse().unwrap()));
+        let several = "[contexts.lab]\ncontroller = [\"https://a:1\", \"https://b:1\"]\n";
+        assert_eq!(toml::to_string(&parse(several).unwrap()).unwrap(), several);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use muster_store_client::ClientError;
 use tonic::{Code, Status};
 
+use super::protocol::{Protocol, probe};
 use crate::failure::{Exit, Failure};
 
 /// What an error message says about a server.
@@ -57,11 +58,17 @@ impl Peer {
                 Failure::new(Exit::Unreachable, format!("the {role} at {address} is busy: {message}"))
                     .hint("try again in a moment")
             }
-            ClientError::Unavailable(reason) => Failure::new(
-                Exit::Unreachable,
-                format!("the {role} at {address} cannot be reached: {reason}"),
-            )
-            .hint(format!("is the {role} running? {start} starts one; {settings} sets its address")),
+            ClientError::Unavailable(reason) => {
+                let failure = Failure::new(
+                    Exit::Unreachable,
+                    format!("the {role} at {address} cannot be reached: {reason}"),
+                );
+                self.protocol_mismatch().unwrap_or_else(|| {
+                    failure.hint(format!(
+                        "is the {role} running? {start} starts one; {settings} sets its address"
+                    ))
+                })
+            }
             ClientError::DeadlineExceeded => {
                 let message = format!("the {role} at {address} did not answer within {timeout:?}");
                 Failure::new(Exit::Unreachable, message)
@@ -74,6 +81,39 @@ impl Peer {
             .hint(format!("the {role} may be of another release: use the muster of that release")),
             ClientError::Other(status) => self.other(&status),
         }
+    }
+
+    /// The failure for an `http://` address of a server with TLS, or the other way round; `None` for any other cause.
+    /// The transport's own errors do not tell: one side closes the connection, or gets bytes that it cannot read.
+    fn protocol_mismatch(&self) -> Option<Failure> {
+        let Peer { role, .. } = self;
+        self.address.split(", ").find_map(|url| match (probe(url)?, url.starts_with("https://")) {
+            (Protocol::Tls, false) => Some(
+                Failure::new(
+                    Exit::Unreachable,
+                    format!("the {role} at {url} uses TLS, but the address is http://"),
+                )
+                .hint("write https:// and give --tls-ca, --tls-cert and --tls-key, or use a --context that has them"),
+            ),
+            (Protocol::Plaintext, true) => Some(
+                Failure::new(
+                    Exit::Unreachable,
+                    format!("the {role} at {url} does not use TLS, but the address is https://"),
+                )
+                .hint("write http:// and leave out the certificates, or start the server with TLS"),
+            ),
+            _ => None,
+        })
+    }
+
+    /// The server's address or addresses.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What the server is: `store` or `controller`.
+    pub(crate) fn role(&self) -> &'static str {
+        self.role
     }
 
     /// The failure for a watch that could not be opened.

@@ -7,19 +7,23 @@ use muster_proto::key::Key;
 use muster_proto::watch_event::WatchEvent;
 use muster_proto::watch_event::WatchFailureKind;
 use muster_store_client::WatchOptions;
+use serde_json::Value;
 
-use super::{Get, Output, name_line};
+use super::output::Output;
+use super::{Get, name_line};
 use crate::failure::{Exit, Failure};
 use crate::print::document::document;
+use crate::print::rows::View;
 use crate::print::{Cell, Table};
 use crate::records::Readable;
-use crate::schema;
 use crate::terminal::print_stderr;
+use muster_manifest::schema;
 
 impl Get<'_> {
-    pub(super) async fn watch<R: Readable>(&self) -> Result<(), Failure> {
-        let mut watch = self.store.client.watch::<R>(self.watch_options::<R>()?);
-        let mut printer = Printer { get: self, table: self.watch_table::<R>(), is_first: true };
+    pub(super) async fn watch<R: Readable>(&self, names: &[String]) -> Result<(), Failure> {
+        let mut watch = self.store.client.watch::<R>(self.watch_options::<R>(names)?);
+        let view = self.view(R::KIND);
+        let mut printer = Printer { table: self.watch_table::<R>(&view), get: self, view, is_first: true };
         let (mut seen, mut initial, mut is_synced) = (Seen(BTreeMap::new()), Vec::new(), false);
         while let Some(event) = watch.next().await {
             match event {
@@ -47,8 +51,8 @@ impl Get<'_> {
         Ok(())
     }
 
-    fn watch_options<R: Readable>(&self) -> Result<WatchOptions, Failure> {
-        let field_selector = match self.names.as_slice() {
+    fn watch_options<R: Readable>(&self, names: &[String]) -> Result<WatchOptions, Failure> {
+        let field_selector = match names {
             [] => self.flags.field_selector.clone().unwrap_or_default(),
             [name] => format!("metadata.name={name}"),
             _ => {
@@ -65,12 +69,16 @@ impl Get<'_> {
         })
     }
 
-    fn watch_table<R: Readable>(&self) -> Table {
+    fn watch_table<R: Readable>(&self, view: &View) -> Table {
         if self.flags.no_headers {
             return Table::without_headers();
         }
         let event = self.flags.output_watch_events.then(|| Cell::new("EVENT"));
-        Table::new(event.into_iter().chain(self.view().headers::<R>()))
+        let headers = match &self.flags.output {
+            Some(Output::Columns(columns)) => columns.headers().into_iter().map(Cell::new).collect(),
+            _ => view.headers::<R>(),
+        };
+        Table::new(event.into_iter().chain(headers))
     }
 
     fn watch_failure(&self, failure: &muster_proto::watch_event::WatchFailure) -> Failure {
@@ -107,6 +115,7 @@ impl<R: Readable> Seen<R> {
 /// Prints one change after the other.
 struct Printer<'a> {
     get: &'a Get<'a>,
+    view: View,
     table: Table,
     is_first: bool,
 }
@@ -117,7 +126,7 @@ impl Printer<'_> {
         change: &str,
         records: impl Iterator<Item = R>,
     ) -> Result<(), Failure> {
-        if self.get.flags.output.is_some_and(|output| output != Output::Wide) {
+        if !matches!(self.get.flags.output, None | Some(Output::Wide | Output::Columns(_))) {
             return records.into_iter().try_for_each(|record| self.print(change, record));
         }
         let mut any = false;
@@ -131,18 +140,19 @@ impl Printer<'_> {
 
     fn print<R: Readable>(&mut self, change: &str, record: R) -> Result<(), Failure> {
         let events = self.get.flags.output_watch_events;
-        let text = match self.get.flags.output {
-            None | Some(Output::Wide) => {
+        let text = match &self.get.flags.output {
+            None | Some(Output::Wide | Output::Columns(_)) => {
                 self.push(change, &record);
                 return self.flush();
             }
             Some(Output::Name) if events => format!("{change} {}", name_line(&record)),
             Some(Output::Name) => name_line(&record),
-            Some(output) => {
-                let language = output.language().expect("the other outputs are documents");
-                let value = schema::to_json(record);
-                let value = if events { serde_json::json!({"type": change, "object": value}) } else { value };
-                document(&value, language, self.is_first)
+            Some(Output::Document(language)) => {
+                document(&as_event(change, record, events), *language, self.is_first)
+            }
+            // A line for each change, as `kubectl get -w -o jsonpath` has it.
+            Some(Output::JsonPath(template)) => {
+                format!("{}\n", template.render(&as_event(change, record, events)))
             }
         };
         self.is_first = false;
@@ -151,7 +161,13 @@ impl Printer<'_> {
 
     fn push<R: Readable>(&mut self, change: &str, record: &R) {
         let event = self.get.flags.output_watch_events.then(|| Cell::new(change));
-        self.table.push(event.into_iter().chain(self.get.view().row(record, self.get.now())));
+        let row = match &self.get.flags.output {
+            Some(Output::Columns(columns)) => {
+                columns.row(&schema::to_json(record.clone())).into_iter().map(Cell::new).collect()
+            }
+            _ => self.view.row(record, self.get.now()),
+        };
+        self.table.push(event.into_iter().chain(row));
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
@@ -159,6 +175,12 @@ impl Printer<'_> {
         let text = self.table.take(self.get.terminal.paint);
         self.get.terminal.print(&text)
     }
+}
+
+/// The record, or the change with the record in it.
+fn as_event<R: Readable>(change: &str, record: R, events: bool) -> Value {
+    let value = schema::to_json(record);
+    if events { serde_json::json!({"type": change, "object": value}) } else { value }
 }
 
 #[cfg(test)]

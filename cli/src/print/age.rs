@@ -27,6 +27,11 @@ pub(crate) fn until(moment: Timestamp, now: Timestamp) -> String {
     since(Some(now), moment)
 }
 
+/// A moment to the second: nobody reads more digits.
+pub(crate) fn moment(moment: Timestamp) -> String {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment).to_string()
+}
+
 /// A duration in one or two units.
 pub(crate) fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -86,5 +91,6 @@ mod tests {
         assert_eq!(since(None, at(5)), "<unknown>");
         assert_eq!(until(at(65), at(5)), "60s");
         assert_eq!(until(at(5), at(65)), "0s");
+        assert_eq!(moment("2026-05-04T12:00:00.123456Z".parse().unwrap()), "2026-05-04T12:00:00Z");
     }
 }

@@ -6,12 +6,12 @@ use muster_proto::pb;
 
 use super::rows::or_none;
 use super::table::Table;
+use super::wrap::paragraph;
 use super::{Cell, Paint, UNKNOWN, Word};
 
 /// The plan of a drain: each pod in order, with the action and the reason.
-pub(crate) fn plan(node: &str, response: &pb::DrainNodeResponse, paint: Paint) -> String {
-    let mut text = format!("node/{node}: {}", verdict(response));
-    text.push('\n');
+pub(crate) fn plan(node: &str, response: &pb::DrainNodeResponse, paint: Paint, width: usize) -> String {
+    let mut text = paragraph(&format!("node/{node}: {}", verdict(response)), width);
     if response.pods.is_empty() {
         text.push_str("The node has no pods.\n");
         return text;
@@ -20,8 +20,48 @@ pub(crate) fn plan(node: &str, response: &pb::DrainNodeResponse, paint: Paint) -
     for pod in &response.pods {
         table.push([Cell::new(name(pod)), action(pod.action()), state(pod.state()), Cell::new(&pod.reason)]);
     }
-    text.push_str(&table.take(paint));
+    text.push_str(&table.take_within(paint, width));
     text
+}
+
+/// What the plans of several nodes come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlanTotals {
+    nodes: usize,
+    refused: usize,
+    evicted: usize,
+    blocked: usize,
+    deleted: usize,
+    staying: usize,
+    in_the_way: usize,
+}
+
+impl PlanTotals {
+    pub(crate) fn add(&mut self, plan: &pb::DrainNodeResponse) {
+        use pb::DrainPodAction as Action;
+        let count = |wanted: &[Action]| plan.pods.iter().filter(|pod| wanted.contains(&pod.action())).count();
+        let in_the_way = count(&[Action::Refuse]);
+        self.nodes += 1;
+        self.refused += usize::from(in_the_way > 0);
+        self.evicted += count(&[Action::Evict]);
+        self.deleted += count(&[Action::Delete]);
+        self.staying += count(&[Action::Leave, Action::Skip]);
+        self.in_the_way += in_the_way;
+        let is_blocked = |pod: &&pb::DrainPod| pod.state() == pb::DrainPodState::Blocked;
+        self.blocked += plan.pods.iter().filter(is_blocked).count();
+    }
+
+    /// A line with the sums; empty for one node, whose plan says it already.
+    pub(crate) fn line(&self) -> String {
+        let PlanTotals { nodes, refused, evicted, blocked, deleted, staying, in_the_way } = self;
+        if *nodes < 2 {
+            return String::new();
+        }
+        format!(
+            "Total of {nodes} nodes: {evicted} pods to evict ({blocked} blocked now), {deleted} to delete, {staying} \
+             to stay; {in_the_way} in the way of {refused} of the drains\n"
+        )
+    }
 }
 
 /// The state of a drain and its message.
@@ -65,6 +105,10 @@ impl Progress {
         }
         if self.state != response.state() {
             self.state = response.state();
+            use pb::DrainProgressState as State;
+            if matches!(self.state, State::Refused | State::Failed | State::Cancelled) {
+                return text; // The error of the command says it.
+            }
             text.push_str(&format!("node/{node}: {}\n", verdict(response)));
         }
         text

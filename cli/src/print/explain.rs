@@ -3,14 +3,15 @@
 use jiff::Timestamp;
 use muster_proto::pb;
 
-use super::fleet::{duration, rate, zone_state};
+use super::fleet::{duration, eta, rate, zone_state};
 use super::rows::or_none;
 use super::rows::pod_status::moment;
 use super::table::Table;
+use super::wrap::paragraph;
 use super::{Cell, NONE, Paint, Word, age};
 
 /// The page of a node. Ages are relative to the controller's clock.
-pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint) -> String {
+pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint, width: usize) -> String {
     let now = moment(response.as_of.as_ref());
     let mut page = String::new();
     let mut head = Table::without_headers();
@@ -26,40 +27,45 @@ pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint) -> S
         }
     }
     if response.queue_position > 0 {
-        head.push([
-            "Queue".to_owned(),
-            format!("position {} for the NoExecute taint", response.queue_position),
-        ]);
+        head.push(["Queue".to_owned(), queue_position(response)]);
     }
     if !response.summary.is_empty() {
-        page.push_str(&format!("{}\n\n", response.summary.trim()));
+        page.push_str(&format!("{}\n", paragraph(&response.summary, width)));
     }
-    page.push_str(&head.take(paint));
-    page.push_str(&explanations(&response.explanations, now, paint));
-    page.push_str(&pods(&response.pods, now, paint));
+    page.push_str(&head.take_within(paint, width));
+    page.push_str(&explanations(&response.explanations, now, paint, width));
+    page.push_str(&pods(&response.pods, now, paint, width));
     page
 }
 
+/// The node's place in the queue, and when its turn comes if the rate stays.
+fn queue_position(response: &pb::ExplainNodeResponse) -> String {
+    let position = response.queue_position;
+    let rate = response.zone.as_ref().map_or(0.0, |zone| zone.rate);
+    let eta = eta(position, rate).map(|eta| format!(", about {} at this rate", age::short(eta)));
+    format!("position {position} for the NoExecute taint{}", eta.unwrap_or_default())
+}
+
 /// The page of a pod.
-pub(crate) fn pod_explanation(response: &pb::ExplainPodResponse, paint: Paint) -> String {
+pub(crate) fn pod_explanation(response: &pb::ExplainPodResponse, paint: Paint, width: usize) -> String {
     let now = moment(response.as_of.as_ref());
     let mut page = String::new();
     if !response.summary.is_empty() {
-        page.push_str(&format!("{}\n\n", response.summary.trim()));
+        page.push_str(&format!("{}\n", paragraph(&response.summary, width)));
     }
     let mut head = Table::without_headers();
     head.push(["Pod".to_owned(), format!("{}/{}", response.namespace, response.name)]);
     head.push(["Node".to_owned(), or_none(&response.node_name).to_owned()]);
-    page.push_str(&head.take(paint));
-    page.push_str(&explanations(&response.explanations, now, paint));
-    page.push_str(&obstacles(&response.obstacles, paint));
+    page.push_str(&head.take_within(paint, width));
+    page.push_str(&explanations(&response.explanations, now, paint, width));
+    page.push_str(&obstacles(&response.obstacles, paint, width));
     if let Some(eviction) = &response.eviction {
-        page.push_str(&pods(std::slice::from_ref(eviction), now, paint));
+        page.push_str(&pods(std::slice::from_ref(eviction), now, paint, width));
     }
     page
 }
 
-fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
+fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint, width: usize) -> String {
     if obstacles.is_empty() {
         return String::new();
     }
@@ -67,7 +73,7 @@ fn obstacles(obstacles: &[pb::PodObstacle], paint: Paint) -> String {
     for it in obstacles {
         table.push([it.nodes.to_string(), it.reason.clone()]);
     }
-    format!("\n{}", table.take(paint))
+    format!("\n{}", table.take_within(paint, width))
 }
 
 fn last_seen(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
@@ -102,46 +108,73 @@ fn of_zone(zone: &pb::FleetZone, excluded: bool) -> Vec<(&'static str, Cell)> {
     rows
 }
 
-fn explanations(explanations: &[pb::Explanation], now: Option<Timestamp>, paint: Paint) -> String {
+fn explanations(
+    explanations: &[pb::Explanation],
+    now: Option<Timestamp>,
+    paint: Paint,
+    width: usize,
+) -> String {
     if explanations.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(["ACTION", "STATE", "EARLIEST", "WHY", "FROM"]);
-    for it in explanations {
-        let inputs: Vec<String> = it.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let state = Cell::new(or_none(&it.state().word()));
-        table.push([
-            Cell::new(it.action().word()),
-            match it.state() {
-                pb::ExplanationState::Done | pb::ExplanationState::None => state,
-                pb::ExplanationState::Refused | pb::ExplanationState::Paused => state.bad(),
-                _ => state.doubtful(),
-            },
-            Cell::new(when(it.earliest.as_ref(), now)),
-            Cell::new(&it.reason),
-            Cell::new(inputs.join(" ")),
-        ]);
-    }
-    format!("\n{}", table.take(paint))
+    let table = |with_inputs: bool| {
+        let headers = ["ACTION", "STATE", "EARLIEST", "WHY", "FROM"];
+        let mut table = Table::new(if with_inputs { &headers[..] } else { &headers[..4] }.iter().copied());
+        for it in explanations {
+            let state = Cell::new(or_none(&it.state().word()));
+            let mut row = vec![
+                Cell::new(it.action().word()),
+                match it.state() {
+                    pb::ExplanationState::Done | pb::ExplanationState::None => state,
+                    pb::ExplanationState::Refused | pb::ExplanationState::Paused => state.bad(),
+                    _ => state.doubtful(),
+                },
+                Cell::new(when(it.earliest.as_ref(), now)),
+                Cell::new(&it.reason),
+            ];
+            if with_inputs {
+                let inputs = it.inputs.iter().map(|(name, value)| format!("{name}={value}"));
+                row.push(Cell::new(inputs.collect::<Vec<_>>().join(" ")));
+            }
+            table.push(row);
+        }
+        table
+    };
+    format!("\n{}", widest_that_fits(table, width).take_within(paint, width))
 }
 
-fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint) -> String {
+fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint, width: usize) -> String {
     if pods.is_empty() {
         return format!("\nPods: {NONE}\n");
     }
-    let mut table = Table::new(["POD", "DECISION", "EARLIEST", "TAINT", "TOLERATION", "WHY"]);
-    for pod in pods {
-        let decision = Cell::new(or_none(&pod.decision().word()));
-        table.push([
-            Cell::new(format!("{}/{}", pod.namespace, pod.name)),
-            if pod.decision() == pb::EvictionDecision::Keep { decision.good() } else { decision.doubtful() },
-            Cell::new(when(pod.earliest_eviction.as_ref(), now)),
-            Cell::new(pod.taint.as_ref().map_or_else(|| "-".to_owned(), taint)),
-            Cell::new(pod.toleration.as_ref().map_or_else(|| "-".to_owned(), toleration)),
-            Cell::new(&pod.reason),
-        ]);
-    }
-    format!("\n{}", table.take(paint))
+    let table = |with_taints: bool| {
+        let more: &[&str] = if with_taints { &["TAINT", "TOLERATION"] } else { &[] };
+        let headers = ["POD", "DECISION", "EARLIEST"].iter().chain(more).chain(&["WHY"]).copied();
+        let mut table = Table::new(headers);
+        for pod in pods {
+            let decision = Cell::new(or_none(&pod.decision().word()));
+            let is_kept = pod.decision() == pb::EvictionDecision::Keep;
+            let mut row = vec![
+                Cell::new(format!("{}/{}", pod.namespace, pod.name)),
+                if is_kept { decision.good() } else { decision.doubtful() },
+                Cell::new(when(pod.earliest_eviction.as_ref(), now)),
+            ];
+            if with_taints {
+                row.push(Cell::new(pod.taint.as_ref().map_or_else(|| "-".to_owned(), taint)));
+                row.push(Cell::new(pod.toleration.as_ref().map_or_else(|| "-".to_owned(), toleration)));
+            }
+            row.push(Cell::new(&pod.reason));
+            table.push(row);
+        }
+        table
+    };
+    format!("\n{}", widest_that_fits(table, width).take_within(paint, width))
+}
+
+/// The table with all columns, or without those that only repeat in figures what the reason says, if they do not fit.
+fn widest_that_fits(table: impl Fn(bool) -> Table, width: usize) -> Table {
+    let full = table(true);
+    if full.width() <= width { full } else { table(false) }
 }
 
 /// The time until a moment, or `now` if it has passed.
@@ -149,7 +182,7 @@ fn when(time: Option<&prost_types::Timestamp>, now: Option<Timestamp>) -> String
     match (moment(time), now) {
         (Some(time), Some(now)) if time > now => format!("in {}", age::until(time, now)),
         (Some(_), Some(_)) => "now".to_owned(),
-        (Some(time), None) => time.to_string(),
+        (Some(time), None) => age::moment(time),
         (None, _) => "-".to_owned(),
     }
 }

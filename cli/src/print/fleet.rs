@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_proto::lease::Lease;
 use muster_proto::pb;
 
 use super::rows::or_none;
@@ -10,18 +11,54 @@ use super::rows::pod_status::moment;
 use super::table::Table;
 use super::{Cell, Paint, Word, age};
 
-/// The whole fleet. Ages are relative to the controller's clock.
-pub(crate) fn fleet(fleet: &pb::Fleet, paint: Paint) -> String {
+/// The whole fleet. Ages are relative to the controller's clock. `late` is the number of nodes whose renewal is late,
+/// if it is known.
+pub(crate) fn fleet(fleet: &pb::Fleet, late: Option<&Late>, paint: Paint, width: usize) -> String {
     let now = moment(fleet.as_of.as_ref());
-    let mut parts = vec![summary(fleet, now, paint)];
-    parts.push(zones(&fleet.zones, now, paint));
+    let mut parts = vec![summary(fleet, late, now, paint, width)];
+    parts.push(zones(&fleet.zones, now, paint, width));
     parts.push(pools(fleet, paint));
-    parts.push(drains(&fleet.drains, now, paint));
+    parts.push(drains(&fleet.drains, now, paint, width));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
 
-fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
+/// The nodes that have gone silent and may become Unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) nodes: usize,
+    /// The longest silence among them.
+    pub(crate) longest: Duration,
+}
+
+impl Late {
+    /// Counts the leases that are still valid although half of their time is over: an agent renews a lease four times
+    /// in that time. An expired lease is not late: its node is Unknown, or about to be.
+    pub(crate) fn of<'a>(leases: impl Iterator<Item = &'a Lease>, now: Timestamp) -> Late {
+        let mut late = Late::default();
+        for lease in leases {
+            let silence = lease.spec.renew_time.map(|renewed| now.duration_since(renewed));
+            let silence = silence.and_then(|silence| Duration::try_from(silence).ok());
+            let valid = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            if let (Some(silence), Some(valid)) = (silence, valid.map(Duration::from_secs))
+                && silence > valid / 2
+                && silence <= valid
+            {
+                late.nodes += 1;
+                late.longest = late.longest.max(silence);
+            }
+        }
+        late
+    }
+}
+
+fn summary(
+    fleet: &pb::Fleet,
+    late: Option<&Late>,
+    now: Option<Timestamp>,
+    paint: Paint,
+    width: usize,
+) -> String {
     let mut table = Table::without_headers();
     let leader = match fleet.leader.as_str() {
         "" => "none".to_owned(),
@@ -39,6 +76,11 @@ fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
             fleet.nodes, fleet.ready_nodes, fleet.not_ready_nodes, fleet.unknown_nodes
         ),
     ]);
+    if let Some(late) = late.filter(|late| late.nodes > 0) {
+        let (nodes, longest) = (late.nodes, age::short(late.longest));
+        let silent = format!("{nodes} of these have missed renewals and are silent for up to {longest}");
+        table.push([Cell::new("Late"), Cell::new(silent).doubtful()]);
+    }
     table.push([
         "Pods".to_owned(),
         format!(
@@ -53,9 +95,9 @@ fn summary(fleet: &pb::Fleet, now: Option<Timestamp>, paint: Paint) -> String {
         table.push(["Cloud".to_owned(), brake(cloud)]);
     }
     if let Some(now) = now {
-        table.push(["As of".to_owned(), now.to_string()]);
+        table.push(["As of".to_owned(), age::moment(now)]);
     }
-    table.take(paint)
+    table.take_within(paint, width)
 }
 
 fn fleet_state(cell: Cell, state: pb::FleetState) -> Cell {
@@ -85,37 +127,81 @@ fn brake(cloud: &pb::CloudDeletionLimit) -> String {
     )
 }
 
-/// The table of zones.
-pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Paint) -> String {
+/// The table of zones. The reasons have lines of their own below it if they do not fit beside it.
+pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Paint, width: usize) -> String {
     if zones.is_empty() {
         return String::new();
     }
-    let headers =
-        ["ZONE", "STATE", "NODES", "UNHEALTHY", "HEALTH", "RATE", "QUEUE", "EVICTED", "NEXT", "REASON"];
-    let mut table = Table::new(headers);
-    for zone in zones {
-        let next = match (moment(zone.next_taint_at.as_ref()), now) {
-            (Some(next), Some(now)) => format!("in {}", age::until(next, now)),
-            _ => "-".to_owned(),
-        };
-        table.push([
-            Cell::new(or_none(&zone.name)),
-            zone_state(zone.state()),
-            Cell::new(zone.nodes.to_string()),
-            Cell::new(zone.unhealthy.to_string()),
-            Cell::new(format!("{:.0}%", zone.health_percent)),
-            Cell::new(rate(zone.rate)),
-            Cell::new(zone.queue_length.to_string()),
-            Cell::new(zone.evictions.to_string()),
-            Cell::new(next),
-            Cell::new(&zone.reason),
-        ]);
+    let table = |is_full: bool| {
+        let headers = ["ZONE", "STATE", "READY", "RATE", "QUEUE", "ETA", "NEXT", "EVICTED", "REASON"];
+        let mut table = Table::new(headers[..if is_full { headers.len() } else { 7 }].iter().copied());
+        for zone in zones {
+            let next = match (moment(zone.next_taint_at.as_ref()), now) {
+                (Some(next), Some(now)) => format!("in {}", age::until(next, now)),
+                _ => "-".to_owned(),
+            };
+            let excluded = match zone.excluded {
+                0 => String::new(),
+                excluded => format!(" (+{excluded} excluded)"),
+            };
+            let ready = Cell::new(format!("{}/{}{excluded}", zone.nodes - zone.unhealthy, zone.nodes));
+            let mut row = vec![
+                Cell::new(or_none(&zone.name)),
+                if is_full { zone_state(zone.state()) } else { short_zone_state(zone.state()) },
+                if zone.unhealthy > 0 { ready.doubtful() } else { ready },
+                Cell::new(rate(zone.rate)),
+                Cell::new(zone.queue_length.to_string()),
+                Cell::new(queue_eta(zone)),
+                Cell::new(next),
+            ];
+            if is_full {
+                row.extend([Cell::new(zone.evictions.to_string()), Cell::new(&zone.reason)]);
+            }
+            table.push(row);
+        }
+        table
+    };
+    let mut full = table(true);
+    if full.width() <= width {
+        return full.take(paint);
     }
-    table.take(paint)
+    let mut text = table(false).take(paint);
+    let mut reasons = Table::without_headers();
+    for zone in zones.iter().filter(|zone| !zone.reason.is_empty()) {
+        reasons.push([or_none(&zone.name), zone.reason.clone()]);
+    }
+    let reasons = reasons.take_within(paint, width);
+    if !reasons.is_empty() {
+        text.push_str(&format!("\n{reasons}"));
+    }
+    text
+}
+
+/// When the queue is empty if nothing changes: `17m`, `-` without a queue, `never` if it does not move.
+pub(crate) fn queue_eta(zone: &pb::FleetZone) -> String {
+    match (zone.queue_length, eta(zone.queue_length, zone.rate)) {
+        (..=0, _) => "-".to_owned(),
+        (_, Some(eta)) => age::short(eta),
+        (_, None) => "never".to_owned(),
+    }
+}
+
+/// How long a queue of that length takes at a rate per second; `None` if it does not move.
+pub(crate) fn eta(length: i64, rate: f64) -> Option<Duration> {
+    let length = u64::try_from(length).unwrap_or_default() as f64;
+    if rate > 0.0 { Duration::try_from_secs_f64(length / rate).ok() } else { None }
 }
 
 pub(crate) fn zone_state(state: pb::ZoneState) -> Cell {
-    let cell = Cell::new(or_none(&state.word()));
+    coloured(Cell::new(or_none(&state.word())), state)
+}
+
+/// `Partial` for `PartialDisruption`, for narrow screens.
+pub(crate) fn short_zone_state(state: pb::ZoneState) -> Cell {
+    coloured(Cell::new(or_none(state.word().trim_end_matches("Disruption"))), state)
+}
+
+fn coloured(cell: Cell, state: pb::ZoneState) -> Cell {
     match state {
         pb::ZoneState::Normal => cell.good(),
         pb::ZoneState::FullDisruption => cell.bad(),
@@ -158,7 +244,7 @@ fn pools(fleet: &pb::Fleet, paint: Paint) -> String {
     text
 }
 
-fn drains(drains: &[pb::FleetDrain], now: Option<Timestamp>, paint: Paint) -> String {
+fn drains(drains: &[pb::FleetDrain], now: Option<Timestamp>, paint: Paint, width: usize) -> String {
     if drains.is_empty() {
         return String::new();
     }
@@ -170,7 +256,7 @@ fn drains(drains: &[pb::FleetDrain], now: Option<Timestamp>, paint: Paint) -> St
         let remaining = drain.remaining.to_string();
         table.push([drain.node_name.clone(), remaining, requested, intent.requested_by, intent.reason]);
     }
-    table.take(paint)
+    table.take_within(paint, width)
 }
 
 /// Converts a protobuf duration; a negative one becomes zero.

@@ -7,8 +7,11 @@ use anstyle::{AnsiColor, Color, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::Paint;
+use super::wrap::wrap;
 
 const GAP: usize = 3;
+/// A column that is narrower than this is not wrapped: it would be harder to read than a long line.
+const MIN_WRAPPED: usize = 20;
 
 /// One cell of a row, with its colour.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,18 +108,41 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// The width of the widest possible row.
+    pub(crate) fn width(&self) -> usize {
+        let gaps = GAP * self.widths.len().saturating_sub(1);
+        self.indent + self.widths.iter().sum::<usize>() + gaps
+    }
+
     /// The text of the rows that were added since the last call.
     pub(crate) fn take(&mut self, paint: Paint) -> String {
+        self.take_within(paint, usize::MAX)
+    }
+
+    /// The same, with the last column in several lines where a row would be wider than that.
+    pub(crate) fn take_within(&mut self, paint: Paint, width: usize) -> String {
+        let columns = self.widths.len();
         let mut text = String::new();
         for row in std::mem::take(&mut self.rows) {
             let last = row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or_default();
             text.push_str(&" ".repeat(self.indent));
+            let mut start = self.indent;
             for (i, cell) in row.iter().take(last + 1).enumerate() {
-                text.push_str(&cell.painted(paint));
+                if i + 1 == columns && start + MIN_WRAPPED <= width {
+                    let lines = wrap(&cell.text, width.saturating_sub(start));
+                    let lines: Vec<String> = lines
+                        .into_iter()
+                        .map(|line| Cell { text: line, ..cell.clone() }.painted(paint))
+                        .collect();
+                    text.push_str(&lines.join(&format!("\n{}", " ".repeat(start))));
+                } else {
+                    text.push_str(&cell.painted(paint));
+                }
                 if i < last {
                     let space = self.widths[i] - cell.text.width() + GAP;
                     text.push_str(&" ".repeat(space));
                 }
+                start += self.widths[i] + GAP;
             }
             text.push('\n');
         }
@@ -137,6 +163,26 @@ mod tests {
             table.take(Paint::Plain),
             "NAME          STATUS   NOTE\na-long-name   Ready\nb                      two lines\n"
         );
+    }
+
+    #[test]
+    fn the_last_column_is_wrapped_to_the_width() {
+        let table = || {
+            let mut table = Table::new(["NAME", "WHY"]);
+            table.push([Cell::new("a"), Cell::new("one two three four five").bad()]);
+            table
+        };
+        assert_eq!(table().width(), 30);
+        assert_eq!(
+            table().take_within(Paint::Plain, 27),
+            "NAME   WHY\na      one two three four\n       five\n"
+        );
+        assert_eq!(
+            table().take_within(Paint::Plain, 26),
+            table().take(Paint::Plain),
+            "too narrow to be wrapped"
+        );
+        assert!(table().take_within(Paint::Coloured, 27).contains("\u{1b}[31mfive\u{1b}[0m\n"));
     }
 
     #[test]

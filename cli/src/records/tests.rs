@@ -38,11 +38,14 @@ async fn a_change_keeps_the_concurrent_change_of_another_client() {
         node.meta.labels.insert("own_change".to_owned(), String::new());
         Ok(())
     };
-    assert_eq!(change(&store, &key, edit).await.unwrap(), Changed::Yes);
+    assert_eq!(change(&store, &key, DryRunFlags::default(), edit).await.unwrap(), Changed::Yes);
     assert_eq!(edits.load(Ordering::Relaxed), 2);
     let stored: Node = store.client.get(&key).await.unwrap();
     let labels: Vec<&str> = stored.meta.labels.keys().map(String::as_str).collect();
     assert_eq!(labels, ["other_change", "own_change"]);
-    assert_eq!(change(&store, &key, |_: &mut Node| Ok(())).await.unwrap(), Changed::No);
+    assert_eq!(
+        change(&store, &key, DryRunFlags::default(), |_: &mut Node| Ok(())).await.unwrap(),
+        Changed::No
+    );
     shutdown.trigger();
 }

@@ -17,6 +17,20 @@ pub(super) struct Banner<'a> {
     pub(super) command_line: CommandLine<'a>,
 }
 
+impl Banner<'_> {
+    /// Who may call the gRPC ports.
+    fn who_may_call(&self) -> &'static str {
+        let is_local = |at: Addresses| at.grpc.ip().to_canonical().is_loopback();
+        if self.command_line.tls.tls_cert.is_some() {
+            "The gRPC ports need a certificate, whose organisation decides what its holder may do."
+        } else if is_local(self.store) && is_local(self.controller) {
+            "The gRPC ports have no TLS: every user of this machine is an administrator there. --tls-cert changes that."
+        } else {
+            "The gRPC ports have no TLS: everybody who can reach them is an administrator. --tls-cert changes that."
+        }
+    }
+}
+
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Banner { store, controller, agent, simulation, data_dir, command_line } = self;
@@ -38,6 +52,10 @@ impl fmt::Display for Banner<'_> {
             writeln!(f, "  simulation http://{simulation}/simulation")?;
         }
         writeln!(f, "  records    {data_dir}")?;
+        let sockets = data_dir.sockets();
+        writeln!(f, "  sockets    {}, for you and root only", sockets.directory().display())?;
+        writeln!(f)?;
+        writeln!(f, "{}", self.who_may_call())?;
         writeln!(f)?;
         writeln!(f, "Commands to try in another terminal:")?;
         writeln!(f)?;

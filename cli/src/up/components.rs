@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use muster_agent::run::Platform;
+use muster_rpc::clock::SystemClock;
 use muster_rpc::shutdown::Shutdown;
+use muster_rpc::tls::{self, Security};
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -117,14 +120,18 @@ async fn start(
     running: &mut RunningComponents,
 ) -> Result<Started, UpError> {
     let shutdown = Shutdown::new();
-    let store = muster_store::run::start(settings::store(flags, data_dir)?, shutdown.clone()).await?;
+    let sockets = data_dir.sockets();
+    let mut config = settings::store(flags, data_dir)?;
+    config.unix_socket = Some(sockets.store);
+    let store = muster_store::run::start(config, shutdown.clone()).await?;
     let store_addresses = Addresses { grpc: store.address, http: store.http_address };
     let stopped = async { store.stopped().await.map_err(UpError::from) };
     running.add("store", shutdown, stopped);
     let url = settings::url(flags, store_addresses.grpc);
 
     let shutdown = Shutdown::new();
-    let config = settings::controller(flags, &url)?;
+    let mut config = settings::controller(flags, &url)?;
+    config.unix_socket = Some(sockets.controller);
     let controller = muster_controller::run::start(config, shutdown.clone()).await?;
     let controller_addresses = Addresses { grpc: controller.address, http: controller.http_address };
     let stopped = async { controller.stopped().await.map_err(UpError::from) };
@@ -133,7 +140,10 @@ async fn start(
     let mut simulation_addresses = None;
     if flags.nodes > 0 {
         let shutdown = Shutdown::new();
-        let simulation = simulation::start(settings::simulation(flags, &url)?, shutdown.clone()).await?;
+        let settings = settings::simulation(flags, &url)?;
+        let (plain, tls) = (Security::plain(), settings.endpoints.tls.as_ref());
+        tls::follow(&plain, tls, &mut Registry::default(), SystemClock::shared(), &shutdown);
+        let simulation = simulation::start(settings, shutdown.clone()).await?;
         simulation_addresses = Some((simulation.address, simulation.connected.clone()));
         let stopped = async {
             simulation.stopped().await;

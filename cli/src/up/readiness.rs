@@ -63,11 +63,11 @@ impl FleetReadiness {
         let unusable = |error: &dyn std::fmt::Display| {
             UpError::Unanswered("controller", controller.to_owned(), error.to_string())
         };
-        let mut endpoint = Endpoint::from_shared(controller.to_owned()).map_err(|error| unusable(&error))?;
-        if let Some(tls) = tls {
-            endpoint = tls.secure(endpoint, ServerRole::Controller).map_err(|error| unusable(&error))?;
-        }
-        let controller = FleetServiceClient::new(endpoint.connect_lazy());
+        let target = match tls {
+            Some(tls) => tls.target(controller, ServerRole::Controller).map_err(|error| unusable(&error))?,
+            None => Endpoint::from_shared(controller.to_owned()).map_err(|error| unusable(&error))?.into(),
+        };
+        let controller = FleetServiceClient::new(target.connect_lazy());
         Ok(FleetReadiness { store: client, controller, simulated, local_node })
     }
 

@@ -31,6 +31,7 @@ pub(super) fn store(flags: &Flags, data_dir: &DataDir) -> Result<muster_store::C
     {
         *seconds = flags.speed().shorten_seconds(*seconds);
     }
+    store.pod_eviction_timeout = store.pod_eviction_timeout.map(|timeout| flags.speed().shorten(timeout));
     muster_store::Config::try_from(&store).map_err(|error| UpError::Store(error.into()))
 }
 

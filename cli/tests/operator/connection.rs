@@ -102,7 +102,25 @@ async fn the_certificates_of_muster_certs_give_each_subject_its_rights() {
     harness.muster("get nodes --context node").await.failed(4);
     harness.muster("delete node worker-1 --context admin").await.ok();
     let clear = harness.muster(&format!("get nodes --store {}", store.replace("https", "http"))).await;
-    assert_eq!(clear.code, 6, "a store with TLS refuses plaintext: {}", clear.err);
+    let clear = clear.failed(6);
+    assert!(clear.contains("uses TLS, but the address is http://"), "{clear}");
+    let named = format!("get nodes --context admin --store {}", store.replace("https", "http"));
+    let named = harness.muster(&named).await.failed(2);
+    assert!(named.contains("context `admin` has certificates"), "{named}");
+    // An own certificate for a context keeps its CA.
+    let own = "get nodes -o name --context admin --tls-cert pki/viewer.crt --tls-key pki/viewer.key";
+    assert_eq!(harness.muster(own).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn https_to_a_store_without_tls_is_explained() {
+    let mut harness = Harness::empty();
+    harness.muster("certs pki admin").await.ok();
+    let store = harness.start_store(&[]).await.replace("http://127.0.0.1", "https://localhost");
+    let flags = "--tls-ca pki/ca.crt --tls-cert pki/admin.crt --tls-key pki/admin.key";
+    let stderr = harness.muster(&format!("get nodes --store {store} {flags}")).await.failed(6);
+    assert!(stderr.contains("does not use TLS, but the address is https://"), "{stderr}");
+    assert!(stderr.contains("write http://"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,10 +149,7 @@ async fn a_config_file_keeps_its_relative_paths() {
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), format!("current-context = \"lab\"\n\n{text}"));
     let stderr = harness.muster("get nodes --config sub/c.toml --tls-cert x --tls-key y").await.failed(2);
-    assert!(
-        stderr.contains("--tls-ca is missing"),
-        "all certificates come from the flags or all from the context: {stderr}"
-    );
+    assert!(stderr.contains("sub/lab/ca.crt"), "the context's CA is kept: {stderr}");
     harness
         .file("sub/c.toml", &text.replace("lab/ca.crt\"", "lab/ca.crt\"\ntls-cert = \"x\"\ntls-key = \"y\""));
     let stderr = harness.muster("get nodes --config sub/c.toml --context lab").await.failed(2);

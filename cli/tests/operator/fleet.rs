@@ -97,7 +97,11 @@ async fn the_explanation_of_a_pod_is_shown() {
 async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
     let (harness, controller) = with_controller(Responses::default()).await;
     let cordon = |name: &str, reason: &str| {
-        Call::Cordon(pb::CordonNodeRequest { name: name.to_owned(), reason: reason.to_owned() })
+        Call::Cordon(pb::CordonNodeRequest {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            duration: None,
+        })
     };
     assert_eq!(harness.muster("cordon a b --reason fans").await.ok(), "node/a cordoned\nnode/b cordoned\n");
     assert_eq!(controller.calls(), [cordon("a", "fans"), cordon("b", "fans")]);
@@ -113,11 +117,24 @@ async fn nodes_are_cordoned_with_a_reason_and_uncordoned() {
         .ok();
     assert_eq!(harness.muster("uncordon -l rack=7").await.ok(), "node/c uncordoned\n");
     let uncordon = |reason: &str| {
-        Call::Uncordon(pb::UncordonNodeRequest { name: "c".to_owned(), reason: reason.to_owned() })
+        Call::Uncordon(pb::UncordonNodeRequest {
+            name: "c".to_owned(),
+            reason: reason.to_owned(),
+            all: false,
+        })
     };
     assert_eq!(controller.calls(), [uncordon("muster uncordon by eva")]);
     harness.muster("uncordon c --reason mended").await.ok();
     assert_eq!(controller.calls(), [uncordon("mended")]);
+    for command in ["uncordon c --all --reason mended", "uncordon c --all-owners --reason mended"] {
+        harness.muster(command).await.ok();
+        let Call::Uncordon(request) = uncordon("mended") else { unreachable!("it is an uncordon") };
+        assert_eq!(controller.calls(), [Call::Uncordon(pb::UncordonNodeRequest { all: true, ..request })]);
+    }
+    harness.muster("cordon a --for 2h --reason fans").await.ok();
+    let two_hours = Some(prost_types::Duration { seconds: 7200, nanos: 0 });
+    let Call::Cordon(request) = cordon("a", "fans") else { unreachable!("it is a cordon") };
+    assert_eq!(controller.calls(), [Call::Cordon(pb::CordonNodeRequest { duration: two_hours, ..request })]);
     let stderr = harness.muster("cordon").await.failed(2);
     assert!(stderr.contains("no nodes are given"), "{stderr}");
 }
@@ -193,7 +210,7 @@ async fn a_plan_names_the_pods_that_block_the_drain_and_changes_nothing() {
     let planned = harness.muster("drain worker-1 --plan").await;
     assert!(planned.out.contains("shop/loner   Refuse   Stays     nothing manages it"), "{}", planned.out);
     let stderr = planned.failed(4);
-    assert!(stderr.contains("--force"), "{stderr}");
+    assert!(stderr.contains("--force") && !stderr.contains("cordoned"), "a plan cordons nothing: {stderr}");
     let calls = controller.calls();
     let [Call::Drain(request)] = calls.as_slice() else { panic!("{calls:?}") };
     assert!(request.plan_only);
@@ -206,7 +223,9 @@ async fn a_drain_that_ends_early_has_a_hint() {
     let web = || vec![pod("web-1", Action::Evict, Pod::Waiting, "")];
     let refused = vec![response(State::Refused, "refused: shop/loner is managed by nothing", web())];
     let (harness, _controller) = with_controller(Responses { drain: refused, ..Responses::default() }).await;
-    let stderr = harness.muster("drain worker-1").await.failed(4);
+    let drained = harness.muster("drain worker-1").await;
+    assert!(!drained.out.contains("loner"), "the reason is said once: {}", drained.out);
+    let stderr = drained.failed(4);
     assert!(stderr.contains("node/worker-1: Refused: shop/loner is managed by nothing\n"), "{stderr}");
     assert!(stderr.contains("the node stays cordoned until `muster uncordon worker-1`"), "{stderr}");
 
@@ -248,7 +267,7 @@ async fn top_prints_its_view_once_if_the_output_is_no_terminal() {
     harness.muster_with_stdin("apply -f -", node).await.ok();
     let shown = harness.muster("top").await.ok();
     assert!(shown.starts_with("1 node: 0 ready, 0 not ready, 1 unknown; Normal\n"), "{shown}");
-    assert!(shown.contains("eu/eu-1              Normal             0.1/s"), "{shown}");
+    assert!(shown.contains("eu/eu-1            Normal   0/1       0.1/s"), "{shown}");
     let unreachable = harness.muster("top --controller http://127.0.0.1:1").await.ok();
     assert!(unreachable.contains("controller unreachable"), "{unreachable}");
     harness.muster("top --store http://127.0.0.1:1").await.failed(6);

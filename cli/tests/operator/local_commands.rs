@@ -11,11 +11,11 @@ async fn help_explains_the_exit_codes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completion_scripts_have_commands_and_flags() {
+async fn completion_scripts_ask_muster() {
     let harness = Harness::empty();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = harness.muster(&format!("completion {shell}")).await.ok();
-        assert!(script.contains("uncordon") && script.contains("ignore-daemonsets"), "{shell}");
+        assert!(script.contains("muster") && script.contains("COMPLETE"), "{shell}: {script}");
     }
     assert_eq!(harness.muster("completion tcl").await.code, 2);
 }
@@ -24,7 +24,15 @@ async fn completion_scripts_have_commands_and_flags() {
 async fn every_command_has_a_manual_page() {
     let harness = Harness::empty();
     harness.muster("manual pages").await.ok();
-    for page in ["muster.1", "muster-get.1", "muster-drain.1", "muster-config-use-context.1", "muster-up.1"] {
+    for page in [
+        "muster.1",
+        "muster-get.1",
+        "muster-drain.1",
+        "muster-config-use-context.1",
+        "muster-up.1",
+        "muster-wait.1",
+        "muster-edit.1",
+    ] {
         let text = std::fs::read_to_string(harness.path("pages").join(page)).unwrap();
         assert!(text.contains(".SH NAME"), "{page}");
     }
@@ -56,6 +64,12 @@ async fn the_doctor_checks_the_flags() {
         harness.muster("doctor --node-monitor-grace-period 15s --node-lease-duration-seconds 40").await;
     assert!(unsafe_flags.out.contains("\nunsafe: one lost or late renewal"), "{}", unsafe_flags.out);
     unsafe_flags.failed(1);
+    harness.muster("certs certificates admin").await.ok();
+    let certificates = "doctor --tls-cert certificates/admin.crt --tls-ca certificates/ca.crt";
+    let report = harness.muster(certificates).await.ok();
+    for flag in ["--tls-cert certificates/admin.crt expires in", "--tls-ca certificates/ca.crt expires in"] {
+        assert!(report.contains(flag), "{report}");
+    }
     for wrong in
         ["--nodes 0", "--unhealthy-zone-threshold 2", "--node-eviction-rate -1", "--node-monitor-period x"]
     {

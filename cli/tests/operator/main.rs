@@ -6,6 +6,7 @@ mod connection;
 mod fake_controller;
 mod fleet;
 mod harness;
+mod kubectl;
 mod local_commands;
 mod manifests;
 mod records;

@@ -76,7 +76,7 @@ async fn applying_sets_the_named_fields_and_keeps_the_others() {
     let harness = Harness::with_store().await;
     harness.muster_with_stdin("apply -f -", &sample("node.yaml")).await.ok();
     let patch = "{kind: Node, apiVersion: v1, metadata: {name: worker-1, labels: {rack: '7', \
-                 topology.kubernetes.io/zone: null}}, spec: {unschedulable: false}}";
+                 topology.kubernetes.io/zone: null}}, spec: {unschedulable: false, cordon: null, cordons: null}}";
     assert_eq!(harness.muster_with_stdin("apply -f -", patch).await.ok(), "node/worker-1 configured\n");
     assert_eq!(harness.muster_with_stdin("apply -f -", patch).await.ok(), "node/worker-1 unchanged\n");
     let node: Node = harness.client().get(&Key::node("worker-1".parse().unwrap())).await.unwrap();

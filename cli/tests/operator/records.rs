@@ -156,8 +156,8 @@ async fn wrong_commands_fail_with_a_hint() {
         assert!(stderr.contains(text), "{command}: {stderr}");
     }
     for (command, text) in [
-        ("get machines", "the kinds are nodes, leases, pods, events and budgets"),
-        ("get nodes -o table", "possible values: wide, json, yaml, name"),
+        ("get machines", "the kinds are nodes, leases, pods, events, budgets, tokens"),
+        ("get nodes -o table", "the formats are wide, json, yaml, name"),
         ("delete", "required"),
         ("nix", "unrecognized subcommand"),
     ] {
@@ -210,7 +210,7 @@ async fn labels_and_taints_are_changed() {
     assert_eq!(harness.muster("get pods -A -l tier=front -o name").await.ok(), "pod/web-1\n");
 
     let taint = "taint nodes -l rack=7 broken=fan:NoExecute gpu-";
-    assert_eq!(harness.muster(taint).await.ok(), "node/worker-1 tainted\n");
+    assert_eq!(harness.muster(taint).await.ok(), "node/worker-1 modified\n");
     let taints: Vec<String> = node().await.spec.taints.iter().map(ToString::to_string).collect();
     assert!(taints.contains(&"broken=fan:NoExecute".to_owned()), "{taints:?}");
     assert!(!taints.iter().any(|taint| taint.starts_with("gpu")), "{taints:?}");

@@ -168,6 +168,33 @@ async fn processes_of_this_machines_agent_end_with_an_ephemeral_fleet() {
     assert!(!process.exists(), "{} still runs after its records were removed", process.display());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_same_user_use_the_sockets_without_an_address() {
+    let (data, settings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let directory = data.path().join("up");
+    let mut up = Up::start(&["--data-dir", directory.to_str().unwrap(), "--nodes", "1", "--no-agent"]);
+    up.wait_for("ready");
+    let muster = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MUSTER_"))
+        {
+            command.env_remove(name);
+        }
+        command.env("MUSTER_UP_DATA_DIR", &directory).env("XDG_CONFIG_HOME", settings.path());
+        command.args(arguments).output().unwrap()
+    };
+    // The ports are not those that commands use by default.
+    for arguments in [["get", "nodes"].as_slice(), &["fleet"], &["cordon", "sim-1"]] {
+        let output = muster(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mode = |path: &str| std::fs::metadata(directory.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("run"), mode("run/store.sock"), mode("run/controller.sock")], [0o700, 0o600, 0o600]);
+    up.signal(Signal::TERM);
+    assert_eq!(up.wait_for_exit().code(), Some(0), "{}", up.stderr());
+    assert!(!directory.join("run/store.sock").exists());
+}
+
 fn refused(arguments: &[&str]) -> String {
     let output = muster_up(arguments).output().unwrap();
     let (out, stderr) =

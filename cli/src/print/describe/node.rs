@@ -57,10 +57,16 @@ impl NodePage<'_> {
             fields = fields
                 .add("Deleted", format!("{moment}, waiting for finalizers {}", meta.finalizers.join(", ")));
         }
-        if let Some(cordon) = &spec.cordon {
-            let since = age::since(Some(cordon.requested_at), now);
-            fields =
-                fields.add("Cordoned", format!("{since} ago by {}: {}", cordon.requested_by, cordon.reason));
+        if !spec.cordons.is_empty() {
+            let cordons = spec.cordons.iter().map(|cordon| {
+                let since = age::since(Some(cordon.requested_at), now);
+                let text = format!("{since} ago by {}: {}", cordon.who(), cordon.reason);
+                match cordon.expires_at {
+                    Some(end) => format!("{text} (until {})", time(Some(end))),
+                    None => text,
+                }
+            });
+            fields = fields.all("Cordoned", cordons);
         }
         if let Some(drain) = &spec.drain {
             let since = age::since(Some(drain.requested_at), now);

@@ -26,9 +26,12 @@ fn a_plan_lists_every_pod() {
         pod("watcher", Action::Leave, Pod::Stays, "a daemon set's"),
     ];
     let planned = response(State::Planned, "1 pod is in the way", pods);
-    insta::assert_snapshot!(plan("worker-1", &planned, Paint::Plain));
+    insta::assert_snapshot!(plan("worker-1", &planned, Paint::Plain, usize::MAX));
     let empty = response(State::Planned, "nothing to do", vec![]);
-    assert_eq!(plan("a", &empty, Paint::Plain), "node/a: Planned: nothing to do\nThe node has no pods.\n");
+    assert_eq!(
+        plan("a", &empty, Paint::Plain, usize::MAX),
+        "node/a: Planned: nothing to do\nThe node has no pods.\n"
+    );
 }
 
 #[test]
@@ -65,4 +68,22 @@ fn progress_shows_every_change_once() {
         lines.push_str(&progress.lines("worker-1", &response(state, message, pods), Paint::Plain));
     }
     insta::assert_snapshot!(lines);
+}
+
+#[test]
+fn the_plans_of_several_nodes_have_totals() {
+    let mut totals = PlanTotals::default();
+    let pods = vec![
+        pod("web-1", Action::Evict, Pod::Waiting, ""),
+        pod("web-2", Action::Evict, Pod::Blocked, ""),
+        pod("loner", Action::Refuse, Pod::Stays, ""),
+        pod("watcher", Action::Leave, Pod::Stays, ""),
+    ];
+    totals.add(&response(State::Refused, "", pods));
+    assert_eq!(totals.line(), "", "one node needs no totals");
+    totals.add(&response(State::Planned, "", vec![pod("web-3", Action::Delete, Pod::Waiting, "")]));
+    assert_eq!(
+        totals.line(),
+        "Total of 2 nodes: 2 pods to evict (1 blocked now), 1 to delete, 1 to stay; 1 in the way of 1 of the drains\n"
+    );
 }

@@ -82,11 +82,14 @@ fn a_node_that_waits_for_its_taint() {
         ],
         as_of: at("2026-05-04T12:00:00Z"),
     };
-    insta::assert_snapshot!(explanation(&response, Paint::Plain));
+    insta::assert_snapshot!(explanation(&response, Paint::Plain, usize::MAX));
+    let narrow = explanation(&response, Paint::Plain, 80);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    insta::assert_snapshot!("a_node_that_waits_on_80_columns", narrow);
 }
 
 #[test]
 fn a_node_without_explanations() {
     let response = pb::ExplainNodeResponse { name: "worker-2".to_owned(), ..Default::default() };
-    insta::assert_snapshot!(explanation(&response, Paint::Plain));
+    insta::assert_snapshot!(explanation(&response, Paint::Plain, usize::MAX));
 }

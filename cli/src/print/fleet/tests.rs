@@ -73,7 +73,36 @@ fn full_fleet() -> pb::Fleet {
 
 #[test]
 fn a_fleet_with_all_fields() {
-    insta::assert_snapshot!(fleet(&full_fleet(), Paint::Plain));
+    let late = Late { nodes: 12, longest: Duration::from_secs(31) };
+    insta::assert_snapshot!(fleet(&full_fleet(), Some(&late), Paint::Plain, usize::MAX));
+}
+
+#[test]
+fn a_fleet_on_80_columns() {
+    let shown = fleet(&full_fleet(), None, Paint::Plain, 80);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn leases_are_late_between_half_of_their_time_and_its_end() {
+    let now = crate::samples::now();
+    let lease = |silence: i64| {
+        let mut lease = crate::samples::lease();
+        lease.spec.lease_duration_seconds = Some(40);
+        lease.spec.renew_time = Some(now - jiff::SignedDuration::from_secs(silence));
+        lease
+    };
+    let leases = [-5, 0, 20, 21, 40, 41].map(lease);
+    assert_eq!(Late::of(leases.iter(), now), Late { nodes: 2, longest: Duration::from_secs(40) });
+}
+
+#[test]
+fn a_queue_has_an_eta_unless_it_does_not_move() {
+    let zone = |queue_length, rate| pb::FleetZone { queue_length, rate, ..Default::default() };
+    for (queue, rate, expected) in [(398, 0.4, "16m"), (0, 0.4, "-"), (3, 0.0, "never"), (1, 0.01, "100s")] {
+        assert_eq!(queue_eta(&zone(queue, rate)), expected);
+    }
 }
 
 #[test]
@@ -93,5 +122,21 @@ fn an_eviction_hold_is_shown_with_its_reason() {
         cidr_failure: "worker-9 holds 172.16.0.0/24, which is in no pool".to_owned(),
         ..Default::default()
     };
-    insta::assert_snapshot!(fleet(&held, Paint::Plain));
+    insta::assert_snapshot!(fleet(&held, None, Paint::Plain, usize::MAX));
+}
+
+#[test]
+fn a_zone_is_healthy_to_the_full_only_if_all_of_its_nodes_are_ready() {
+    for (nodes, unhealthy, expected) in [(400, 0, " 400/400 "), (400, 1, " 399/400 "), (3, 3, " 0/3 ")] {
+        let zone = pb::FleetZone { nodes, unhealthy, ..zone("eu/eu-1", pb::ZoneState::Normal, 0.1) };
+        let table = zones(&[zone], None, Paint::Plain, usize::MAX);
+        assert!(table.contains(expected), "{table}");
+    }
+}
+
+#[test]
+fn nodes_that_do_not_count_are_named_beside_the_others() {
+    let zone = pb::FleetZone { nodes: 3, excluded: 1, ..zone("eu/eu-1", pb::ZoneState::Normal, 0.1) };
+    let table = zones(&[zone], None, Paint::Plain, usize::MAX);
+    assert!(table.contains("3/3 (+1 excluded)"), "{table}");
 }

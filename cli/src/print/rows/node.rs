@@ -11,8 +11,17 @@ use crate::print::{Cell, age};
 
 impl Tabular for Node {
     const COLUMNS: &'static [&'static str] = &["NAME", "STATUS", "ROLES", "AGE", "VERSION", "ZONE"];
-    const WIDE: &'static [&'static str] =
-        &["INTERNAL-IP", "EXTERNAL-IP", "POD-CIDR", "OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"];
+    const WIDE: &'static [&'static str] = &[
+        "INTERNAL-IP",
+        "EXTERNAL-IP",
+        "POD-CIDR",
+        "OS-IMAGE",
+        "KERNEL-VERSION",
+        "CONTAINER-RUNTIME",
+        "CORDONED-BY",
+    ];
+    const STATUSES: &'static [&'static str] =
+        &["Ready", "NotReady", "Unknown", "SchedulingDisabled", "Draining"];
 
     fn row(&self, now: Timestamp) -> Vec<Cell> {
         vec![
@@ -28,6 +37,7 @@ impl Tabular for Node {
     fn wide(&self, _now: Timestamp) -> Vec<Cell> {
         let info = &self.status.node_info;
         let cidrs: Vec<String> = self.spec.pod_cidrs.iter().map(ToString::to_string).collect();
+        let owners: Vec<&str> = self.spec.cordons.iter().map(|cordon| cordon.owner.as_str()).collect();
         vec![
             Cell::new(or_none(address(self, AddressType::InternalIp))),
             Cell::new(or_none(address(self, AddressType::ExternalIp))),
@@ -35,14 +45,18 @@ impl Tabular for Node {
             Cell::new(or_none(&info.os_image)),
             Cell::new(or_none(&info.kernel_version)),
             Cell::new(or_none(&info.container_runtime_version)),
+            Cell::new(or_none(&owners.join(","))),
         ]
+    }
+
+    fn status_words(&self) -> Vec<String> {
+        status_words(self).into_iter().map(str::to_owned).collect()
     }
 }
 
-/// The node's Ready condition, and whether it is cordoned or being drained.
-pub(crate) fn status(node: &Node) -> Cell {
-    let ready = node.condition(types::READY).map_or(ConditionStatus::Unknown, |ready| ready.status);
-    let mut words = vec![match ready {
+/// The words of a node's status: its Ready condition, and whether it is cordoned or being drained.
+fn status_words(node: &Node) -> Vec<&'static str> {
+    let mut words = vec![match ready(node) {
         ConditionStatus::True => "Ready",
         ConditionStatus::False => "NotReady",
         ConditionStatus::Unknown => "Unknown",
@@ -53,8 +67,18 @@ pub(crate) fn status(node: &Node) -> Cell {
     if node.spec.drain.as_ref().is_some_and(Drain::is_under_way) {
         words.push("Draining");
     }
+    words
+}
+
+fn ready(node: &Node) -> ConditionStatus {
+    node.condition(types::READY).map_or(ConditionStatus::Unknown, |ready| ready.status)
+}
+
+/// The node's Ready condition, and whether it is cordoned or being drained.
+pub(crate) fn status(node: &Node) -> Cell {
+    let words = status_words(node);
     let cell = Cell::new(words.join(","));
-    match (ready, words.len()) {
+    match (ready(node), words.len()) {
         (ConditionStatus::True, 1) => cell.good(),
         (ConditionStatus::True, _) => cell.doubtful(),
         _ => cell.bad(),

@@ -11,6 +11,14 @@ use crate::print::{Cell, age};
 impl Tabular for Pod {
     const COLUMNS: &'static [&'static str] = &["NAME", "READY", "STATUS", "RESTARTS", "AGE", "NODE"];
     const WIDE: &'static [&'static str] = &["IP", "QOS", "PRIORITY", "OWNER"];
+    const STATUSES: &'static [&'static str] = &[
+        "Pending",
+        "Running",
+        "Succeeded",
+        "Failed",
+        "Terminating",
+        "the reason of a container, such as Error",
+    ];
 
     fn row(&self, now: Timestamp) -> Vec<Cell> {
         let summary = PodSummary::of(self);
@@ -38,5 +46,9 @@ impl Tabular for Pod {
                 &owner.map(|owner| format!("{}/{}", owner.kind, owner.name)).unwrap_or_default(),
             )),
         ]
+    }
+
+    fn status_words(&self) -> Vec<String> {
+        vec![PodSummary::of(self).status]
     }
 }

@@ -87,7 +87,7 @@ fn container_status(pod: &Pod) -> Option<String> {
     Some(if reason == "Completed" && runs { "Running".to_owned() } else { reason })
 }
 
-fn termination_reason(end: &pb::ContainerStateTerminated) -> String {
+pub(crate) fn termination_reason(end: &pb::ContainerStateTerminated) -> String {
     match (end.reason.as_str(), end.signal, end.exit_code) {
         ("", 0, 0) => "Completed".to_owned(),
         ("", 0, code) => format!("ExitCode:{code}"),
@@ -100,14 +100,14 @@ fn running(status: &pb::ContainerStatus) -> bool {
     matches!(state(status.state.as_ref()), Some(State::Running(_)))
 }
 
-fn terminated(state_of: Option<&pb::ContainerState>) -> Option<&pb::ContainerStateTerminated> {
+pub(crate) fn terminated(state_of: Option<&pb::ContainerState>) -> Option<&pb::ContainerStateTerminated> {
     match state(state_of) {
         Some(State::Terminated(end)) => Some(end),
         _ => None,
     }
 }
 
-fn state(state: Option<&pb::ContainerState>) -> Option<&State> {
+pub(crate) fn state(state: Option<&pb::ContainerState>) -> Option<&State> {
     state.and_then(|state| state.state.as_ref())
 }
 

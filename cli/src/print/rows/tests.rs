@@ -1,16 +1,19 @@
 use super::*;
 use muster_proto::budget::DisruptionBudget;
+use muster_proto::certificate_request::CertificateRequest;
 use muster_proto::event::Event;
+use muster_proto::join_token::JoinToken;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::revocation::Revocation;
 
 use super::pod_status::PodSummary;
 use crate::print::{Paint, Table};
 use crate::samples::{self, now};
 
-fn table<R: Tabular>(view: View, records: &[R], paint: Paint) -> String {
+fn table<R: Tabular>(view: &View, records: &[R], paint: Paint) -> String {
     let mut table = Table::new(view.headers::<R>());
     for record in records {
         table.push(view.row(record, now()));
@@ -21,8 +24,8 @@ fn table<R: Tabular>(view: View, records: &[R], paint: Paint) -> String {
 /// The normal table and the wide one.
 fn both<R: Tabular>(records: &[R]) -> String {
     let view = View::default();
-    let wide = View { wide: true, namespaces: R::KIND.is_namespaced(), labels: true };
-    format!("{}\n{}", table(view, records, Paint::Plain), table(wide, records, Paint::Plain))
+    let wide = View { wide: true, namespaces: R::KIND.is_namespaced(), labels: true, ..View::default() };
+    format!("{}\n{}", table(&view, records, Paint::Plain), table(&wide, records, Paint::Plain))
 }
 
 fn unreachable(mut node: Node) -> Node {
@@ -47,7 +50,7 @@ fn colours() {
         condition.status = muster_proto::condition::ConditionStatus::True;
     }
     let nodes = [healthy, samples::node(), unreachable(samples::node())];
-    let shown = table::<Node>(View::default(), &nodes, Paint::Coloured);
+    let shown = table::<Node>(&View::default(), &nodes, Paint::Coloured);
     insta::assert_snapshot!(shown.replace('\u{1b}', "ESC"));
 }
 
@@ -136,4 +139,40 @@ fn the_status_of_a_pod_follows_kubectls_rules() {
     let mut pod = samples::pod();
     pod.status.container_statuses = vec![ready];
     assert_eq!(PodSummary::of(&pod).ready, 0, "a container that does not run is not ready");
+}
+
+/// The cells of a wide table with this record only; three spaces at least are between them.
+fn wide_cells<R: Tabular>(record: &R) -> Vec<String> {
+    let view = View { wide: true, ..View::default() };
+    let shown = table(&view, std::slice::from_ref(record), Paint::Plain);
+    let cells = shown.lines().nth(1).unwrap().split("   ").map(str::trim);
+    cells.filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_belongs_to_joining_is_shown_with_its_state_and_times() {
+    let token: JoinToken = samples::record(
+        r#"{"kind": "JoinToken", "apiVersion": "v1", "metadata": {"name": "8000000000",
+            "creationTimestamp": "2026-05-04T11:59:00Z"}, "spec": {"secretSha256":
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "expireTime": "2026-05-04T12:30:00Z",
+            "maxUses": 2, "labels": {"rack": "r1"}, "createdBy": "eva"}, "status": {"uses": 1}}"#,
+    );
+    assert_eq!(wide_cells(&token), ["8000000000", "<none>", "rack=r1", "1/2", "30m", "60s", "eva", "never"]);
+    let request: CertificateRequest = samples::record(
+        r#"{"kind": "CertificateRequest", "apiVersion": "v1", "metadata": {"name": "csr-1",
+            "creationTimestamp": "2026-05-04T11:59:00Z"}, "spec": {"nodeName": "n1", "request": "PEM", "requestedBy":
+            "anonymous", "sourceAddress": "10.0.0.1", "publicKeySha256":
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}, "status": {"state": "Issued",
+            "decidedBy": "eva", "certificate": "PEM", "serial": "3a07", "notAfter": "2026-05-04T12:30:00Z"}}"#,
+    );
+    assert_eq!(
+        wide_cells(&request),
+        ["csr-1", "n1", "Issued", "anonymous", "10.0.0.1", "60s", "eva", "3a07", "30m", "<none>"]
+    );
+    let revocation: Revocation = samples::record(
+        r#"{"kind": "Revocation", "apiVersion": "v1", "metadata": {"name": "node-n1"}, "spec": {"nodeName": "n1",
+            "reason": "stolen", "expireTime": "2026-05-04T12:30:00Z"}, "status": {"revokedBy": "eva",
+            "revokeTime": "2026-05-04T11:59:00Z"}}"#,
+    );
+    assert_eq!(wide_cells(&revocation), ["node-n1", "node n1", "eva", "stolen", "60s", "30m"]);
 }
