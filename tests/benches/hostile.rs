@@ -14,8 +14,10 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use muster_tests::Api;
+use muster_tests::fixtures::node;
 use muster_tests::load::Agents;
-use muster_tests::load::attack::{Answers, Attack, Attacker};
+use muster_tests::load::attack::{Answers, Attack, Attacker, FLOODED};
 use muster_tests::load::paced::PacedAgents;
 use muster_tests::secure_store::SecureStore;
 
@@ -41,20 +43,26 @@ async fn main() -> ExitCode {
     }
     let mut fleet = Agents::over(channels);
     fleet.register(AGENTS).await;
+    let admin = Api::of(fleet.channel(0));
+    admin.create(node(FLOODED)).await.expect("a node for large writes");
     let streams = (0..AGENTS).map(|index| (fleet.channel(index), fleet.hello(index))).collect();
     let agents = PacedAgents::start(streams, EVERY).await;
     println!("renewals of {AGENTS} agents, every {EVERY:?} each, {seconds} s beside each attack");
 
     let mut is_well = measure("alone", &agents, lasts).await;
     let [stranger, viewer] = [["stranger", ""], ["joe", "muster:viewers"]];
+    let flooder = format!("node:{FLOODED}");
+    let flooder = [flooder.as_str(), "muster:nodes"];
     for (what, [common_name, organization], attack, calls) in [
         ("20,001 half-open calls, no role", stranger, Attack::HalfOpenCalls, 20_001),
         ("20,001 half-open calls, viewer", viewer, Attack::HalfOpenCalls, 20_001),
         ("20,001 silent heartbeat streams", viewer, Attack::SilentStreams, 20_001),
         ("20,001 watches", viewer, Attack::Watches, 20_001),
         ("200,000 requests of garbage", viewer, Attack::Garbage, 200_000),
+        ("statuses of 1.4 MB, node", flooder, Attack::LargeStatuses, 100_000),
+        ("events of 1.4 MB, node", flooder, Attack::LargeEvents, 100_000),
     ] {
-        let attacker = Attacker::start(store.endpoint(common_name, organization), attack, calls);
+        let attacker = Attacker::start(store.target(common_name, organization), attack, calls);
         is_well &= measure(what, &agents, lasts).await;
         print_answers(&attacker.answers);
         attacker.stop().await;
@@ -84,12 +92,15 @@ async fn measure(what: &str, agents: &PacedAgents, lasts: Duration) -> bool {
 }
 
 fn print_answers(answers: &Answers) {
-    let Answers { opened, denied, exhausted, invalid, others } = answers;
+    let Answers { opened, denied, exhausted, invalid, others, first_other } = answers;
     let [opened, denied, exhausted, invalid, others] =
         [opened, denied, exhausted, invalid, others].map(|counter| counter.load(Ordering::Relaxed));
     println!(
-        "  {:<34} {opened} streams opened; {denied} calls denied, {exhausted} one too many, {invalid} invalid, {others} \
+        "  {:<34} {opened} accepted; {denied} calls denied, {exhausted} one too many, {invalid} invalid, {others} \
          failed otherwise",
         ""
     );
+    if let Some(status) = first_other.get() {
+        println!("  {:<34} the first of those: {status}", "");
+    }
 }

@@ -23,7 +23,7 @@ use muster_proto::pb;
 use muster_rpc::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use crate::api::Api;
 use crate::child_process::{ChildProcess, within};
@@ -218,9 +218,8 @@ impl AgentProcess {
     /// Its service, called with that certificate. The agent must have been started with TLS.
     pub fn service_as(&self, tls: &ClientTls) -> AgentServiceClient<Channel> {
         let url = format!("https://{}", self.address("grpc"));
-        let endpoint = Endpoint::from_shared(url).expect("an agent has an address");
-        let endpoint = tls.secure(endpoint, ServerRole::Agent).expect("certificates that can be used");
-        AgentServiceClient::new(endpoint.connect_lazy())
+        let target = tls.target(&url, ServerRole::Agent).expect("an agent has an address");
+        AgentServiceClient::new(target.connect_lazy())
     }
 
     /// Kills it with SIGKILL and waits until it has exited.

@@ -157,11 +157,14 @@ pub const FAST_LEASE: [&str; 3] = [
 ];
 
 fn controller(store: &StoreProcess, flags: &[&str]) -> ControllerProcess {
+    ControllerProcess::start(&store.url(), &controller_flags(flags))
+}
+
+/// These flags, and the usual ones that they do not replace.
+pub fn controller_flags<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let is_usual = |usual: &&str| flags.iter().all(|flag| name(flag) != name(usual));
-    let all: Vec<&str> =
-        FAST_TIMINGS.into_iter().chain(FAST_LEASE).filter(is_usual).chain(flags.iter().copied()).collect();
-    ControllerProcess::start(&store.url(), &all)
+    FAST_TIMINGS.into_iter().chain(FAST_LEASE).filter(is_usual).chain(flags.iter().copied()).collect()
 }
 
 /// A pod that sleeps on a node and tolerates its unreachability for `seconds`.

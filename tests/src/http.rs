@@ -7,10 +7,15 @@ use crate::store_process::TIMEOUT;
 
 /// The body of a response, if the server answers.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
+    get_as(address, path, "*/*")
+}
+
+/// The body of a response in that format, if the server answers.
+pub fn get_as(address: SocketAddr, path: &str, accept: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     // HTTP/1.0: the answer comes in one piece and ends with the connection.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: muster\r\n\r\n").ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: muster\r\nAccept: {accept}\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer.split_once("\r\n\r\n")?.1.to_owned())

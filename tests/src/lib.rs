@@ -2,7 +2,7 @@
 //!
 //! [`fixtures`] builds records; [`test_store`] starts a store in this process, on a real socket, without TLS or with
 //! mutual TLS; [`api`] calls the store as a given caller, [`rpc_error`] holds the error of a failed call,
-//! and [`audit_log`] reads what the store logged of it.
+//! [`audit_log`] reads what the store logged of it, and [`join`] makes tokens and signing requests.
 //!
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
 //! [`secure_store`] is a store with mutual TLS, [`single_node`] a store with one agent, [`fleet`] adds a controller.
@@ -23,6 +23,7 @@ pub mod fixtures;
 pub mod fleet;
 pub mod http;
 pub mod jaeger;
+pub mod join;
 pub mod load;
 pub mod markdown_examples;
 pub mod resource;
@@ -52,12 +53,13 @@ pub const TIMEOUT: Duration = Duration::from_secs(25);
 /// The pause between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Awaits a future, for at most [`TIMEOUT`].
+/// Awaits a future, for at most [`TIMEOUT`]. The future is boxed: a test that makes many calls would otherwise hold all
+/// of them in its own future, which has overflowed the stack of a test's thread.
 ///
 /// # Panics
 /// When it is not done by then.
-pub async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
-    within(TIMEOUT, what, answer).await
+pub fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> impl Future<Output = T> {
+    within(TIMEOUT, what, Box::pin(answer))
 }
 
 /// Awaits a future, for at most that time.

@@ -234,7 +234,9 @@ impl DerefMut for StoreProcess {
 
 /// All metrics of an HTTP port.
 pub(crate) fn metrics(address: SocketAddr) -> String {
-    http::get(address, "/metrics").expect("the HTTP port answers")
+    // With exemplars, which the plain format does not have.
+    let accept = "application/openmetrics-text";
+    http::get_as(address, "/metrics", accept).expect("the HTTP port answers")
 }
 
 /// One of these metrics, by its name.

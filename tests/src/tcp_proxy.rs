@@ -13,8 +13,8 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub struct TcpProxy {
     address: SocketAddr,
-    /// One for each connection so far; true once the connection is blackholed.
-    connections: Arc<Mutex<Vec<watch::Sender<bool>>>>,
+    /// One for each connection so far; true once the connection is blackholed, `None` once it is cut.
+    connections: Arc<Mutex<Vec<Option<watch::Sender<bool>>>>>,
     accepting: AbortHandle,
 }
 
@@ -29,7 +29,7 @@ impl TcpProxy {
             while let Ok((near, _)) = listener.accept().await {
                 let Ok(far) = TcpStream::connect(target).await else { continue };
                 let (blackhole, blackholed) = watch::channel(false);
-                held.lock().unwrap_or_else(PoisonError::into_inner).push(blackhole);
+                held.lock().unwrap_or_else(PoisonError::into_inner).push(Some(blackhole));
                 let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
                 tokio::spawn(pass(near_in, far_out, blackholed.clone()));
                 tokio::spawn(pass(far_in, near_out, blackholed));
@@ -49,13 +49,18 @@ impl TcpProxy {
 
     /// Blackholes all current connections: they stay open, but nothing passes. New connections work.
     pub fn blackhole(&self) {
-        for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
             connection.send_replace(true);
         }
     }
 }
 
 impl TcpProxy {
+    /// Closes all current connections. New ones work.
+    pub fn cut(&self) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).fill_with(|| None);
+    }
+
     /// Closes all connections and stops listening.
     pub fn close(&self) {
         self.accepting.abort();

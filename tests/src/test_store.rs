@@ -160,13 +160,12 @@ fn url(running: &Running, tls: bool) -> String {
 }
 
 fn channel(running: &Running, authority: Option<&Authority>, name: &str, organization: &str) -> Channel {
-    let endpoint = Endpoint::from_shared(url(running, authority.is_some())).expect("an address");
+    let url = url(running, authority.is_some());
     match authority {
-        None => endpoint,
-        Some(authority) => authority
-            .client(name, organization)
-            .secure(endpoint, ServerRole::Store)
-            .expect("certificates that can be used"),
+        None => Endpoint::from_shared(url).expect("an address").connect_lazy(),
+        Some(authority) => {
+            let target = authority.client(name, organization).target(&url, ServerRole::Store);
+            target.expect("an address").connect_lazy()
+        }
     }
-    .connect_lazy()
 }

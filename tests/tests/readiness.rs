@@ -25,12 +25,16 @@ use tonic_health::pb::health_client::HealthClient;
 const PROCESS: &str = "";
 const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 /// The services of a store that also read.
-const READING: [&str; 5] = [
+const READING: [&str; 9] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",
     "muster.v1.DisruptionBudgetService",
     "muster.v1.EventService",
+    "muster.v1.JoinTokenService",
+    "muster.v1.CertificateRequestService",
+    "muster.v1.RevocationService",
+    "muster.v1.JoinService",
 ];
 const FLEET: &str = "muster.v1.FleetService";
 const AGENT: &str = "muster.v1.AgentService";

@@ -1,24 +1,28 @@
 //! Callers that mean harm: each takes as much as it gets on one connection, and holds it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use futures_util::{Stream, stream};
 use muster_proto::pb;
+use muster_rpc::tls::Target;
 use prost::Message as _;
 use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use super::flood::FloodMessage;
 use super::raw_client::RawClient;
 
 /// The largest deadline that gRPC can express.
 const FOREVER: &str = "99999999H";
-/// Garbage is sent by so many at once.
+/// Garbage, and writes of 1.4 MB, are sent so many at once.
 const AT_ONCE: usize = 64;
+/// The node that writes of 1.4 MB are about. It must exist, and they need its agent's certificate.
+pub const FLOODED: &str = "flooded";
 
 /// What the caller does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +35,16 @@ pub enum Attack {
     Watches,
     /// Requests that are not protobuf.
     Garbage,
+    /// Statuses of 1.4 MB of the node [`FLOODED`].
+    LargeStatuses,
+    /// Events of 1.4 MB about the node [`FLOODED`].
+    LargeEvents,
 }
 
 /// How the server has answered so far.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Streams that were opened.
+    /// Streams that were opened, and calls that succeeded.
     pub opened: AtomicUsize,
     /// PERMISSION_DENIED.
     pub denied: AtomicUsize,
@@ -46,6 +54,8 @@ pub struct Answers {
     pub invalid: AtomicUsize,
     /// Everything else.
     pub others: AtomicUsize,
+    /// The first of the others.
+    pub first_other: OnceLock<Status>,
 }
 
 impl Answers {
@@ -55,7 +65,12 @@ impl Answers {
             Err(Code::PermissionDenied) => &self.denied,
             Err(Code::ResourceExhausted) => &self.exhausted,
             Err(Code::InvalidArgument) => &self.invalid,
-            Err(_) => &self.others,
+            Err(_) => {
+                if let Err(status) = result {
+                    let _ = self.first_other.set(status.clone());
+                }
+                &self.others
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -76,15 +91,15 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Makes so many calls over one connection to this endpoint.
-    pub fn start(endpoint: Endpoint, attack: Attack, calls: usize) -> Attacker {
+    /// Makes so many calls over one connection to this target.
+    pub fn start(target: Target, attack: Attack, calls: usize) -> Attacker {
         let (answers, stop) = (Arc::<Answers>::default(), Arc::<Notify>::default());
         let thread = std::thread::spawn({
             let (answers, stop) = (Arc::clone(&answers), Arc::clone(&stop));
             move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime.expect("a runtime for the attack").block_on(async {
-                    let channel = endpoint.connect().await.expect("the server listens");
+                    let channel = target.connect().await.expect("the server listens");
                     let _held = begin(&channel, attack, calls, &answers);
                     stop.notified().await;
                 });
@@ -104,9 +119,15 @@ impl Attacker {
 /// The calls, which go on until they are dropped.
 fn begin(channel: &Channel, attack: Attack, calls: usize, answers: &Arc<Answers>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let tasks_count = if attack == Attack::Garbage { AT_ONCE } else { calls };
-    for index in 0..tasks_count {
+    let at_once = match attack {
+        Attack::HalfOpenCalls | Attack::SilentStreams | Attack::Watches => calls,
+        Attack::Garbage | Attack::LargeStatuses | Attack::LargeEvents => AT_ONCE,
+    };
+    let statuses = Arc::new(FloodMessage::large_statuses(FLOODED));
+    let events = Arc::new(FloodMessage::large_events(FLOODED));
+    for index in 0..at_once {
         let (channel, answers) = (channel.clone(), Arc::clone(answers));
+        let number_of_calls = (index..calls).step_by(AT_ONCE).len();
         match attack {
             Attack::HalfOpenCalls => tasks.spawn(async move {
                 let mut client = RawClient::new(channel, "/muster.v1.NodeService/GetNode");
@@ -120,16 +141,31 @@ fn begin(channel: &Channel, attack: Attack, calls: usize, answers: &Arc<Answers>
                 let request = Bytes::from(pb::WatchNodesRequest::default().encode_to_vec());
                 tasks.spawn(hold(client, stream::iter([request]), answers))
             }
-            Attack::Garbage => tasks.spawn(async move {
-                let mut client = RawClient::new(channel, "/muster.v1.NodeService/CreateNode");
-                for _ in (index..calls).step_by(AT_ONCE) {
-                    // A field of 127 bytes, of which one follows.
-                    answers.count(&client.call(vec![0x0a, 0x7f, b'x']).await.map(|_| ()));
-                }
-            }),
+            Attack::Garbage => {
+                let client = RawClient::new(channel, "/muster.v1.NodeService/CreateNode");
+                // A field of 127 bytes, of which one follows.
+                tasks.spawn(repeat(client, number_of_calls, || vec![0x0a, 0x7f, b'x'], answers))
+            }
+            Attack::LargeStatuses | Attack::LargeEvents => {
+                let flood = Arc::clone(if attack == Attack::LargeStatuses { &statuses } else { &events });
+                let client = RawClient::new(channel, flood.method);
+                tasks.spawn(repeat(client, number_of_calls, move || flood.message.next(), answers))
+            }
         };
     }
     tasks
+}
+
+/// Makes so many calls, one after the other.
+async fn repeat(
+    mut client: RawClient,
+    calls: usize,
+    message: impl Fn() -> Vec<u8> + Send + 'static,
+    answers: Arc<Answers>,
+) {
+    for _ in 0..calls {
+        answers.count(&client.call(message()).await.map(|_| ()));
+    }
 }
 
 /// Opens a stream with these messages and does not read it.

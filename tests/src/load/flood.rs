@@ -17,8 +17,8 @@ const LARGE_STATUS: usize = 1_400_000;
 /// What a caller floods the store with.
 #[derive(Clone, Debug)]
 pub struct FloodMessage {
-    method: &'static str,
-    message: NumberedMessage,
+    pub(super) method: &'static str,
+    pub(super) message: NumberedMessage,
 }
 
 impl FloodMessage {
@@ -35,9 +35,19 @@ impl FloodMessage {
         FloodMessage { method, message: NumberedMessage::of(&request) }
     }
 
+    /// Events of 1.4 MB about one node, which the store does not accept.
+    pub fn large_events(node_name: &str) -> FloodMessage {
+        let message = format!("{NUMBER}{}", "x".repeat(LARGE_STATUS));
+        FloodMessage::recording(event(node_name, "Flood", &message))
+    }
+
     /// Events about one node, all different.
     pub fn events(node_name: &str) -> FloodMessage {
-        let request = pb::RecordEventRequest { event: Some(event(node_name, "Flood", NUMBER)) };
+        FloodMessage::recording(event(node_name, "Flood", NUMBER))
+    }
+
+    fn recording(event: pb::Event) -> FloodMessage {
+        let request = pb::RecordEventRequest { event: Some(event) };
         FloodMessage { method: "/muster.v1.EventService/RecordEvent", message: NumberedMessage::of(&request) }
     }
 }

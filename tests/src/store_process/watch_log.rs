@@ -26,10 +26,10 @@ pub type WatchLog = Arc<Mutex<Vec<WatchedChange>>>;
 macro_rules! follow {
     ($(#[$doc:meta])* $name:ident, $kind:expr, $client:ident, $watch:ident($request:ident), $record:ident, $see:ident) => {
         $(#[$doc])*
-        pub async fn $name(url: String, after: u64, log: WatchLog) {
+        pub async fn $name(urls: String, after: u64, log: WatchLog) {
             let mut last = after;
-            loop {
-                let mut client = $client::new(super::channel(&url)).max_decoding_message_size(64 << 20);
+            for url in urls.split(',').cycle() {
+                let mut client = $client::new(super::channel(url)).max_decoding_message_size(64 << 20);
                 let request = pb::$request { resource_version: last, allow_bookmarks: true, ..Default::default() };
                 let ended = match client.$watch(request).await {
                     Err(status) => status,
@@ -68,7 +68,8 @@ macro_rules! follow {
 }
 
 follow!(
-    /// Watches nodes. After each restart of the store it resumes from the last version it received.
+    /// Watches nodes at one of these stores, separated by commas. After each interruption it resumes from the last
+    /// version it received, at the next.
     follow_nodes, Kind::Node, NodeServiceClient, watch_nodes(WatchNodesRequest), node, node_state
 );
 follow!(

@@ -1,5 +1,5 @@
-//! What the store keeps when it is killed, runs out of disk, is backed up, serves many watchers, or is flooded by one
-//! caller.
+//! What the store keeps when it is killed, loses its leadership, runs out of disk, is backed up, serves many watchers, or
+//! is flooded by one caller.
 //!
 //! These tests use all processors and the disk. They are in a binary of their own, so that cargo runs them when no
 //! other integration test runs.
@@ -10,4 +10,5 @@ mod disk_errors;
 mod full_disk;
 mod private_files;
 mod renewals_under_load;
+mod replicas;
 mod watch_fan_out;

@@ -77,8 +77,12 @@ async fn a_node_cannot_remove_a_cordon_or_drain_that_an_operator_requested() {
     let (_store, admin, a) = world().await;
     let created = a.create(node("a")).await.unwrap();
     let asked_at = || Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
-    let cordon =
-        pb::NodeCordon { requested_by: "eva".into(), reason: "a new disk".into(), requested_at: asked_at() };
+    let cordon = pb::NodeCordon {
+        requested_by: "eva".into(),
+        reason: "a new disk".into(),
+        requested_at: asked_at(),
+        ..Default::default()
+    };
     let drain = pb::NodeDrain {
         requested_by: "eva".into(),
         reason: "a new disk".into(),
@@ -90,7 +94,7 @@ async fn a_node_cannot_remove_a_cordon_or_drain_that_an_operator_requested() {
     a.expect_error(a.update(asked.clone())).await.is_denied().mentions("cordon or drain");
     let asked = admin.update(asked).await.unwrap();
     for wanted in [
-        asked.clone().spec(|spec| spec.cordon = None),
+        asked.clone().spec(|spec| (spec.cordon, spec.cordons) = (None, Vec::new())),
         asked.clone().spec(|spec| spec.drain = None),
         asked.clone().spec(|spec| spec.drain.as_mut().unwrap().state = "Complete".into()),
     ] {

@@ -7,6 +7,7 @@ mod budgets;
 mod fencing;
 mod heartbeat;
 mod hostile_callers;
+mod joining;
 mod limits;
 mod objects;
 mod pods;

@@ -106,7 +106,8 @@ fn panels() -> Vec<(String, String)> {
         for panel in board["panels"].as_array().unwrap() {
             let place = format!("{title} / {}", panel["title"].as_str().unwrap());
             for target in panel["targets"].as_array().into_iter().flatten() {
-                let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+                let query = target["expr"].as_str().unwrap();
+                let query = query.replace("$__rate_interval", "1m").replace("$zone", ".*");
                 found.push((place.clone(), query));
             }
         }
@@ -179,4 +180,32 @@ async fn every_rule_loads_and_every_panel_has_data() {
     let exemplars = prometheus.ask(&format!("query_exemplars?query={query}&start=0&end=9999999999")).unwrap();
     let first = &exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"];
     assert_eq!(first.as_str().map(str::len), Some(32), "{exemplars}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn promtool_finds_nothing_wrong_with_the_metrics_of_any_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreLaunch::on(&directory.path().join("store")).start();
+    let controller = ControllerProcess::start(&store.url(), &[]);
+    let host = AgentHost::new();
+    let agent = host.agent("machine", &store.url()).start();
+    node_where(&store.api(), "machine", "is there", |_| true).await;
+    for (part, address) in [
+        ("muster-store", store.http_address()),
+        ("muster-controller", controller.http_address()),
+        ("muster-agent", agent.http_address()),
+    ] {
+        let metrics = get(address, "/metrics").expect("the HTTP port answers");
+        let build = format!("muster_build_info{{component=\"{part}\",");
+        for name in [build.as_str(), "process_resident_memory_bytes ", "process_cpu_seconds_total "] {
+            assert!(metrics.contains(name), "no {name} in:\n{metrics}");
+        }
+        let file = directory.path().join(part);
+        fs::write(&file, &metrics).unwrap();
+        let mut check = Command::new(tool("promtool"));
+        check.args(["check", "metrics"]).stdin(fs::File::open(&file).unwrap());
+        let checked = check.output().unwrap();
+        let complaints = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success() && complaints.is_empty(), "{part}: {complaints}\n{metrics}");
+    }
 }
