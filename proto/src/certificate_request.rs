@@ -19,7 +19,7 @@ pub struct CertificateRequest {
     pub status: CertificateRequestStatus,
 }
 
-/// What is requested, and by whom. The store writes it once.
+/// What is requested, and who requested it. The store writes it once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateRequestSpec {
     pub node_name: Name,

@@ -1,6 +1,6 @@
 //! Join tokens: with one, a machine without a certificate may join the fleet.
 //!
-//! The text of a token is `id.secret`. Whoever creates it makes the secret; the store keeps a hash of it, under the id.
+//! The text of a token is `id.secret`. Its creator makes the secret; the store keeps a hash of it, under the id.
 
 use std::fmt;
 use std::str::FromStr;

@@ -35,7 +35,7 @@ pub enum Revoked {
     Serial(Serial),
 }
 
-/// When and by whom. Written by the store.
+/// When it was revoked and who did it. Written by the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RevocationStatus {
     pub revoked_by: String,

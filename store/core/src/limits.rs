@@ -80,7 +80,7 @@ pub const EVENTS_OF_NODE: Amount = Amount { records: 1_000, bytes: 1 << 20 };
 /// All events. Beyond this the oldest give way.
 pub const EVENTS: Amount = Amount { records: 100_000, bytes: 64 << 20 };
 
-/// Requests for certificates that wait for an administrator: in total, and from one address. Whoever can reach the
+/// Requests for certificates that wait for an administrator: in total, and from one address. Everybody who reaches the
 /// store can make them.
 pub const WAITING_REQUESTS: usize = 200;
 pub const WAITING_REQUESTS_OF_SOURCE: usize = 10;

@@ -168,7 +168,7 @@ impl Client {
     /// Any.
     pub async fn keep_alive(&self, lease: i64, deadline: Duration) -> Result<i64, EtcdError> {
         let request = pb::LeaseKeepAliveRequest { id: lease };
-        // One stream for each: a stream to a member that hangs would have to be given up in the same way.
+        // One stream for each message: a longer one to a member that hangs would have to be abandoned all the same.
         let send = |channel: Channel, request: Request<pb::LeaseKeepAliveRequest>| async move {
             let (metadata, extensions, message) = request.into_parts();
             let once = Request::from_parts(metadata, extensions, tokio_stream::once(message));

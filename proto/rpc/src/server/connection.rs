@@ -1,7 +1,7 @@
 //! One connection: its TLS handshake, its calls, and its end.
 //!
 //! A connection ends when the client closes it, when the server stops, when its certificate is revoked, and when its
-//! time is over: then the client is told to use a new one (GOAWAY), calls in flight have a grace period, and what is
+//! time is over: then the client is asked to use a new one (GOAWAY), calls in flight have a grace period, and what is
 //! still open is closed. hyper waits for the client's HTTP/2 preface without a limit, so that has a time limit as well.
 
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ pub(super) struct Timing {
     pub(super) grace: Duration,
 }
 
-/// When a connection's client is told to leave, and how much later the connection is closed.
+/// When a connection's client is asked to leave, and how much later the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lifetime {
     until_goaway: Duration,

@@ -92,7 +92,7 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // Whoever finds the file later finds out that nobody serves on it.
+        // A process that finds the file later notices that nothing serves on it.
         let _ = fs::remove_file(&self.path);
     }
 }

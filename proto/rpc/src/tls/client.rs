@@ -25,7 +25,7 @@ use super::{HTTP_2, TlsError};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whom a client trusts, and what it shows of itself.
+/// Which servers a client trusts, and the certificate it presents.
 #[derive(Clone, Debug)]
 enum Trust {
     /// Its own certificate, and the authorities beside it.

@@ -36,7 +36,7 @@ pub(super) fn authorize(own: &str, call: &Call<'_>, content: &Content<'_>) -> Re
         Kind::Lease => Ok(authorize_lease(own, call)?),
         Kind::Pod => authorize_pod(own, call, content),
         Kind::Event => Ok(authorize_event(own, call, content)?),
-        // An agent with a server of its own must know whom to refuse.
+        // An agent with a server of its own must know which callers to refuse.
         Kind::Revocation => Ok(ensure(matches!(call.verb, Verb::List | Verb::Watch), Rule::NotAllowed)?),
         Kind::DisruptionBudget | Kind::JoinToken | Kind::CertificateRequest => Err(Rule::NotAllowed.into()),
     }

@@ -6,7 +6,7 @@ use muster_proto::join_token::{JoinToken, JoinTokenStatus, SecretToken};
 
 use super::{Context, DeletedWithoutGrace, RecordId, Refusal, Rules, common};
 
-/// The longest life of a token: it is for joining, and whoever finds it later should not be able to.
+/// The longest life of a token: it is for machines that join now, and is useless to a thief who finds it later.
 const MAX_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 impl Rules for JoinToken {
