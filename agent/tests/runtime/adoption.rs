@@ -139,7 +139,7 @@ async fn another_process_with_a_containers_pid_is_not_signalled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_of_an_earlier_boot_are_told_from_those_of_this_one() {
+async fn containers_of_an_earlier_boot_are_distinguished_from_those_of_this_one() {
     let mut harness = Harness::new();
     let own = harness.start(&container(&["true"]));
     harness.exit(&own).await;

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_container_is_told_with_its_exit_its_restarts_and_its_last_words() {
+    fn a_failing_container_is_shown_with_its_exit_its_restarts_and_its_last_words() {
         let mut pod = samples::pod();
         let of = |state| Some(pb::ContainerState { state: Some(state) });
         let waiting = pb::ContainerStateWaiting {
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn a_healthy_pod_has_nothing_to_tell() {
         let mut pod = samples::pod();
-        let told = failing(&pod, samples::now(), Paint::Plain, usize::MAX);
+        let text = failing(&pod, samples::now(), Paint::Plain, usize::MAX);
         assert_eq!(
-            told,
+            text,
             "\nContainer log: running again, restarted 3 times. It ended 11m ago with exit code 137, signal 9 \
              (OOMKilled).\n"
         );

@@ -114,7 +114,7 @@ async fn a_hundred_watchers_receive_all_of_a_thousand_changes_a_second() {
     let happened = change(&store, 250, 1, Some(Duration::from_millis(20))).await;
     let wrote = began.elapsed();
     until("every watcher has received everything", || done.load(Ordering::Relaxed) == WATCHERS as u64).await;
-    let told_after = began.elapsed() - wrote;
+    let notified_after = began.elapsed() - wrote;
     // The next event is the next change: no event was sent twice.
     let last = change(&store, 1, 1, None).await;
     for (received, mut frames) in watchers.join_all().await {
@@ -130,7 +130,7 @@ async fn a_hundred_watchers_receive_all_of_a_thousand_changes_a_second() {
          {} ms after its acknowledgement",
         wrote.as_secs_f64(),
         expected_count as f64 / wrote.as_secs_f64(),
-        told_after.as_millis(),
+        notified_after.as_millis(),
     );
 }
 

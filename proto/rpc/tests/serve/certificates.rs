@@ -184,8 +184,8 @@ async fn a_connection_that_has_reached_its_age_lets_its_calls_finish() {
     let client = server.connect().await;
     let mut stream = talking(&client).await;
     // A call that the client had accepted when it learns that the connection ends is not sent.
-    let told_to_leave = async { while client.call("WhoAmI").await.is_ok() {} };
-    patiently(told_to_leave).await;
+    let asked_to_leave = async { while client.call("WhoAmI").await.is_ok() {} };
+    patiently(asked_to_leave).await;
     assert_eq!(client.call("WhoAmI").await.unwrap(), "admin", "on a new connection");
     server.probe.gate.add_permits(1);
     assert_eq!(patiently(stream.message()).await.unwrap().as_deref(), Some("second"), "on the old one");

@@ -76,7 +76,7 @@ fn the_embedded_ledger_conforms() {
 }
 
 #[test]
-fn a_second_opener_is_told_that_the_directory_is_in_use() {
+fn a_second_opener_learns_that_the_directory_is_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let first = EmbeddedLedger::open(directory.path(), CACHE).unwrap();
     match EmbeddedLedger::open(directory.path(), CACHE) {

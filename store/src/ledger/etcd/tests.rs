@@ -59,7 +59,7 @@ fn the_conformance_suite_passes_on_an_etcd_in_memory() {
 }
 
 #[test]
-fn a_lost_answer_is_looked_up_before_anybody_is_told_the_outcome() {
+fn a_lost_answer_is_looked_up_before_anybody_gets_the_outcome() {
     for faults in [
         vec![Fault::LostAnswer],
         vec![Fault::LostRequest],
