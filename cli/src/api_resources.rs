@@ -24,7 +24,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
             Kind::Event => "list,watch",
             Kind::JoinToken | Kind::Revocation => "create,delete,get,list,watch",
             Kind::CertificateRequest => "delete,get,list,watch",
-            Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget => {
+            Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget | Kind::PriorityClass => {
                 "create,delete,get,list,update,watch"
             }
         };

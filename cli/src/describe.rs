@@ -1,10 +1,11 @@
-//! `muster describe`: a node or a pod with the records that belong to it.
+//! `muster describe`: a node or a pod with the records that belong to it, or a priority class.
 
 use muster_proto::event::Event;
 use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::{Kind, Record};
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 use muster_rpc::clock::{Clock, SystemClock};
@@ -15,15 +16,16 @@ use crate::failure::{Failure, Failures};
 use crate::print::Paint;
 use crate::print::describe::node::NodePage;
 use crate::print::describe::pod::PodPage;
+use crate::print::describe::priority_class;
 use crate::records::key;
-use crate::targets::NodeOrPodFlags;
+use crate::targets::ShownFlags;
 use crate::terminal::Terminal;
 
-/// Shows the details of a node or a pod: its record, its events, and a node's lease and pods
+/// Shows the details of a node or a pod: its record, its events, and a node's lease and pods; or a priority class
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
-    targets: NodeOrPodFlags,
+    targets: ShownFlags,
 
     #[command(flatten)]
     namespace: NamespaceFlags,
@@ -32,8 +34,11 @@ pub(crate) struct Flags {
     connection: ConnectionFlags,
 }
 
+/// The kinds that have a page.
+const SHOWN: [Kind; 3] = [Kind::Node, Kind::Pod, Kind::PriorityClass];
+
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let (kind, names) = (flags.targets.kind(), flags.targets.names()?);
+    let (kind, names) = (flags.targets.kind(), flags.targets.names(&SHOWN)?);
     let connection = flags.connection.resolve()?;
     let (store, namespaces) = (connection.store()?, connection.namespaces(&flags.namespace));
     let terminal = Terminal::stdout();
@@ -43,6 +48,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
         let key = key(kind, &name, &namespaces)?;
         let page = match kind {
             Kind::Pod => pod(&store, &key, terminal.paint).await,
+            Kind::PriorityClass => priority_class(&store, &key).await,
             _ => node(&store, &key, terminal.paint).await,
         };
         if let Some(page) = failures.keep(page)? {
@@ -83,6 +89,11 @@ async fn pod(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure> 
     let pod = answers.0.or_failure(&store.peer)?;
     let events = with_uid_of(&pod, answers.1.or_failure(&store.peer)?.records);
     Ok(PodPage { pod: &pod, events: &events }.text(SystemClock::new().wall(), paint))
+}
+
+async fn priority_class(store: &Store, key: &Key) -> Result<String, Failure> {
+    let class = store.client.get::<PriorityClass>(key).await.or_failure(&store.peer)?;
+    Ok(priority_class::page(&class))
 }
 
 /// Selects the events of a record by its name, so also those of deleted records that had the same name.

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Failures};
 use crate::print::containers::failing;
 use crate::print::document::{Language, document};
 use crate::print::explain::{explanation, pod_explanation};
-use crate::targets::NodeOrPodFlags;
+use crate::targets::ShownFlags;
 use crate::terminal::Terminal;
 use muster_manifest::schema::message_to_json;
 
@@ -21,7 +21,7 @@ use muster_manifest::schema::message_to_json;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
-    targets: NodeOrPodFlags,
+    targets: ShownFlags,
 
     #[command(flatten)]
     namespace: NamespaceFlags,
@@ -35,7 +35,7 @@ pub(crate) struct Flags {
 }
 
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
-    let (kind, names) = (flags.targets.kind(), flags.targets.names()?);
+    let (kind, names) = (flags.targets.kind(), flags.targets.names(&[Kind::Node, Kind::Pod])?);
     let connection = flags.connection.resolve()?;
     let namespace = connection.namespaces(&flags.namespace).of(Kind::Pod);
     let controller = connection.controller().await?;

@@ -15,6 +15,7 @@ use muster_proto::lease::Lease;
 use muster_proto::name::Namespace;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::Kind;
 use muster_proto::revocation::Revocation;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
@@ -126,6 +127,9 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
                 get.run::<CertificateRequest>(request, &mut answer, &mut failures).await?;
             }
             Kind::Revocation => get.run::<Revocation>(request, &mut answer, &mut failures).await?,
+            Kind::PriorityClass => {
+                get.run::<PriorityClass>(request, &mut answer, &mut failures).await?;
+            }
         }
     }
     get.print(answer, &requests)?;

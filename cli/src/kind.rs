@@ -19,9 +19,10 @@ pub(crate) fn parse(word: &str) -> Result<Kind, String> {
         "token" | "tokens" | "jointoken" | "jointokens" => Ok(Kind::JoinToken),
         "certificaterequest" | "certificaterequests" | "csr" => Ok(Kind::CertificateRequest),
         "revocation" | "revocations" => Ok(Kind::Revocation),
+        "priorityclass" | "priorityclasses" | "pc" => Ok(Kind::PriorityClass),
         _ => Err(format!(
-            "`{word}` is not a kind; the kinds are nodes, leases, pods, events, budgets, tokens, certificaterequests and \
-             revocations"
+            "`{word}` is not a kind; the kinds are nodes, leases, pods, events, budgets, tokens, certificaterequests, \
+             revocations and priorityclasses"
         )),
     }
 }
@@ -37,6 +38,7 @@ pub(crate) fn singular(kind: Kind) -> &'static str {
         Kind::JoinToken => "token",
         Kind::CertificateRequest => "certificaterequest",
         Kind::Revocation => "revocation",
+        Kind::PriorityClass => "priorityclass",
     }
 }
 
@@ -51,6 +53,7 @@ pub(crate) fn plural(kind: Kind) -> &'static str {
         Kind::JoinToken => "tokens",
         Kind::CertificateRequest => "certificaterequests",
         Kind::Revocation => "revocations",
+        Kind::PriorityClass => "priorityclasses",
     }
 }
 
@@ -64,6 +67,7 @@ pub(crate) fn short_names(kind: Kind) -> &'static [&'static str] {
         Kind::DisruptionBudget => &["pdb"],
         Kind::JoinToken | Kind::Revocation => &[],
         Kind::CertificateRequest => &["csr"],
+        Kind::PriorityClass => &["pc"],
     }
 }
 
@@ -118,6 +122,9 @@ macro_rules! for_stored {
             muster_proto::record::Kind::Pod => $($call)::+::<muster_proto::pod::Pod>($($argument),*).await,
             muster_proto::record::Kind::DisruptionBudget => {
                 $($call)::+::<muster_proto::budget::DisruptionBudget>($($argument),*).await
+            }
+            muster_proto::record::Kind::PriorityClass => {
+                $($call)::+::<muster_proto::priority_class::PriorityClass>($($argument),*).await
             }
             muster_proto::record::Kind::Event
             | muster_proto::record::Kind::JoinToken

@@ -10,6 +10,7 @@ use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::{Kind, Record};
 use muster_proto::revocation::Revocation;
 use muster_store_client::{ClientError, ListOptions, Stored};
@@ -39,7 +40,7 @@ macro_rules! readable {
     };
 }
 
-readable!(Node, Lease, Pod, DisruptionBudget, JoinToken, CertificateRequest, Revocation);
+readable!(Node, Lease, Pod, DisruptionBudget, JoinToken, CertificateRequest, Revocation, PriorityClass);
 
 impl Readable for Event {
     /// The store has no call to get a single event, so this lists by name.

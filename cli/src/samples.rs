@@ -6,6 +6,7 @@ use muster_proto::event::Event;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::Record;
 
 /// The current time of the tests.
@@ -43,6 +44,10 @@ pub(crate) fn lease() -> Lease {
 
 pub(crate) fn budget() -> DisruptionBudget {
     record(include_str!("samples/budget.yaml"))
+}
+
+pub(crate) fn priority_class() -> PriorityClass {
+    record(include_str!("samples/priority-class.yaml"))
 }
 
 /// A warning that has been recorded three times.

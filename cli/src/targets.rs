@@ -23,28 +23,31 @@ pub(crate) struct SelectionFlags {
     pub(crate) all: bool,
 }
 
-/// The kind and names of a command that shows nodes or pods one by one.
+/// The kind and names of a command that shows records one by one.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct NodeOrPodFlags {
-    /// node or pod, or KIND/NAME
+pub(crate) struct ShownFlags {
+    /// node, pod or another kind that the command shows, or KIND/NAME
     #[arg(value_name = "KIND", add = completion::kinds())]
     target: Target,
 
-    /// Names of nodes or pods
+    /// Names of records
     #[arg(value_name = "NAME", add = completion::names())]
     names: Vec<String>,
 }
 
-impl NodeOrPodFlags {
+impl ShownFlags {
     pub(crate) fn kind(&self) -> Kind {
         self.target.kind
     }
 
-    /// The names, at least one.
-    pub(crate) fn names(&self) -> Result<Vec<String>, Failure> {
+    /// The names, at least one. The kind must be one of `shown`.
+    pub(crate) fn names(&self, shown: &[Kind]) -> Result<Vec<String>, Failure> {
         let Target { kind, name } = &self.target;
-        if !matches!(kind, Kind::Node | Kind::Pod) {
-            let failure = Failure::usage(format!("only nodes and pods are supported, not {}", plural(*kind)));
+        if !shown.contains(kind) {
+            let (last, others) = shown.split_last().expect("a command shows records of some kind");
+            let others: Vec<&str> = others.iter().map(|kind| plural(*kind)).collect();
+            let shown = format!("{} and {}", others.join(", "), plural(*last));
+            let failure = Failure::usage(format!("only {shown} are supported, not {}", plural(*kind)));
             let hint = format!("`muster get {} NAME -o yaml` shows the whole record", singular(*kind));
             return Err(failure.hint(hint));
         }

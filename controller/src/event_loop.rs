@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+use muster_proto::budget::DisruptionBudget;
 use muster_proto::event::Event;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
@@ -189,7 +190,7 @@ impl EventLoop {
     }
 }
 
-/// The watches of nodes, pods and node leases, as one stream.
+/// The watches of nodes, pods, node leases and disruption budgets, as one stream.
 fn watch_all(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
     let leases = WatchOptions {
         namespace: Some(NODE_LEASE_NAMESPACE.parse().expect("the namespace of leases is a namespace")),
@@ -200,7 +201,10 @@ fn watch_all(client: &StoreClient) -> impl Stream<Item = Observation> + use<> {
         client.watch(all()).map(Observation::Node),
         stream::select(
             client.watch(all()).map(Observation::Pod),
-            client.watch(leases).map(Observation::Lease),
+            stream::select(
+                client.watch(leases).map(Observation::Lease),
+                client.watch::<DisruptionBudget>(all()).map(Observation::Budget),
+            ),
         ),
     )
 }

@@ -72,6 +72,7 @@ impl NodeTraces {
             Observation::Node(_)
             | Observation::Pod(_)
             | Observation::Lease(_)
+            | Observation::Budget(_)
             | Observation::RequiredRevisions(_)
             | Observation::Outcome(_) => {}
         }

@@ -12,8 +12,12 @@ fn watch_responses(messages: &str, frame: &str) -> Vec<(String, String)> {
         "JoinToken",
         "CertificateRequest",
         "Revocation",
+        "PriorityClass",
     ]
         .into_iter()
-        .map(|kind| (format!(".muster.v1.Watch{kind}sResponse"), format!("{frame}<{messages}::{kind}WatchEvent>")))
+        .map(|kind| {
+            let plural = if kind.ends_with('s') { "es" } else { "s" };
+            (format!(".muster.v1.Watch{kind}{plural}Response"), format!("{frame}<{messages}::{kind}WatchEvent>"))
+        })
         .collect()
 }

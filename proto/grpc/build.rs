@@ -13,8 +13,17 @@ include!("../build/watch_responses.rs");
 const SCHEMA: &str = "../muster/v1";
 const MESSAGES: &str = "::muster_proto::pb";
 /// The kinds of records; each has a service of its own.
-const KINDS: [&str; 8] =
-    ["Node", "Lease", "Pod", "DisruptionBudget", "Event", "JoinToken", "CertificateRequest", "Revocation"];
+const KINDS: [&str; 9] = [
+    "Node",
+    "Lease",
+    "Pod",
+    "DisruptionBudget",
+    "Event",
+    "JoinToken",
+    "CertificateRequest",
+    "Revocation",
+    "PriorityClass",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=../muster");

@@ -25,6 +25,7 @@ mod lease;
 mod meta;
 mod node;
 mod pod;
+mod priority_class;
 mod revocation;
 mod security;
 mod selector;

@@ -26,6 +26,7 @@ pub mod name;
 pub mod node;
 pub mod percent;
 pub mod pod;
+pub mod priority_class;
 pub mod quantity;
 pub mod record;
 pub mod restriction;

@@ -13,6 +13,7 @@ use crate::label::Labels;
 use crate::meta::Metadata;
 use crate::name::Name;
 use crate::pb;
+use crate::priority_class::{PreemptionPolicy, system_value};
 use crate::quantity::Resources;
 use crate::taint::Toleration;
 use crate::wellknown::annotation;
@@ -53,6 +54,10 @@ pub struct PodSpec {
     pub volumes: Vec<pb::Volume>,
     pub service_account_name: String,
     pub security_context: Option<pb::PodSecurityContext>,
+    /// Empty if the pod has none.
+    pub priority_class_name: String,
+    /// `None` means [`PreemptionPolicy::PreemptLowerPriority`].
+    pub preemption_policy: Option<PreemptionPolicy>,
 }
 
 /// One container of a pod.
@@ -110,6 +115,8 @@ pub struct PodStatus {
     pub init_container_statuses: Vec<pb::ContainerStatus>,
     pub observed_generation: i64,
     pub host_ip: Option<IpAddr>,
+    /// Where pods of lower priority are being displaced for this pod.
+    pub nominated_node_name: Option<Name>,
 }
 
 /// The phase of a pod's lifecycle.
@@ -190,6 +197,17 @@ impl Pod {
 }
 
 impl PodSpec {
+    /// The priority; 0 if the pod has none. In the store a pod has that of its class; a static pod may have one of the
+    /// classes that need no record.
+    pub fn priority(&self) -> i32 {
+        self.priority.or_else(|| system_value(&self.priority_class_name)).unwrap_or(0)
+    }
+
+    /// Whether the pod may displace pods of lower priority.
+    pub fn may_preempt(&self) -> bool {
+        self.preemption_policy.unwrap_or_default() == PreemptionPolicy::PreemptLowerPriority
+    }
+
     /// All containers, the init containers first.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers)

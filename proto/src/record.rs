@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use crate::invalid::Invalid;
 use crate::meta::Metadata;
-use crate::{budget, certificate_request, event, join_token, lease, node, pb, pod, revocation};
+use crate::{
+    budget, certificate_request, event, join_token, lease, node, pb, pod, priority_class, revocation,
+};
 
 /// The kinds of records in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,10 +21,11 @@ pub enum Kind {
     JoinToken = 6,
     CertificateRequest = 7,
     Revocation = 8,
+    PriorityClass = 9,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Node,
         Kind::Lease,
         Kind::Pod,
@@ -31,13 +34,18 @@ impl Kind {
         Kind::JoinToken,
         Kind::CertificateRequest,
         Kind::Revocation,
+        Kind::PriorityClass,
     ];
 
     /// Whether records of this kind have a namespace.
     pub fn is_namespaced(self) -> bool {
         match self {
             Kind::Lease | Kind::Pod | Kind::DisruptionBudget | Kind::Event => true,
-            Kind::Node | Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => false,
+            Kind::Node
+            | Kind::JoinToken
+            | Kind::CertificateRequest
+            | Kind::Revocation
+            | Kind::PriorityClass => false,
         }
     }
 
@@ -58,13 +66,16 @@ impl fmt::Display for Kind {
             Kind::JoinToken => "JoinToken",
             Kind::CertificateRequest => "CertificateRequest",
             Kind::Revocation => "Revocation",
+            Kind::PriorityClass => "PriorityClass",
         })
     }
 }
 
 /// The text is not a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be Node, Lease, Pod, DisruptionBudget, Event, JoinToken, CertificateRequest or Revocation")]
+#[error(
+    "must be Node, Lease, Pod, DisruptionBudget, Event, JoinToken, CertificateRequest, Revocation or PriorityClass"
+)]
 pub struct KindError;
 
 impl FromStr for Kind {
@@ -80,6 +91,7 @@ impl FromStr for Kind {
             "JoinToken" => Ok(Kind::JoinToken),
             "CertificateRequest" => Ok(Kind::CertificateRequest),
             "Revocation" => Ok(Kind::Revocation),
+            "PriorityClass" => Ok(Kind::PriorityClass),
             _ => Err(KindError),
         }
     }
@@ -134,4 +146,5 @@ records! {
     JoinToken: join_token::JoinToken,
     CertificateRequest: certificate_request::CertificateRequest,
     Revocation: revocation::Revocation,
+    PriorityClass: priority_class::PriorityClass,
 }

@@ -19,6 +19,7 @@ use muster_proto::name::{Name, Namespace, Uid};
 use muster_proto::node::Node;
 use muster_proto::percent::IntOrPercent;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::quantity::Quantity;
 use muster_proto::record::Record;
 use muster_proto::revocation::{Revocation, Serial};
@@ -152,8 +153,20 @@ fn records() -> Vec<Vec<u8>> {
         spec: Some(pb::RevocationSpec { node_name: "a".into(), ..Default::default() }),
         status: None,
     };
+    let class = pb::PriorityClass {
+        metadata: own("high"),
+        value: 1000,
+        description: "for what people wait for".into(),
+        preemption_policy: "Never".into(),
+        ..Default::default()
+    };
     let mut records = vec![node.encode_to_vec(), pod.encode_to_vec(), lease.encode_to_vec()];
-    records.extend([token.encode_to_vec(), request.encode_to_vec(), revocation.encode_to_vec()]);
+    records.extend([
+        token.encode_to_vec(),
+        request.encode_to_vec(),
+        revocation.encode_to_vec(),
+        class.encode_to_vec(),
+    ]);
     records
 }
 
@@ -236,5 +249,6 @@ proptest! {
         check_record::<JoinToken>(&encoded);
         check_record::<CertificateRequest>(&encoded);
         check_record::<Revocation>(&encoded);
+        check_record::<PriorityClass>(&encoded);
     }
 }

@@ -167,6 +167,7 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
         join_token_service_client::JoinTokenServiceClient as Tokens,
         lease_service_client::LeaseServiceClient as Leases, node_service_client::NodeServiceClient as Nodes,
         pod_service_client::PodServiceClient as Pods,
+        priority_class_service_client::PriorityClassServiceClient as Classes,
         revocation_service_client::RevocationServiceClient as Revocations,
     };
     fetch!(Kind::Node, Nodes<Channel>, list_nodes, pb::ListNodesRequest, nodes);
@@ -178,6 +179,13 @@ async fn fetch(channel: Channel) -> Result<Backup, BackupError> {
         list_disruption_budgets,
         pb::ListDisruptionBudgetsRequest,
         disruption_budgets
+    );
+    fetch!(
+        Kind::PriorityClass,
+        Classes<Channel>,
+        list_priority_classes,
+        pb::ListPriorityClassesRequest,
+        priority_classes
     );
     fetch!(Kind::Event, Events<Channel>, list_events, pb::ListEventsRequest, events);
     fetch!(Kind::JoinToken, Tokens<Channel>, list_join_tokens, pb::ListJoinTokensRequest, join_tokens);

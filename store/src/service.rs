@@ -12,6 +12,7 @@ mod join_token;
 mod lease;
 mod node;
 mod pod;
+mod priority_class;
 mod query;
 mod request_record;
 mod revocation;
@@ -58,11 +59,12 @@ use crate::watch_feed::WatchFeed;
 const MAX_MESSAGE: usize = 2 << 20;
 
 /// The names of the services, for health checks.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",
     "muster.v1.DisruptionBudgetService",
+    "muster.v1.PriorityClassService",
     "muster.v1.EventService",
     "muster.v1.JoinTokenService",
     "muster.v1.CertificateRequestService",
@@ -113,6 +115,9 @@ impl Services {
             .add_service(limited!(muster_grpc::pod_service_server::PodServiceServer<Self>))
             .add_service(limited!(
                 muster_grpc::disruption_budget_service_server::DisruptionBudgetServiceServer<Self>
+            ))
+            .add_service(limited!(
+                muster_grpc::priority_class_service_server::PriorityClassServiceServer<Self>
             ))
             .add_service(limited!(muster_grpc::event_service_server::EventServiceServer<Self>))
             .add_service(limited!(muster_grpc::join_token_service_server::JoinTokenServiceServer<Self>))

@@ -8,6 +8,7 @@ use muster_grpc::event_service_client::EventServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_grpc::priority_class_service_client::PriorityClassServiceClient;
 use muster_proto::pb;
 use muster_proto::watch::WatchFrame;
 use tonic::transport::Channel;
@@ -234,6 +235,9 @@ wire!(Pod, PodWatchEvent, PodServiceClient, pod, pods,
 wire!(DisruptionBudget, DisruptionBudgetWatchEvent, DisruptionBudgetServiceClient, disruption_budget,
     disruption_budgets, list: list_disruption_budgets ListDisruptionBudgetsRequest,
     watch: watch_disruption_budgets WatchDisruptionBudgetsRequest, namespace);
+wire!(PriorityClass, PriorityClassWatchEvent, PriorityClassServiceClient, priority_class, priority_classes,
+    list: list_priority_classes ListPriorityClassesRequest,
+    watch: watch_priority_classes WatchPriorityClassesRequest);
 wire!(Event, EventWatchEvent, EventServiceClient, event, events,
     list: list_events ListEventsRequest, watch: watch_events WatchEventsRequest, namespace);
 
@@ -258,6 +262,13 @@ kept!(
     get_disruption_budget GetDisruptionBudgetRequest,
     update_disruption_budget UpdateDisruptionBudgetRequest,
     delete_disruption_budget DeleteDisruptionBudgetRequest, [namespace], []
+);
+kept!(
+    PriorityClass, PriorityClassServiceClient, priority_class,
+    create_priority_class CreatePriorityClassRequest,
+    get_priority_class GetPriorityClassRequest,
+    update_priority_class UpdatePriorityClassRequest,
+    delete_priority_class DeletePriorityClassRequest, [], []
 );
 
 impl ResourceWithStatus for pb::Node {

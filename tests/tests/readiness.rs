@@ -25,11 +25,12 @@ use tonic_health::pb::health_client::HealthClient;
 const PROCESS: &str = "";
 const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 /// The services of a store that also read.
-const READING: [&str; 9] = [
+const READING: [&str; 10] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",
     "muster.v1.DisruptionBudgetService",
+    "muster.v1.PriorityClassService",
     "muster.v1.EventService",
     "muster.v1.JoinTokenService",
     "muster.v1.CertificateRequestService",

@@ -5,6 +5,7 @@ use muster_proto::lease::Lease;
 use muster_proto::meta::Metadata;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::{Kind, Record};
 
 use crate::connection::{ConnectionFlags, Namespaces};
@@ -143,11 +144,12 @@ mod any {
         ]
     }
 
-    const MANIFESTS: [&str; 4] = [
+    const MANIFESTS: [&str; 5] = [
         KUBERNETES_EXAMPLE,
         "kind: Pod\napiVersion: v1\nmetadata: {name: web, namespace: x}\nspec:\n  containers:\n  - {name: main, image: none}\n",
         "kind: Node\nmetadata:\n  name: a\n  labels: &l {a: b}\n  annotations: *l\n---\nkind: Node\nmetadata: {name: b}\n",
         "kind: List\napiVersion: v1\nitems:\n- kind: DisruptionBudget\n  metadata: {name: all}\n  spec: {minAvailable: 50%}\n",
+        "kind: PriorityClass\napiVersion: scheduling.k8s.io/v1\nmetadata: {name: high}\nvalue: 1000\npreemptionPolicy: Never\n",
     ];
 
     proptest! {
@@ -162,6 +164,9 @@ mod any {
                 let _ = manifest.to_record::<Node>();
                 let _ = manifest.to_record::<Pod>();
                 let _ = manifest.to_record::<DisruptionBudget>();
+                if manifest.kind == Kind::PriorityClass {
+                    let _ = manifest.to_record::<PriorityClass>();
+                }
             }
         }
     }
@@ -196,6 +201,8 @@ fn kubernetes_names_of_kinds_and_versions_are_accepted() {
     assert_eq!(lease.spec.lease_duration_seconds, Some(40));
     let budget: DisruptionBudget = samples::budget();
     assert_eq!(budget.meta.name.as_str(), "web");
+    let class: PriorityClass = samples::priority_class();
+    assert_eq!((class.value, class.description.as_str()), (1000, "for what people wait for"));
     let event: Event = samples::event();
     assert_eq!(event.count, 3);
 }

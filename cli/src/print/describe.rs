@@ -3,6 +3,7 @@
 mod fields;
 pub(crate) mod node;
 pub(crate) mod pod;
+pub(crate) mod priority_class;
 mod resources;
 
 use jiff::Timestamp;

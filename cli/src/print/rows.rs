@@ -8,6 +8,7 @@ mod lease;
 mod node;
 mod pod;
 pub(crate) mod pod_status;
+mod priority_class;
 mod revocation;
 
 pub(crate) use node::{status as node_status, zone as node_zone};

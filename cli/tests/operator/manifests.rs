@@ -5,6 +5,7 @@ use muster_proto::key::Key;
 use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::Record;
 use muster_store_client::{ListOptions, Resource};
 
@@ -19,6 +20,7 @@ fn all_samples() -> String {
         sample("node.yaml"),
         sample("lease.yaml"),
         sample("budget.yaml"),
+        sample("priority-class.yaml"),
         sample("pod.yaml"),
     ]
     .join("\n---\n")
@@ -43,20 +45,22 @@ async fn the_kubernetes_example_works_unchanged() {
 async fn applying_what_was_printed_changes_nothing() {
     let harness = Harness::with_store().await;
     let created = harness.muster_with_stdin("apply -f -", &all_samples()).await.ok();
-    assert_eq!(created.matches(" created\n").count(), 5, "{created}");
+    assert_eq!(created.matches(" created\n").count(), 6, "{created}");
     let before = (
         all::<Node>(&harness).await,
         all::<Lease>(&harness).await,
         all::<Pod>(&harness).await,
         all::<DisruptionBudget>(&harness).await,
+        all::<PriorityClass>(&harness).await,
     );
     for output in ["yaml", "json"] {
-        for kind in ["nodes", "leases", "pods", "budgets"] {
+        for kind in ["nodes", "leases", "pods", "budgets", "priorityclasses"] {
             let printed = harness.muster(&format!("get {kind} -A -o {output}")).await.ok();
             let applied = harness.muster_with_stdin("apply -f -", &printed).await.ok();
             assert!(applied.lines().all(|line| line.ends_with(" unchanged")), "{applied}");
         }
-        for one in ["node worker-1", "lease worker-1", "pod web-1 -n shop", "budget web -n shop"] {
+        for one in ["node worker-1", "lease worker-1", "pod web-1 -n shop", "budget web -n shop", "pc urgent"]
+        {
             let printed = harness.muster(&format!("get {one} -o {output}")).await.ok();
             let applied = harness.muster_with_stdin("apply -f -", &printed).await.ok();
             assert!(applied.ends_with(" unchanged\n"), "{applied}");
@@ -67,6 +71,7 @@ async fn applying_what_was_printed_changes_nothing() {
         all::<Lease>(&harness).await,
         all::<Pod>(&harness).await,
         all::<DisruptionBudget>(&harness).await,
+        all::<PriorityClass>(&harness).await,
     );
     assert_eq!(before, after, "also the versions are unchanged");
 }

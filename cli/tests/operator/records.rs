@@ -133,7 +133,7 @@ async fn wrong_commands_fail_with_a_hint() {
         ("get nodes a pod/b", 2, "`pod/b` does not name one of the nodes"),
         ("get nodes a b -w", 2, "only one name can be watched"),
         ("describe node", 2, "the name of a node is missing"),
-        ("describe lease worker-1", 2, "only nodes and pods are supported, not leases"),
+        ("describe lease worker-1", 2, "only nodes, pods and priorityclasses are supported, not leases"),
         ("describe pod nix", 3, "nix does not exist"),
         ("label node worker-1", 2, "no change is given"),
         ("label node a=b", 2, "no nodes are given"),

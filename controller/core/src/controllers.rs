@@ -138,6 +138,9 @@ impl Controllers {
                 Action::BindPod { node } if self.scheduler.is_cordoned_off(key, *uid, node) => {
                     Some("the node was cordoned meanwhile")
                 }
+                Action::EndPod { .. } if !self.scheduler.is_victim(key, *uid) => {
+                    Some("no other pod needs its space any more")
+                }
                 _ => None,
             },
             (ControllerName::PodGc, Subject::Pod(key, uid)) => (!self.pod_gc.is_due(key, *uid, world))

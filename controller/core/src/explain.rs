@@ -38,6 +38,8 @@ pub enum ExplanationAction {
     DeleteNode,
     /// Removing pods whose node is gone or out of service.
     PodGc,
+    /// Displacing a pod for one of higher priority.
+    Preempt,
 }
 
 /// How far an action has come.

@@ -5,6 +5,7 @@
 //! node. The same holds for a pause of this process.
 
 use jiff::Timestamp;
+use muster_proto::budget::DisruptionBudget;
 use muster_proto::lease::Lease;
 use muster_proto::name::{Name, Namespace};
 use muster_proto::node::Node;
@@ -26,6 +27,7 @@ pub enum Observation {
     Node(WatchEvent<Node>),
     Pod(WatchEvent<Pod>),
     Lease(WatchEvent<Lease>),
+    Budget(WatchEvent<DisruptionBudget>),
     /// Whether this process leads.
     Leading(bool),
     /// The store's revisions when this process became the leader. Nothing is decided before the world has applied them,
@@ -112,6 +114,7 @@ impl Reconciler {
                 self.notify_controllers(&deltas, now);
             }
             Observation::Lease(event) => self.observe_lease(&event, now),
+            Observation::Budget(event) => self.observe_budget(event),
             Observation::Leading(leading) => {
                 self.leading = leading;
                 if !leading {
@@ -161,6 +164,17 @@ impl Reconciler {
                 self.leases_synced = false;
                 self.interrupt(now.mono);
             }
+        }
+    }
+
+    /// Without the budgets no pod is displaced; nothing else waits for them.
+    fn observe_budget(&mut self, event: WatchEvent<DisruptionBudget>) {
+        let budgets = &mut self.world.budgets;
+        match event {
+            WatchEvent::Applied { record, .. } => budgets.apply(record),
+            WatchEvent::Gone { key, .. } => budgets.remove(&key),
+            WatchEvent::Synced { .. } => budgets.set_synced(true),
+            WatchEvent::Lost(_) => budgets.set_synced(false),
         }
     }
 

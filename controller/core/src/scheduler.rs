@@ -18,10 +18,13 @@ use muster_proto::time::Mono;
 use muster_proto::time::Now;
 
 use self::node_cache::{NodeCache, NodeChange};
-use self::pending_pods::{PendingPod, PendingPods, PendingState};
+use self::nomination::NominatedPods;
+use self::pending_pods::{Nomination, PendingPod, PendingPods, PendingState};
 use self::pod_requirements::{PodRequest, PodRequirements, has_equal_request};
+use self::preemption::is_displaceable;
 use self::queue::{QueuedPod, SchedulingQueue};
 use self::ranking::Rankings;
+use self::victims::Victims;
 use crate::plan::uid;
 use crate::world::{Change, Delta, World};
 
@@ -30,15 +33,19 @@ mod filter;
 pub(crate) mod fit_error;
 mod node_cache;
 mod node_info;
+pub(crate) mod nomination;
 mod outcomes;
 pub(crate) mod pending_pods;
 pub(crate) mod pod_requirements;
+mod preemption;
 mod queue;
 mod ranking;
 pub(crate) mod resources;
 mod score;
 #[cfg(test)]
 mod tests;
+mod victim_search;
+pub(crate) mod victims;
 
 pub use filter::UnfitReason;
 pub use fit_error::FitError;
@@ -77,6 +84,10 @@ pub struct Scheduler {
     rankings: Rankings,
     pending_pods: PendingPods,
     queue: SchedulingQueue,
+    nominated: NominatedPods,
+    victims: Victims,
+    /// The slot at which the next search for pods to displace begins.
+    search_from: usize,
     /// Events since the last decision.
     events: Vec<Event>,
 }
@@ -91,6 +102,9 @@ impl Scheduler {
             rankings: Rankings::default(),
             pending_pods: PendingPods::new(settings.backoff),
             queue: SchedulingQueue::new(settings.backoff, settings.retry_interval),
+            nominated: NominatedPods::default(),
+            victims: Victims::new(settings.backoff),
+            search_from: 0,
             events: Vec::new(),
             settings,
         }
@@ -127,10 +141,15 @@ impl Scheduler {
         &self.queue
     }
 
-    pub fn observe(&mut self, delta: &Delta, _world: &World, now: Now) {
+    /// The pods that are being displaced and whose records do not show it, as the explanations show them.
+    pub(crate) fn victims(&self) -> &Victims {
+        &self.victims
+    }
+
+    pub fn observe(&mut self, delta: &Delta, world: &World, now: Now) {
         match delta {
             Delta::Node(change) => self.observe_node(change),
-            Delta::Pod(change) => self.observe_pod(change, now.mono),
+            Delta::Pod(change) => self.observe_pod(change, world, now),
         }
     }
 
@@ -138,32 +157,44 @@ impl Scheduler {
         match &change.new {
             Some(node) => match self.cache.set_node(node) {
                 NodeChange::Irrelevant => {}
-                NodeChange::New => self.queue.wake(|_| true),
+                NodeChange::New => {
+                    self.queue.wake(|_| true);
+                    self.wake_nominated(&node.meta.name);
+                }
                 NodeChange::Changed(old) => {
                     self.queue.wake(|requirements| self.cache.has_improved_for(requirements, &old));
+                    self.wake_nominated(&node.meta.name);
                 }
             },
-            None => self.cache.remove_node(&change.either().meta.name),
+            None => {
+                let name = &change.either().meta.name;
+                self.cache.remove_node(name);
+                self.look_at_nominated_on(name);
+            }
         }
     }
 
-    fn observe_pod(&mut self, change: &Change<Pod>, now: Mono) {
+    fn observe_pod(&mut self, change: &Change<Pod>, world: &World, now: Now) {
         let (before, after) = change.sides(allocated_on);
         let (before, after) = (before.flatten(), after.flatten());
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let is_equal = || old.zip(new).is_some_and(|(old, new)| has_equal_request(&old.spec, &new.spec));
         if before != after || (before.is_some() && !is_equal()) {
             if let Some((node, pod)) = before.zip(old) {
-                self.cache.release(node, &PodRequest::of(&pod.spec));
+                self.release(node, pod);
             }
             if let Some((node, pod)) = after.zip(new) {
-                self.cache.allocate(node, &PodRequest::of(&pod.spec));
+                self.allocate(node, pod);
             }
         }
         let pod = change.either();
+        // Its space is used until it is gone, but its deletion need not be requested any more.
+        if new.is_none_or(|pod| pod.meta.is_deleting() || pod.is_finished()) {
+            self.victims.observe_end(&Key::of(&**pod), uid(&pod.meta));
+        }
         let released = match new {
             Some(pod) if needs_node(pod) => {
-                self.observe_pending(pod, old, now);
+                self.observe_pending(pod, old, world, now);
                 None
             }
             _ => self.forget(&Key::of(&**pod), uid(&pod.meta)),
@@ -173,7 +204,27 @@ impl Scheduler {
         }
     }
 
-    fn observe_pending(&mut self, pod: &Pod, old: Option<&Pod>, now: Mono) {
+    /// Allocates for a pod that is bound by its record.
+    fn allocate(&mut self, node: &Name, pod: &Pod) {
+        let request = PodRequest::of(&pod.spec);
+        if is_displaceable(pod) {
+            self.cache.allocate_displaceable(node, pod.spec.priority(), &request);
+        } else {
+            self.cache.allocate(node, &request);
+        }
+    }
+
+    /// Releases what was allocated for such a pod.
+    fn release(&mut self, node: &Name, pod: &Pod) {
+        let request = PodRequest::of(&pod.spec);
+        if is_displaceable(pod) {
+            self.cache.release_displaceable(node, pod.spec.priority(), &request);
+        } else {
+            self.cache.release(node, &request);
+        }
+    }
+
+    fn observe_pending(&mut self, pod: &Pod, old: Option<&Pod>, world: &World, now: Now) {
         let key = Key::of(pod);
         match self.pending_pods.get(&key, uid(&pod.meta)) {
             // Most changes of a pending pod are our own writes of the reason, but the reason may be outdated by now.
@@ -181,17 +232,30 @@ impl Scheduler {
                 if let PendingState::Queued { class, report_at: None } = pending.state {
                     self.queue.set_unreported(class, pending.queued(&key));
                 }
+                self.look_later(&key);
             }
-            _ => self.set_requirements(pod, now),
+            None if pod.status.nominated_node_name.is_some() => {
+                if !self.resume_nomination(pod, world, now) {
+                    self.set_requirements(pod, now.mono);
+                }
+            }
+            _ => self.set_requirements(pod, now.mono),
         }
     }
 
-    /// Something was released on the node: wakes the classes of pods that now fit it.
+    /// Something was released on the node: wakes the classes of pods that now fit it, or would if they displaced others.
     ///
     /// No class is missed: a waiting class fitted no node when it was tried, and every node that changes in favour of
     /// pods is compared with the waiting classes.
     fn wake_for(&mut self, node: &Name) {
-        self.queue.wake(|requirements| self.cache.fits(requirements, node));
+        self.queue.wake(|requirements| self.cache.may_fit(requirements, node));
+        self.wake_nominated(node);
+    }
+
+    /// Something has changed on the node: looks at the pods that are nominated there, and at others that now fit it.
+    fn wake_nominated(&mut self, node: &Name) {
+        self.look_at_nominated_on(node);
+        self.nominated.wake(|requirements| self.cache.fits(requirements, node));
     }
 
     /// Queues a pod that is new, or whose requirements have changed.
@@ -204,6 +268,15 @@ impl Scheduler {
             return self.pending_pods.insert(key, PendingPod { uid, since: now, requirements, state });
         };
         // A pod may tolerate more than before. One that is being bound keeps what was allocated for it.
+        if let Some(nomination) = pending.state.nomination().cloned() {
+            self.end_nomination(&key);
+            self.pending_pods.set_requirements(&key, Arc::clone(&requirements));
+            self.keep_space(&key, &requirements, nomination);
+            return self.look_later(&key);
+        }
+        if matches!(pending.state, PendingState::Withdrawn) {
+            return self.pending_pods.set_requirements(&key, requirements);
+        }
         if let Some(class) = pending.state.class() {
             self.queue.remove(class, &pending.queued(&key));
             self.pending_pods.set_requirements(&key, requirements);
@@ -218,9 +291,14 @@ impl Scheduler {
         self.pending_pods.set_state(key, PendingState::Queued { class, report_at: None });
     }
 
-    /// The pod needs no node any more. Returns the node on which its request was allocated, now released.
+    /// The pod needs no node any more. Returns the node on which its request was allocated, or space kept, now released.
     fn forget(&mut self, key: &Key, uid: Uid) -> Option<Name> {
-        self.pending_pods.get(key, uid)?;
+        let nomination = self.pending_pods.get(key, uid)?.state.nomination().cloned();
+        if let Some(Nomination { node, .. }) = nomination {
+            self.end_nomination(key);
+            self.pending_pods.remove(key);
+            return Some(node);
+        }
         let pod = self.pending_pods.remove(key)?;
         if let Some(class) = pod.state.class() {
             self.queue.remove(class, &pod.queued(key));

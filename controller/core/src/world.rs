@@ -16,8 +16,10 @@ use muster_proto::node::Node;
 use muster_proto::pod::Pod;
 use muster_proto::record::Record;
 
+pub mod budgets;
 pub mod node_table;
 
+use budgets::Budgets;
 pub use node_table::NodeIndex;
 use node_table::NodeTable;
 
@@ -45,6 +47,8 @@ pub struct World {
     /// By the node that each pod names, whether or not there is such a node.
     pods_on: FastMap<Name, BTreeSet<Key>>,
     ready_counts: ReadyCounts,
+    /// Disruption budgets, which only the scheduler reads: nothing else waits for their watch.
+    pub budgets: Budgets,
     applied: Revisions,
 }
 

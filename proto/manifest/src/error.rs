@@ -69,7 +69,7 @@ impl Problem {
         match self {
             Problem::Unreadable(_) => Some("-f takes a file in YAML or JSON, or - for standard input"),
             Problem::NoKind | Problem::UnknownKind(_) => {
-                Some("kind is one of Node, Lease, Pod, DisruptionBudget and Event")
+                Some("kind is one of Node, Lease, Pod, DisruptionBudget, PriorityClass and Event")
             }
             Problem::Empty | Problem::NoRecord | Problem::NoItems | Problem::NoName => {
                 Some("`muster get nodes -o yaml` prints manifests as examples")

@@ -249,6 +249,7 @@ fn take_kind(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
     let versions: &[&str] = match kind {
         Kind::Lease => &[API_VERSION, "coordination.k8s.io/v1"],
         Kind::DisruptionBudget => &[API_VERSION, "policy/v1"],
+        Kind::PriorityClass => &[API_VERSION, "scheduling.k8s.io/v1"],
         _ => &[API_VERSION],
     };
     match text(fields.remove("apiVersion")) {

@@ -7,7 +7,7 @@ use super::affinity::check_affinity;
 use super::container::{Seen, check_container_status, check_volume, container_in};
 use super::meta::meta_in;
 use super::security::check_pod_security;
-use super::{address_in, one_per_family, resources_in, resources_out, time_in, time_out};
+use super::{address_in, name_in, one_per_family, resources_in, resources_out, time_in, time_out};
 use crate::invalid::{Check, Invalid, Path};
 use crate::label::{check_label_key, check_labels};
 use crate::pb;
@@ -59,6 +59,8 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         volumes,
         service_account_name,
         security_context,
+        priority_class_name,
+        preemption_policy,
     } = spec;
     let node_name = match node_name.as_str() {
         "" => None,
@@ -87,6 +89,12 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         "must not be negative",
     );
     let restart_policy = check.field(&path.key("restartPolicy"), restart_policy.parse());
+    // An unknown class is refused by its name when the pod is created; what is no name at all is refused here.
+    name_in(check, &path.key("priorityClassName"), &priority_class_name);
+    let preemption_policy = match preemption_policy.as_str() {
+        "" => None,
+        policy => check.field(&path.key("preemptionPolicy"), policy.parse()),
+    };
     if let Some(security) = &security_context {
         check_pod_security(check, &path.key("securityContext"), security);
     }
@@ -106,6 +114,8 @@ fn spec_in(check: &mut Check, path: &Path<'_>, spec: pb::PodSpec) -> PodSpec {
         volumes,
         service_account_name,
         security_context,
+        priority_class_name,
+        preemption_policy,
     }
 }
 
@@ -146,6 +156,7 @@ fn status_in(check: &mut Check, path: &Path<'_>, status: pb::PodStatus) -> PodSt
         init_container_statuses,
         observed_generation,
         host_ip,
+        nominated_node_name,
     } = status;
     let phase = check.field(&path.key("phase"), phase.parse());
     let qos_class = match qos_class.as_str() {
@@ -183,6 +194,7 @@ fn status_in(check: &mut Check, path: &Path<'_>, status: pb::PodStatus) -> PodSt
         init_container_statuses,
         observed_generation,
         host_ip,
+        nominated_node_name: name_in(check, &path.key("nominatedNodeName"), &nominated_node_name),
     }
 }
 
@@ -228,6 +240,8 @@ impl From<PodSpec> for pb::PodSpec {
             volumes,
             service_account_name,
             security_context,
+            priority_class_name,
+            preemption_policy,
         } = spec;
         let gates = scheduling_gates.into_iter();
         Self {
@@ -246,6 +260,8 @@ impl From<PodSpec> for pb::PodSpec {
             volumes,
             service_account_name,
             security_context,
+            priority_class_name,
+            preemption_policy: preemption_policy.map(|policy| policy.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -272,6 +288,7 @@ impl From<PodStatus> for pb::PodStatus {
             init_container_statuses,
             observed_generation,
             host_ip,
+            nominated_node_name,
         } = status;
         let pod_ips: Vec<String> = pod_ips.iter().map(IpAddr::to_string).collect();
         Self {
@@ -287,6 +304,7 @@ impl From<PodStatus> for pb::PodStatus {
             init_container_statuses,
             observed_generation,
             host_ip: host_ip.map(|address| address.to_string()).unwrap_or_default(),
+            nominated_node_name: nominated_node_name.map(String::from).unwrap_or_default(),
         }
     }
 }

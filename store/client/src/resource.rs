@@ -11,6 +11,7 @@ use muster_grpc::join_token_service_client::JoinTokenServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_grpc::priority_class_service_client::PriorityClassServiceClient;
 use muster_grpc::revocation_service_client::RevocationServiceClient;
 use muster_proto::budget::DisruptionBudget;
 use muster_proto::certificate_request::CertificateRequest;
@@ -21,6 +22,7 @@ use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::record::Record;
 use muster_proto::revocation::Revocation;
 use muster_proto::watch::WatchFrame;
@@ -290,6 +292,19 @@ stored!(
     get: get_disruption_budget(GetDisruptionBudgetRequest),
     update: update_disruption_budget(UpdateDisruptionBudgetRequest),
     delete: delete_disruption_budget(DeleteDisruptionBudgetRequest)
+);
+
+resource!(
+    PriorityClass, PriorityClassServiceClient, priority_class,
+    list: list_priority_classes(ListPriorityClassesRequest) -> priority_classes,
+    watch: watch_priority_classes(WatchPriorityClassesRequest) -> PriorityClassWatchEvent
+);
+stored!(
+    PriorityClass, PriorityClassServiceClient, priority_class,
+    create: create_priority_class(CreatePriorityClassRequest),
+    get: get_priority_class(GetPriorityClassRequest),
+    update: update_priority_class(UpdatePriorityClassRequest),
+    delete: delete_priority_class(DeletePriorityClassRequest)
 );
 
 resource!(

@@ -177,7 +177,11 @@ fn is_read(verb: Verb) -> bool {
 fn controller_may(call: &Call<'_>) -> bool {
     use Verb::{Bind, Create, Delete, Evict, Record, Renew, Update, UpdateStatus};
     match (call.kind, call.verb) {
-        (Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget, verb) if is_read(verb) => true,
+        (Kind::Node | Kind::Lease | Kind::Pod | Kind::DisruptionBudget | Kind::PriorityClass, verb)
+            if is_read(verb) =>
+        {
+            true
+        }
         (Kind::Node, Update | UpdateStatus | Delete) => true,
         (Kind::Pod, UpdateStatus | Bind | Evict | Delete) => true,
         (Kind::Lease, Create | Update | Renew) => {

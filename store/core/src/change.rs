@@ -171,6 +171,7 @@ pub fn with_version(kind: Kind, record: &[u8], version: Revision) -> Bytes {
         Kind::JoinToken => at_version!(pb::JoinToken),
         Kind::CertificateRequest => at_version!(pb::CertificateRequest),
         Kind::Revocation => at_version!(pb::Revocation),
+        Kind::PriorityClass => at_version!(pb::PriorityClass),
     }
 }
 

@@ -7,6 +7,7 @@ mod budgets;
 mod index;
 mod joining;
 mod maintenance;
+mod priority;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};

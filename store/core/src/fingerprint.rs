@@ -209,16 +209,21 @@ mod tests {
         }
         assert_eq!(old.encode()[..48], written, "as the first version with fingerprints wrote it");
         let mut new = old;
-        for (kind, count) in [(Kind::JoinToken, 6), (Kind::CertificateRequest, 7), (Kind::Revocation, 8)] {
+        for (kind, count) in [
+            (Kind::JoinToken, 6),
+            (Kind::CertificateRequest, 7),
+            (Kind::Revocation, 8),
+            (Kind::PriorityClass, 9),
+        ] {
             for number in 0..count {
                 new.add_record(kind, &key("a"), number, 0, b"x");
             }
         }
         let read = Fingerprint::decode(&new.encode()).unwrap();
-        assert_eq!((read, read.records()), (new, 36));
+        assert_eq!((read, read.records()), (new, 45));
         assert_eq!(Fingerprint::decode(&old.encode()).unwrap().records(), 15);
         let mut unknown = new.encode();
-        unknown[3 * 8] = 1;
+        unknown[4 * 8] = 1;
         assert_eq!(Fingerprint::decode(&unknown), None, "records of a kind that there is not");
     }
 

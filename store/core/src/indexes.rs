@@ -73,6 +73,8 @@ pub struct Indexes {
     /// Records with an owner reference to a node, by the node's uid. Clients may write a uid in upper or lower case;
     /// here it is in lower case.
     dependents: HashMap<String, BTreeSet<(Kind, NamespacedName)>>,
+    /// The priority classes that are the global default: one at most.
+    default_classes: BTreeSet<NamespacedName>,
     pub events: EventIndex,
     pub joining: JoiningIndex,
     pub usage: Usage,
@@ -117,6 +119,9 @@ impl Indexes {
             for (key, current) in memory.scan(kind, Bound::Unbounded) {
                 indexes.joining.put(kind, key, &current.record);
             }
+        }
+        for (key, current) in memory.scan(Kind::PriorityClass, Bound::Unbounded) {
+            indexes.put_priority_class(key, &current.record);
         }
         for kind in Kind::ALL {
             for (key, current) in memory.scan(kind, Bound::Unbounded) {
@@ -183,6 +188,24 @@ impl Indexes {
 
     pub fn remove_budget(&mut self, key: &NamespacedName) {
         self.budget_counts.remove(key);
+    }
+
+    /// The priority class that pods without a class get.
+    pub fn default_class(&self) -> Option<&NamespacedName> {
+        self.default_classes.first()
+    }
+
+    /// Adds or replaces a priority class.
+    pub fn put_priority_class(&mut self, key: &NamespacedName, record: &[u8]) {
+        if pb::PriorityClass::decode(record).is_ok_and(|class| class.global_default) {
+            self.default_classes.insert(key.clone());
+        } else {
+            self.default_classes.remove(key);
+        }
+    }
+
+    pub fn remove_priority_class(&mut self, key: &NamespacedName) {
+        self.default_classes.remove(key);
     }
 
     /// Adds an owner reference of a record. Only nodes have dependents that are deleted with them.

@@ -44,7 +44,8 @@ pub fn max_record(kind: Kind) -> usize {
         Kind::JoinToken => 16 * 1024,
         // A request and a chain of certificates.
         Kind::CertificateRequest => 64 * 1024,
-        Kind::Revocation => 8 * 1024,
+        // A number and a description.
+        Kind::PriorityClass | Kind::Revocation => 8 * 1024,
     }
 }
 
@@ -67,6 +68,7 @@ pub fn namespace_limit(kind: Kind) -> Option<Amount> {
         Kind::CertificateRequest => Some(Amount { records: 1_000_000, bytes: 1_024 * MIB }),
         // Every server reads all of them.
         Kind::Revocation => Some(Amount { records: 100_000, bytes: 64 * MIB }),
+        Kind::PriorityClass => Some(Amount { records: 1_000, bytes: 8 * MIB }),
     }
 }
 

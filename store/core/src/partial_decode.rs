@@ -64,6 +64,7 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "status.phase",
             "status.podIP",
         ],
+        Kind::PriorityClass => &["metadata.name"],
         Kind::JoinToken | Kind::Revocation => &["metadata.name", "spec.nodeName"],
         Kind::CertificateRequest => &["metadata.name", "spec.nodeName", "status.state"],
         Kind::Event => &[
@@ -101,6 +102,7 @@ pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
             let (name, namespace) = (metadata.name, metadata.namespace);
             vec![name, namespace, spec.node_name, spec.restart_policy, status.phase, status.pod_ip]
         }
+        Kind::PriorityClass => vec![metadata(record).name],
         Kind::JoinToken => {
             let token = pb::JoinToken::decode(record).unwrap_or_default();
             vec![token.metadata.unwrap_or_default().name, token.spec.unwrap_or_default().node_name]

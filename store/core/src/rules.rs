@@ -22,6 +22,7 @@ mod join_token;
 mod lease;
 mod node;
 mod pod;
+mod priority_class;
 mod refusal;
 mod revocation;
 
@@ -34,6 +35,7 @@ pub use join::{JoinAttempt, JoinCredential, JoinRefusal, Joined, Known, join};
 pub use join_token::create_join_token;
 pub use lease::{Renewal, check_fence, fenced_lease, renew_lease};
 pub use pod::{bind, delete_pod};
+pub use priority_class::{create_priority_class, set_priority, update_priority_class};
 pub use refusal::{RecordId, Refusal};
 pub use revocation::revoke;
 

@@ -7,6 +7,7 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::pb;
 use muster_proto::pod::Pod;
 use muster_proto::record::Kind;
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Content, Verb};
@@ -14,8 +15,8 @@ use muster_store_core::draft::Stored;
 use muster_store_core::rules::{self, PodDeletion};
 
 use super::{
-    AuthzRecord, Services, WatchStream, WriteContext, answer, authorize_named, caller, namespace_of,
-    preconditions, record_id, write_class, write_context,
+    AuthzRecord, Services, WatchStream, WriteContext, answer, authorize_named, authorize_record, caller,
+    current_record, namespace_of, parse_record, preconditions, record_id, write_class, write_context,
 };
 use crate::error::StoreError;
 
@@ -37,7 +38,23 @@ impl PodService for Services {
         &self,
         request: Request<pb::CreatePodRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        self.create::<Pod>(write_context(&request)?, request.into_inner().pod).await
+        let WriteContext { caller, fence } = write_context(&request)?;
+        let wire = request.into_inner().pod;
+        let size = wire.as_ref().map_or(0, Message::encoded_len);
+        let class = write_class(&caller, Kind::Pod, fence.as_ref(), size);
+        let wanted = parse_record::<Pod>(wire)?;
+        let created = self.write(class, fence, move |draft| {
+            let mut wanted =
+                wanted.map_err(|invalid| invalid.into_error::<Pod>(draft, &caller, Verb::Create))?;
+            let current: Option<Pod> = current_record(draft, &wanted)?;
+            authorize_record(draft, &caller, Verb::Create, None, Some(&wanted))?;
+            if current.is_none() {
+                draft.set_priority(&mut wanted)?;
+            }
+            let created = rules::create(current.as_ref(), wanted, &draft.context())?;
+            Ok(draft.put(created)?)
+        });
+        Ok(answer(created.await?))
     }
 
     async fn get_pod(&self, request: Request<pb::GetPodRequest>) -> Result<Response<EncodedRecord>, Status> {

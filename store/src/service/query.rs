@@ -98,6 +98,12 @@ queries!(pb::ListJoinTokensRequest, pb::WatchJoinTokensRequest, |_| String::new(
 queries!(pb::ListCertificateRequestsRequest, pb::WatchCertificateRequestsRequest, |_| String::new(), |_| {
     String::new()
 });
+queries!(
+    pb::ListPriorityClassesRequest,
+    pb::WatchPriorityClassesRequest,
+    |_| String::new(),
+    |_| String::new()
+);
 queries!(pb::ListRevocationsRequest, pb::WatchRevocationsRequest, |_| String::new(), |_| String::new());
 
 #[derive(Clone, Copy, PartialEq)]

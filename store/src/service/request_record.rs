@@ -50,6 +50,7 @@ pub(super) fn required_record<R: Record>(wire: Option<R::Pb>) -> Result<R::Pb, S
         Kind::JoinToken => "joinToken",
         Kind::CertificateRequest => "certificateRequest",
         Kind::Revocation => "revocation",
+        Kind::PriorityClass => "priorityClass",
     };
     Ok(wire.ok_or_else(|| Invalid::of(field, "is required"))?)
 }

@@ -10,5 +10,6 @@ mod health;
 mod ipam;
 mod joining;
 mod leader_election;
+mod preemption;
 mod scheduling_and_pod_gc;
 mod zones;

@@ -20,6 +20,7 @@ use muster_grpc::join_token_service_client::JoinTokenServiceClient;
 use muster_grpc::lease_service_client::LeaseServiceClient;
 use muster_grpc::node_service_client::NodeServiceClient;
 use muster_grpc::pod_service_client::PodServiceClient;
+use muster_grpc::priority_class_service_client::PriorityClassServiceClient;
 use muster_grpc::revocation_service_client::RevocationServiceClient;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -40,6 +41,7 @@ struct Records {
     leases: Vec<pb::Lease>,
     pods: Vec<pb::Pod>,
     budgets: Vec<pb::DisruptionBudget>,
+    classes: Vec<pb::PriorityClass>,
     events: Vec<pb::Event>,
     tokens: Vec<pb::JoinToken>,
     requests: Vec<pb::CertificateRequest>,
@@ -80,6 +82,12 @@ impl Records {
             list_disruption_budgets(ListDisruptionBudgetsRequest),
             disruption_budgets
         );
+        list!(
+            classes,
+            PriorityClassServiceClient,
+            list_priority_classes(ListPriorityClassesRequest),
+            priority_classes
+        );
         list!(events, EventServiceClient, list_events(ListEventsRequest), events);
         list!(tokens, JoinTokenServiceClient, list_join_tokens(ListJoinTokensRequest), join_tokens);
         list!(
@@ -97,6 +105,7 @@ impl Records {
             + self.leases.len()
             + self.pods.len()
             + self.budgets.len()
+            + self.classes.len()
             + self.events.len()
             + self.tokens.len()
             + self.requests.len()
@@ -162,6 +171,11 @@ async fn create_records(channel: &Channel) {
     let budget = pb::DisruptionBudget { metadata, spec: Some(spec), status: None };
     let request = pb::CreateDisruptionBudgetRequest { disruption_budget: Some(budget) };
     DisruptionBudgetServiceClient::new(channel.clone()).create_disruption_budget(request).await.unwrap();
+
+    let metadata = Some(write_log::metadata("urgent", "", ""));
+    let class = pb::PriorityClass { metadata, value: 1000, global_default: true, ..Default::default() };
+    let request = pb::CreatePriorityClassRequest { priority_class: Some(class) };
+    PriorityClassServiceClient::new(channel.clone()).create_priority_class(request).await.unwrap();
 
     let involved = pb::ObjectReference { kind: "Node".into(), name: "large".into(), ..Default::default() };
     let event = pb::Event {

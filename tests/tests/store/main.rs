@@ -11,6 +11,7 @@ mod joining;
 mod limits;
 mod objects;
 mod pods;
+mod priority_classes;
 mod server_role;
 mod store_id;
 mod watch;

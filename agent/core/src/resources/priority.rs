@@ -12,7 +12,7 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// The pod's priority; 0 if it has none.
 pub fn of(pod: &Pod) -> i32 {
-    pod.spec.priority.unwrap_or(0)
+    pod.spec.priority()
 }
 
 /// Whether the node admits and keeps the pod even under pressure.

@@ -41,12 +41,16 @@ impl PodPage<'_> {
             None => node.to_string(),
         });
         let owner = meta.controller().map(|owner| format!("{}/{}", owner.kind, owner.name));
+        let policy = spec.preemption_policy.map(|policy| policy.to_string());
         let mut fields = Fields::top()
             .add("Name", meta.name.as_str())
             .all("Namespace", meta.namespace.iter().map(ToString::to_string))
-            .add("Priority", spec.priority.unwrap_or_default().to_string())
+            .add("Priority", spec.priority().to_string())
+            .add_some("Priority Class Name", &spec.priority_class_name)
+            .add_some("Preemption Policy", &policy.unwrap_or_default())
             .add_some("Service Account", &spec.service_account_name)
             .all("Node", node)
+            .add_some("Nominated Node", status.nominated_node_name.as_ref().map_or("", |node| node.as_str()))
             .add("Start Time", time(status.start_time))
             .pairs("Labels", &meta.labels, "=")
             .pairs("Annotations", &meta.annotations, ": ")

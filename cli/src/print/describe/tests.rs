@@ -45,6 +45,31 @@ fn a_terminating_pod_without_a_node() {
 }
 
 #[test]
+fn a_pod_shows_its_class_and_where_others_make_space_for_it() {
+    let mut pod = samples::pod();
+    pod.spec.node_name = None;
+    pod.spec.priority_class_name = "urgent".into();
+    pod.spec.preemption_policy = Some(Default::default());
+    pod.status.nominated_node_name = Some("worker-1".parse().unwrap());
+    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    let shown = |label: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_default();
+        line.trim().to_owned()
+    };
+    assert_eq!(shown("Priority Class Name:"), "urgent", "{page}");
+    assert_eq!(shown("Preemption Policy:"), "PreemptLowerPriority", "{page}");
+    assert_eq!(shown("Nominated Node:"), "worker-1", "{page}");
+}
+
+#[test]
+fn a_class_with_all_fields() {
+    let page = priority_class::page(&samples::priority_class());
+    for expected in ["urgent", "1000", "false", "Never", "for what people wait for"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+}
+
+#[test]
 fn a_container_shows_what_it_asks_for() {
     let mut pod = samples::pod();
     pod.spec.containers[0].security_context = Some(muster_proto::pb::SecurityContext {

@@ -7,6 +7,7 @@ use muster_proto::lease::Lease;
 use muster_proto::node::Node;
 use muster_proto::pb;
 use muster_proto::pod::Pod;
+use muster_proto::priority_class::PriorityClass;
 use muster_proto::revocation::Revocation;
 
 use super::pod_status::PodSummary;
@@ -89,6 +90,12 @@ fn events() {
 #[test]
 fn budgets() {
     insta::assert_snapshot!(both::<DisruptionBudget>(&[samples::budget()]));
+}
+
+#[test]
+fn a_priority_class_shows_kubectls_columns() {
+    let class: PriorityClass = samples::priority_class();
+    assert_eq!(wide_cells(&class), ["urgent", "1000", "false", "4h", "Never", "for what people wait for"]);
 }
 
 /// A pod with two containers, an init container and a sidecar, in the given state.

@@ -122,6 +122,7 @@ impl From<ExplanationAction> for pb::ExplanationAction {
             ExplanationAction::Drain => pb::ExplanationAction::Drain,
             ExplanationAction::DeleteNode => pb::ExplanationAction::DeleteNode,
             ExplanationAction::PodGc => pb::ExplanationAction::PodGc,
+            ExplanationAction::Preempt => pb::ExplanationAction::Preempt,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Why a pod has no node yet, or when it is evicted from its node.
 
+use muster_proto::condition::types;
 use muster_proto::key::Key;
 use muster_proto::pb;
 use muster_proto::pod::{Pod, requests};
@@ -12,6 +13,7 @@ use crate::explain::scheduling::SchedulingStatus;
 use crate::plan::uid;
 use crate::reconciler::{Phase, Reconciler};
 use crate::scheduler::FitError;
+use crate::scheduler::victims::PREEMPTED_REASON;
 use muster_proto::time::Now;
 
 /// Explains a pod; `None` if there is no pod of that name.
@@ -30,7 +32,11 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         return Some(response);
     };
     let status = controllers.scheduler.explain_pod(pod);
-    response.summary = format!("{}: {}", key.name, reason(&status));
+    let displaced = displaced(controllers, pod);
+    response.summary = match &displaced {
+        Some(displaced) => format!("{}: {}", key.name, displaced.reason),
+        None => format!("{}: {}", key.name, reason(&status)),
+    };
     if let SchedulingStatus::Unschedulable { verdict, .. } = &status {
         response.obstacles = obstacles(verdict);
     }
@@ -38,6 +44,7 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
         eviction::explain(reconciler, controllers, pod, now).map(|eviction| eviction.into_pb(pod, now));
     let explanations = [
         Some(schedule(reconciler, controllers, pod, &status, now)),
+        displaced,
         drain(reconciler, controllers, pod, now),
         orphaned(reconciler, controllers, pod, now),
     ];
@@ -67,6 +74,7 @@ fn schedule(
         SchedulingStatus::Binding { .. } => ExplanationState::Due,
         SchedulingStatus::Unschedulable { .. }
         | SchedulingStatus::BindUnconfirmed { .. }
+        | SchedulingStatus::Nominated { .. }
         | SchedulingStatus::BindRefused { .. } => ExplanationState::Waiting,
     };
     let earliest = match status {
@@ -82,7 +90,7 @@ fn schedule(
         requests.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
     let explanation = explanation
         .input("requests", if requests.is_empty() { "nothing".to_owned() } else { requests.join(" ") })
-        .input("priority", pod.spec.priority.unwrap_or(0))
+        .input("priority", pod.spec.priority())
         .input("nodes", reconciler.world().node_count())
         .input("pendingPods", controllers.scheduler.pending());
     let explanation = match status {
@@ -103,6 +111,19 @@ fn reason(status: &SchedulingStatus) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// Whether the pod is displaced from its node for a pod of higher priority.
+fn displaced(controllers: &Controllers, pod: &Pod) -> Option<Explanation> {
+    let explanation = |state, why: &str| {
+        Explanation::new(ExplanationAction::Preempt, state, format!("The pod is {why}."))
+            .input("priority", pod.spec.priority())
+    };
+    if let Some(victim) = controllers.scheduler.victims().get(&Key::of(pod), uid(&pod.meta)) {
+        return Some(explanation(ExplanationState::Due, &victim.message()));
+    }
+    let target = pod.condition(types::DISRUPTION_TARGET).filter(|held| held.reason == PREEMPTED_REASON)?;
+    pod.meta.is_deleting().then(|| explanation(ExplanationState::Done, &target.message))
 }
 
 /// How far a drain of the pod's node has come with the pod.

@@ -9,6 +9,7 @@ use muster_proto::time::Mono;
 
 use crate::plan::uid;
 use crate::scheduler::fit_error::FitError;
+use crate::scheduler::nomination::listed;
 use crate::scheduler::pending_pods::{PendingPod, PendingState};
 use crate::scheduler::{Scheduler, needs_node};
 
@@ -43,6 +44,12 @@ pub enum SchedulingStatus {
         why: String,
         again_at: Mono,
     },
+    /// Pods of lower priority are being displaced for the pod.
+    Nominated {
+        node: Name,
+        victims: String,
+        again_at: Mono,
+    },
     /// The store refused to bind the pod.
     BindRefused {
         why: String,
@@ -56,7 +63,8 @@ impl SchedulingStatus {
         match self {
             SchedulingStatus::Unschedulable { again_at, .. }
             | SchedulingStatus::BindUnconfirmed { again_at, .. }
-            | SchedulingStatus::BindRefused { again_at, .. } => Some(*again_at),
+            | SchedulingStatus::BindRefused { again_at, .. }
+            | SchedulingStatus::Nominated { again_at, .. } => Some(*again_at),
             _ => None,
         }
     }
@@ -80,6 +88,10 @@ impl fmt::Display for SchedulingStatus {
             SchedulingStatus::BindUnconfirmed { node, why, .. } => {
                 write!(f, "It is not known whether the pod was bound to node {node}: {why}.")
             }
+            SchedulingStatus::Nominated { node, victims, .. } => write!(
+                f,
+                "The pod displaces {victims} on node {node}, and is bound there when they have left."
+            ),
             SchedulingStatus::BindRefused { why, .. } => write!(f, "The pod could not be bound: {why}."),
         }
     }
@@ -98,10 +110,10 @@ impl Scheduler {
             return SchedulingStatus::Finished;
         }
         self.pending_pod(&Key::of(pod), uid(&pod.meta))
-            .map_or(SchedulingStatus::Queued, |pod| self.status(pod))
+            .map_or(SchedulingStatus::Queued, |pending| self.status(&Key::of(pod), pending))
     }
 
-    fn status(&self, pod: &PendingPod) -> SchedulingStatus {
+    fn status(&self, key: &Key, pod: &PendingPod) -> SchedulingStatus {
         match &pod.state {
             PendingState::Queued { class, .. } | PendingState::Reporting { class } => self
                 .queue()
@@ -118,6 +130,12 @@ impl Scheduler {
                 again_at: *retry_at,
             },
             PendingState::Assumed { node, .. } => SchedulingStatus::Bound { node: node.clone() },
+            PendingState::Nominated(nomination) => SchedulingStatus::Nominated {
+                node: nomination.node.clone(),
+                victims: listed(&nomination.victims, key),
+                again_at: nomination.look_at,
+            },
+            PendingState::Withdrawn => SchedulingStatus::Queued,
             PendingState::BackingOff { until, why } => {
                 SchedulingStatus::BindRefused { why: why.clone(), again_at: *until }
             }

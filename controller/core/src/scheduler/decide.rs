@@ -1,5 +1,7 @@
 //! What to do now: which pods are bound to which nodes, and which records get the reason why they are not.
 
+use std::cmp::Reverse;
+
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::event::EventType;
 use muster_proto::key::Key;
@@ -9,6 +11,7 @@ use muster_proto::time::Mono;
 use muster_proto::time::Now;
 
 use super::pending_pods::PendingState;
+use super::victim_search::Search;
 use super::{FAILED_SCHEDULING, Scheduler};
 use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;
@@ -21,10 +24,14 @@ impl Scheduler {
         while let Some(key) = self.pending_pods.pop_due(now.mono) {
             self.end_state(key, now.mono, plan);
         }
+        self.retry_victims(now.mono, plan);
         self.queue.advance(now.mono);
-        self.assign(now.mono, plan);
+        self.assign(world, now, plan);
         self.report(world, now, plan);
-        for at in [self.queue.next_at(now.mono), self.pending_pods.next_deadline()].into_iter().flatten() {
+        let due = self.nominated.next().map(|_| now.mono);
+        let next =
+            [self.queue.next_at(now.mono), self.pending_pods.next_deadline(), self.victims.next_retry(), due];
+        for at in next.into_iter().flatten() {
             plan.wake_by(at);
         }
     }
@@ -53,12 +60,13 @@ impl Scheduler {
                 self.enqueue(&key);
             }
             PendingState::BackingOff { .. } => self.enqueue(&key),
+            PendingState::Nominated(_) => self.look_later(&key),
             // A state with a write in flight has no deadline: the outcome ends it.
-            PendingState::Reporting { .. } | PendingState::Binding { .. } => {}
+            PendingState::Reporting { .. } | PendingState::Binding { .. } | PendingState::Withdrawn => {}
         }
     }
 
-    fn bind(&mut self, key: Key, node: Name, uncertain_since: Option<Mono>, plan: &mut Plan) {
+    pub(super) fn bind(&mut self, key: Key, node: Name, uncertain_since: Option<Mono>, plan: &mut Plan) {
         let why =
             if uncertain_since.is_none() { "no node suits it better" } else { "it may not be bound yet" };
         self.pending_pods.set_state(&key, PendingState::Binding { node: node.clone(), uncertain_since });
@@ -66,21 +74,40 @@ impl Scheduler {
         plan.act(ControllerName::Scheduler, Subject::Pod(key, uid), Action::BindPod { node }, why);
     }
 
-    /// Chooses nodes for the first pods in the queue, within the limits of one decision.
-    fn assign(&mut self, now: Mono, plan: &mut Plan) {
+    /// Chooses nodes for the first pods in the queue, and looks at the nominated pods that are due among them, within the
+    /// limits of one decision.
+    fn assign(&mut self, world: &World, now: Now, plan: &mut Plan) {
         let mut examined = 0;
         for _ in 0..self.settings.max_pods {
             if examined >= self.settings.max_examined_nodes {
                 return;
             }
-            let Some((class, queued, requirements)) = self.queue.next() else { return };
+            let queued = self.queue.next();
+            if let Some((priority, nominated)) = self.nominated.next().cloned()
+                && queued.as_ref().is_none_or(|(_, first, requirements)| {
+                    (priority, &nominated) < (Reverse(requirements.priority()), first)
+                })
+            {
+                self.look_at_nominated(&nominated, (world, now), &mut examined, plan);
+                continue;
+            }
+            let Some((class, queued, requirements)) = queued else { return };
             match self.rankings.choose(&self.cache, &requirements, &mut examined) {
                 Ok(node) => {
                     self.queue.assigned(class, &queued);
                     self.cache.allocate(&node, &requirements.request);
                     self.bind(queued.key, node, None, plan);
                 }
-                Err(fit_error) => self.queue.failed(class, fit_error, now),
+                Err(fit_error) => match self.search_victims(&requirements, world, &mut examined) {
+                    Search::Found(candidate) => {
+                        self.nominate(class, &queued, candidate, &fit_error, (world, now), plan);
+                    }
+                    Search::Nothing => self.queue.failed(class, fit_error, now.mono),
+                    Search::TryAgain => {
+                        self.queue.failed(class, fit_error, now.mono);
+                        self.queue.retry_soon(class);
+                    }
+                },
             }
         }
     }
@@ -93,7 +120,7 @@ impl Scheduler {
             let pod = world
                 .pod(&queued.key)
                 .filter(|pod| self.pending_pods.get(&queued.key, uid(&pod.meta)).is_some());
-            let Some(marked) = pod.and_then(|pod| unschedulable(pod, why, now)) else {
+            let Some(marked) = pod.and_then(|pod| unschedulable(pod, why, None, now)) else {
                 self.queue.set_reported(class, &queued);
                 continue;
             };
@@ -112,15 +139,16 @@ impl Scheduler {
     }
 }
 
-/// The pod with a status that says why it has no node; `None` if it says so already.
-fn unschedulable(pod: &Pod, why: &str, now: Now) -> Option<Pod> {
+/// The pod with a status that says why it has no node, and on which node it is nominated; `None` if it says so already.
+pub(super) fn unschedulable(pod: &Pod, why: &str, nominated: Option<&Name>, now: Now) -> Option<Pod> {
     let says_so = pod.condition(types::POD_SCHEDULED).is_some_and(|held| {
         held.status == ConditionStatus::False && held.reason == UNSCHEDULABLE && held.message == why
     });
-    if says_so {
+    if says_so && pod.status.nominated_node_name.as_ref() == nominated {
         return None;
     }
     let mut marked = pod.clone();
+    marked.status.nominated_node_name = nominated.cloned();
     marked.status.set_condition(PodCondition {
         kind: types::POD_SCHEDULED.to_owned(),
         status: ConditionStatus::False,

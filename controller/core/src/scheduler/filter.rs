@@ -20,6 +20,19 @@ pub enum UnfitReason<'a> {
     Insufficient(&'a str),
 }
 
+impl UnfitReason<'_> {
+    /// Whether it could be otherwise if other pods were not on the node.
+    pub(crate) fn is_of_other_pods(self) -> bool {
+        match self {
+            UnfitReason::HostPorts | UnfitReason::TooManyPods | UnfitReason::Insufficient(_) => true,
+            UnfitReason::Cordoned
+            | UnfitReason::NodeName
+            | UnfitReason::Tainted
+            | UnfitReason::NodeAffinity => false,
+        }
+    }
+}
+
 impl fmt::Display for UnfitReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -74,13 +74,26 @@ impl Allocated {
         self.ports.extend(request.ports.iter().cloned());
     }
 
+    /// Subtracts a part of what was added before.
+    pub(super) fn subtract(&mut self, part: &Allocated) {
+        self.pods -= part.pods;
+        self.amounts.subtract(&part.amounts);
+        self.requested = self.requested.minus(part.requested);
+        self.non_zero_requested = self.non_zero_requested.minus(part.non_zero_requested);
+        self.remove_ports(&part.ports);
+    }
+
     /// Subtracts what was added before.
     pub(super) fn remove(&mut self, request: &PodRequest) {
         self.pods -= 1;
         self.amounts.subtract(&request.amounts);
         self.requested = self.requested.minus(request.requested);
         self.non_zero_requested = self.non_zero_requested.minus(request.non_zero_requested);
-        for port in &request.ports {
+        self.remove_ports(&request.ports);
+    }
+
+    fn remove_ports(&mut self, ports: &[HostPort]) {
+        for port in ports {
             if let Some(held) = self.ports.iter().position(|held| held == port) {
                 self.ports.swap_remove(held);
             }

@@ -15,11 +15,15 @@ use crate::world::World;
 impl Scheduler {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
+        if let Some(victim) = self.victims.get(key, *uid).cloned() {
+            return self.settle_victim(key, &victim, &outcome.result, now);
+        }
         // A pod that is no longer pending was bound by this action: its record came before the outcome.
         let pending = self.pending_pods.get(key, *uid);
         if pending.is_none_or(|pod| matches!(pod.state, PendingState::Binding { .. }))
             && let Ok(Answer::Pod(pod)) = &outcome.result
             && let Some(node) = &pod.spec.node_name
+            && !pod.meta.is_deleting()
         {
             let message = format!("Successfully assigned {key} to {node}");
             self.events.push(event(&**pod, EventType::Normal, "Scheduled", message));
@@ -36,6 +40,10 @@ impl Scheduler {
                     self.settle_failed_binding(key, node, uncertain_since, failure, now.mono);
                 }
             },
+            PendingState::Nominated(nomination) => {
+                self.settle_nomination(key, nomination, &outcome.result, now);
+            }
+            PendingState::Withdrawn => self.enqueue(key),
             // The outcome of an action that a previous leader planned.
             PendingState::Queued { .. }
             | PendingState::Uncertain { .. }

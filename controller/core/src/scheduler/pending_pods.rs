@@ -1,6 +1,6 @@
 //! The pods whose records name no node: the state of each, and when that state ends by itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use muster_proto::backoff::Backoff;
@@ -45,6 +45,24 @@ pub(crate) enum PendingState {
     Assumed { node: Name, until: Mono },
     /// The store did not bind it; it is queued again later.
     BackingOff { until: Mono, why: String },
+    /// Pods of lower priority are being displaced for it on a node. Nothing is allocated for it yet.
+    Nominated(Nomination),
+    /// It is nominated no more, but that it is is being written; it is queued again after that.
+    Withdrawn,
+}
+
+/// Where others are displaced for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Nomination {
+    pub(crate) node: Name,
+    /// The pods that were chosen.
+    pub(crate) victims: Vec<Key>,
+    /// What the pod's record is to say.
+    pub(crate) message: String,
+    /// Whether it is being written.
+    pub(crate) is_writing: bool,
+    /// When to look at the pod again if nothing happens before.
+    pub(crate) look_at: Mono,
 }
 
 impl PendingState {
@@ -56,7 +74,9 @@ impl PendingState {
             | PendingState::Assumed { node, .. } => Some(node),
             PendingState::Queued { .. }
             | PendingState::Reporting { .. }
-            | PendingState::BackingOff { .. } => None,
+            | PendingState::BackingOff { .. }
+            | PendingState::Nominated(_)
+            | PendingState::Withdrawn => None,
         }
     }
 
@@ -73,7 +93,15 @@ impl PendingState {
             PendingState::Queued { report_at, .. } => *report_at,
             PendingState::Uncertain { retry_at, .. } => Some(*retry_at),
             PendingState::Assumed { until, .. } | PendingState::BackingOff { until, .. } => Some(*until),
-            PendingState::Reporting { .. } | PendingState::Binding { .. } => None,
+            PendingState::Nominated(nomination) => Some(nomination.look_at),
+            PendingState::Reporting { .. } | PendingState::Binding { .. } | PendingState::Withdrawn => None,
+        }
+    }
+
+    pub(crate) fn nomination(&self) -> Option<&Nomination> {
+        match self {
+            PendingState::Nominated(nomination) => Some(nomination),
+            _ => None,
         }
     }
 }
@@ -93,6 +121,8 @@ pub(crate) struct PendingPods {
     deadlines: Deadlines<Key>,
     /// How many pods have their request allocated on a node.
     allocated: usize,
+    /// The same by priority.
+    allocated_of: BTreeMap<i32, usize>,
     /// The same by node.
     allocated_on: HashMap<Name, usize>,
     /// Nodes on which no pending pod is allocated any more, since [`PendingPods::take_released`].
@@ -105,6 +135,7 @@ impl PendingPods {
             pods: HashMap::new(),
             deadlines: Deadlines::new(backoff),
             allocated: 0,
+            allocated_of: BTreeMap::new(),
             allocated_on: HashMap::new(),
             released: BTreeSet::new(),
         }
@@ -122,9 +153,12 @@ impl PendingPods {
         self.pods.get(key).expect("a pod is pending while it is queued or being bound")
     }
 
-    /// Adds a pod that is queued.
+    /// Adds a pod that is allocated on no node.
     pub(crate) fn insert(&mut self, key: Key, pod: PendingPod) {
         self.remove(&key);
+        if let Some(at) = pod.state.deadline() {
+            self.deadlines.schedule(key.clone(), at);
+        }
         self.pods.insert(key, pod);
     }
 
@@ -141,16 +175,18 @@ impl PendingPods {
             None => self.deadlines.cancel(key),
         }
         let before = std::mem::replace(&mut pod.state, state);
+        let priority = pod.requirements.priority();
         let (before, after) = (before.node(), pod.state.node());
         if before == after {
             return;
         }
         if let Some(node) = after {
             self.allocated += 1;
+            *self.allocated_of.entry(priority).or_default() += 1;
             *self.allocated_on.entry(node.clone()).or_default() += 1;
         }
         if let Some(node) = before {
-            self.release(node);
+            self.release(node, priority);
         }
     }
 
@@ -158,13 +194,19 @@ impl PendingPods {
         let pod = self.pods.remove(key)?;
         self.deadlines.forget(key);
         if let Some(node) = pod.state.node() {
-            self.release(node);
+            self.release(node, pod.requirements.priority());
         }
         Some(pod)
     }
 
-    fn release(&mut self, node: &Name) {
+    fn release(&mut self, node: &Name, priority: i32) {
         self.allocated -= 1;
+        if let Some(count) = self.allocated_of.get_mut(&priority) {
+            *count -= 1;
+            if *count == 0 {
+                self.allocated_of.remove(&priority);
+            }
+        }
         if let Some(count) = self.allocated_on.get_mut(node) {
             *count -= 1;
             if *count == 0 {
@@ -187,6 +229,11 @@ impl PendingPods {
     /// How many pending pods are allocated on that node.
     pub(crate) fn allocated_on(&self, node: &Name) -> usize {
         self.allocated_on.get(node).copied().unwrap_or(0)
+    }
+
+    /// Whether a pod of a lower priority is being bound.
+    pub(crate) fn has_allocated_below(&self, priority: i32) -> bool {
+        self.allocated_of.first_key_value().is_some_and(|(lowest, _)| *lowest < priority)
     }
 
     /// Takes the nodes on which no pending pod is allocated any more.

@@ -47,7 +47,7 @@ pub(crate) fn has_equal_request(one: &PodSpec, other: &PodSpec) -> bool {
 #[derive(Debug, PartialEq)]
 pub(crate) struct PodRequirements {
     pub(crate) request: PodRequest,
-    /// Only node name, selector, affinity, tolerations and priority are filled in.
+    /// Only node name, selector, affinity, tolerations, priority and preemption policy are filled in.
     pub(crate) spec: PodSpec,
     /// Whether the pod may run on a cordoned node.
     pub(crate) tolerates_cordon: bool,
@@ -64,6 +64,7 @@ impl PodRequirements {
             affinity: spec.affinity.clone(),
             tolerations: spec.tolerations.clone(),
             priority: spec.priority,
+            preemption_policy: spec.preemption_policy,
             ..PodSpec::default()
         };
         let cordon = Taint::new(keys::UNSCHEDULABLE, "", TaintEffect::NoSchedule);
@@ -73,7 +74,7 @@ impl PodRequirements {
     }
 
     pub(crate) fn priority(&self) -> i32 {
-        self.spec.priority.unwrap_or(0)
+        self.spec.priority()
     }
 
     pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
@@ -117,6 +118,7 @@ impl Hash for PodRequirements {
         request.hash(state);
         node_names.hash(state);
         spec.priority.hash(state);
+        spec.preemption_policy.hash(state);
         spec.node_selector.hash(state);
         spec.tolerations.len().hash(state);
         for term in required(spec) {

@@ -116,7 +116,7 @@ impl SchedulingQueue {
         id
     }
 
-    /// Removes a pod from its class for good, also while its status is being written.
+    /// Removes a pod from its class, also while its status is being written.
     pub(crate) fn remove(&mut self, id: ClassId, queued: &QueuedPod) {
         let class = self.class(id);
         if !class.remove(queued) {
@@ -168,6 +168,16 @@ impl SchedulingQueue {
         self.refresh(id);
     }
 
+    /// Tries a class again that has just failed as soon as its back-off has passed.
+    pub(crate) fn retry_soon(&mut self, id: ClassId) {
+        if let Some(failed) = &mut self.class(id).failed {
+            failed.is_woken = true;
+        }
+        if let Some(at) = self.retries.retry_at(&id) {
+            self.retries.schedule(id, at);
+        }
+    }
+
     /// A node has changed: the waiting classes that it `helps` are tried as soon as their back-off has passed.
     pub(crate) fn wake(&mut self, helps: impl Fn(&PodRequirements) -> bool) {
         let is_woken = |class: &PodClass| class.failed.as_ref().is_some_and(|failed| failed.is_woken);
@@ -176,14 +186,7 @@ impl SchedulingQueue {
             !is_woken(class) && helps(&class.requirements)
         });
         let ids: Vec<ClassId> = helped.map(|(_, id)| *id).collect();
-        for id in ids {
-            if let Some(failed) = &mut self.class(id).failed {
-                failed.is_woken = true;
-            }
-            if let Some(at) = self.retries.retry_at(&id) {
-                self.retries.schedule(id, at);
-            }
-        }
+        ids.into_iter().for_each(|id| self.retry_soon(id));
     }
 
     /// Makes the classes ready whose wait is over.

@@ -179,7 +179,8 @@ impl Ranking {
 fn rate(info: &NodeInfo, requirements: &PodRequirements) -> NodeRating {
     let Some(view) = &info.view else { return NodeRating::Absent };
     let mut reasons = ReasonSet::default();
-    if !passes(requirements, view, &info.allocated, |reason| {
+    let taken = info.taken_for(requirements.priority(), None);
+    if !passes(requirements, view, &taken, |reason| {
         reasons.add(reason, &requirements.request.amounts);
     }) {
         return NodeRating::Unfit(reasons);

@@ -10,6 +10,7 @@ use crate::plan::{Failure, Plan};
 mod binding;
 mod harness;
 mod invariants;
+mod preemption;
 
 fn roomy(name: &str) -> NodeSample {
     node(name).allocatable("cpu=4 memory=8Gi pods=10")

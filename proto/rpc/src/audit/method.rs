@@ -94,6 +94,7 @@ mod tests {
             ("RecordEvent", "record", Some(Kind::Event), Effect::Write),
             ("DrainNode", "drain", Some(Kind::Node), Effect::Write),
             ("CreateJoinToken", "create", Some(Kind::JoinToken), Effect::Write),
+            ("ListPriorityClasses", "list", Some(Kind::PriorityClass), Effect::Read),
             ("ApproveCertificateRequest", "approve", Some(Kind::CertificateRequest), Effect::Write),
             ("Join", "join", None, Effect::Write),
         ] {
@@ -127,6 +128,7 @@ mod tests {
                 "GetLease",
                 "GetNode",
                 "GetPod",
+                "GetPriorityClass",
                 "GetRevocation",
                 "Heartbeat",
                 "ListCertificateRequests",
@@ -136,6 +138,7 @@ mod tests {
                 "ListLeases",
                 "ListNodes",
                 "ListPods",
+                "ListPriorityClasses",
                 "ListRevocations",
                 "RenewLease",
                 "WatchCertificateRequests",
@@ -146,6 +149,7 @@ mod tests {
                 "WatchLeases",
                 "WatchNodes",
                 "WatchPods",
+                "WatchPriorityClasses",
                 "WatchRevocations",
             ]
         );

@@ -338,6 +338,8 @@ proptest! {
             scheduling_gates: vec![pb::PodSchedulingGate { name: "g".into() }],
             service_account_name: "s".into(),
             security_context: Some(pb::PodSecurityContext { run_as_user: user, ..Default::default() }),
+            priority_class_name: "high".into(),
+            preemption_policy: if host_network { "Never".into() } else { String::new() },
             ..Default::default()
         };
         let v4 = ips.0.map(|address| std::net::Ipv4Addr::from(address).to_string());
@@ -354,6 +356,7 @@ proptest! {
             host_ip: v4.clone().unwrap_or_default(),
             pod_ips: v4.into_iter().chain(v6).collect(),
             start_time: start,
+            nominated_node_name: "n".into(),
             ..Default::default()
         };
         stored::<Pod>(pb::Pod { metadata, spec: Some(spec), status: Some(status) });

@@ -38,7 +38,9 @@ pub(super) fn authorize(own: &str, call: &Call<'_>, content: &Content<'_>) -> Re
         Kind::Event => Ok(authorize_event(own, call, content)?),
         // An agent with a server of its own must know which callers to refuse.
         Kind::Revocation => Ok(ensure(matches!(call.verb, Verb::List | Verb::Watch), Rule::NotAllowed)?),
-        Kind::DisruptionBudget | Kind::JoinToken | Kind::CertificateRequest => Err(Rule::NotAllowed.into()),
+        Kind::DisruptionBudget | Kind::JoinToken | Kind::CertificateRequest | Kind::PriorityClass => {
+            Err(Rule::NotAllowed.into())
+        }
     }
 }
 

@@ -436,6 +436,7 @@ fn a_nodes_call_without_its_record_is_denied() {
             "JoinToken:",
             "CertificateRequest:",
             "Revocation: List Watch",
+            "PriorityClass:",
         ],
         "with no content given"
     );
@@ -465,6 +466,7 @@ fn s190_each_role_has_its_verbs_only() {
             "JoinToken:",
             "CertificateRequest: Get List Watch UpdateStatus",
             "Revocation: Get List Watch",
+            "PriorityClass: Get List Watch",
         ]
     );
     assert_eq!(
@@ -478,6 +480,7 @@ fn s190_each_role_has_its_verbs_only() {
             "JoinToken:",
             "CertificateRequest:",
             "Revocation:",
+            "PriorityClass:",
         ]
     );
 }

@@ -49,6 +49,7 @@ impl Draft<'_> {
             Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
                 self.indexes.joining.put(kind, key, bytes);
             }
+            Kind::PriorityClass => self.indexes.put_priority_class(key, bytes),
             Kind::Node | Kind::DisruptionBudget => {}
         }
         Ok(())
@@ -79,6 +80,7 @@ impl Draft<'_> {
             Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
                 self.indexes.joining.remove(kind, key);
             }
+            Kind::PriorityClass => self.indexes.remove_priority_class(key),
             Kind::Node => {}
         }
         Ok(())

@@ -31,6 +31,7 @@ impl Rules for Pod {
 
     fn prepare_update(&mut self, old: &Self, cx: &Context) {
         defaults::fill(self, cx);
+        keep_priority(&mut self.spec, &old.spec);
         self.status.clone_from(&old.status);
         if self.spec != old.spec {
             self.meta.generation += 1;
@@ -54,6 +55,17 @@ impl HasStatus for Pod {
     }
 }
 
+/// Fills in what the pod got from its class: a user may send the original manifest again.
+fn keep_priority(spec: &mut PodSpec, old: &PodSpec) {
+    if spec.priority_class_name.is_empty() {
+        spec.priority_class_name.clone_from(&old.priority_class_name);
+    }
+    if !old.priority_class_name.is_empty() {
+        spec.priority = spec.priority.or(old.priority);
+        spec.preemption_policy = spec.preemption_policy.or(old.preemption_policy);
+    }
+}
+
 /// Reports every change of a spec except added tolerations, changed toleration times, and removed scheduling gates.
 fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
     // Destructured, so that a new field does not compile until this function handles it.
@@ -73,6 +85,8 @@ fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
         volumes,
         service_account_name,
         security_context,
+        priority_class_name,
+        preemption_policy,
     } = old;
     let root = Path::ROOT;
     let spec = root.key("spec");
@@ -90,6 +104,8 @@ fn check_spec_update(check: &mut Check, new: &PodSpec, old: &PodSpec) {
         ("volumes", *volumes == new.volumes),
         ("serviceAccountName", *service_account_name == new.service_account_name),
         ("securityContext", *security_context == new.security_context),
+        ("priorityClassName", *priority_class_name == new.priority_class_name),
+        ("preemptionPolicy", *preemption_policy == new.preemption_policy),
     ] {
         check.ensure(&spec.key(field), same, "cannot be changed after creation");
     }
@@ -151,6 +167,7 @@ pub fn bind(
     let mut next = current.clone();
     // No new generation: a binding does not change what the pod runs.
     next.spec.node_name = Some(node);
+    next.status.nominated_node_name = None;
     next.status.set_condition(PodCondition {
         kind: types::POD_SCHEDULED.to_owned(),
         status: ConditionStatus::True,

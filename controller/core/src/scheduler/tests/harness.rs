@@ -1,8 +1,9 @@
 //! The scheduler with a store that answers at once, or as the test says.
 
+use muster_proto::condition::ConditionStatus;
 use muster_proto::key::Key;
 use muster_proto::name::Uid;
-use muster_proto::pod::Pod;
+use muster_proto::pod::{Pod, PodCondition};
 use muster_proto::time::Mono;
 
 use super::super::*;
@@ -27,7 +28,8 @@ impl Harness {
     }
 
     pub(super) fn with(settings: Settings) -> Harness {
-        let (world, scheduler) = (World::new(), Scheduler::new(settings));
+        let (mut world, scheduler) = (World::new(), Scheduler::new(settings));
+        world.budgets.set_synced(true);
         Harness { world, scheduler, version: 0, millis: 0, wake_at: None, events: Vec::new() }
     }
 
@@ -109,11 +111,18 @@ impl Harness {
             Action::BindPod { .. } if pod.spec.node_name.is_some() || pod.meta.is_deleting() => {
                 return Err(Failure::Conflict);
             }
-            Action::BindPod { node } => pod.spec.node_name = Some(node.clone()),
+            Action::BindPod { node } => {
+                pod.spec.node_name = Some(node.clone());
+                pod.status.nominated_node_name = None;
+            }
             Action::UpdatePodStatus(new) if new.meta.resource_version != pod.meta.resource_version => {
                 return Err(Failure::Conflict);
             }
             Action::UpdatePodStatus(new) => pod.status = new.status.clone(),
+            Action::EndPod { mark: Some(mark), grace_period_seconds: None } => {
+                pod.status.set_condition(displaced(&mark.reason, &mark.message));
+                pod.meta.deletion_timestamp = Some(self.now().wall);
+            }
             other => panic!("the scheduler does not plan this: {other:?}"),
         }
         pod.meta.resource_version = self.next_version();
@@ -159,6 +168,21 @@ impl Harness {
         self.scheduler.explain_pod(&self.record(name))
     }
 
+    /// The node that the pod's record says others are displaced on.
+    pub(super) fn nominated(&self, name: &str) -> String {
+        self.record(name).status.nominated_node_name.map(|node| node.to_string()).unwrap_or_default()
+    }
+
+    /// Another scheduler begins with the current records.
+    pub(super) fn restart(&mut self) {
+        self.scheduler = Scheduler::new(self.scheduler.settings.clone());
+        let nodes: Vec<_> = self.world.nodes().cloned().collect();
+        let pods: Vec<_> = self.world.pods().cloned().collect();
+        let nodes = nodes.into_iter().map(|node| Delta::Node(Change { old: None, new: Some(node) }));
+        let pods = pods.into_iter().map(|pod| Delta::Pod(Change { old: None, new: Some(pod) }));
+        self.observe(&nodes.chain(pods).collect::<Vec<_>>());
+    }
+
     pub(super) fn node_of(&self, name: &str) -> String {
         self.record(name).spec.node_name.map(|node| node.to_string()).unwrap_or_default()
     }
@@ -171,7 +195,19 @@ pub(super) fn subject(planned: &PlannedAction) -> (Key, Uid) {
     }
 }
 
-/// An action in a few words: `p -> n`, or `p ? why it waits`.
+/// The condition of a pod that is displaced.
+pub(super) fn displaced(reason: &str, message: &str) -> PodCondition {
+    PodCondition {
+        kind: "DisruptionTarget".to_owned(),
+        status: ConditionStatus::True,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_probe_time: None,
+        last_transition_time: None,
+    }
+}
+
+/// An action in a few words: `p -> n`, `p ? why it waits`, or `p: displaced by ...`.
 pub(super) fn words(planned: &PlannedAction) -> String {
     let name = subject(planned).0.name;
     match &planned.action {
@@ -183,6 +219,10 @@ pub(super) fn words(planned: &PlannedAction) -> String {
                 ("False".to_owned(), "Unschedulable")
             );
             format!("{name} ? {}", held.message)
+        }
+        Action::EndPod { mark: Some(mark), grace_period_seconds: None } => {
+            assert_eq!((mark.reason.as_str(), mark.fail), ("PreemptionByScheduler", false));
+            format!("{name}: {}", mark.message)
         }
         other => panic!("the scheduler does not plan this: {other:?}"),
     }

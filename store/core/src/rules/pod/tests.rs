@@ -1,5 +1,6 @@
 use muster_proto::name::Name;
 use muster_proto::pod::{QosClass, RestartPolicy};
+use muster_proto::priority_class::PreemptionPolicy;
 use muster_proto::quantity::{Quantity, Resources};
 use muster_proto::taint::{TaintEffect, Toleration, TolerationOperator};
 use muster_proto::wellknown::taint;
@@ -226,7 +227,7 @@ fn no_other_field_of_a_spec_can_change() {
     let mut current = created(pod("web-0"));
     current.spec.scheduling_gates = vec!["a".into(), "b".into()];
     type Change = fn(&mut PodSpec);
-    let changes: [(&str, Change); 14] = [
+    let changes: [(&str, Change); 16] = [
         ("spec.nodeName", |spec| spec.node_name = Some("n1".parse().unwrap())),
         ("spec.nodeSelector", |spec| drop(spec.node_selector.insert("a".into(), "b".into()))),
         ("spec.affinity", |spec| spec.affinity = Some(Default::default())),
@@ -234,6 +235,8 @@ fn no_other_field_of_a_spec_can_change() {
         ("spec.initContainers", |spec| spec.init_containers = spec.containers.clone()),
         ("spec.overhead", |spec| spec.overhead = resources("1", "")),
         ("spec.priority", |spec| spec.priority = Some(1)),
+        ("spec.priorityClassName", |spec| spec.priority_class_name = "high".into()),
+        ("spec.preemptionPolicy", |spec| spec.preemption_policy = Some(PreemptionPolicy::Never)),
         ("spec.terminationGracePeriodSeconds", |spec| spec.termination_grace_period_seconds = Some(1)),
         ("spec.hostNetwork", |spec| spec.host_network = true),
         ("spec.restartPolicy", |spec| spec.restart_policy = RestartPolicy::Never),
