@@ -4,9 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::EXIT_CODES;
 use crate::{
-    api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, delete, demo,
-    describe, diff, doctor, drain, edit, explain, fleet, get, label, manual, revoke, taint, token, top, up,
-    version, wait,
+    api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, decisions,
+    delete, demo, describe, diff, doctor, drain, edit, explain, fleet, get, label, manual, revoke, taint,
+    token, top, up, version, wait, why,
 };
 
 /// Manages a fleet of machines
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Uncordon(cordon::UncordonFlags),
     Drain(drain::Flags),
     Explain(explain::Flags),
+    Why(why::Flags),
+    Decisions(decisions::Flags),
     Fleet(fleet::Flags),
     Top(top::Flags),
     Token(token::Flags),
@@ -81,6 +83,8 @@ impl Command {
             Command::Uncordon(_) => "uncordon",
             Command::Drain(_) => "drain",
             Command::Explain(_) => "explain",
+            Command::Why(_) => "why",
+            Command::Decisions(_) => "decisions",
             Command::Fleet(_) => "fleet",
             Command::Top(_) => "top",
             Command::Token(_) => "token",

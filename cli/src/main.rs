@@ -15,6 +15,7 @@ mod config;
 mod connection;
 mod cordon;
 mod create;
+mod decisions;
 mod delete;
 mod demo;
 mod describe;
@@ -33,6 +34,7 @@ mod kind;
 mod label;
 mod manifest_files;
 mod manual;
+mod moment;
 mod print;
 mod records;
 mod revoke;
@@ -46,6 +48,7 @@ mod top;
 mod up;
 mod version;
 mod wait;
+mod why;
 mod xdg;
 
 #[cfg(test)]
@@ -104,6 +107,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Uncordon(flags) => block_on(cordon::uncordon(flags)),
         Command::Drain(flags) => block_on(drain::run(flags)),
         Command::Explain(flags) => block_on(explain::run(flags)),
+        Command::Why(flags) => block_on(why::run(flags)),
+        Command::Decisions(flags) => block_on(decisions::run(flags)),
         Command::Fleet(flags) => block_on(fleet::run(flags)),
         Command::Top(flags) => block_on(top::run(flags)),
         Command::Token(flags) => block_on(token::run(flags)),

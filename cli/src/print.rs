@@ -4,6 +4,7 @@
 
 pub(crate) mod age;
 pub(crate) mod containers;
+pub(crate) mod decisions;
 pub(crate) mod describe;
 pub(crate) mod document;
 pub(crate) mod drain;

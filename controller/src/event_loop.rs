@@ -17,9 +17,12 @@ use muster_store_client::{StoreClient, WatchOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::cloud::client::CloudClient;
+use crate::decision_recorder::{DecisionRecorder, read_seed};
 use crate::executor::Executor;
 use crate::leader_election::{Leadership, Refusals};
 use crate::node_trace::{self, NodeTraces};
+use muster_controller_core::decision::takeover::Seed;
+use muster_controller_core::decision::{Completion, Decision};
 use muster_controller_core::plan::{Failure, Outcome, Plan, PlannedAction};
 use muster_controller_core::reconciler::{Observation, Reconciler};
 use muster_controller_core::world::Revisions;
@@ -87,19 +90,23 @@ impl EventLoop {
     /// Runs until shutdown is requested. Actions in flight are abandoned then: the next leader plans them again.
     pub async fn run(mut self) {
         let mut observations = Box::pin(watch_all(&self.client).ready_chunks(BATCH));
-        let mut in_flight: FuturesUnordered<BoxFuture<'static, Outcome>> = FuturesUnordered::new();
+        let mut in_flight: FuturesUnordered<BoxFuture<'static, (Outcome, Completion)>> =
+            FuturesUnordered::new();
         let mut queue = ActionQueue::default();
         let events = event_recorder(self.client.clone());
-        let (mut executor, mut required_revisions) = self.begin_term();
+        let Term { mut executor, mut required_revisions, mut seed, mut recorder } = self.begin_term();
         loop {
             // Everything that has arrived is folded in before the next decision.
-            let outcomes: Vec<Outcome> = take_ready(&mut in_flight, MAX_IN_FLIGHT).collect();
-            self.observe(outcomes.into_iter().map(Observation::Outcome));
+            let outcomes: Vec<_> = take_ready(&mut in_flight, MAX_IN_FLIGHT).collect();
+            self.observe(outcomes.into_iter().map(completed));
             for chunk in take_ready(&mut observations, MAX_BATCHES) {
                 self.observe(chunk);
             }
-            let Plan { actions, events: happened, trace_events, wake_at } = self.decide();
+            let Plan { actions, events: happened, trace_events, decisions, wake_at, .. } = self.decide();
             self.traces.record(trace_events, self.shared.now());
+            if let Some(recorder) = &recorder {
+                recorder.record(self.with_traces(decisions));
+            }
             for event in happened {
                 // A full buffer drops events: they are for operators, and the log has every action.
                 let _ = events.try_send(event);
@@ -113,15 +120,21 @@ impl EventLoop {
                     Some(why) => {
                         let PlannedAction { controller, subject, .. } = action;
                         let result = Err(Failure::Later(why.to_owned()));
-                        self.observe([Observation::Outcome(Outcome { controller, subject, result })]);
+                        let completion = Completion { is_superseded: true, ..Completion::default() };
+                        self.observe([completed((Outcome { controller, subject, result }, completion))]);
                     }
                 }
             }
             let now = self.shared.now().mono;
             let sleep = wake_at.map_or(LONGEST_SLEEP, |at| at - now).min(LONGEST_SLEEP);
             tokio::select! {
-                () = self.shutdown.requested() => return,
-                Some(outcome) = in_flight.next() => self.observe([Observation::Outcome(outcome)]),
+                () = self.shutdown.requested() => {
+                    if let Some(recorder) = recorder {
+                        recorder.finish().await;
+                    }
+                    return;
+                }
+                Some(outcome) = in_flight.next() => self.observe([completed(outcome)]),
                 Some(chunk) = observations.next() => self.observe(chunk),
                 changed = self.leadership.changed() => {
                     if changed.is_err() {
@@ -130,8 +143,10 @@ impl EventLoop {
                     // Queued actions are planned again, by this controller or another; those in flight are abandoned.
                     queue = ActionQueue::default();
                     in_flight.clear();
-                    (executor, required_revisions) = self.begin_term();
+                    // The writes of the recorder before would be refused now.
+                    Term { executor, required_revisions, seed, recorder } = self.begin_term();
                 }
+                seed = &mut seed => self.observe([Observation::DecisionLog(seed)]),
                 required = &mut required_revisions => self.observe([Observation::RequiredRevisions(required)]),
                 () = tokio::time::sleep(sleep) => {}
             }
@@ -140,8 +155,9 @@ impl EventLoop {
 
     /// Starts a term as leader or as standby, from nothing. A leader that follows another one decides nothing before its
     /// world has the newest revisions that the store had when the term began.
-    fn begin_term(&mut self) -> (Arc<Executor>, Fuse<BoxFuture<'static, Revisions>>) {
-        let Leadership { leading, fence, .. } = self.leadership.borrow_and_update().clone();
+    fn begin_term(&mut self) -> Term {
+        let leadership = self.leadership.borrow_and_update().clone();
+        let Leadership { leading, fence, .. } = leadership.clone();
         self.observe([Observation::Leading(false), Observation::Leading(leading)]);
         let is_first = fence.as_ref().is_none_or(|fence| fence.transitions() == 0);
         let required_revisions = if leading && !is_first {
@@ -153,7 +169,28 @@ impl EventLoop {
         let client = self.client.with_fence(fence.as_ref());
         let fence = fence.zip(self.refusals.clone());
         let (cloud, clock) = (self.cloud.clone(), self.shared.clock.clone());
-        (Arc::new(Executor { client, fence, cloud, clock }), required_revisions)
+        let (seed, recorder) = match leading {
+            true => {
+                let recorder = DecisionRecorder::start(client.clone(), &leadership);
+                (read_seed(client.clone()).boxed().fuse(), Some(recorder))
+            }
+            false => (Fuse::terminated(), None),
+        };
+        let executor = Arc::new(Executor { client, fence, cloud, clock });
+        Term { executor, required_revisions, seed, recorder }
+    }
+
+    /// The decisions about a node's failure are part of its trace, also those that are no action.
+    fn with_traces(&self, decisions: Vec<Decision>) -> Vec<Decision> {
+        let with_trace = |mut decision: Decision| {
+            if decision.trace_id.is_empty()
+                && let Some(trace_id) = decision.node.as_ref().and_then(|node| self.traces.trace_id(node))
+            {
+                decision.trace_id = trace_id;
+            }
+            decision
+        };
+        decisions.into_iter().map(with_trace).collect()
     }
 
     /// Why a queued action is not to be performed any more.
@@ -166,13 +203,15 @@ impl EventLoop {
         &mut self,
         executor: &Arc<Executor>,
         action: PlannedAction,
-    ) -> impl Future<Output = Outcome> + use<> {
+    ) -> impl Future<Output = (Outcome, Completion)> + use<> {
         let span = self.traces.begin(&action, self.shared.reconciler().world(), self.shared.now());
         let performing = span.around(Arc::clone(executor).perform(action));
+        let trace = span.place().filter(|_| span.is_recorded()).map(|place| place.trace_id().to_string());
+        let completion = Completion { trace_id: trace.unwrap_or_default(), is_superseded: false };
         async move {
             let outcome = performing.await;
             node_trace::end(&span, &outcome);
-            outcome
+            (outcome, completion)
         }
     }
 
@@ -188,6 +227,20 @@ impl EventLoop {
         self.shared.decided.send_modify(|count| *count += 1);
         plan
     }
+}
+
+/// What a term works with.
+struct Term {
+    executor: Arc<Executor>,
+    required_revisions: Fuse<BoxFuture<'static, Revisions>>,
+    /// The newest decisions of the log, which a leader continues.
+    seed: Fuse<BoxFuture<'static, Seed>>,
+    /// `None` on a standby.
+    recorder: Option<DecisionRecorder>,
+}
+
+fn completed((outcome, completion): (Outcome, Completion)) -> Observation {
+    Observation::Completed(outcome, completion)
 }
 
 /// The watches of nodes, pods, node leases and disruption budgets, as one stream.

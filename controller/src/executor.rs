@@ -30,8 +30,8 @@ pub struct Executor {
 impl Executor {
     /// Performs the action, logs it and returns its outcome.
     pub async fn perform(self: Arc<Self>, planned: PlannedAction) -> Outcome {
-        let PlannedAction { controller, subject, action, why } = planned;
-        let name = name(&action);
+        let PlannedAction { controller, subject, action, why, causes: _ } = planned;
+        let name = action.name();
         let result = self.call(&subject, action).await;
         match &result {
             Ok(_) => tracing::info!(%subject, action = name, %why, "done"),
@@ -81,7 +81,7 @@ impl Executor {
                 client.bind(key, &node, same_uid(subject)).await.map(answer_pod)
             }
             (action, subject) => {
-                return Err(Failure::Refused(format!("{} is no action for {subject}", name(&action))));
+                return Err(Failure::Refused(format!("{} is no action for {subject}", action.name())));
             }
         }
         .map_err(|error| self.failure(error))
@@ -160,22 +160,6 @@ fn answer_pod(pod: Pod) -> Answer {
 
 fn answer_lease(lease: Lease) -> Answer {
     Answer::Lease(Box::new(lease))
-}
-
-fn name(action: &Action) -> &'static str {
-    match action {
-        Action::UpdateNode(_) => "update the node",
-        Action::UpdateNodeStatus(_) => "update the node's status",
-        Action::DeleteNode { .. } => "delete the node",
-        Action::UpdatePodStatus(_) => "update the pod's status",
-        Action::EndPod { .. } => "delete the pod",
-        Action::EvictPod { .. } => "evict the pod",
-        Action::BindPod { .. } => "bind the pod",
-        Action::ReadNode => "read the node",
-        Action::ReadLease => "read the lease",
-        Action::WriteLease(_) => "write the lease",
-        Action::AskCloud { .. } => "ask the cloud plug-in",
-    }
 }
 
 #[cfg(test)]

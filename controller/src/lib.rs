@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod cloud;
 pub mod config;
+pub mod decision_recorder;
 pub mod event_loop;
 pub mod executor;
 pub mod leader_election;

@@ -74,8 +74,15 @@ impl NodeTraces {
             | Observation::Lease(_)
             | Observation::Budget(_)
             | Observation::RequiredRevisions(_)
+            | Observation::DecisionLog(_)
+            | Observation::Completed(..)
             | Observation::Outcome(_) => {}
         }
+    }
+
+    /// The trace of a node's failure, if there is one.
+    pub fn trace_id(&self, node: &Name) -> Option<String> {
+        self.open.get(node).map(|node_trace| node_trace.root.trace_id().to_string())
     }
 
     /// Records the trace events of a decision as spans.
@@ -151,7 +158,7 @@ impl NodeTraces {
         if !trace::is_on() {
             return Span::NONE;
         }
-        let PlannedAction { controller, subject, action, why } = planned;
+        let PlannedAction { controller, subject, action, why, causes: _ } = planned;
         let (node, meta) = match subject {
             Subject::Node(name, _) => (Some(name), world.node(name.as_str()).map(|node| &node.meta)),
             Subject::Pod(key, _) => {

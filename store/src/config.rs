@@ -12,6 +12,7 @@ use muster_rpc::server::ServerConfig;
 use muster_rpc::telemetry::TelemetryFlags;
 use muster_rpc::tls::{Security, TlsError, TlsFlags};
 
+use crate::decision_log;
 use crate::ledger::etcd::Keys;
 use muster_store_core::draft::Policy;
 use muster_store_core::limits::{Amount, EVENTS};
@@ -77,6 +78,14 @@ pub struct Flags {
     #[arg(long, env = "MUSTER_POD_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = parse_duration,
           conflicts_with_all = ["default_not_ready_toleration_seconds", "default_unreachable_toleration_seconds"])]
     pub pod_eviction_timeout: Option<Duration>,
+
+    /// How long decisions of the controller are kept; days are written 30d
+    #[arg(long, env = "MUSTER_DECISION_RETENTION", default_value = "30d", value_parser = parse_retention)]
+    pub decision_retention: Duration,
+
+    /// How much the decisions take at most on disk, such as 1GiB; beyond this the oldest are deleted
+    #[arg(long, env = "MUSTER_DECISION_MAX_BYTES", default_value = "1GiB", value_parser = parse_bytes)]
+    pub decision_max_bytes: u64,
 
     /// Size of the storage engine's cache in bytes; all records are in memory in addition
     #[arg(long, env = "MUSTER_CACHE_BYTES", default_value_t = 32 << 20)]
@@ -212,6 +221,8 @@ pub struct Config {
     /// A socket for programs of the same user, beside the port.
     pub unix_socket: Option<PathBuf>,
     pub cache_bytes: u64,
+    /// How much is kept of the controller's decisions.
+    pub decisions: decision_log::Retention,
     pub policy: Policy,
     pub audit: AuditFlags,
     pub security: Security,
@@ -276,12 +287,39 @@ impl TryFrom<&Flags> for Config {
             http_listen: flags.http_listen,
             unix_socket: None,
             cache_bytes: flags.cache_bytes,
+            decisions: decision_log::Retention {
+                age: Duration::from_millis(millis("decision-retention", flags.decision_retention)? as u64),
+                max_bytes: flags.decision_max_bytes,
+            },
             policy: Policy { defaults, retention, event_ttl_millis, event_limit },
             audit: flags.audit.clone(),
             security: flags.tls.security(flags.listen)?,
             authorities: flags.tls.tls_client_ca.clone(),
             server: flags.server.clone(),
         })
+    }
+}
+
+/// A duration as the other flags write it, or in days: `30d`.
+fn parse_retention(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    match days.and_then(|days| days.checked_mul(24 * 3600)) {
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => parse_duration(text).map_err(|error| format!("{error}; days are written 30d")),
+    }
+}
+
+/// A number of bytes, with or without one of the units KiB, MiB and GiB.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 1 << 20;
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    match bytes {
+        Some(bytes) if bytes >= LEAST => Ok(bytes),
+        Some(_) => Err("must be at least 1MiB".to_owned()),
+        None => Err(format!("must be a number of bytes such as 1GiB or 512MiB, not {text:?}")),
     }
 }
 
@@ -323,6 +361,30 @@ mod tests {
         for flag in ["--default-not-ready-toleration-seconds", "--default-unreachable-toleration-seconds"] {
             let error = tolerations(&["--pod-eviction-timeout=2m", &format!("{flag}=5")]).unwrap_err();
             assert!(error.contains(flag) && error.contains("--pod-eviction-timeout"), "{error}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_kept_by_days_and_by_size() {
+        let kept = |args: &[&str]| {
+            let flags = Flags::try_parse_from(["muster-store"].iter().chain(args))
+                .map_err(|error| error.to_string())?;
+            let kept = Config::try_from(&flags).map_err(|error| error.to_string())?.decisions;
+            Ok::<_, String>((kept.age.as_secs(), kept.max_bytes))
+        };
+        assert_eq!(kept(&[]), Ok((30 * 24 * 3600, 1 << 30)));
+        assert_eq!(
+            kept(&["--decision-retention=36h", "--decision-max-bytes=512MiB"]),
+            Ok((36 * 3600, 512 << 20))
+        );
+        assert_eq!(kept(&["--decision-max-bytes=2097152"]), Ok((30 * 24 * 3600, 2 << 20)));
+        for (flag, expected) in [
+            ("--decision-retention=soon", "days are written 30d"),
+            ("--decision-max-bytes=1GB", "such as 1GiB"),
+            ("--decision-max-bytes=1000", "at least 1MiB"),
+        ] {
+            let error = kept(&[flag]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

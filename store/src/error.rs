@@ -13,11 +13,13 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use muster_store_core::authz::Denial;
+use muster_store_core::decision_filter::OrderError;
 use muster_store_core::error::{DraftError, Expired};
 use muster_store_core::fair_queue::QueueFull;
 use muster_store_core::limits::LimitExceeded;
 use muster_store_core::rules::{JoinRefusal, RecordId, Refusal};
 
+use crate::decision_log::{Damage, LogError};
 use crate::ledger::LedgerError;
 
 #[cfg(test)]
@@ -77,6 +79,18 @@ pub enum StoreError {
     OtherHistory { requested: u64, head: u64 },
     #[error("{0}")]
     Storage(String),
+    #[error(
+        "this store keeps no decisions: with --engine etcd there is no place for them; a store with the embedded engine \
+         keeps them in its --data-dir"
+    )]
+    NoDecisions,
+    /// The batch does not follow the log.
+    #[error("{0}")]
+    DecisionOrder(OrderError),
+    #[error("{reason}")]
+    DecisionsDamaged { reason: String, file: String, offset: u64 },
+    #[error("Expired: decisions are kept from {oldest} on, and those after {requested} were requested")]
+    DecisionsExpired { requested: u64, oldest: u64 },
     #[error("the store is stopping")]
     Stopping,
     /// Another store answers. Nothing of the call was done.
@@ -133,6 +147,24 @@ impl From<LedgerError> for StoreError {
     }
 }
 
+impl From<LogError> for StoreError {
+    fn from(error: LogError) -> Self {
+        let reason = error.to_string();
+        match error {
+            LogError::Order(error) => StoreError::DecisionOrder(error),
+            LogError::Damaged(Damage { file, offset }) => {
+                StoreError::DecisionsDamaged { reason, file: file.display().to_string(), offset }
+            }
+            LogError::Expired { requested, oldest } => StoreError::DecisionsExpired { requested, oldest },
+            // Another log, such as that of a store that was restored: its numbers begin again.
+            LogError::Future { requested, last_id } => {
+                StoreError::DecisionsExpired { requested, oldest: last_id + 1 }
+            }
+            LogError::Disk(_) => StoreError::Storage(reason),
+        }
+    }
+}
+
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Status {
         let message = error.to_string();
@@ -170,6 +202,20 @@ impl From<StoreError> for Status {
             StoreError::Storage(_) => StatusBuilder::new("STORAGE_UNAVAILABLE")
                 .retry_after(RETRY_STORAGE)
                 .status(Code::Unavailable, message),
+            StoreError::NoDecisions => {
+                StatusBuilder::new("NO_DECISIONS").status(Code::Unimplemented, message)
+            }
+            StoreError::DecisionOrder(_) => {
+                StatusBuilder::new("DECISION_ORDER").status(Code::FailedPrecondition, message)
+            }
+            StoreError::DecisionsDamaged { file, offset, .. } => StatusBuilder::new("DECISIONS_DAMAGED")
+                .metadata("file", &file)
+                .metadata("offset", &offset)
+                .status(Code::DataLoss, message),
+            StoreError::DecisionsExpired { requested, oldest } => StatusBuilder::new("EXPIRED")
+                .metadata("requested", &requested)
+                .metadata("oldest", &oldest)
+                .status(Code::OutOfRange, message),
             StoreError::ClaimLost => StatusBuilder::new("CLAIM_LOST").status(Code::Aborted, message),
             StoreError::StreamReplaced => {
                 StatusBuilder::new("STREAM_REPLACED").status(Code::Aborted, message)

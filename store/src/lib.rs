@@ -9,6 +9,7 @@ pub mod change_log;
 pub mod commit_health;
 mod commit_span;
 pub mod config;
+pub mod decision_log;
 pub mod durable_dir;
 pub mod error;
 pub mod heartbeat_streams;

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::commit_health;
 use crate::config::{Command, Config, ConfigError, Engine, EngineName, Flags};
+use crate::decision_log::{self, DecisionLog};
 use crate::error::StoreError;
 use crate::ledger::embedded::{Background, EmbeddedLedger, OpenError};
 use crate::metrics::Metrics;
@@ -45,6 +46,8 @@ pub enum RunError {
     NoDirectory { command: &'static str, instead: &'static str },
     #[error(transparent)]
     Load(#[from] StoreError),
+    #[error("{path}: the log of decisions cannot be opened: {source}", path = .path.display())]
+    Decisions { path: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
@@ -100,11 +103,21 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
             let opened = Store::open(ledger.clone(), config.policy, SystemClock::shared(), metrics);
             let (store, writer) = opened?;
             let background = ledger.start_background(Arc::clone(store.memory()), background)?;
-            Ok((ledger.store_id().to_string(), store, writer, background))
+            // After the ledger: it has proven that the directory is a store's, and has locked it.
+            let decisions = DecisionLog::open(&config.data_dir, config.decisions).map_err(|source| {
+                RunError::Decisions { path: config.data_dir.join(decision_log::DIRECTORY), source }
+            })?;
+            Ok((ledger.store_id().to_string(), store, writer, background, Arc::new(decisions)))
         })
     };
-    let (store_id, store, writer, background) = opening.await.map_err(std::io::Error::other)??;
+    let (store_id, store, writer, background, decisions) = opening.await.map_err(std::io::Error::other)??;
+    tokio::spawn(decision_log::keep_limits(
+        Arc::clone(&decisions),
+        Arc::clone(store.clock()),
+        shutdown.clone(),
+    ));
     let services = Services::new(Arc::clone(&store), shutdown.clone()).with_authorities(config.authorities);
+    let services = services.with_decisions(decisions);
     // Only the heartbeat service needs the disk for all of its calls. The others still serve reads and watches without
     // it, and clients that left them because of their health would have no other store to go to.
     let readiness = Readiness::new(NAMES);

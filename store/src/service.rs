@@ -5,6 +5,7 @@
 
 mod budget;
 mod certificate_request;
+mod decision;
 mod event;
 mod heartbeat;
 mod join;
@@ -49,6 +50,7 @@ use muster_store_core::selectors::Selectors;
 use self::query::{ListQuery, WatchQuery};
 use self::request_record::{parse_record, required_record};
 use self::write_context::{WriteContext, write_context};
+use crate::decision_log::DecisionLog;
 use crate::error::StoreError;
 use crate::heartbeat_streams::HeartbeatStreams;
 use crate::queue::WriteClass;
@@ -66,6 +68,7 @@ pub const NAMES: [&str; 11] = [
     "muster.v1.DisruptionBudgetService",
     "muster.v1.PriorityClassService",
     "muster.v1.EventService",
+    "muster.v1.DecisionService",
     "muster.v1.JoinTokenService",
     "muster.v1.CertificateRequestService",
     "muster.v1.RevocationService",
@@ -87,6 +90,8 @@ pub struct Services {
     streams: Arc<HeartbeatStreams>,
     /// The file of --tls-client-ca; `None` without TLS.
     authorities: Option<Arc<PathBuf>>,
+    /// `None` where decisions are not kept.
+    decisions: Option<Arc<DecisionLog>>,
     shutdown: Shutdown,
 }
 
@@ -94,13 +99,19 @@ type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> +
 
 impl Services {
     pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
-        Self { store, streams: Arc::default(), authorities: None, shutdown }
+        Self { store, streams: Arc::default(), authorities: None, decisions: None, shutdown }
     }
 
     /// Answers with the certificates of this file to those who ask for the authorities.
     #[must_use]
     pub fn with_authorities(self, file: Option<PathBuf>) -> Self {
         Self { authorities: file.map(Arc::new), ..self }
+    }
+
+    /// Keeps decisions in that log. Without it its service says that they are not kept.
+    #[must_use]
+    pub fn with_decisions(self, log: Arc<DecisionLog>) -> Self {
+        Self { decisions: Some(log), ..self }
     }
 
     /// The services as routes of a server.
@@ -120,6 +131,7 @@ impl Services {
                 muster_grpc::priority_class_service_server::PriorityClassServiceServer<Self>
             ))
             .add_service(limited!(muster_grpc::event_service_server::EventServiceServer<Self>))
+            .add_service(limited!(muster_grpc::decision_service_server::DecisionServiceServer<Self>))
             .add_service(limited!(muster_grpc::join_token_service_server::JoinTokenServiceServer<Self>))
             .add_service(limited!(
                 muster_grpc::certificate_request_service_server::CertificateRequestServiceServer<Self>

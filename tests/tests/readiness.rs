@@ -32,6 +32,7 @@ const READING: [&str; 10] = [
     "muster.v1.DisruptionBudgetService",
     "muster.v1.PriorityClassService",
     "muster.v1.EventService",
+    "muster.v1.DecisionService",
     "muster.v1.JoinTokenService",
     "muster.v1.CertificateRequestService",
     "muster.v1.RevocationService",

@@ -130,7 +130,7 @@ fn explanations(
                     _ => state.doubtful(),
                 },
                 Cell::new(when(it.earliest.as_ref(), now)),
-                Cell::new(&it.reason),
+                Cell::new(with_decision(&it.reason, it.decision_id)),
             ];
             if with_inputs {
                 let inputs = it.inputs.iter().map(|(name, value)| format!("{name}={value}"));
@@ -163,7 +163,7 @@ fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint, width
                 row.push(Cell::new(pod.taint.as_ref().map_or_else(|| "-".to_owned(), taint)));
                 row.push(Cell::new(pod.toleration.as_ref().map_or_else(|| "-".to_owned(), toleration)));
             }
-            row.push(Cell::new(&pod.reason));
+            row.push(Cell::new(with_decision(&pod.reason, pod.decision_id)));
             table.push(row);
         }
         table
@@ -185,6 +185,11 @@ fn when(time: Option<&prost_types::Timestamp>, now: Option<Timestamp>) -> String
         (Some(time), None) => age::moment(time),
         (None, _) => "-".to_owned(),
     }
+}
+
+/// The reason, with the number of the decision that it follows from, for `muster why`.
+fn with_decision(reason: &str, decision: u64) -> String {
+    if decision == 0 { reason.to_owned() } else { format!("{reason} [#{decision}]") }
 }
 
 fn taint(taint: &pb::Taint) -> String {

@@ -4,6 +4,8 @@ use muster_proto::name::Name;
 
 use crate::cloud_nodes::CloudNodes;
 use crate::cordon_expiry::{self, CordonExpiry};
+use crate::decision::takeover::Seed;
+use crate::decision::{Completion, Recorder, causes};
 use crate::drain::Drains;
 use crate::ipam::Ipam;
 use crate::node_lifecycle::NodeLifecycle;
@@ -27,6 +29,7 @@ pub struct Controllers {
     pub(crate) cloud_nodes: Option<CloudNodes>,
     pub(crate) pod_gc: PodGc,
     node_records: NodeRecords,
+    pub(crate) decisions: Recorder,
 }
 
 impl Controllers {
@@ -42,6 +45,7 @@ impl Controllers {
             cloud_nodes: policy.cloud_nodes.map(CloudNodes::new),
             pod_gc: PodGc::new(policy.pod_gc.clone()),
             node_records: NodeRecords::default(),
+            decisions: Recorder::default(),
         };
         for node in world.nodes() {
             let change = Change { old: None, new: Some(node.clone()) };
@@ -81,9 +85,24 @@ impl Controllers {
         if let Some(cloud_nodes) = &mut self.cloud_nodes {
             cloud_nodes.observe(delta, world, now);
         }
-        if let Delta::Node(change) = delta {
-            self.node_records.observe(change);
+        match delta {
+            Delta::Node(change) => {
+                self.node_records.observe(change);
+                if let (Some(node), None) = (&change.old, &change.new) {
+                    self.decisions.node_gone(node, world, now);
+                }
+            }
+            Delta::Pod(change) => {
+                if let (Some(pod), None) = (&change.old, &change.new) {
+                    self.decisions.pod_gone(pod, world, now);
+                }
+            }
         }
+    }
+
+    /// The newest decisions of the leader before are known.
+    pub fn continue_log(&mut self, seed: &Seed, world: &World, now: Now) {
+        self.decisions.seed(seed, world, now);
     }
 
     /// Observes node leases whose `renewTime` changed.
@@ -97,7 +116,8 @@ impl Controllers {
         self.node_lifecycle.observe_renewals(indices, world, policy, now);
     }
 
-    pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
+    pub fn settle(&mut self, outcome: &Outcome, completion: &Completion, world: &World, now: Now) {
+        self.decisions.settle(outcome, completion, now);
         match outcome.controller {
             ControllerName::NodeLifecycle => self.node_lifecycle.settle(outcome, now),
             ControllerName::NodeRecords => {
@@ -156,6 +176,7 @@ impl Controllers {
     pub fn decide(&mut self, world: &World, policy: &Policy, now: Now) -> Plan {
         let mut plan = Plan { trace_events: self.node_lifecycle.take_trace_events(), ..Plan::default() };
         if let Some(until) = self.node_lifecycle.hold.catching_up(now.mono) {
+            self.record(world, now, &mut plan);
             plan.wake_by(until);
             return plan;
         }
@@ -174,7 +195,26 @@ impl Controllers {
         self.pod_gc.decide(world, now, &mut plan);
         // Last, when every controller has decided what it wants of the nodes' records.
         self.write_records(world, policy, now, &mut plan);
+        self.record(world, now, &mut plan);
         plan
+    }
+
+    /// Turns notes and planned actions into decisions, and takes those that can be recorded.
+    fn record(&mut self, world: &World, now: Now, plan: &mut Plan) {
+        let mut notes = std::mem::take(&mut plan.notes).into_iter().peekable();
+        // In the order in which they were made, so that a note can follow from an action of the same plan.
+        for (index, action) in plan.actions.iter().enumerate() {
+            while let Some(planned) = notes.next_if(|planned| planned.after <= index) {
+                self.decisions.note(planned.note, world, now);
+            }
+            self.decisions.planned(action, world, now);
+        }
+        for planned in notes {
+            self.decisions.note(planned.note, world, now);
+        }
+        let (decisions, next) = self.decisions.take(now);
+        plan.decisions = decisions;
+        next.into_iter().for_each(|at| plan.wake_by(at));
     }
 
     fn write_records(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
@@ -192,7 +232,9 @@ impl Controllers {
                 cloud_nodes.apply_to(node, now);
             }
         };
-        self.node_records.decide(world, apply_all, now, plan);
+        let zone = |node: &muster_proto::node::Node| self.node_lifecycle.zone_report_of(&node.meta.name);
+        let causes = |before: &_, after: &_| causes::node_write(before, after, zone(before).as_ref());
+        self.node_records.decide(world, apply_all, causes, now, plan);
     }
 
     /// Nodes whose record a controller now wants to be different.

@@ -25,6 +25,7 @@ use muster_proto::time::Mono;
 use self::eviction_state::{DrainStatus, EvictionState, LastAnswer, LeavingPod, StoreAnswer, eviction_state};
 use self::filters::{PlannedPod, PodAction, plan};
 use crate::deadlines::Deadlines;
+use crate::decision::{DecisionSubject, causes};
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event, uid};
 use crate::world::{Change, Delta, World};
 use muster_proto::time::Now;
@@ -195,7 +196,9 @@ impl Drains {
             {
                 let Some(action) = action_for(*action, &drain.request.options) else { continue };
                 self.in_flight.insert((Key::of(*pod), uid(&pod.meta)), name.clone());
-                plan.act(ControllerName::Drain, Subject::of_pod(pod), action, "the node is being drained");
+                let cause = causes::drain_eviction(&drain.request, now);
+                let subject = Subject::of_pod(pod);
+                plan.act(ControllerName::Drain, subject, action, "the node is being drained", [cause]);
             }
         }
         let drain = self.nodes.get_mut(name).expect("it was there when this began");
@@ -203,6 +206,9 @@ impl Drains {
             let Drain { requested_by, reason, .. } = &drain.request;
             let message = format!("{requested_by} drains the node: {reason}");
             plan.emit(event(&**node, EventType::Normal, "Draining", message));
+            let subject = DecisionSubject::Drain(name.clone());
+            let cause = causes::drain_started(&drain.request, now);
+            plan.note(cause.observed(ControllerName::Drain, subject).of(node.meta.uid));
         }
         if drain.result.as_ref().map(DrainResult::without_time)
             != result.as_ref().map(DrainResult::without_time)

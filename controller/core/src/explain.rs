@@ -82,11 +82,20 @@ pub struct Explanation {
     pub inputs: BTreeMap<String, String>,
     /// The earliest time of the action; `None` when no time is known.
     pub earliest: Option<Mono>,
+    /// The newest recorded decision that this follows from; 0 if there is none.
+    pub decision: u64,
 }
 
 impl Explanation {
     pub fn new(action: ExplanationAction, state: ExplanationState, reason: impl Into<String>) -> Explanation {
-        Explanation { action, state, reason: reason.into(), inputs: BTreeMap::new(), earliest: None }
+        Explanation {
+            action,
+            state,
+            reason: reason.into(),
+            inputs: BTreeMap::new(),
+            earliest: None,
+            decision: 0,
+        }
     }
 
     /// Adds a value that the decision was made from.
@@ -94,6 +103,12 @@ impl Explanation {
     pub fn input(mut self, name: &str, value: impl fmt::Display) -> Explanation {
         self.inputs.insert(name.to_owned(), value.to_string());
         self
+    }
+
+    /// Sets the decision that this follows from.
+    #[must_use]
+    pub fn following(self, decision: u64) -> Explanation {
+        Explanation { decision, ..self }
     }
 
     /// Sets the earliest time of the action.

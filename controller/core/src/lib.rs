@@ -16,6 +16,7 @@ pub mod cloud_nodes;
 pub mod controllers;
 pub mod cordon_expiry;
 pub mod deadlines;
+pub mod decision;
 pub mod drain;
 pub mod explain;
 pub mod ipam;

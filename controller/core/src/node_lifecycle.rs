@@ -5,6 +5,7 @@
 //! [`noexecute_taints`] taints them through the [`taint_queue`] of their zone. [`eviction_hold`] delays that while this
 //! controller may have missed heartbeats. [`noschedule_taints`] follow from a node's own conditions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_proto::condition::{ConditionStatus, types};
@@ -14,6 +15,7 @@ use muster_proto::node::Node;
 use muster_proto::time::{Mono, Now};
 
 use crate::deadlines::Deadlines;
+use crate::decision::{DecisionSubject, Note, causes};
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject, event};
 use crate::policy::Policy;
 use crate::trace_event::TraceEvent;
@@ -34,7 +36,7 @@ use eviction_hold::{EvictionHold, Interruptions};
 use liveness::{Liveness, Silence};
 use noexecute_taints::NoExecuteTaints;
 use pod_readiness::PodReadiness;
-use zones::{Transition, Zones};
+use zones::{Assessment, Transition, Zones};
 
 #[derive(Debug)]
 pub struct NodeLifecycle {
@@ -54,11 +56,13 @@ pub struct NodeLifecycle {
     events: Vec<Event>,
     /// Trace events since the last decision.
     trace_events: Vec<TraceEvent>,
+    /// What was seen since the last decision.
+    notes: Vec<Note>,
 }
 
 impl NodeLifecycle {
     pub fn new(policy: &Policy, now: Now) -> NodeLifecycle {
-        NodeLifecycle {
+        let mut lifecycle = NodeLifecycle {
             liveness: Liveness::new(),
             zones: Zones::new(),
             taints: NoExecuteTaints::new(),
@@ -70,7 +74,22 @@ impl NodeLifecycle {
             next_regular_pass: now.mono,
             events: Vec::new(),
             trace_events: Vec::new(),
+            notes: Vec::new(),
+        };
+        lifecycle.note_hold(now);
+        lifecycle
+    }
+
+    fn note_hold(&mut self, now: Now) {
+        if self.hold.is_active(now.mono) {
+            let cause = causes::eviction_hold(&self.hold, now);
+            self.notes.push(cause.waiting(ControllerName::NodeLifecycle, DecisionSubject::Fleet));
         }
+    }
+
+    fn note_ready(&mut self, name: &Name) {
+        let subject = DecisionSubject::Node(name.clone());
+        self.notes.push(causes::node_ready().observed(ControllerName::NodeLifecycle, subject));
     }
 
     /// The whole world has been observed for the first time. Nodes that existed before this controller started cause no
@@ -78,6 +97,7 @@ impl NodeLifecycle {
     pub fn start(&mut self, world: &World) {
         self.events.clear();
         self.trace_events.clear();
+        self.notes.retain(|note| note.subject == DecisionSubject::Fleet);
         self.pod_readiness = PodReadiness::begin(world);
     }
 
@@ -93,6 +113,7 @@ impl NodeLifecycle {
         self.hold = self.hold.after_interruption(is_long, policy, now.mono);
         if is_long {
             self.liveness.restart_count();
+            self.note_hold(now);
         }
     }
 
@@ -133,6 +154,7 @@ impl NodeLifecycle {
         let was_ready = change.old.as_ref().is_some_and(|old| old.is_ready());
         if node.is_ready() && (is_revived || !was_ready) {
             self.trace_events.push(TraceEvent::Recovered { node: name.clone() });
+            self.note_ready(name);
         }
         match (&change.old, &change.new) {
             (None, Some(_)) => {
@@ -169,6 +191,7 @@ impl NodeLifecycle {
         for node in self.liveness.observe_renewals(indices, policy, now.mono) {
             self.zones.set_silent(&node, false);
             if world.node(node.as_str()).is_some_and(|node| node.is_ready()) {
+                self.note_ready(&node);
                 self.trace_events.push(TraceEvent::Recovered { node });
             }
         }
@@ -191,7 +214,9 @@ impl NodeLifecycle {
             plan.trace(TraceEvent::DeadlinePassed { node: name.clone(), seen_at, seen_by });
             self.silent.add(name);
         }
-        self.mark_silent(world, now, plan);
+        self.note_gaps(policy);
+        self.notes.drain(..).for_each(|note| plan.note(note));
+        self.mark_silent(world, policy, now, plan);
         self.pass_if_due(world, policy, now, plan);
         self.pod_readiness.decide(world, now, plan);
         plan.events.append(&mut self.events);
@@ -201,7 +226,14 @@ impl NodeLifecycle {
         }
     }
 
-    fn mark_silent(&mut self, world: &World, now: Now, plan: &mut Plan) {
+    fn note_gaps(&mut self, policy: &Policy) {
+        for (node, gap) in self.liveness.take_gaps() {
+            let cause = causes::heartbeat_gap(&gap, policy);
+            self.notes.push(cause.observed(ControllerName::NodeLifecycle, DecisionSubject::Node(node)));
+        }
+    }
+
+    fn mark_silent(&mut self, world: &World, policy: &Policy, now: Now, plan: &mut Plan) {
         for name in self.silent.take(now.mono) {
             let node = world.node(name.as_str()).filter(|_| self.liveness.is_silent(&name));
             let Some(marked) = node.and_then(|node| unknown_status::mark_unknown(node, now)) else {
@@ -210,7 +242,9 @@ impl NodeLifecycle {
             };
             let subject = Subject::of_node(&marked);
             let action = Action::UpdateNodeStatus(Box::new(marked));
-            plan.act(ControllerName::NodeLifecycle, subject, action, "its grace has passed");
+            let silence = self.silence(&name, world, policy);
+            let cause = silence.map(|silence| causes::grace_period_passed(&silence, now));
+            plan.act(ControllerName::NodeLifecycle, subject, action, "its grace has passed", cause);
             self.silent.begin(name);
         }
     }
@@ -238,10 +272,61 @@ impl NodeLifecycle {
         self.last_pass = Some(now.mono);
         let held = self.hold.is_active(now.mono);
         let assessment = self.zones.assess(policy.unhealthy_zone_threshold);
+        let before = plan.trace_events.len();
         self.taints.pass(&self.zones, &assessment, policy, now.mono, held, &mut plan.trace_events);
+        self.note_zones(&assessment, policy, plan);
+        self.note_waiting(before, now, plan);
         if assessment.transition == Transition::Left {
             self.renew_graces(world, policy, now.mono);
         }
+    }
+
+    /// Notes which zones have another state, and whether full disruption began or ended.
+    fn note_zones(&self, assessment: &Assessment, policy: &Policy, plan: &mut Plan) {
+        let controller = ControllerName::NodeLifecycle;
+        for key in &assessment.changed {
+            let subject = DecisionSubject::Zone(key.clone());
+            let Some(report) = self.zone_report(key) else { continue };
+            let note = causes::zone_state(&report, policy).observed(controller, subject);
+            // It follows from the node that fell silent last.
+            let last = self.liveness.last_silent().filter(|_| report.unhealthy > 0);
+            let is_here = |name: &&Name| self.zones.zone_of(name).is_some_and(|(zone, _)| zone == key);
+            plan.note(match last.filter(is_here) {
+                Some(name) => note.following(DecisionSubject::Node(name.clone())),
+                None => note,
+            });
+        }
+        if assessment.transition != Transition::Unchanged {
+            let cause = causes::full_disruption(self.zones.is_full_disruption());
+            let note = cause.observed(controller, DecisionSubject::Fleet);
+            plan.note(match assessment.changed.last() {
+                Some(zone) => note.following(DecisionSubject::Zone(zone.clone())),
+                None => note,
+            });
+        }
+    }
+
+    /// Notes why the nodes that joined a queue in this pass were not tainted in it.
+    fn note_waiting(&self, before: usize, now: Now, plan: &mut Plan) {
+        let hold = self.hold.is_active(now.mono).then_some(&self.hold);
+        let events = &plan.trace_events[before..];
+        let taken = events.iter().filter_map(|event| match event {
+            TraceEvent::TokenTaken { node, .. } => Some(node),
+            _ => None,
+        });
+        let taken: BTreeSet<&Name> = taken.collect();
+        let mut notes = Vec::new();
+        for event in events {
+            if let TraceEvent::TaintQueued { node, zone } = event
+                && !taken.contains(node)
+                && let Some(report) = self.zone_report(zone)
+            {
+                let cause = causes::taint_wait(&report, hold, self.zones.is_full_disruption(), now);
+                let subject = DecisionSubject::Node(node.clone());
+                notes.push(cause.waiting(ControllerName::NodeLifecycle, subject));
+            }
+        }
+        notes.into_iter().for_each(|note| plan.note(note));
     }
 
     /// Whether a node's grace has passed.

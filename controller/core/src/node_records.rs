@@ -8,6 +8,7 @@ use muster_proto::node::Node;
 use muster_proto::time::{Mono, Now};
 
 use crate::deadlines::Deadlines;
+use crate::decision::Cause;
 use crate::node_lifecycle::noexecute_taints;
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject};
 use crate::world::{Change, World};
@@ -33,7 +34,15 @@ impl NodeRecords {
     }
 
     /// Plans an update of each node that `apply_all`, what all controllers want, changes.
-    pub fn decide(&mut self, world: &World, apply_all: impl Fn(&mut Node), now: Now, plan: &mut Plan) {
+    /// `causes` is why, given the record before and after.
+    pub fn decide(
+        &mut self,
+        world: &World,
+        apply_all: impl Fn(&mut Node),
+        causes: impl Fn(&Node, &Node) -> Vec<Cause>,
+        now: Now,
+        plan: &mut Plan,
+    ) {
         for name in self.nodes.take(now.mono) {
             let Some(node) = world.node(name.as_str()) else {
                 self.nodes.forget(&name);
@@ -47,7 +56,9 @@ impl NodeRecords {
             }
             plan.trace_events.extend(noexecute_taints::trace_event(node, &next));
             let subject = Subject::of_node(&next);
-            plan.act(ControllerName::NodeRecords, subject, Action::UpdateNode(Box::new(next)), "its record");
+            let causes = causes(node, &next);
+            let action = Action::UpdateNode(Box::new(next));
+            plan.act(ControllerName::NodeRecords, subject, action, "its record", causes);
             self.nodes.begin(name);
         }
         if let Some(at) = self.nodes.next() {

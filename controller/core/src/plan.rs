@@ -19,6 +19,7 @@ use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use muster_proto::time::Mono;
 
+use crate::decision::{Cause, Decision, Note};
 use crate::trace_event::TraceEvent;
 
 /// The source of the events.
@@ -108,6 +109,25 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// What it does, in a few words.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Action::UpdateNode(_) => "update the node",
+            Action::UpdateNodeStatus(_) => "update the node's status",
+            Action::DeleteNode { .. } => "delete the node",
+            Action::UpdatePodStatus(_) => "update the pod's status",
+            Action::EndPod { .. } => "delete the pod",
+            Action::EvictPod { .. } => "evict the pod",
+            Action::BindPod { .. } => "bind the pod",
+            Action::ReadNode => "read the node",
+            Action::ReadLease => "read the lease",
+            Action::WriteLease(_) => "write the lease",
+            Action::AskCloud { .. } => "ask the cloud plug-in",
+        }
+    }
+}
+
 /// What a pod's status says about its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndMark {
@@ -133,6 +153,8 @@ pub struct PlannedAction {
     pub action: Action,
     /// Why, in a few words, for the log and the trace.
     pub why: Cow<'static, str>,
+    /// Why, for the log of decisions: one for each rule that it follows from. Empty if it only reads something.
+    pub causes: Vec<Cause>,
 }
 
 /// A queue of planned actions. The shell performs the actions of a lane in order, and lanes take turns.
@@ -206,7 +228,18 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// The steps that led to the actions.
     pub trace_events: Vec<TraceEvent>,
+    /// What controllers wait for and saw, until it is among the decisions.
+    pub notes: Vec<PlannedNote>,
+    /// The decisions that can be recorded now: those of actions with a known outcome, and the notes.
+    pub decisions: Vec<Decision>,
     pub wake_at: Option<Mono>,
+}
+
+/// A note, and how many actions were planned before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedNote {
+    pub after: usize,
+    pub note: Note,
 }
 
 impl Plan {
@@ -216,8 +249,15 @@ impl Plan {
         subject: Subject,
         action: Action,
         why: impl Into<Cow<'static, str>>,
+        causes: impl IntoIterator<Item = Cause>,
     ) {
-        self.actions.push(PlannedAction { controller, subject, action, why: why.into() });
+        let causes = causes.into_iter().collect();
+        self.actions.push(PlannedAction { controller, subject, action, why: why.into(), causes });
+    }
+
+    /// Adds what a controller waits for or saw.
+    pub fn note(&mut self, note: Note) {
+        self.notes.push(PlannedNote { after: self.actions.len(), note });
     }
 
     /// Adds an event. Events may be lost, so nothing depends on them.

@@ -15,6 +15,7 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use self::index::Index;
+use crate::decision::{Rule, causes};
 use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, event, uid};
 use crate::world::{Delta, World};
 use muster_proto::time::Now;
@@ -95,6 +96,15 @@ enum Cause {
 }
 
 impl Cause {
+    fn rule(self) -> Rule {
+        match self {
+            Cause::Terminated => Rule::GcTerminatedPods,
+            Cause::OutOfService => Rule::GcOutOfService,
+            Cause::Orphaned => Rule::GcNodeMissing,
+            Cause::Unbound => Rule::GcNeverBound,
+        }
+    }
+
     fn why(self) -> &'static str {
         match self {
             Cause::Terminated => "too many pods have ended",
@@ -244,7 +254,13 @@ impl PodGc {
                 *missing = Missing::Reading;
                 // Any node of that name counts, so the uid is that of no node.
                 let subject = Subject::Node(name.clone(), no_uid());
-                plan.act(ControllerName::PodGc, subject, Action::ReadNode, "it is missing, and pods name it");
+                plan.act(
+                    ControllerName::PodGc,
+                    subject,
+                    Action::ReadNode,
+                    "it is missing, and pods name it",
+                    [],
+                );
             }
         }
     }
@@ -290,7 +306,8 @@ impl PodGc {
                 fail: true,
             });
             let action = Action::EndPod { mark, grace_period_seconds: Some(0) };
-            plan.act(ControllerName::PodGc, Subject::of_pod(pod), action, why);
+            let decided = causes::gc(cause.rule(), why, pod.spec.node_name.as_ref());
+            plan.act(ControllerName::PodGc, Subject::of_pod(pod), action, why, [decided]);
             if let (Cause::Orphaned, Some(node)) = (cause, &pod.spec.node_name) {
                 let message = format!("Node {node} does not exist, so the pod is removed");
                 plan.emit(event(&**pod, EventType::Warning, "NodeGone", message));

@@ -15,6 +15,8 @@ use muster_proto::watch_event::WatchEvent;
 use muster_proto::wellknown::NODE_LEASE_NAMESPACE;
 
 use crate::controllers::Controllers;
+use crate::decision::Completion;
+use crate::decision::takeover::Seed;
 use crate::plan::{Answer, Outcome, Plan, PlannedAction};
 use crate::policy::Policy;
 use crate::world::{Delta, Revisions, World};
@@ -34,6 +36,10 @@ pub enum Observation {
     /// because they include all writes of the leader before.
     RequiredRevisions(Revisions),
     Outcome(Outcome),
+    /// The outcome of an action, with what the log of decisions says of how it was performed.
+    Completed(Outcome, Completion),
+    /// The newest decisions of the log, which this leader continues. Until they are known no decision is recorded.
+    DecisionLog(Seed),
 }
 
 #[derive(Debug)]
@@ -47,6 +53,8 @@ pub struct Reconciler {
     /// What the world must have applied before the controllers are built.
     required: Revisions,
     controllers: Option<Controllers>,
+    /// The newest decisions of the log, until the controllers have them.
+    seed: Option<Seed>,
     /// When the controllers last decided.
     decided_at: Mono,
 }
@@ -72,6 +80,7 @@ impl Reconciler {
             leading: false,
             required: Revisions::default(),
             controllers: None,
+            seed: None,
             decided_at: Mono::ZERO,
         }
     }
@@ -119,11 +128,14 @@ impl Reconciler {
                 self.leading = leading;
                 if !leading {
                     self.controllers = None;
+                    self.seed = None;
                     self.required = Revisions::default();
                 }
             }
             Observation::RequiredRevisions(required) => self.required = required,
-            Observation::Outcome(outcome) => self.settle(&outcome, now),
+            Observation::Outcome(outcome) => self.settle(&outcome, &Completion::default(), now),
+            Observation::Completed(outcome, completion) => self.settle(&outcome, &completion, now),
+            Observation::DecisionLog(seed) => self.seed = Some(seed),
         }
     }
 
@@ -178,9 +190,9 @@ impl Reconciler {
         }
     }
 
-    fn settle(&mut self, outcome: &Outcome, now: Now) {
+    fn settle(&mut self, outcome: &Outcome, completion: &Completion, now: Now) {
         if let Some(controllers) = &mut self.controllers {
-            controllers.settle(outcome, &self.world, now);
+            controllers.settle(outcome, completion, &self.world, now);
         }
         // The record that a write returned is the same as a watch event, only earlier.
         let deltas = match &outcome.result {
@@ -234,6 +246,9 @@ impl Reconciler {
                 none.insert(Controllers::begin(&self.world, &self.policy, now))
             }
         };
+        if let Some(seed) = self.seed.take() {
+            controllers.continue_log(&seed, &self.world, now);
+        }
         controllers.decide(&self.world, &self.policy, now)
     }
 

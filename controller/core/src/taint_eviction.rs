@@ -16,6 +16,7 @@ use muster_proto::taint::{Taint, TaintEffect};
 use muster_proto::time::Mono;
 
 use crate::deadlines::Deadlines;
+use crate::decision::{DecisionSubject, Note, causes};
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::plan::{Action, Answer, ControllerName, EndMark, Failure, Outcome, Plan, Subject, event, uid};
 use crate::trace_event::TraceEvent;
@@ -36,7 +37,12 @@ pub struct TaintEvictions {
     withheld: BTreeSet<Key>,
     /// Events since the last decision.
     events: Vec<Event>,
+    /// What began or ceased to be waited for since the last decision.
+    notes: Vec<Note>,
 }
+
+/// The reason of the condition DisruptionTarget of a pod that was evicted here.
+pub(crate) const EVICTION_REASON: &str = "DeletionByTaintManager";
 
 /// A pod that will be evicted.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,12 +123,25 @@ impl TaintEvictions {
             if held.is_some() {
                 self.cancel(&key);
                 self.events.push(eviction_event(pod, "Cancelling deletion of"));
+                let subject = DecisionSubject::Pod(Key::of(pod));
+                let note = causes::eviction_cancelled().observed(ControllerName::TaintEviction, subject);
+                self.notes.push(note.of(pod.meta.uid));
             }
             return;
         }
         let pending = PendingEviction { uid: uid(&pod.meta), health_deadline, other_deadline };
         if held == Some(&pending) {
             return;
+        }
+        let is_health = other_deadline.is_none_or(|at| health_deadline.is_some_and(|health| health < at));
+        let (at, taints) = if is_health { (health_deadline, &health) } else { (other_deadline, &others) };
+        // One that is not tolerated at all is evicted in the next decision, which records that.
+        if let (Some(at), Some(node)) = (at.filter(|at| *at > now.mono), &pod.spec.node_name)
+            && let TolerationTime::Limited(limit, taint, _) = toleration_time(taints, &pod.spec.tolerations)
+        {
+            let cause = causes::toleration_time(node, taint, limit, at, now);
+            let subject = DecisionSubject::Pod(key.clone());
+            self.notes.push(cause.waiting(ControllerName::TaintEviction, subject).of(pod.meta.uid));
         }
         self.withheld.remove(&key);
         if let Some(at) = self.due_at_of(&key, &pending, Some(Mono::ZERO)) {
@@ -147,6 +166,7 @@ impl TaintEvictions {
     /// Evicts the pods that are due. Health taints evict from `health_from` on, or not at all.
     pub fn decide(&mut self, world: &World, health_from: Option<Mono>, now: Now, plan: &mut Plan) {
         plan.events.append(&mut self.events);
+        self.notes.drain(..).for_each(|note| plan.note(note));
         if health_from.is_some() {
             for key in std::mem::take(&mut self.withheld) {
                 if let Some(pending) = self.pending.get(&key) {
@@ -183,16 +203,24 @@ impl TaintEvictions {
         }
         let Some(pod) = world.pod(&key).filter(|pod| uid(&pod.meta) == pod_uid) else { return };
         let deadlines_key = (key, pod_uid);
+        let over = toleration_over(pod, pending, world, now.mono);
+        let cause = match &over {
+            Some(TraceEvent::TolerationOver { node, taint, since, over, .. }) => {
+                causes::toleration_over(node, taint, *since, *over, now)
+            }
+            _ => causes::toleration_over_unnamed(),
+        };
         if self.deadlines.failures(&deadlines_key) == 0 {
-            plan.trace_events.extend(toleration_over(pod, pending, world, now.mono));
+            plan.trace_events.extend(over);
         }
         let mark = EndMark {
-            reason: "DeletionByTaintManager".to_owned(),
+            reason: EVICTION_REASON.to_owned(),
             message: "Taint manager: deleting due to NoExecute taint".to_owned(),
             fail: false,
         };
         let action = Action::EndPod { mark: Some(mark), grace_period_seconds: None };
-        plan.act(ControllerName::TaintEviction, Subject::of_pod(pod), action, "a NoExecute taint");
+        let subject = Subject::of_pod(pod);
+        plan.act(ControllerName::TaintEviction, subject, action, "a NoExecute taint", [cause]);
         self.deadlines.begin(deadlines_key);
     }
 

@@ -44,13 +44,13 @@ mod tests {
 
     fn of_node(controller: ControllerName, name: &str) -> PlannedAction {
         let subject = Subject::of_node(&node(name).build());
-        PlannedAction { controller, subject, action: Action::ReadNode, why: "".into() }
+        PlannedAction { controller, subject, action: Action::ReadNode, why: "".into(), causes: Vec::new() }
     }
 
     fn of_pod(controller: ControllerName, name: &str) -> PlannedAction {
         let subject = Subject::of_pod(&pod(name).build());
         let action = Action::EvictPod { grace_period_seconds: None };
-        PlannedAction { controller, subject, action, why: "".into() }
+        PlannedAction { controller, subject, action, why: "".into(), causes: Vec::new() }
     }
 
     /// The next `count` actions, by the names of their subjects.

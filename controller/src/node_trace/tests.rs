@@ -91,6 +91,7 @@ fn end_pod(pod_name: &str) -> PlannedAction {
         subject: Subject::Pod(key(pod_name), uid(pod_name)),
         action: Action::EndPod { mark: Some(mark), grace_period_seconds: None },
         why: "a NoExecute taint".into(),
+        causes: Vec::new(),
     }
 }
 
@@ -129,8 +130,13 @@ fn an_action_outside_of_node_traces_has_its_own_trace() {
     let mut traces = node_traces();
     let subject = Subject::Pod(key("alone"), uid("alone"));
     let action = Action::BindPod { node: name("somewhere") };
-    let planned =
-        PlannedAction { controller: ControllerName::Scheduler, subject, action, why: "it fits".into() };
+    let planned = PlannedAction {
+        controller: ControllerName::Scheduler,
+        subject,
+        action,
+        why: "it fits".into(),
+        causes: Vec::new(),
+    };
     let span = traces.begin(&planned, &World::new(), at(1));
     let answer = Answer::Pod(Box::new(pod("alone").build()));
     end(

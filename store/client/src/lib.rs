@@ -11,6 +11,7 @@
 
 pub mod cache;
 pub mod client;
+mod decisions;
 pub mod endpoints;
 pub mod error;
 mod joining;

@@ -168,6 +168,32 @@ pub fn authorize(caller: &Caller, call: &Call<'_>, content: &Content<'_>) -> Res
     }
 }
 
+/// A call about decisions. They are no records: they have a log of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionVerb {
+    Record,
+    List,
+    Watch,
+}
+
+/// Whether the caller may make this call about decisions.
+///
+/// Only controllers record them. Nodes may not read them: a decision about one node names pods of others.
+pub fn authorize_decisions(caller: &Caller, verb: DecisionVerb) -> Result<(), Refused> {
+    let violated = match (caller, verb) {
+        (Caller::Admin | Caller::Controller, _) => return Ok(()),
+        (Caller::Viewer, DecisionVerb::List | DecisionVerb::Watch) => return Ok(()),
+        (Caller::Unknown(_), _) => Rule::NoRole,
+        (Caller::Viewer | Caller::Node(_) | Caller::Scheduler, _) => Rule::NotAllowed,
+    };
+    let what = match verb {
+        DecisionVerb::Record => "record decisions",
+        DecisionVerb::List => "list decisions",
+        DecisionVerb::Watch => "watch decisions",
+    };
+    Err(Denial { caller: caller.clone(), rule: violated, what: what.to_owned() }.into())
+}
+
 fn is_read(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }

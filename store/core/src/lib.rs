@@ -9,6 +9,7 @@
 
 pub mod authz;
 pub mod change;
+pub mod decision_filter;
 pub mod draft;
 pub mod error;
 pub mod fair_queue;

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
 
 mod audit;
+mod decisions;
 mod drain;
 mod drain_command;
 mod health;

@@ -4,6 +4,7 @@
 mod audit;
 mod authorization;
 mod budgets;
+mod decisions;
 mod fencing;
 mod heartbeat;
 mod hostile_callers;

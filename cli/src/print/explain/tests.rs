@@ -53,6 +53,7 @@ fn a_node_that_waits_for_its_taint() {
                 inputs: [("position".to_owned(), "7".to_owned()), ("rate".to_owned(), "0.01".to_owned())]
                     .into(),
                 earliest: at("2026-05-04T12:11:40Z"),
+                decision_id: 0,
             },
         ],
         pods: vec![

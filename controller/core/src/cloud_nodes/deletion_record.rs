@@ -76,7 +76,7 @@ impl DeletionRecord {
             return plan.wake_by(at);
         }
         let why = "the recorded deletions of nodes without a machine are not known yet";
-        plan.act(ControllerName::CloudNodes, subject(), Action::ReadLease, why);
+        plan.act(ControllerName::CloudNodes, subject(), Action::ReadLease, why, []);
         self.state = RecordState::Reading;
     }
 

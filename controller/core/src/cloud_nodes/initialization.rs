@@ -16,6 +16,7 @@ use muster_proto::wellknown::taint::UNINITIALIZED;
 
 use super::{NodeKey, is_uninitialized};
 use crate::deadlines::Deadlines;
+use crate::decision::causes;
 use crate::plan::{Action, Answer, CloudMachine, CloudQuestion, ControllerName, Failure, Plan, Subject, uid};
 use crate::world::World;
 use muster_proto::time::Now;
@@ -132,7 +133,8 @@ impl Initialization {
                     (Action::UpdateNodeStatus(Box::new(node)), "the cloud knows the node's addresses")
                 }
             };
-            plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why);
+            let cause = matches!(action, Action::UpdateNodeStatus(_)).then(causes::cloud_addresses);
+            plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why, cause);
             self.due.begin(key);
         }
     }

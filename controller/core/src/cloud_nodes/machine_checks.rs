@@ -16,6 +16,7 @@ use super::deletion_limit::DeletionLimit;
 use super::deletion_record::DeletionRecord;
 use super::{NodeKey, Settings, has_shutdown_taint};
 use crate::deadlines::Deadlines;
+use crate::decision::causes;
 use crate::plan::{
     Action, Answer, CloudQuestion, ControllerName, Failure, Plan, Subject, event, node_event, uid,
 };
@@ -296,6 +297,7 @@ impl MachineChecks {
             subject,
             action,
             "a node whose machine does not exist is about to be deleted",
+            [],
         );
         self.step = Some((uid, CheckStep::RecordDeletion));
     }
@@ -325,7 +327,10 @@ impl MachineChecks {
             ),
             CheckStep::RecordDeletion | CheckStep::Obsolete => return,
         };
-        plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why);
+        let answers = self.nodes.get(&uid).map_or(0, |check| check.missing_answers);
+        let cause = (step == CheckStep::Delete)
+            .then(|| causes::machine_gone(answers, self.settings.confirmations.get()));
+        plan.act(ControllerName::CloudNodes, Subject::of_node(node), action, why, cause);
         self.step = Some((uid, step));
     }
 

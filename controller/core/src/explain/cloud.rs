@@ -191,5 +191,5 @@ fn explanation<const N: usize>(
     inputs: [(&str, String); N],
 ) -> Explanation {
     let inputs: BTreeMap<String, String> = inputs.map(|(name, value)| (name.to_owned(), value)).into();
-    Explanation { action, state, reason, inputs, earliest }
+    Explanation { action, state, reason, inputs, earliest, decision: 0 }
 }

@@ -19,13 +19,14 @@ use crate::plan::uid;
 
 impl Explanation {
     pub(crate) fn into_pb(self, now: Now) -> pb::Explanation {
-        let Explanation { action, state, reason, inputs, earliest } = self;
+        let Explanation { action, state, reason, inputs, earliest, decision } = self;
         pb::Explanation {
             action: pb::ExplanationAction::from(action).into(),
             state: pb::ExplanationState::from(state).into(),
             reason,
             inputs,
             earliest: earliest.and_then(|at| timestamp(now, at)),
+            decision_id: decision,
         }
     }
 }
@@ -42,6 +43,7 @@ impl PodEviction {
             earliest_eviction: self.earliest.and_then(|at| timestamp(now, at.max(now.mono))),
             taint: self.taint.map(Into::into),
             toleration: self.toleration.map(Into::into),
+            decision_id: 0,
         }
     }
 }

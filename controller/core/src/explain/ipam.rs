@@ -54,6 +54,7 @@ impl Ipam {
             reason,
             inputs,
             earliest,
+            decision: 0,
         };
         match state {
             Some(AllocationState::Recorded { problem: Some(reason), .. }) => {

@@ -2,6 +2,7 @@
 
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::drain::Cordon;
+use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::node::Node;
 use muster_proto::pb;
@@ -13,6 +14,7 @@ use super::eviction::PodEviction;
 use super::fleet::{full_disruption, hold_reason, pod_gc, words, zone, zone_reason};
 use super::{Explanation, ExplanationAction, ExplanationState, NOTHING_DECIDED};
 use crate::controllers::Controllers;
+use crate::decision::DecisionSubject;
 use crate::drain::progress::ProgressState;
 use crate::node_lifecycle::liveness::{SignOfLife, Silence};
 use crate::node_lifecycle::noschedule_taints::ready_taint;
@@ -55,11 +57,17 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
     response.pods = reconciler
         .world()
         .pods_on(name.as_str())
-        .map(|pod| view.eviction(pod, &taint).into_pb(pod, now))
+        .map(|pod| {
+            let decision_id = controllers.decisions.latest(&DecisionSubject::Pod(Key::of(&**pod)));
+            pb::PodExplanation { decision_id, ..view.eviction(pod, &taint).into_pb(pod, now) }
+        })
         .collect();
     let others = view.other_controllers();
-    response.explanations =
-        [mark_unknown, taint].into_iter().chain(others).map(|explanation| explanation.into_pb(now)).collect();
+    response.explanations = [mark_unknown, taint]
+        .into_iter()
+        .chain(others)
+        .map(|explanation| view.with_decision(explanation).into_pb(now))
+        .collect();
     Some(response)
 }
 
@@ -199,6 +207,17 @@ impl View<'_> {
             zone.queue_length
         );
         taint(state, reason).input("position", position)
+    }
+
+    /// The explanation with the newest decision that it follows from.
+    fn with_decision(&self, explanation: Explanation) -> Explanation {
+        let name = self.node.meta.name.clone();
+        let subject = match explanation.action {
+            ExplanationAction::AssignCidr => DecisionSubject::Block(name),
+            ExplanationAction::Drain => DecisionSubject::Drain(name),
+            _ => DecisionSubject::Node(name),
+        };
+        explanation.following(self.controllers.decisions.latest(&subject))
     }
 
     /// The explanations of the other controllers.

@@ -9,6 +9,7 @@ use super::convert::{count, timestamp};
 use super::fleet::pod_gc;
 use super::{Explanation, ExplanationAction, ExplanationState, NOTHING_DECIDED, eviction};
 use crate::controllers::Controllers;
+use crate::decision::DecisionSubject;
 use crate::explain::scheduling::SchedulingStatus;
 use crate::plan::uid;
 use crate::reconciler::{Phase, Reconciler};
@@ -40,15 +41,17 @@ pub fn explain(reconciler: &Reconciler, key: &Key, now: Now) -> Option<pb::Expla
     if let SchedulingStatus::Unschedulable { verdict, .. } = &status {
         response.obstacles = obstacles(verdict);
     }
-    response.eviction =
-        eviction::explain(reconciler, controllers, pod, now).map(|eviction| eviction.into_pb(pod, now));
+    let decision = controllers.decisions.latest(&DecisionSubject::Pod(key.clone()));
+    response.eviction = eviction::explain(reconciler, controllers, pod, now)
+        .map(|eviction| pb::PodExplanation { decision_id: decision, ..eviction.into_pb(pod, now) });
     let explanations = [
         Some(schedule(reconciler, controllers, pod, &status, now)),
         displaced,
         drain(reconciler, controllers, pod, now),
         orphaned(reconciler, controllers, pod, now),
     ];
-    response.explanations = explanations.into_iter().flatten().map(|it| it.into_pb(now)).collect();
+    let explanations = explanations.into_iter().flatten();
+    response.explanations = explanations.map(|it| it.following(decision).into_pb(now)).collect();
     Some(response)
 }
 

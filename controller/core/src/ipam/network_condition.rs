@@ -9,6 +9,7 @@ use muster_proto::time::Now;
 
 use super::Ipam;
 use super::node_blocks::AllocationState;
+use crate::decision::causes;
 use crate::plan::{Action, ControllerName, Outcome, Plan, Subject};
 use crate::world::World;
 
@@ -29,7 +30,11 @@ impl Ipam {
             };
             let why = "whether the node has an address block";
             let subject = Subject::of_node(&next);
-            plan.act(ControllerName::Ipam, subject, Action::UpdateNodeStatus(Box::new(next)), why);
+            let waits = next
+                .condition(types::NETWORK_UNAVAILABLE)
+                .is_some_and(|held| held.status == ConditionStatus::True);
+            let cause = causes::address_block_condition(waits);
+            plan.act(ControllerName::Ipam, subject, Action::UpdateNodeStatus(Box::new(next)), why, [cause]);
             self.conditions.begin(name);
         }
         if let Some(at) = self.conditions.next() {

@@ -44,6 +44,22 @@ pub struct Liveness {
     epoch: u32,
     /// Nodes seen since the count last began.
     seen: usize,
+    /// The node that fell silent last.
+    last_silent: Option<Name>,
+    /// Long gaps between two signs of life, since they were last taken.
+    gaps: Vec<(NodeIndex, Gap)>,
+}
+
+/// Gaps that are kept until they are taken. More in one decision are dropped: they are for other settings to be tried on,
+/// and nothing depends on them.
+const MAX_GAPS: usize = 1024;
+
+/// A long gap between two signs of life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Without the time in which the controller was cut off.
+    pub length: Duration,
+    pub ended_by: SignOfLife,
 }
 
 /// A time, and how long the controller had been cut off in total by then.
@@ -165,6 +181,11 @@ impl Liveness {
             self.seen += 1;
         }
         let was_silent = entry.is_silent();
+        let gap = (now - entry.seen_at()).saturating_sub(cut_off.saturating_sub(entry.cut_off_before()));
+        // A node that reports for the first time was not silent before: it was not there.
+        if gap > policy.grace / 4 && entry.seen_by != SignOfLife::Created && self.gaps.len() < MAX_GAPS {
+            self.gaps.push((index, Gap { length: gap, ended_by: sign }));
+        }
         entry.record_sign(now, cut_off, sign);
         let deadline = now + grace_of(entry, policy);
         self.order.check_by(index, deadline);
@@ -185,10 +206,23 @@ impl Liveness {
                 self.order.check_by(index, silence.deadline);
             } else if let Some(name) = &self.names[index.as_usize()] {
                 self.silent.insert(name.clone(), silence);
+                self.last_silent = Some(name.clone());
                 silent.push((name.clone(), silence));
             }
         }
         silent
+    }
+
+    /// Takes the gaps that were longer than a quarter of the grace.
+    pub fn take_gaps(&mut self) -> Vec<(Name, Gap)> {
+        let gaps = std::mem::take(&mut self.gaps);
+        let name = |index: NodeIndex| self.names[index.as_usize()].clone();
+        gaps.into_iter().filter_map(|(index, gap)| Some((name(index)?, gap))).collect()
+    }
+
+    /// The node that fell silent last, if it still is.
+    pub fn last_silent(&self) -> Option<&Name> {
+        self.last_silent.as_ref().filter(|name| self.silent.contains_key(*name))
     }
 
     /// When to call [`Self::take_silent`] next: right after the next check is due.

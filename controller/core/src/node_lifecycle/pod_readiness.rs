@@ -8,6 +8,7 @@ use muster_proto::pod::Pod;
 use muster_proto::time::Mono;
 
 use crate::deadlines::Deadlines;
+use crate::decision::causes;
 use crate::plan::{Action, Answer, ControllerName, Outcome, Plan, Subject, event};
 use crate::world::{Change, World};
 use muster_proto::time::Now;
@@ -60,7 +61,14 @@ impl PodReadiness {
                 continue;
             };
             let action = Action::UpdatePodStatus(Box::new(marked));
-            plan.act(ControllerName::NodeLifecycle, Subject::of_pod(pod), action, "its node is not ready");
+            let cause = pod.spec.node_name.as_ref().map(causes::pod_not_ready);
+            plan.act(
+                ControllerName::NodeLifecycle,
+                Subject::of_pod(pod),
+                action,
+                "its node is not ready",
+                cause,
+            );
             self.pods.begin(key);
         }
         if let Some(at) = self.pods.next() {

@@ -53,6 +53,16 @@ impl NodeLifecycle {
         self.zones.iter().filter_map(|(key, zone)| Some(report(key, zone, self.taints.queue(key)?)))
     }
 
+    /// One zone; `None` if it has no nodes.
+    pub fn zone_report(&self, key: &ZoneKey) -> Option<ZoneReport> {
+        Some(report(key, self.zones.get(key)?, self.taints.queue(key)?))
+    }
+
+    /// The zone of a node.
+    pub fn zone_report_of(&self, name: &Name) -> Option<ZoneReport> {
+        self.zone_report(self.zones.zone_of(name)?.0)
+    }
+
     /// The nodes of a zone that wait for a NoExecute taint, the next one first.
     pub fn queued_nodes(&self, zone: &ZoneKey) -> impl Iterator<Item = &Name> {
         self.taints.queue(zone).into_iter().flat_map(TaintQueue::iter)

@@ -13,6 +13,7 @@ use muster_proto::time::Now;
 use super::pending_pods::PendingState;
 use super::victim_search::Search;
 use super::{FAILED_SCHEDULING, Scheduler};
+use crate::decision::causes;
 use crate::plan::{Action, ControllerName, Plan, Subject, event, uid};
 use crate::world::World;
 
@@ -71,7 +72,8 @@ impl Scheduler {
             if uncertain_since.is_none() { "no node suits it better" } else { "it may not be bound yet" };
         self.pending_pods.set_state(&key, PendingState::Binding { node: node.clone(), uncertain_since });
         let uid = self.pending_pods.pod(&key).uid;
-        plan.act(ControllerName::Scheduler, Subject::Pod(key, uid), Action::BindPod { node }, why);
+        let cause = causes::pod_scheduled(&node, uncertain_since.is_some());
+        plan.act(ControllerName::Scheduler, Subject::Pod(key, uid), Action::BindPod { node }, why, [cause]);
     }
 
     /// Chooses nodes for the first pods in the queue, and looks at the nominated pods that are due among them, within the
@@ -131,6 +133,7 @@ impl Scheduler {
                 subject,
                 Action::UpdatePodStatus(Box::new(marked)),
                 "it fits no node",
+                [causes::pod_unschedulable(why)],
             );
             self.queue.begin_report(class, &queued);
             self.pending_pods.set_state(&queued.key, PendingState::Reporting { class });

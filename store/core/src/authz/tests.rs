@@ -527,3 +527,20 @@ fn a_denial_names_the_caller_the_record_and_the_rule() {
         assert_eq!(authorize(&node_a(), &call, &Content::None).unwrap_err().to_string(), expected);
     }
 }
+
+#[test]
+fn s259_only_controllers_record_decisions_and_nodes_do_not_read_them() {
+    use DecisionVerb::{List, Record, Watch};
+    for (caller, record, read) in [
+        (Caller::Admin, true, true),
+        (Caller::Controller, true, true),
+        (Caller::Viewer, false, true),
+        (Caller::Scheduler, false, false),
+        (node_a(), false, false),
+        (Caller::Unknown("x".into()), false, false),
+    ] {
+        for (verb, expected) in [(Record, record), (List, read), (Watch, read)] {
+            assert_eq!(authorize_decisions(&caller, verb).is_ok(), expected, "{caller} {verb:?}");
+        }
+    }
+}

@@ -245,6 +245,7 @@ fn the_outcome_of_a_previous_leaders_action_changes_nothing() {
         subject: crate::plan::Subject::of_pod(&harness.record("p")),
         action: crate::plan::Action::BindPod { node: "x".parse().unwrap() },
         why: "another leader planned it".into(),
+        causes: Vec::new(),
     };
     for failure in [Failure::Conflict, Failure::Gone, Failure::Later(String::new())] {
         harness.settle(&stray, Err(failure));
