@@ -135,11 +135,11 @@ impl Subject {
     fn usages(&self) -> Vec<ExtendedKeyUsagePurpose> {
         use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
         match self {
-            // The store makes no calls.
-            Subject::Store => vec![ServerAuth],
             Subject::Admin | Subject::Viewer => vec![ClientAuth],
-            // They serve and make calls with the same certificate.
-            Subject::Controller | Subject::Up | Subject::Node(_) => vec![ServerAuth, ClientAuth],
+            // They serve and make calls with the same certificate: one of several stores calls the one that leads.
+            Subject::Store | Subject::Controller | Subject::Up | Subject::Node(_) => {
+                vec![ServerAuth, ClientAuth]
+            }
         }
     }
 

@@ -17,6 +17,12 @@ impl CertificateSubject {
     fn is_in(&self, organization: &str) -> bool {
         self.organizations.iter().any(|o| o == organization)
     }
+
+    /// Whether the holder is a store, and nothing else: the only caller that may name another caller, for which it
+    /// forwards a call. A certificate that is also a node's is a node's.
+    pub fn is_store(&self) -> bool {
+        self.is_in(STORES) && !matches!(Caller::from_subject(self), Caller::Node(_))
+    }
 }
 
 /// The organisations of node certificates, each with the prefix of the common name. Kubernetes tools issue the second.
@@ -153,6 +159,23 @@ mod tests {
         let organizations = vec!["muster:admins".to_owned(), "muster:nodes".to_owned()];
         let subject = CertificateSubject { common_name: "node:a".to_owned(), organizations };
         assert_eq!(Caller::from_subject(&subject), Caller::Node("a".to_owned()));
+    }
+
+    #[test]
+    fn only_a_store_may_name_another_caller() {
+        for (common_name, organizations, expected) in [
+            ("store-1", &["muster:stores"][..], true),
+            ("node:a", &["muster:nodes", "muster:stores"], false),
+            ("up", &["muster:up"], false),
+            ("eva", &["muster:admins"], false),
+            ("c1", &["muster:controllers"], false),
+            ("store", &[], false),
+            ("store", &["MUSTER:STORES"], false),
+        ] {
+            let organizations = organizations.iter().map(|&text| text.to_owned()).collect();
+            let subject = CertificateSubject { common_name: common_name.to_owned(), organizations };
+            assert_eq!(subject.is_store(), expected, "{subject:?}");
+        }
     }
 
     #[test]

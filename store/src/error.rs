@@ -94,11 +94,16 @@ pub enum StoreError {
     #[error("the store is stopping")]
     Stopping,
     /// Another store answers. Nothing of the call was done.
-    #[error("this store stands by: {}", .leader.as_ref().map_or_else(
+    #[error("this store does not lead: {}", .leader.as_ref().map_or_else(
         || "no store leads at the moment".to_owned(),
         |leader| format!("ask the one that leads, at {leader}")
     ))]
     NotLeader { leader: Option<String> },
+    #[error("this store cannot say at the moment whether what it has is current: {reason}")]
+    Unconfirmed { reason: String },
+    /// Whether it was done is not known.
+    #[error("{reason}; whether the write was done is not known")]
+    ForwardingFailed { reason: String },
     #[error("the lease was deleted, or another holder acquired it: send a new hello")]
     ClaimLost,
     #[error(
@@ -238,6 +243,12 @@ impl From<StoreError> for Status {
                 .status(Code::Unavailable, message),
             StoreError::NotLeader { leader } => StatusBuilder::new("NOT_LEADER")
                 .metadata("leader", &leader.unwrap_or_default())
+                .retry_after(RETRY_LEADER)
+                .status(Code::Unavailable, message),
+            StoreError::Unconfirmed { .. } => StatusBuilder::new("READ_NOT_CONFIRMED")
+                .retry_after(RETRY_LEADER)
+                .status(Code::Unavailable, message),
+            StoreError::ForwardingFailed { .. } => StatusBuilder::new("FORWARDING_FAILED")
                 .retry_after(RETRY_LEADER)
                 .status(Code::Unavailable, message),
             StoreError::Stopping => {

@@ -7,11 +7,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_etcd::requests::{get, modified_at, put_with_lease, read};
+use muster_etcd::requests::{modified_at, put_with_lease};
 use muster_etcd::{Client, EtcdError, pb};
 use muster_proto::time::Mono;
 use muster_rpc::clock::SharedClock;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use crate::ledger::etcd::{EtcdLedger, Identity, Keys, Term};
 
@@ -20,8 +22,10 @@ const LEASE_SECONDS: i64 = 2;
 /// How often the lease is prolonged, and how long that may take.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 const KEEP_ALIVE_DEADLINE: Duration = Duration::from_millis(400);
-/// How often a store that stands by looks whether the key is free.
-const LOOK: Duration = Duration::from_millis(200);
+/// When the key has gone, stores claim it within this time.
+const JITTER: Duration = Duration::from_millis(50);
+/// The wait after a claim that failed.
+const AGAIN: Duration = Duration::from_millis(200);
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How often etcd's own history is dropped, up to where it was the time before.
 const COMPACT: Duration = Duration::from_secs(60);
@@ -31,83 +35,88 @@ pub struct Candidate {
     pub client: Arc<Client>,
     pub keys: Keys,
     pub identity: Identity,
-    /// What others are told to ask while this one leads.
+    /// Where others reach this store while it leads.
     pub address: String,
     pub clock: SharedClock,
 }
 
-/// What a look at the leader's key found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// This store leads from now on.
-    Won(Reign),
-    /// The store at this address leads.
-    Led(String),
-    /// Another one was faster, or etcd's answer was lost.
-    Nobody,
-}
-
-/// The lease of a leader.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reign {
+/// The leader's key, held. The lease is prolonged until this is dropped.
+pub struct Holding {
     pub term: Term,
-    pub lease: i64,
-    /// How long the lease lasts without a keepalive.
-    pub lasts: Duration,
-    /// From when on: it was asked for then.
-    pub since: Mono,
+    pub confirmed: Confirmed,
+    lease: i64,
+    client: Arc<Client>,
+    /// Ends with the reason for which the lease has ended.
+    prolonging: JoinHandle<String>,
 }
 
 impl Candidate {
-    /// Looks at the leader's key and claims it if it is free.
+    /// Claims the leader's key. `None` if another store has it.
     ///
     /// # Errors
     /// When etcd does not answer or refuses.
-    pub async fn look(&self) -> Result<Found, EtcdError> {
-        let found = self.client.range(get(self.keys.leader()), DEADLINE).await?;
-        if let Some(leader) = found.kvs.first() {
-            return Ok(Found::Led(String::from_utf8_lossy(&leader.value).into_owned()));
-        }
+    pub async fn claim(&self) -> Result<Option<Holding>, EtcdError> {
         let since = self.clock.mono();
         let (lease, lasts) = self.client.grant(LEASE_SECONDS, DEADLINE).await?;
-        let claimed = self.claim(lease).await;
-        match claimed {
+        match self.put_key(lease).await {
             Ok(Some(leader_revision)) => {
-                let term = Term { leader_revision };
-                Ok(Found::Won(Reign { term, lease, lasts, since }))
+                let confirmed = Confirmed::new(Arc::clone(&self.clock), lasts, since);
+                let (client, following) = (Arc::clone(&self.client), confirmed.clone());
+                let prolonging = tokio::spawn(async move { keep_alive(&client, lease, &following).await });
+                let client = Arc::clone(&self.client);
+                Ok(Some(Holding { term: Term { leader_revision }, confirmed, lease, client, prolonging }))
             }
             // If the claim is done after all, the end of its lease ends it too.
             other => {
-                self.resign(lease).await;
-                other.map(|_| Found::Nobody)
+                end(&self.client, lease).await;
+                other.map(|_| None)
             }
         }
     }
 
     /// Puts the key if there is none. Returns etcd's revision of it.
-    async fn claim(&self, lease: i64) -> Result<Option<i64>, EtcdError> {
+    async fn put_key(&self, lease: i64) -> Result<Option<i64>, EtcdError> {
         let request = pb::TxnRequest {
             compare: vec![
                 modified_at(self.keys.leader(), 0),
                 modified_at(self.keys.format(), self.identity.format_revision),
             ],
             success: vec![put_with_lease(self.keys.leader(), self.address.clone(), lease)],
-            failure: vec![read(get(self.keys.leader()))],
+            ..Default::default()
         };
         let answer = self.client.txn(request, DEADLINE).await?;
         Ok(answer.succeeded.then(|| answer.revision()))
     }
 
-    /// Waits before the next look.
-    pub async fn wait(&self) {
-        sleep(LOOK).await;
+    /// Waits before the next claim: stores that see the key go at the same moment do not all claim it at once, and one
+    /// that was refused asks again later.
+    pub async fn wait(&self, is_first: bool) {
+        let random = u32::from(Uuid::new_v4().as_bytes()[0]);
+        sleep(if is_first { JITTER * random / 256 } else { AGAIN }).await;
+    }
+}
+
+impl Holding {
+    /// Returns when etcd says that the lease has ended, and why.
+    pub async fn ended(&mut self) -> String {
+        (&mut self.prolonging).await.unwrap_or_else(|error| error.to_string())
     }
 
     /// Ends the lease, so that another store need not wait for its end.
-    pub async fn resign(&self, lease: i64) {
-        if let Err(error) = self.client.revoke(lease, DEADLINE).await {
-            tracing::debug!(%error, "the lease could not be ended; it ends by itself");
-        }
+    pub async fn resign(self) {
+        end(&self.client, self.lease).await;
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.prolonging.abort();
+    }
+}
+
+async fn end(client: &Client, lease: i64) {
+    if let Err(error) = client.revoke(lease, DEADLINE).await {
+        tracing::debug!(%error, "the lease could not be ended; it ends by itself");
     }
 }
 
@@ -129,8 +138,8 @@ impl Confirmed {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Whether nobody else can lead yet, by the length of the lease. After a pause of this process others may have
-    /// written, and what it has in memory may be out of date.
+    /// Whether nobody else can lead yet, by the length of the lease. Nothing relies on it: a leader that cannot reach etcd
+    /// refuses writes early instead of letting them wait.
     pub fn is_current(&self) -> bool {
         let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
         self.clock.mono() - at < self.lasts
@@ -138,7 +147,7 @@ impl Confirmed {
 }
 
 /// Prolongs the lease until etcd says that it has ended.
-pub async fn keep_alive(client: &Client, lease: i64, confirmed: &Confirmed) -> String {
+async fn keep_alive(client: &Client, lease: i64, confirmed: &Confirmed) -> String {
     loop {
         let sent = confirmed.clock.mono();
         match client.keep_alive(lease, KEEP_ALIVE_DEADLINE).await {

@@ -66,6 +66,11 @@ pub trait Ledger: Send + Sync + 'static {
     /// Whether a commit could be written now. Cheap.
     fn check(&self) -> Result<(), LedgerError>;
 
+    /// Proves that no other process has written since the last commit, so that an answer without a commit is current.
+    fn confirm(&self) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
     /// Makes the ledger usable after a commit that failed. That commit is not part of the history.
     fn recover(&self) -> Result<(), LedgerError>;
 

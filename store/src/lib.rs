@@ -17,6 +17,7 @@ pub mod leadership;
 pub mod ledger;
 pub mod metrics;
 pub mod queue;
+pub mod read_index;
 pub mod renewal_log;
 pub mod repair;
 pub mod replica;

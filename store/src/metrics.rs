@@ -30,6 +30,7 @@ pub struct Metrics {
     pub revision: Gauge,
     pub writable: Gauge,
     pub leader: Gauge,
+    pub behind: Gauge,
     pub background: BackgroundMetrics,
 }
 
@@ -56,6 +57,7 @@ impl Metrics {
             revision: Gauge::default(),
             writable: Gauge::default(),
             leader: Gauge::default(),
+            behind: Gauge::default(),
             background: BackgroundMetrics::default(),
         };
         let store = registry.sub_registry_with_prefix("muster_store");
@@ -125,6 +127,11 @@ impl Metrics {
             "leader",
             "1 while this store leads; without --engine etcd, always",
             metrics.leader.clone(),
+        );
+        store.register(
+            "behind_revisions",
+            "Revisions that other stores have committed and this one has not applied; without --engine etcd, none",
+            metrics.behind.clone(),
         );
         register_background(store, &metrics.background);
         metrics.writable.set(1);

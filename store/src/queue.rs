@@ -153,7 +153,8 @@ struct QueueState {
     renewals: VecDeque<Job>,
     parts: FairQueue<Box<dyn Request>>,
     others: FairQueue<Box<dyn Request>>,
-    stopped: bool,
+    /// Why no further request is taken.
+    stopped: Option<StoreError>,
 }
 
 impl QueueState {
@@ -203,7 +204,7 @@ pub struct Queue {
 impl Queue {
     pub fn new(metrics: &Metrics) -> Self {
         let (parts, others) = (FairQueue::new(PARTS), FairQueue::new(OTHERS));
-        let state = QueueState { renewals: VecDeque::new(), parts, others, stopped: false };
+        let state = QueueState { renewals: VecDeque::new(), parts, others, stopped: None };
         Self {
             waiting: Mutex::new(state),
             ready: Condvar::new(),
@@ -244,8 +245,8 @@ impl Queue {
 
     fn enter(&self, push: impl FnOnce(&mut QueueState) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let mut waiting = self.lock();
-        if waiting.stopped {
-            return Err(StoreError::Stopping);
+        if let Some(reason) = &waiting.stopped {
+            return Err(reason.clone());
         }
         let was_empty = waiting.is_empty();
         push(&mut waiting)?;
@@ -257,15 +258,20 @@ impl Queue {
         Ok(())
     }
 
-    /// Refuses all further requests.
-    pub fn stop(&self) {
-        self.lock().stopped = true;
+    /// Takes requests, after [`stop`](Self::stop).
+    pub fn open(&self) {
+        self.lock().stopped = None;
+    }
+
+    /// Refuses all further requests. The first reason stays.
+    pub fn stop(&self, reason: StoreError) {
+        self.lock().stopped.get_or_insert(reason);
         self.ready.notify_one();
     }
 
     /// Refuses all further requests and drops those that wait, which fails them.
     pub fn close(&self) {
-        self.stop();
+        self.stop(StoreError::Stopping);
         let mut waiting = self.lock();
         let renewals = std::mem::take(&mut waiting.renewals);
         let parts = std::mem::replace(&mut waiting.parts, FairQueue::new(PARTS));
@@ -279,11 +285,11 @@ impl Queue {
     /// and empty.
     pub fn take(&self, patience: Duration) -> Option<Taken> {
         let waiting = self.lock();
-        let idle = |waiting: &mut QueueState| waiting.is_empty() && !waiting.stopped;
+        let idle = |waiting: &mut QueueState| waiting.is_empty() && waiting.stopped.is_none();
         let waited = self.ready.wait_timeout_while(waiting, patience, idle);
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let is_idle = waiting.is_empty();
-        if is_idle && waiting.stopped {
+        if is_idle && waiting.stopped.is_some() {
             return None;
         }
         let batch = waiting.renewals.len().min(BATCH);

@@ -1,15 +1,23 @@
-//! A store on etcd: one of several processes leads, loads the present and serves; the others stand by.
+//! A store on etcd: one of several processes, all of which serve, and one of which leads.
 //!
-//! A process that stands by answers calls with the address of the one that leads, and looks at the leader's key. When it
-//! wins the key it loads everything from etcd and serves, as a store does after a restart. When it loses the key it ends
-//! its streams, forgets what it has in memory, and stands by again.
+//! Each process loads the records once and follows what etcd's watch shows (`following`), so that all have the same
+//! revisions. Reads and watches are answered from there. Writes are the leader's (`leading`). A process that wins the
+//! leader's key has followed until its own claim, and goes on from what it has in memory; one that loses the key
+//! follows again from its last commit on. Its watches go on through both.
+//!
+//! Only when a process cannot go on from what it has, because something was missed or does not add up, it stops serving,
+//! ends its watches and loads everything again.
 
+mod following;
+mod forward;
+mod leading;
 mod switch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_etcd::Client;
+use muster_etcd::requests::get;
 use muster_rpc::audit::AuditLog;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::http::serve_http;
@@ -17,41 +25,58 @@ use muster_rpc::readiness::{Condition, Readiness};
 use muster_rpc::server::{Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::{self, Revocations};
+use muster_store_core::history::Revision;
 use prometheus_client::registry::Registry;
-use tokio::sync::oneshot::error::RecvError;
-use tokio::sync::{oneshot, watch};
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
-use self::switch::Switch;
-use crate::commit_health;
+use self::following::Followed;
+use self::forward::Dialer;
+use self::leading::Led;
+use self::switch::{Reads, Switch};
 use crate::config::{Config, EtcdConfig};
-use crate::leadership::{Candidate, Confirmed, Found, Reign, compact_etcd, keep_alive};
-use crate::ledger::LedgerError;
-use crate::ledger::etcd::{BlockingClient, EtcdLedger, Identity, Kv, Term, prepare};
+use crate::error::StoreError;
+use crate::leadership::Candidate;
+use crate::ledger::etcd::{BlockingClient, EtcdLedger, Identity, Keys, Kv, prepare};
 use crate::metrics::Metrics;
+use crate::read_index::ReadIndex;
 use crate::revocations;
-use crate::run::{RunError, supervise_writer};
+use crate::run::RunError;
 use crate::service::{HEARTBEAT, NAMES, OPEN_TO_ANONYMOUS, Services};
 use crate::store::Store;
 
 /// The wait before something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a read of the head may take.
+const READ_HEAD: Duration = Duration::from_secs(2);
 
-/// What all terms of a process share.
+/// A process that is one of several stores.
 struct Replica {
     config: Config,
-    candidate: Candidate,
+    candidate: Arc<Candidate>,
     kv: Arc<dyn Kv>,
     clock: SharedClock,
     metrics: Metrics,
     switch: Switch,
-    /// As of the last term of this process.
+    reads: ReadIndex,
     revocations: Revocations,
-    leads: Condition,
-    etcd: Condition,
+    conditions: Conditions,
+    /// Requested when the process has to stop: it hands over before it stops serving.
     shutdown: Shutdown,
+    /// Requested when it stops serving.
+    serving: Shutdown,
     /// True when no call is in flight any more and none comes.
     drained: watch::Receiver<bool>,
+}
+
+/// What the readiness of a process depends on.
+struct Conditions {
+    /// Its records are those of etcd.
+    records: Condition,
+    /// Some store leads.
+    leader: Condition,
+    /// etcd takes the commits of this process, if it leads.
+    etcd: Condition,
 }
 
 /// Runs a store on etcd until shutdown is requested.
@@ -68,40 +93,49 @@ pub async fn run(config: Config, etcd: EtcdConfig, shutdown: Shutdown) -> Result
     let audit = AuditLog::open(&config.audit, &clock, &mut registry)?;
     tls::follow(&config.security, None, &mut registry, Arc::clone(&clock), &shutdown);
     let revocations = Revocations::default();
-    let server = Server::new(config.server.clone(), config.security.clone(), shutdown.clone());
+    let serving = Shutdown::new();
+    let server = Server::new(config.server.clone(), config.security.clone(), serving.clone());
     let server = server.metered(&mut registry).audited(audit.clone());
     let server = server.revocations(revocations.clone()).open_to_anonymous(&OPEN_TO_ANONYMOUS);
     let readiness = Readiness::new(NAMES);
-    let leads = readiness.condition("leader", "not elected yet", &NAMES);
-    let reachable = readiness.condition("etcd", "not reached yet", &[HEARTBEAT]);
+    let conditions = Conditions {
+        records: readiness.condition("records", "not loaded yet", &NAMES),
+        leader: readiness.condition("leader", "not elected yet", &[HEARTBEAT]),
+        etcd: readiness.condition("etcd", "not reached yet", &[HEARTBEAT]),
+    };
     let client = Arc::new(Client::new(&etcd.endpoints, &etcd.tls)?);
     tracing::info!(http = %http.address(), etcd = etcd.endpoints.join(","), prefix = etcd.prefix, "muster-store is starting");
     if let Some(warning) = config.security.warning() {
         tracing::warn!("{warning}");
     }
-    tokio::spawn(serve_http(http, Arc::new(registry), readiness.clone(), shutdown.clone()));
+    tokio::spawn(serve_http(http, Arc::new(registry), readiness.clone(), serving.clone()));
 
     let kv: Arc<dyn Kv> = Arc::new(BlockingClient::new(Arc::clone(&client)));
-    let Some(identity) = identify(&kv, &etcd, &reachable, &shutdown).await? else {
+    let Some(identity) = identify(&kv, &etcd, &conditions.etcd, &shutdown).await? else {
         return Ok(());
     };
     // Only now: clients go to another store while this one has no identity to show.
     let listener = bind("--listen", config.listen).await?;
     let address = etcd.advertise.clone().unwrap_or_else(|| listener.address().to_string());
-    tracing::info!(grpc = %listener.address(), advertised = address, store_id = %identity.store, "muster-store stands by");
-    let switch = Switch::new();
+    tracing::info!(grpc = %listener.address(), advertised = address, store_id = %identity.store, "muster-store is one of several");
+    let switch = Switch::new(Dialer::new(config.security.client()), &address);
     let (ended, drained) = watch::channel(false);
-    let serving = {
+    let ending = {
         let server = server.identified(&identity.store.to_string());
-        let serving = server.serve(listener, switch.routes(), muster_proto::DESCRIPTORS, readiness);
+        let ending = server.serve(listener, switch.routes(), muster_proto::DESCRIPTORS, readiness);
         tokio::spawn(async move {
-            let stopped = serving.await;
+            let stopped = ending.await;
             ended.send_replace(true);
             stopped
         })
     };
     let keys = etcd.keys.clone();
-    let candidate = Candidate { client, keys, identity, address, clock: Arc::clone(&clock) };
+    let (reads, work) = ReadIndex::new({
+        let (client, keys) = (Arc::clone(&client), keys.clone());
+        move || read_head(Arc::clone(&client), keys.clone())
+    });
+    tokio::spawn(work);
+    let candidate = Arc::new(Candidate { client, keys, identity, address, clock: Arc::clone(&clock) });
     let replica = Replica {
         config,
         candidate,
@@ -109,16 +143,17 @@ pub async fn run(config: Config, etcd: EtcdConfig, shutdown: Shutdown) -> Result
         clock,
         metrics,
         switch,
+        reads,
         revocations,
-        leads,
-        etcd: reachable,
+        conditions,
         shutdown,
+        serving,
         drained,
     };
     let ran = replica.run().await;
     // Also when it cannot go on: what it still serves must end.
-    replica.shutdown.trigger();
-    if serving.await.map_err(std::io::Error::other)?? == Stopped::Aborted {
+    replica.serving.trigger();
+    if ending.await.map_err(std::io::Error::other)?? == Stopped::Aborted {
         tracing::warn!("connections were still open after the grace period and were closed");
     }
     if let Some(audit) = audit {
@@ -158,12 +193,28 @@ async fn identify(
     Ok(None)
 }
 
-/// How a term ended.
-enum TermEnd {
-    /// Another process may lead.
-    Deposed(String),
-    /// What is in etcd could not be loaded.
-    NotLoaded(String),
+/// The head of all history, as etcd has it now.
+async fn read_head(client: Arc<Client>, keys: Keys) -> Result<Revision, String> {
+    let read = timeout(READ_HEAD, client.range(get(keys.head()), READ_HEAD / 2));
+    match read.await {
+        Ok(Ok(found)) => keys.revision_of_head(&found),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("etcd did not answer within {} s", READ_HEAD.as_secs())),
+    }
+}
+
+/// The records of this process, from one load to the next.
+struct Loaded {
+    ledger: Arc<EtcdLedger>,
+    store: Arc<Store>,
+    /// Requested when these records are not served any more.
+    end: Shutdown,
+}
+
+/// Why a process cannot go on as it is.
+enum Ended {
+    /// It must load everything again.
+    Reload(String),
     /// The process stops.
     Stopping,
 }
@@ -171,180 +222,80 @@ enum TermEnd {
 impl Replica {
     async fn run(&self) -> Result<(), RunError> {
         while !self.shutdown.is_requested() {
-            let Some(reign) = self.stand_by().await else { break };
-            let lease = reign.lease;
-            let end = self.lead(reign).await;
-            self.metrics.leader.set(0);
-            self.metrics.writable.set(1);
-            self.switch.stand_by(None);
-            self.candidate.resign(lease).await;
-            match end? {
-                TermEnd::Stopping => break,
-                TermEnd::NotLoaded(reason) => {
-                    self.leads.set(Err(format!("it cannot lead: {reason}")));
-                    sleep(RETRY).await;
+            let loaded = tokio::select! {
+                loaded = self.load() => loaded?,
+                () = self.shutdown.requested() => break,
+            };
+            let reason = match loaded {
+                Err(error) => error.to_string(),
+                Ok(loaded) => {
+                    let ended = self.serve(&loaded).await;
+                    // First nothing new, then the watches that are open: they must not see what comes next as the
+                    // continuation of what they had.
+                    self.switch.serve_reads(None);
+                    self.switch.follow(None);
+                    loaded.end.trigger();
+                    match ended? {
+                        Ended::Stopping => break,
+                        Ended::Reload(reason) => reason,
+                    }
                 }
-                TermEnd::Deposed(reason) => {
-                    self.leads.set(Err(format!("it does not lead any more: {reason}")));
-                    tracing::warn!(reason, "muster-store stands by again");
-                }
+            };
+            tracing::error!(reason, "the records are loaded from etcd again");
+            self.conditions.records.set(Err(reason));
+            tokio::select! {
+                () = sleep(RETRY) => {}
+                () = self.shutdown.requested() => {}
             }
         }
         Ok(())
     }
 
-    /// Waits until this process leads; `None` if it stops.
-    async fn stand_by(&self) -> Option<Reign> {
-        let mut is_told = false;
+    async fn load(&self) -> Result<Result<Loaded, StoreError>, RunError> {
+        let Candidate { keys, identity, .. } = &*self.candidate;
+        let ledger = Arc::new(EtcdLedger::new(Arc::clone(&self.kv), keys.clone(), *identity));
+        let (to_load, clock, metrics) = (Arc::clone(&ledger), Arc::clone(&self.clock), self.metrics.clone());
+        let loading = tokio::task::spawn_blocking(move || Store::load(to_load, clock, metrics));
+        let loaded = loading.await.map_err(std::io::Error::other)?;
+        Ok(loaded.map(|store| {
+            store.stop_leading();
+            Loaded { ledger, store, end: self.serving.child() }
+        }))
+    }
+
+    /// The services on these records. Streams end with `end`.
+    fn services(&self, loaded: &Loaded, end: &Shutdown) -> Services {
+        let services = Services::new(Arc::clone(&loaded.store), end.clone());
+        services.with_authorities(self.config.authorities.clone()).confirming_reads(self.reads.clone())
+    }
+
+    /// Follows and leads in turn, until these records cannot be used any more.
+    async fn serve(&self, loaded: &Loaded) -> Result<Ended, RunError> {
+        revocations::follow(&loaded.store, self.revocations.clone(), loaded.end.clone());
+        let routes = self.services(loaded, &loaded.end).routes();
+        self.switch.serve_reads(Some(Reads { routes, log: Arc::clone(loaded.store.log()) }));
+        tracing::info!(revision = loaded.store.log().head(), "muster-store has loaded the records");
         loop {
-            let found = tokio::select! {
-                () = self.shutdown.requested() => return None,
-                found = self.candidate.look() => found,
+            let holding = match self.follow(loaded, true).await {
+                Followed::Won(holding) => holding,
+                Followed::Ended(Ended::Stopping) => break,
+                Followed::Ended(reload) => return Ok(reload),
             };
-            let leader = match found {
-                Ok(Found::Won(reign)) => {
-                    // The shutdown may have come while the key was claimed; then `lead` ends at once.
-                    self.etcd.set(Ok(()));
-                    return Some(reign);
+            match self.lead(loaded, holding).await? {
+                Led::Deposed(reason) => {
+                    tracing::warn!(reason, "muster-store does not lead any more; it follows");
                 }
-                Ok(Found::Led(leader)) => Ok(Some(leader)),
-                Ok(Found::Nobody) => Ok(None),
-                Err(error) => Err(error.to_string()),
-            };
-            // Callers before probes: who reads that another store leads can also ask which one.
-            self.switch.stand_by(leader.as_ref().ok().cloned().flatten());
-            match &leader {
-                Ok(Some(leader)) => self.leads.set(Err(format!("it stands by; {leader} leads"))),
-                Ok(None) => self.leads.set(Err("it stands by; no store leads".to_owned())),
-                Err(_) => self.leads.set(Err("it stands by".to_owned())),
+                Led::Ended(Ended::Stopping) => break,
+                Led::Ended(reload) => return Ok(reload),
             }
-            if let Err(error) = &leader
-                && !std::mem::replace(&mut is_told, true)
-            {
-                tracing::warn!(error, "etcd cannot be used at the moment; trying again");
-            }
-            self.etcd.set(leader.map(drop));
-            self.candidate.wait().await;
         }
-    }
-
-    /// Loads the present and serves it, until another process may lead or this one stops.
-    async fn lead(&self, reign: Reign) -> Result<TermEnd, RunError> {
-        let Reign { term, lease, lasts, since } = reign;
-        let confirmed = Confirmed::new(Arc::clone(&self.clock), lasts, since);
-        let client = Arc::clone(&self.candidate.client);
-        let lease_ended = keep_alive(&client, lease, &confirmed);
-        tokio::pin!(lease_ended);
-        let opening = self.open(term);
-        tokio::pin!(opening);
-        let opened = tokio::select! {
-            opened = &mut opening => opened?,
-            reason = &mut lease_ended => {
-                // What was loaded in vain must not go on beside the next term.
-                if let Ok((ledger, store, writer)) = opening.await? {
-                    ledger.depose(&reason);
-                    let writer = supervise_writer(writer, self.shutdown.clone())?;
-                    let _ = self.finish(false, &self.shutdown.child(), &ledger, &store, writer).await;
-                }
-                return Ok(TermEnd::Deposed(reason));
-            }
-        };
-        let (ledger, store, writer) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                tracing::error!(%error, "the history in etcd could not be loaded; trying again");
-                self.etcd.set(Err(error.to_string()));
-                return Ok(TermEnd::NotLoaded(error.to_string()));
-            }
-        };
-        let term_end = self.shutdown.child();
-        let writer = supervise_writer(writer, self.shutdown.clone())?;
-        tokio::spawn(commit_health::follow(
-            Arc::clone(store.commit_health()),
-            Arc::clone(&self.clock),
-            self.etcd.clone(),
-            term_end.clone(),
-        ));
-        revocations::follow(&store, self.revocations.clone(), term_end.clone());
-        let services = Services::new(Arc::clone(&store), term_end.clone());
-        let services = services.with_authorities(self.config.authorities.clone());
-        self.switch.lead(services.routes(), confirmed.clone());
-        self.leads.set(Ok(()));
-        self.metrics.leader.set(1);
-        tracing::info!(revision = store.log().head(), "muster-store is ready: it leads");
-
-        let mut deposed = ledger.follow_deposed();
-        let end = tokio::select! {
-            reason = &mut lease_ended => TermEnd::Deposed(reason),
-            reason = async { deposed.wait_for(Option::is_some).await.ok().and_then(|it| it.clone()) } => {
-                TermEnd::Deposed(reason.unwrap_or_default())
-            }
-            () = compact_for_ever(&client, &ledger) => TermEnd::Stopping,
-            () = self.shutdown.requested() => TermEnd::Stopping,
-        };
-        if let TermEnd::Deposed(reason) = &end {
-            ledger.depose(reason);
-            self.switch.stand_by(None);
-        }
-        let is_stopping = matches!(end, TermEnd::Stopping);
-        let finishing = self.finish(is_stopping, &term_end, &ledger, &store, writer);
-        tokio::pin!(finishing);
-        // The lease is kept while the last writes are finished.
-        let ended = tokio::select! {
-            ended = &mut finishing => ended,
-            _ = &mut lease_ended, if is_stopping => finishing.await,
-        };
-        if !matches!(ended, Ok(Ok(()))) {
-            return Err(std::io::Error::other("the writer ended with a panic").into());
-        }
-        Ok(end)
-    }
-
-    /// Ends the streams of a term, and waits until its last writes are finished or refused.
-    async fn finish(
-        &self,
-        is_stopping: bool,
-        term_end: &Shutdown,
-        ledger: &EtcdLedger,
-        store: &Store,
-        mut writer: WriterEnd,
-    ) -> Result<std::thread::Result<()>, RecvError> {
-        term_end.trigger();
-        if is_stopping {
-            // Calls in flight may still write.
-            let mut drained = self.drained.clone();
-            let _ = drained.wait_for(|drained| *drained).await;
-        }
-        store.stop();
-        // A commit under way may wait for etcd; a process that stops does not.
+        // Calls in flight are finished, and reads among them must be confirmed.
+        self.serving.trigger();
+        let mut drained = self.drained.clone();
         tokio::select! {
-            ended = &mut writer => return ended,
-            () = self.shutdown.requested() => ledger.stop_waiting(),
+            _ = self.follow(loaded, false) => {}
+            _ = drained.wait_for(|drained| *drained) => {}
         }
-        writer.await
+        Ok(Ended::Stopping)
     }
-
-    /// Loads everything, and starts the writer.
-    async fn open(&self, term: Term) -> Result<Opened, RunError> {
-        let (kv, keys, identity) =
-            (Arc::clone(&self.kv), self.candidate.keys.clone(), self.candidate.identity);
-        let (policy, clock, metrics) = (self.config.policy, Arc::clone(&self.clock), self.metrics.clone());
-        let opening = tokio::task::spawn_blocking(move || -> Opened {
-            let ledger = Arc::new(EtcdLedger::open(kv, keys, identity, term)?);
-            let opened = Store::open(ledger.clone(), policy, clock, metrics);
-            let (store, writer) = opened.map_err(|error| LedgerError::Unreachable(error.to_string()))?;
-            Ok((ledger, store, writer))
-        });
-        Ok(opening.await.map_err(std::io::Error::other)?)
-    }
-}
-
-/// Receives how the writer thread ended.
-type WriterEnd = oneshot::Receiver<std::thread::Result<()>>;
-type Opened = Result<(Arc<EtcdLedger>, Arc<Store>, std::thread::JoinHandle<()>), LedgerError>;
-
-/// Compacts etcd as long as that is permitted.
-async fn compact_for_ever(client: &Client, ledger: &EtcdLedger) {
-    compact_etcd(client, ledger).await;
-    std::future::pending::<()>().await;
 }

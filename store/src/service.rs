@@ -42,7 +42,7 @@ use tonic::{Request, Response, Status};
 use muster_store_core::authz::{Call, Content, Refused, Verb, authorize};
 use muster_store_core::draft::{Draft, Stored};
 use muster_store_core::lanes::lane_of;
-use muster_store_core::list_page::Page;
+use muster_store_core::list_page::{ListVersion, Page};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, DeletedWithoutGrace, Preconditions, RecordId, Refusal, Rules};
 use muster_store_core::selectors::Selectors;
@@ -54,6 +54,7 @@ use crate::decision_log::DecisionLog;
 use crate::error::StoreError;
 use crate::heartbeat_streams::HeartbeatStreams;
 use crate::queue::WriteClass;
+use crate::read_index::ReadIndex;
 use crate::store::Store;
 use crate::watch_feed::WatchFeed;
 
@@ -92,6 +93,8 @@ pub struct Services {
     authorities: Option<Arc<PathBuf>>,
     /// `None` where decisions are not kept.
     decisions: Option<Arc<DecisionLog>>,
+    /// Of one of several stores. A single store's memory is always current.
+    reads: Option<ReadIndex>,
     shutdown: Shutdown,
 }
 
@@ -99,7 +102,7 @@ type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> +
 
 impl Services {
     pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
-        Self { store, streams: Arc::default(), authorities: None, decisions: None, shutdown }
+        Self { store, streams: Arc::default(), authorities: None, decisions: None, reads: None, shutdown }
     }
 
     /// Answers with the certificates of this file to those who ask for the authorities.
@@ -112,6 +115,20 @@ impl Services {
     #[must_use]
     pub fn with_decisions(self, log: Arc<DecisionLog>) -> Self {
         Self { decisions: Some(log), ..self }
+    }
+
+    /// Confirms reads by these heads.
+    #[must_use]
+    pub fn confirming_reads(self, reads: ReadIndex) -> Self {
+        Self { reads: Some(reads), ..self }
+    }
+
+    /// Returns once memory has everything that was acknowledged before now, by any store.
+    async fn confirm_current(&self) -> Result<(), StoreError> {
+        match &self.reads {
+            None => Ok(()),
+            Some(reads) => reads.confirm(&self.store).await,
+        }
     }
 
     /// The services as routes of a server.
@@ -240,11 +257,12 @@ impl Services {
         Ok(answer(deleted.await?))
     }
 
-    fn get<R: AuthzRecord>(
+    async fn get<R: AuthzRecord>(
         &self,
         caller: &Caller,
         key: &RecordId,
     ) -> Result<Response<EncodedRecord>, Status> {
+        self.confirm_current().await?;
         let namespace = namespace_of(key);
         let found = self.store.get(R::KIND, &NamespacedName::new(namespace, key.name.as_str()));
         let call = Call {
@@ -272,6 +290,15 @@ impl Services {
     ) -> Result<Response<RecordList>, Status> {
         let list = query.check(kind)?;
         self.authorize_selectors(caller, Verb::List, kind, &list.selectors)?;
+        match &list.version {
+            ListVersion::Latest => self.confirm_current().await?,
+            // The page before may be from another store, which is further. If the wait fails, the list says why.
+            ListVersion::Continue(token) if self.reads.is_some() => {
+                let _ = self.store.wait_for_revision(token.revision()).await;
+            }
+            // They wait for their revision at every store.
+            _ => {}
+        }
         let Page { records, revision, next, .. } = self.store.list(list).await?;
         let next_page_token = next.map(|token| token.to_string()).unwrap_or_default();
         Ok(Response::new(RecordList { records, resource_version: revision, next_page_token }))
@@ -285,6 +312,9 @@ impl Services {
     ) -> Result<WatchStream<E>, Status> {
         let (request, at_least) = query.check(kind)?;
         self.authorize_selectors(caller, Verb::Watch, kind, &request.selectors)?;
+        if at_least == 0 {
+            self.confirm_current().await?;
+        }
         self.store.check_own_history(at_least)?;
         self.store.wait_for_revision(at_least).await?;
         let feed = WatchFeed::open(Arc::clone(&self.store), request, self.shutdown.clone())?;

@@ -1,5 +1,6 @@
 //! The store as handlers use it: reads from memory and the ledger, writes through the writer's queue.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -10,8 +11,9 @@ use muster_rpc::clock::SharedClock;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use muster_store_core::change::{Change, SharedChange};
 use muster_store_core::draft::{Draft, Policy};
-use muster_store_core::history::Revision;
+use muster_store_core::history::{Commit, Revision};
 use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::list_page::{LedgerRead, ListRequest, ListVersion, Page};
 use muster_store_core::memory::Memory;
@@ -55,11 +57,23 @@ impl Store {
         clock: SharedClock,
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
+        let store = Self::load(ledger, clock, metrics)?;
+        let writer = store.start_writer(policy)?;
+        Ok((store, writer))
+    }
+
+    /// Loads all records. Requests are queued until there is a writer.
+    pub fn load(
+        ledger: Arc<dyn Ledger>,
+        clock: SharedClock,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StoreError> {
         let log = ChangeLog::new(ledger.compacted());
         let memory = ledger.load(&mut |change| log.load(change))?;
         let head = memory.head();
         log.finish_loading(head);
-        let store = Arc::new(Self {
+        metrics.revision.set(head as i64);
+        Ok(Arc::new(Self {
             memory: Arc::new(RwLock::new(memory)),
             ledger,
             log,
@@ -68,9 +82,14 @@ impl Store {
             metrics,
             commit_health: Arc::new(CommitHealth::new(Arc::clone(&clock))),
             clock,
-        });
-        let writer = Writer::new(Arc::clone(&store), policy);
-        let at_end = Arc::clone(&store);
+        }))
+    }
+
+    /// Starts the writer thread.
+    pub fn start_writer(self: &Arc<Self>, policy: Policy) -> Result<std::thread::JoinHandle<()>, StoreError> {
+        self.queue.open();
+        let writer = Writer::new(Arc::clone(self), policy);
+        let at_end = Arc::clone(self);
         let write = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));
             // Also after a panic: requests that are queued or arrive later must fail instead of waiting forever.
@@ -78,13 +97,53 @@ impl Store {
             ended.unwrap_or_else(|panic| resume_unwind(panic));
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(write);
-        let thread = thread.map_err(|e| StoreError::Storage(format!("no thread for the writer: {e}")))?;
-        Ok((store, thread))
+        thread.map_err(|e| StoreError::Storage(format!("no thread for the writer: {e}")))
     }
 
     /// Refuses further writes; the writer finishes the queued ones and stops.
     pub fn stop(&self) {
-        self.queue.stop();
+        self.queue.stop(StoreError::Stopping);
+    }
+
+    /// As [`stop`](Self::stop), for a store that does not lead any more, or does not lead yet.
+    pub fn stop_leading(&self) {
+        self.queue.stop(StoreError::NotLeader { leader: None });
+        self.commit_health.observe(Err("this store does not lead".to_owned()));
+    }
+
+    /// Makes a durable commit visible: to reads, then to watchers.
+    pub fn publish(&self, commit: &Commit, changes: &[SharedChange]) {
+        {
+            let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+            memory.apply_commit(commit);
+            debug_assert_eq!(memory.fingerprint(), commit.fingerprint, "what was committed");
+        }
+        self.metrics.revision.set(commit.head as i64);
+        let now = self.clock.mono();
+        changes.iter().for_each(|change| change.set_published(now));
+        for (first, pack) in &commit.renewals {
+            self.renewals.publish(*first, pack, now);
+        }
+        self.log.publish(changes, commit.head);
+        if !commit.renewals.is_empty() {
+            self.log.notify(Kind::Lease, commit.head);
+        }
+    }
+
+    /// Makes a commit of another store visible, and sets its compaction. One that does not lead to the records that its
+    /// store had is refused before anybody sees it; the error says how it differs.
+    pub fn replicate(&self, commit: &mut Commit, compacted: Revision) -> Result<(), String> {
+        let changes = {
+            let memory = self.read();
+            let found = memory.fingerprint_after(commit);
+            if let Some(difference) = commit.fingerprint.difference(&found) {
+                return Err(difference);
+            }
+            commit.compaction = memory.compaction_up_to(compacted);
+            shared_changes(&memory, commit)
+        };
+        self.publish(commit, &changes);
+        Ok(())
     }
 
     pub fn ledger(&self) -> &dyn Ledger {
@@ -212,6 +271,20 @@ impl Store {
     fn expired(&self, requested: Revision) -> StoreError {
         StoreError::Expired { requested, oldest: self.read().compacted() }
     }
+}
+
+/// The changes of a commit for watchers, with the records that they replace.
+fn shared_changes(memory: &Memory, commit: &Commit) -> Vec<SharedChange> {
+    let mut written: HashMap<(Kind, NamespacedName), Bytes> = HashMap::new();
+    let changes = commit.changes.iter().map(|(revision, stored)| {
+        let (kind, key) = (stored.kind, stored.key());
+        let before = memory.get(kind, &key).map(|current| current.record.clone());
+        let before = written.insert((kind, key), stored.record.clone()).or(before);
+        // A record that was created again has none before it.
+        let previous = before.filter(|_| stored.previous > 0);
+        Arc::new(Change::from_stored(*revision, stored.clone(), previous))
+    });
+    changes.collect()
 }
 
 #[cfg(test)]

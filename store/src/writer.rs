@@ -4,7 +4,7 @@
 //! Under light load a write costs one sync; under heavy load thousands share one. Nothing is acknowledged or seen by a
 //! watcher before it is durable.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_proto::record::Kind;
@@ -135,7 +135,10 @@ impl Writer {
         }
         if draft.is_empty() {
             drop(memory);
-            waiting.drain(..).for_each(|request| request.settle(Ok(())));
+            // Refusals, and writes that change nothing: they are answers from memory.
+            let current = if waiting.is_empty() { Ok(()) } else { store.ledger().confirm() };
+            let current = current.map_err(StoreError::from);
+            waiting.drain(..).for_each(|request| request.settle(current.clone()));
             if self.failing && full.is_none() {
                 self.probe();
             }
@@ -256,27 +259,13 @@ impl Writer {
     }
 
     fn publish(&mut self, batch: Batch) {
-        let store = &self.store;
-        let head = batch.commit.head;
-        {
-            let mut memory = store.memory().write().unwrap_or_else(PoisonError::into_inner);
-            memory.apply_commit(&batch.commit);
-            debug_assert_eq!(memory.fingerprint(), batch.commit.fingerprint, "what was committed");
-        }
-        let metrics = store.metrics();
+        self.store.publish(&batch.commit, &batch.changes);
+        let metrics = self.store.metrics();
         metrics.commits.inc();
         metrics.changes.inc_by(batch.changes.len() as u64);
-        metrics.revision.set(head as i64);
         metrics.events_dropped.inc_by(batch.dropped_events as u64);
-        let now = store.clock().mono();
-        batch.changes.iter().for_each(|change| change.set_published(now));
-        for (first, pack) in &batch.commit.renewals {
+        for (_, pack) in &batch.commit.renewals {
             metrics.renewals.inc_by(pack.len() as u64);
-            store.renewals().publish(*first, pack, now);
-        }
-        store.log().publish(&batch.changes, head);
-        if !batch.commit.renewals.is_empty() {
-            store.log().notify(Kind::Lease, head);
         }
         self.orphans = batch.orphans;
     }

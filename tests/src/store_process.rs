@@ -130,6 +130,11 @@ impl StoreLaunch {
         launch
     }
 
+    /// Where it is served; 0 for a free port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// With one more flag.
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> StoreLaunch {

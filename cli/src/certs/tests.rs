@@ -130,7 +130,7 @@ fn only_servers_get_the_names_and_the_usage_of_servers() {
     let local = "DNSName(localhost), IPAddress(7f 00 00 01), IPAddress(00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01)";
     let everywhere = format!("{local}, DNSName(muster.example)");
     for (file, names, serves, calls) in [
-        ("store.crt", everywhere.as_str(), true, false),
+        ("store.crt", everywhere.as_str(), true, true),
         ("controller.crt", everywhere.as_str(), true, true),
         ("up.crt", everywhere.as_str(), true, true),
         ("admin.crt", "", false, true),

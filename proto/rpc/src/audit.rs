@@ -19,7 +19,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 
 pub(crate) use self::call::Pending;
-pub use self::call::{Call, current, message, note_record, note_revision, note_write};
+pub use self::call::{Call, current, message, note_forwarded, note_record, note_revision, note_write};
 pub(crate) use self::method::Methods;
 
 use self::file::{LogFile, Unwritten};

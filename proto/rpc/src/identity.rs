@@ -54,24 +54,31 @@ pub(crate) const NO_CERTIFICATE: &str = "no certificate";
 pub(crate) struct Identity {
     pub(crate) caller: Caller,
     pub(crate) name: Option<String>,
+    /// A store, which may name another caller.
+    pub(crate) is_store: bool,
 }
 
 impl Identity {
     /// Every caller without TLS.
     pub(crate) fn without_tls() -> Identity {
-        Identity { caller: Caller::Admin, name: None }
+        Identity { caller: Caller::Admin, name: None, is_store: false }
     }
 
     /// The caller with this DER certificate, or with none, on a connection with TLS.
     pub(crate) fn of(certificate: Option<&[u8]>) -> Identity {
-        let unknown =
-            |reason: &str| Identity { caller: Caller::Unknown(reason.to_owned()), name: Some(String::new()) };
+        let unknown = |reason: &str| Identity {
+            caller: Caller::Unknown(reason.to_owned()),
+            name: Some(String::new()),
+            is_store: false,
+        };
         match certificate.map(certificate_subject) {
             None => unknown(NO_CERTIFICATE),
             Some(Err(error)) => unknown(&error.to_string()),
-            Some(Ok(subject)) => {
-                Identity { caller: Caller::from_subject(&subject), name: Some(subject.common_name) }
-            }
+            Some(Ok(subject)) => Identity {
+                caller: Caller::from_subject(&subject),
+                is_store: subject.is_store(),
+                name: Some(subject.common_name),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod bad_message;
 pub mod call_metrics;
 pub mod deadline;
+pub mod forwarded;
 pub mod store_id;
 pub mod trace;
 

@@ -30,7 +30,7 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tower::ServiceBuilder;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub use self::listener::{BindError, Listener, bind};
@@ -46,6 +46,7 @@ use crate::layers::audit::AuditLayer;
 use crate::layers::bad_message::answer_bad_message;
 use crate::layers::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::layers::deadline::DeadlineLayer;
+use crate::layers::forwarded::Forwarded;
 use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
@@ -248,6 +249,11 @@ impl Server {
         let service = ServiceBuilder::new()
             .layer(TraceLayer)
             .layer(CallMetricsLayer::new(self.metrics.clone(), descriptors)?)
+            // Outside of the audit log and of admission, which judge the true caller.
+            .layer(MapRequestLayer::new({
+                let forwarded = Forwarded::new(Arc::clone(&load));
+                move |request| forwarded.accept(request)
+            }))
             .layer(AuditLayer::new(self.audit.clone(), descriptors)?)
             .layer(self.store_id.clone())
             .layer(AdmissionLayer::new(Arc::clone(&load), descriptors, &self.open_methods)?)

@@ -138,7 +138,9 @@ fn by_reason(reason: &str, status: &Status, details: &ErrorDetails) -> Option<Cl
         "RESOURCE_VERSION_TOO_LARGE" => ClientError::FutureVersion { message, retry_after },
         "BUDGET_EXHAUSTED" => ClientError::BudgetExhausted { message, retry_after },
         "TOO_MANY_IN_FLIGHT" => ClientError::TooBusy { message, retry_after },
-        "STORAGE_UNAVAILABLE" | "NOT_LEADER" => ClientError::Unavailable(message),
+        "STORAGE_UNAVAILABLE" | "NOT_LEADER" | "READ_NOT_CONFIRMED" | "FORWARDING_FAILED" => {
+            ClientError::Unavailable(message)
+        }
         "SEVERAL_BUDGETS" => ClientError::Other(status.clone()),
         _ => return None,
     })
@@ -178,15 +180,16 @@ fn violations(status: &Status, details: &ErrorDetails) -> Invalid {
 
 /// Whether the request cannot have reached the store, so that even a write can be sent to another address of it.
 pub(crate) fn was_never_sent(status: &Status) -> bool {
-    is_caused_by::<ConnectError>(status) || is_other_store(status) || is_standby(status)
+    is_caused_by::<ConnectError>(status) || is_other_store(status) || is_for_another_store(status)
 }
 
-/// Whether the store stands by: it did nothing, and another one may lead.
-fn is_standby(status: &Status) -> bool {
+/// Whether the store did nothing and another one may do it: it does not lead, or cannot say whether a read is current.
+fn is_for_another_store(status: &Status) -> bool {
+    let is_of_store = |reason: &str| matches!(reason, "NOT_LEADER" | "READ_NOT_CONFIRMED");
     status.code() == Code::Unavailable
         && status
             .get_details_error_info()
-            .is_some_and(|info| info.domain == ERROR_DOMAIN && info.reason == "NOT_LEADER")
+            .is_some_and(|info| info.domain == ERROR_DOMAIN && is_of_store(&info.reason))
 }
 
 /// Whether the connection was closing when the call was to be sent, as it does when it has reached its age: the call did

@@ -206,6 +206,11 @@ fn candidates<'m>(
 }
 
 impl PageToken {
+    /// The revision of the list.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
     /// Reads a token back; it must belong to the same query.
     pub fn parse(text: &str, query_hash: u32) -> Result<Self, &'static str> {
         const NOT_OURS: &str = "is not a token of this store";

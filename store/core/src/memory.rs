@@ -261,6 +261,58 @@ impl Memory {
         self.head = commit.head;
     }
 
+    /// The fingerprint after a commit, without applying it: what another process has committed is checked first.
+    pub fn fingerprint_after(&self, commit: &Commit) -> Fingerprint {
+        let mut fingerprint = self.fingerprint;
+        // What the commit has written so far: records by their key, and of leases the revision and the newest renewal.
+        let mut records: HashMap<(Kind, NamespacedName), Option<(Revision, &StoredChange)>> = HashMap::new();
+        let mut leases: HashMap<u32, (Option<Revision>, Option<Renewal>)> = HashMap::new();
+        for (revision, change) in &commit.changes {
+            let (kind, key) = (change.kind, change.key());
+            match records.get(&(kind, key.clone())) {
+                Some(None) => {}
+                Some(Some((at, was))) => {
+                    fingerprint.remove_record(kind, &key, *at, was.lease_id, &was.record);
+                }
+                None => {
+                    if let Some(was) = self.get(kind, &key) {
+                        fingerprint.remove_record(kind, &key, was.revision, was.lease_id, &was.record);
+                    }
+                }
+            }
+            if !change.deleted {
+                fingerprint.add_record(kind, &key, *revision, change.lease_id, &change.record);
+            }
+            if kind == Kind::Lease {
+                let known = leases.get(&change.lease_id).map(|(_, newest)| *newest);
+                if let Some(newest) = known.unwrap_or_else(|| self.leases.newest(change.lease_id)) {
+                    fingerprint.remove_renewal(change.lease_id, &newest);
+                }
+                leases.insert(change.lease_id, ((!change.deleted).then_some(*revision), None));
+            }
+            records.insert((kind, key), (!change.deleted).then_some((*revision, change)));
+        }
+        for (first, pack) in &commit.renewals {
+            for (revision, stored) in (*first..).zip(pack) {
+                let id = stored.lease_id;
+                let (base, newest) = *leases.entry(id).or_insert_with(|| {
+                    let lease = self.leases.key(id).and_then(|key| self.get(Kind::Lease, key));
+                    (lease.map(|lease| lease.revision), self.leases.newest(id))
+                });
+                let Some(base) = base else { continue };
+                if revision > newest.map_or(base, |newest| newest.revision) {
+                    let renewal = stored.at(revision);
+                    if let Some(replaced) = newest {
+                        fingerprint.remove_renewal(id, &replaced);
+                    }
+                    fingerprint.add_renewal(id, &renewal);
+                    leases.insert(id, (Some(base), Some(renewal)));
+                }
+            }
+        }
+        fingerprint
+    }
+
     fn apply_change(&mut self, revision: Revision, change: &StoredChange) {
         let key = change.key();
         let versions = self.records.entry(change.kind).or_default().entry(key.clone()).or_default();

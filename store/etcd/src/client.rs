@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use prost::bytes::Bytes;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status};
@@ -19,6 +20,7 @@ use crate::pb;
 use crate::pb::kv_client::KvClient;
 use crate::pb::lease_client::LeaseClient;
 use crate::pb::maintenance_client::MaintenanceClient;
+use crate::watch::Watch;
 
 /// The longest that a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -57,6 +59,8 @@ pub enum ClientError {
 struct Member {
     url: String,
     channel: Channel,
+    /// For watches alone: behind large reads on the same connection they would starve.
+    watches: Channel,
 }
 
 /// A client of one etcd cluster.
@@ -191,6 +195,45 @@ impl Client {
         self.call(request, deadline, send, header).await.map(|answer| answer.alarms)
     }
 
+    /// Follows the keys from one up to another, from this revision on. Also returns etcd's revision at the member.
+    ///
+    /// # Errors
+    /// Any; [`EtcdError::Compacted`] may come later, from the watch.
+    pub async fn watch(
+        &self,
+        keys: (Bytes, Bytes),
+        start_revision: i64,
+        deadline: Duration,
+    ) -> Result<(Watch, i64), EtcdError> {
+        let index = self.current.load(Ordering::Relaxed) % self.members.len();
+        let Member { url, watches, .. } = &self.members[index];
+        let opened = match tokio::time::timeout(deadline, Watch::open(watches.clone(), keys, start_revision))
+            .await
+        {
+            Ok(opened) => opened,
+            Err(_) => {
+                Err(EtcdError::Unknown(format!("{url} began no watch within {} ms", deadline.as_millis())))
+            }
+        };
+        match opened {
+            Ok((watch, header)) => {
+                self.check_cluster(url, header.cluster_id)?;
+                Ok((watch, header.revision))
+            }
+            Err(error) => {
+                if error.is_of_member() {
+                    self.move_on_from(index);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The member in use does not do what it should: the next one is used from now on.
+    pub fn avoid_member(&self) {
+        self.move_on_from(self.current.load(Ordering::Relaxed) % self.members.len());
+    }
+
     /// One call to the member in use.
     async fn call<Q, A, F, Fut>(
         &self,
@@ -204,7 +247,7 @@ impl Client {
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         let index = self.current.load(Ordering::Relaxed) % self.members.len();
-        let Member { url, channel } = &self.members[index];
+        let Member { url, channel, .. } = &self.members[index];
         let mut request = Request::new(message);
         // A member that is cut off from the others says so at once.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -260,15 +303,15 @@ fn member(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Member, ClientErro
         (Some("https"), None) => return Err(ClientError::NoAuthority { url: url.to_owned() }),
         _ => return Err(unusable("it must start with http:// or https://".to_owned())),
     };
-    let channel = endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(2 * WINDOW)
-        .connect_lazy();
-    Ok(Member { url: url.to_owned(), channel })
+        .initial_connection_window_size(2 * WINDOW);
+    let (channel, watches) = (endpoint.connect_lazy(), endpoint.connect_lazy());
+    Ok(Member { url: url.to_owned(), channel, watches })
 }
 
 fn reason_of(error: &tonic::transport::Error) -> String {

@@ -4,6 +4,7 @@
 mod client;
 mod error;
 pub mod requests;
+mod watch;
 
 /// The messages and clients of the schema.
 pub mod pb {
@@ -16,8 +17,9 @@ pub mod pb {
         include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
     }
     pub use etcdserverpb::*;
-    pub use mvccpb::KeyValue;
+    pub use mvccpb::{Event, KeyValue};
 }
 
 pub use client::{Client, ClientError, TlsFiles};
 pub use error::EtcdError;
+pub use watch::{Watch, WatchAnswer};

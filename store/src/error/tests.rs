@@ -98,6 +98,8 @@ fn table() -> Vec<(StoreError, Code, &'static str, Option<u64>)> {
         (StoreError::Storage("disk full".into()), Unavailable, "STORAGE_UNAVAILABLE", Some(5)),
         (StoreError::Stopping, Unavailable, "STOPPING", Some(1)),
         (StoreError::NotLeader { leader: None }, Unavailable, "NOT_LEADER", Some(0)),
+        (StoreError::Unconfirmed { reason: "no head".into() }, Unavailable, "READ_NOT_CONFIRMED", Some(0)),
+        (StoreError::ForwardingFailed { reason: "cut".into() }, Unavailable, "FORWARDING_FAILED", Some(0)),
         (StoreError::NotLeader { leader: Some("b:7400".into()) }, Unavailable, "NOT_LEADER", Some(0)),
         (StoreError::StreamReplaced, Aborted, "STREAM_REPLACED", None),
         (StoreError::NoHello { timeout: Duration::from_secs(10) }, DeadlineExceeded, "NO_HELLO", None),

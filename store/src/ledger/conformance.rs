@@ -59,21 +59,29 @@ impl<L: Ledger> TestWriter<L> {
 
     pub(crate) fn try_keeping(ledger: L, min_changes: usize) -> Result<Self, LedgerError> {
         let memory = ledger.load(&mut |_| ())?;
-        let indexes = Indexes::rebuild(&memory, 0);
+        Ok(Self::going_on(Arc::new(ledger), Arc::new(RwLock::new(memory)), min_changes))
+    }
+
+    /// A writer that continues from what is in memory.
+    pub(crate) fn going_on(ledger: Arc<L>, memory: Arc<RwLock<Memory>>, min_changes: usize) -> Self {
         let policy = Policy {
             defaults: Defaults::default(),
             retention: Retention { min_age_millis: 0, min_changes, max_bytes: u64::MAX },
             event_ttl_millis: 0,
             event_limit: EVENTS,
         };
-        let now = memory.head() as i64;
-        let (ledger, memory) = (Arc::new(ledger), Arc::new(RwLock::new(memory)));
-        Ok(Self { ledger, memory, indexes, policy, now })
+        let (indexes, now) = {
+            let memory = memory.read().unwrap();
+            (Indexes::rebuild(&memory, 0), memory.head() as i64)
+        };
+        Self { ledger, memory, indexes, policy, now }
     }
 
     /// Commits some steps, and applies them when they are durable.
     pub(crate) fn commit(&mut self, steps: &[Step]) -> Result<(), LedgerError> {
         let commit = self.draft(steps);
+        let after = self.memory.read().unwrap().fingerprint_after(&commit);
+        assert_eq!(after, commit.fingerprint, "others find out the same without applying it");
         let committed = self.ledger.commit(&commit);
         let mut memory = self.memory.write().unwrap();
         match &committed {

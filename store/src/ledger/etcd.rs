@@ -1,4 +1,4 @@
-//! The ledger in etcd: one store leads and writes, others stand by.
+//! The ledger in etcd: one store leads and writes, the others follow what it writes.
 //!
 //! A commit is one transaction that compares the head, the leader's key and the format, and puts the changes, the
 //! renewals and the new head. A commit that is too large for one transaction puts changes ahead of the head first, where
@@ -6,6 +6,7 @@
 //! nothing is ever undone. What history no longer needs is deleted after the commit that compacted it, in transactions
 //! of deletions alone, which etcd takes even when its space is used up.
 
+mod follow;
 mod identity;
 mod keys;
 mod kv;
@@ -29,6 +30,8 @@ use muster_store_core::memory::Memory;
 use prost::Message;
 use tokio::sync::watch;
 
+use self::follow::Pieces;
+pub use self::follow::{FollowError, Leader};
 pub use self::identity::{Identity, IdentityError, prepare};
 pub use self::keys::{FormatError, Keys};
 use self::keys::{Head, NumberedRenewal, RENEWAL_LEN, Section, Stored};
@@ -51,25 +54,27 @@ pub struct Term {
     pub leader_revision: i64,
 }
 
-/// The ledger of the process that leads.
+/// The ledger of a process that follows, and leads at times.
 pub struct EtcdLedger {
     kv: Arc<dyn Kv>,
     keys: Keys,
     identity: Identity,
-    term: Term,
     /// Locked while a commit is under way.
     state: Mutex<State>,
     compacted: AtomicU64,
     /// etcd's revision of the last commit.
     etcd_revision: AtomicI64,
-    /// Why another process may write by now; `None` while nothing speaks for it.
+    /// Why another process may write by now; `None` while this one leads and nothing speaks for it.
     deposed: watch::Sender<Option<String>>,
     /// Set when the process stops: no further wait for an outcome.
     stopping: AtomicBool,
 }
 
 /// What is known of etcd's content.
+#[derive(Default)]
 struct State {
+    /// etcd's revision of this process's claim of the leader's key; 0 while it follows.
+    term: i64,
     head: Head,
     /// etcd's revision of the head.
     head_modified: i64,
@@ -77,36 +82,112 @@ struct State {
     /// Keys that nothing needs any more. A change is after the one that it replaced: if a deletion went first, what it
     /// deleted would come back.
     garbage: VecDeque<Bytes>,
-    /// Whether there may be changes above the head.
+    /// Whether there may be changes above the head that this process has to remove.
     is_ahead: bool,
+    /// The changes above the head that others wrote, while this process follows.
+    pieces: Pieces,
+    /// etcd's revision up to which everything is taken in, while this process follows.
+    position: i64,
+    /// Who leads, as of there.
+    leader: Option<Leader>,
 }
 
 impl EtcdLedger {
-    /// The ledger for a process that has claimed the leader's key. Nothing is loaded yet.
-    ///
-    /// # Errors
-    /// `Deposed` when it has lost the key since.
-    pub fn open(kv: Arc<dyn Kv>, keys: Keys, identity: Identity, term: Term) -> Result<Self, LedgerError> {
-        let state = State {
-            head: Head::default(),
-            head_modified: 0,
-            packs: Packs::default(),
-            garbage: VecDeque::new(),
-            is_ahead: false,
-        };
-        let ledger = Self {
+    /// The ledger for a process that follows. Nothing is loaded yet.
+    pub fn new(kv: Arc<dyn Kv>, keys: Keys, identity: Identity) -> Self {
+        Self {
             kv,
             keys,
             identity,
-            term,
-            state: Mutex::new(state),
+            state: Mutex::default(),
             compacted: AtomicU64::new(0),
             etcd_revision: AtomicI64::new(0),
-            deposed: watch::Sender::new(None),
+            deposed: watch::Sender::new(Some("it follows".to_owned())),
             stopping: AtomicBool::new(false),
-        };
-        ledger.read_head(&mut ledger.state())?;
-        Ok(ledger)
+        }
+    }
+
+    /// This process has claimed the leader's key, and has followed until its own claim: everything that its
+    /// predecessors wrote is in memory, since their transactions compare their own claims.
+    ///
+    /// # Errors
+    /// `Deposed` when it has lost the key since, and `Altered` if something was missed after all.
+    pub fn lead(&self, term: &Term) -> Result<(), LedgerError> {
+        let mut state = self.state();
+        let followed = state.head_modified;
+        state.term = term.leader_revision;
+        self.read_head(&mut state)?;
+        if state.head_modified != followed {
+            state.term = 0;
+            return Err(LedgerError::Altered("the head is not the one that was followed".to_owned()));
+        }
+        // What a predecessor left above the head is removed before the first commit.
+        state.is_ahead = !state.pieces.is_empty();
+        state.pieces.clear();
+        self.deposed.send_replace(None);
+        Ok(())
+    }
+
+    /// This process does not lead any more, and its writer has stopped. It follows from its last commit on: if one was
+    /// made whose answer was lost, that is the next one.
+    pub fn follow(&self) {
+        self.depose("it follows");
+        let mut state = self.state();
+        state.term = 0;
+        state.is_ahead = false;
+        state.pieces.clear();
+        state.position = state.head_modified;
+    }
+
+    /// etcd's revision up to which everything is taken in.
+    pub fn position(&self) -> i64 {
+        self.state().position
+    }
+
+    /// All keys: the first possible one, and the one after the last.
+    pub fn all_keys(&self) -> (Bytes, Bytes) {
+        self.keys.all()
+    }
+
+    /// Takes in what happened at some revisions of etcd, in order. `apply` gets each commit, and the last revision that
+    /// is compacted with it; it completes the commit and makes it visible.
+    ///
+    /// # Errors
+    /// When this process cannot go on from what it has.
+    pub fn take_in(
+        &self,
+        events: &[pb::Event],
+        apply: &mut dyn FnMut(&mut Commit, Revision) -> Result<(), FollowError>,
+    ) -> Result<(), FollowError> {
+        let revision_of = |event: &pb::Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+        let mut state = self.state();
+        for together in events.chunk_by(|one, next| revision_of(one) == revision_of(next)) {
+            let revision = together.first().map_or(0, revision_of);
+            // etcd has sent old changes again after some of its own failures.
+            if revision <= state.position {
+                continue;
+            }
+            state.follow(&self.keys, revision, together, apply)?;
+            self.compacted.fetch_max(state.head.compacted, Ordering::Relaxed);
+            self.etcd_revision.fetch_max(state.head_modified, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Goes on after etcd has compacted the position: possible if nothing but deletions was missed.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub fn skip_compacted(&self) -> Result<bool, LedgerError> {
+        let mut state = self.state();
+        let Some((revision, leader)) = self.unchanged_since(&state)? else { return Ok(false) };
+        (state.position, state.leader) = (revision, leader);
+        Ok(true)
+    }
+
+    /// Who leads, as of the position.
+    pub fn leader(&self) -> Option<Leader> {
+        self.state().leader.clone()
     }
 
     /// Follows why this process must not write any more; `None` while it may.
@@ -156,15 +237,16 @@ impl EtcdLedger {
         LedgerError::Deposed(reason.to_owned())
     }
 
-    /// Reads the head, if this process still leads.
+    /// Reads the head; a process that leads checks that it still does.
     fn read_head(&self, state: &mut State) -> Result<i64, LedgerError> {
         let reads = [get(self.keys.head()), get(self.keys.leader())].map(read).to_vec();
         let answer = self.kv.txn(pb::TxnRequest { success: reads, ..Default::default() }, DEADLINE)?;
         let revision = answer.revision();
         let [heads, leaders] = two(answer.into_reads());
-        if leaders.first().map_or(0, |leader| leader.mod_revision) != self.term.leader_revision {
+        if state.term != 0 && leaders.first().map_or(0, |leader| leader.mod_revision) != state.term {
             return Err(self.deposed("another store has the leader's key, or nobody has"));
         }
+        state.leader = leaders.first().map(Leader::of);
         let head = heads.first().ok_or_else(|| LedgerError::Altered("there is no key `head`".to_owned()))?;
         let value = Head::decode(&*head.value).map_err(|error| altered(&head.key, &error))?;
         self.set_head(state, value, head.mod_revision);
@@ -175,7 +257,7 @@ impl EtcdLedger {
     fn compares(&self, state: &State) -> Vec<pb::Compare> {
         vec![
             modified_at(self.keys.head(), state.head_modified),
-            modified_at(self.keys.leader(), self.term.leader_revision),
+            modified_at(self.keys.leader(), state.term),
             modified_at(self.keys.format(), self.identity.format_revision),
         ]
     }
@@ -228,7 +310,7 @@ impl EtcdLedger {
             revision: commit.head,
             before: state.head.batch.clone(),
             batch,
-            leader: self.term.leader_revision,
+            leader: state.term,
             compacted: commit.compaction.as_ref().map_or(state.head.compacted, |it| it.up_to),
             fingerprint: Bytes::copy_from_slice(&commit.fingerprint.encode()),
         };
@@ -250,7 +332,7 @@ impl EtcdLedger {
         while state.garbage.len() >= at_least.max(1) {
             let count = state.garbage.len().min(TXN_OPERATIONS);
             let request = pb::TxnRequest {
-                compare: vec![modified_at(self.keys.leader(), self.term.leader_revision)],
+                compare: vec![modified_at(self.keys.leader(), state.term)],
                 success: state.garbage.iter().take(count).cloned().map(delete).collect(),
                 ..Default::default()
             };
@@ -311,7 +393,8 @@ impl Ledger for EtcdLedger {
     fn load(&self, recall: &mut dyn FnMut(Change)) -> Result<Memory, LedgerError> {
         let memory = self.load_proven(recall)?;
         let mut state = self.state();
-        if state.is_ahead {
+        if state.term != 0 && !state.pieces.is_empty() {
+            state.pieces.clear();
             self.remove_what_is_ahead(&mut state)?;
         }
         Ok(memory)
@@ -349,6 +432,12 @@ impl Ledger for EtcdLedger {
         Ok(())
     }
 
+    fn confirm(&self) -> Result<(), LedgerError> {
+        self.check_leading()?;
+        // Only a transaction that compares the leader's key proves that nobody else has written, whatever the clocks say.
+        self.read_head(&mut self.state()).map(drop)
+    }
+
     fn recover(&self) -> Result<(), LedgerError> {
         let mut state = self.state();
         self.check_leading()?;
@@ -384,8 +473,7 @@ impl EtcdLedger {
     fn remove_what_is_ahead(&self, state: &mut State) -> Result<(), LedgerError> {
         let first = self.keys.numbered(Section::Changes, state.head.revision + 1);
         let before = state.head.batch.clone();
-        let head =
-            Head { batch: keys::batch_id(), before, leader: self.term.leader_revision, ..state.head.clone() };
+        let head = Head { batch: keys::batch_id(), before, leader: state.term, ..state.head.clone() };
         let operations = vec![
             delete_range(first, self.keys.end(Section::Changes)),
             put(self.keys.head(), head.encode_to_vec()),
@@ -417,6 +505,20 @@ fn altered(key: &[u8], reason: &impl ToString) -> LedgerError {
 fn two(reads: Vec<Vec<pb::KeyValue>>) -> [Vec<pb::KeyValue>; 2] {
     let mut reads = reads.into_iter();
     [reads.next().unwrap_or_default(), reads.next().unwrap_or_default()]
+}
+
+#[cfg(test)]
+impl EtcdLedger {
+    /// The ledger of a process that leads before it has loaded anything.
+    fn open(kv: Arc<dyn Kv>, keys: Keys, identity: Identity, term: &Term) -> Result<Self, LedgerError> {
+        let ledger = Self::new(kv, keys, identity);
+        let mut state = ledger.state();
+        state.term = term.leader_revision;
+        ledger.read_head(&mut state)?;
+        drop(state);
+        ledger.deposed.send_replace(None);
+        Ok(ledger)
+    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl DisruptionBudgetService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetDisruptionBudgetRequest { namespace, name } = request.into_inner();
-        self.get::<DisruptionBudget>(&caller, &record_id(Kind::DisruptionBudget, &namespace, &name)?)
+        self.get::<DisruptionBudget>(&caller, &record_id(Kind::DisruptionBudget, &namespace, &name)?).await
     }
 
     async fn list_disruption_budgets(

@@ -49,7 +49,7 @@ impl CertificateRequestService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetCertificateRequestRequest { name } = request.into_inner();
-        self.get::<CertificateRequest>(&caller, &record_id(Kind::CertificateRequest, "", &name)?)
+        self.get::<CertificateRequest>(&caller, &record_id(Kind::CertificateRequest, "", &name)?).await
     }
 
     async fn list_certificate_requests(

@@ -55,7 +55,7 @@ impl JoinTokenService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetJoinTokenRequest { name } = request.into_inner();
-        self.get::<JoinToken>(&caller, &record_id(Kind::JoinToken, "", &name)?)
+        self.get::<JoinToken>(&caller, &record_id(Kind::JoinToken, "", &name)?).await
     }
 
     async fn list_join_tokens(

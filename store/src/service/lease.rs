@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::lanes::Lane;
-use muster_store_core::lease_table::Renewal;
+use muster_store_core::lease_table::{Claim, Renewal};
 use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::rules::{self, RecordId, Refusal};
 
@@ -50,7 +50,7 @@ impl LeaseService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetLeaseRequest { namespace, name } = request.into_inner();
-        self.get::<Lease>(&caller, &record_id(Kind::Lease, &namespace, &name)?)
+        self.get::<Lease>(&caller, &record_id(Kind::Lease, &namespace, &name)?).await
     }
 
     async fn list_leases(
@@ -115,17 +115,12 @@ impl Services {
             field_selector: None,
         };
         authz_result(authorize(&caller, &call, &Content::None))?;
-        let claim = {
-            let memory = self.store.read();
-            let lease = memory.get(Kind::Lease, &NamespacedName::new(namespace_of(&key), key.name.as_str()));
-            let lease = lease.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?;
-            match memory.leases.holder(lease.lease_id) {
-                Some(current) if !current.is_empty() && current != holder => {
-                    let why = format!("is held by {current:?}, not by {holder:?}");
-                    return Err(StoreError::from(Refusal::Conflict { key, why }).into());
-                }
-                Some("") if !holder.is_empty() => None,
-                _ => memory.leases.claim(lease.lease_id),
+        let claim = match self.claim_to_renew(&key, &holder) {
+            Ok(claim) => claim,
+            // Refused by what is in memory, which may not be current.
+            Err(_) => {
+                self.confirm_current().await?;
+                self.claim_to_renew(&key, &holder)?
             }
         };
         let Some(claim) = claim else { return self.acquire_lease(caller, fence, key, holder).await };
@@ -136,6 +131,21 @@ impl Services {
         let slot = Arc::new(AckSlot::default());
         self.store.renew(claim, None, Arc::clone(&slot))?;
         Ok(poll_fn(|cx| slot.poll(cx)).await?)
+    }
+
+    /// The claim of this holder; `None` if nobody holds the lease yet.
+    fn claim_to_renew(&self, key: &RecordId, holder: &str) -> Result<Option<Claim>, StoreError> {
+        let memory = self.store.read();
+        let lease = memory.get(Kind::Lease, &NamespacedName::new(namespace_of(key), key.name.as_str()));
+        let lease = lease.ok_or_else(|| StoreError::from(Refusal::NotFound { key: key.clone() }))?;
+        match memory.leases.holder(lease.lease_id) {
+            Some(current) if !current.is_empty() && current != holder => {
+                let why = format!("is held by {current:?}, not by {holder:?}");
+                Err(StoreError::from(Refusal::Conflict { key: key.clone(), why }))
+            }
+            Some("") if !holder.is_empty() => Ok(None),
+            _ => Ok(memory.leases.claim(lease.lease_id)),
+        }
     }
 
     /// Renews a lease without a holder: the caller acquires it.

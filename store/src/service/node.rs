@@ -35,7 +35,7 @@ impl NodeService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetNodeRequest { name } = request.into_inner();
-        self.get::<Node>(&caller, &record_id(Kind::Node, "", &name)?)
+        self.get::<Node>(&caller, &record_id(Kind::Node, "", &name)?).await
     }
 
     async fn list_nodes(

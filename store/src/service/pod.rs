@@ -60,7 +60,7 @@ impl PodService for Services {
     async fn get_pod(&self, request: Request<pb::GetPodRequest>) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetPodRequest { namespace, name } = request.into_inner();
-        self.get::<Pod>(&caller, &record_id(Kind::Pod, &namespace, &name)?)
+        self.get::<Pod>(&caller, &record_id(Kind::Pod, &namespace, &name)?).await
     }
 
     async fn list_pods(&self, request: Request<pb::ListPodsRequest>) -> Result<Response<RecordList>, Status> {

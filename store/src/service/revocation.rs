@@ -55,7 +55,7 @@ impl RevocationService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetRevocationRequest { name } = request.into_inner();
-        self.get::<Revocation>(&caller, &record_id(Kind::Revocation, "", &name)?)
+        self.get::<Revocation>(&caller, &record_id(Kind::Revocation, "", &name)?).await
     }
 
     async fn list_revocations(

@@ -7,6 +7,7 @@
 mod backup;
 mod crash;
 mod disk_errors;
+mod followers;
 mod full_disk;
 mod private_files;
 mod renewals_under_load;

@@ -15,6 +15,7 @@ use tonic_types::StatusExt;
 
 use super::AuditLog;
 use super::method::{Effect, Method};
+use crate::layers::forwarded::ForwardedBy;
 
 /// The metadata of an `ErrorInfo` that names the rule of a denial.
 pub const RULE: &str = "rule";
@@ -34,6 +35,8 @@ pub struct Call {
     /// The certificates of the connection; `None` without TLS.
     pub(super) certificates: Option<Arc<Vec<CertificateDer<'static>>>>,
     pub(super) trace: Option<TraceId>,
+    /// The store that forwarded the call.
+    pub(super) forwarded_by: Option<ForwardedBy>,
     notes: Mutex<Notes>,
 }
 
@@ -46,6 +49,7 @@ pub(super) struct Notes {
     pub(super) name: String,
     pub(super) revision: Option<u64>,
     is_write: bool,
+    is_forwarded: bool,
 }
 
 /// How a call ended.
@@ -84,6 +88,7 @@ impl Call {
             peer: crate::identity::peer_address(extensions),
             certificates: crate::identity::certificates(extensions),
             trace,
+            forwarded_by: extensions.get::<ForwardedBy>().cloned(),
             notes: Mutex::default(),
         })
     }
@@ -92,13 +97,14 @@ impl Call {
     fn message(&self, verb: &'static str, kind: Kind, namespace: &str, name: &str) -> Arc<Call> {
         let (namespace, name) = (truncated(namespace), truncated(name));
         let message = Some((verb, kind));
-        let notes = Notes { message, namespace, name, revision: None, is_write: true };
+        let notes = Notes { message, namespace, name, revision: None, is_write: true, is_forwarded: false };
         Arc::new(Call {
             log: self.log.clone(),
             method: Arc::clone(&self.method),
             peer: self.peer,
             certificates: self.certificates.clone(),
             trace: self.trace,
+            forwarded_by: self.forwarded_by.clone(),
             notes: Mutex::new(notes),
         })
     }
@@ -117,6 +123,9 @@ impl Call {
 
     /// Logs the call if it is to be logged. The status is read only then.
     fn end(self: Arc<Call>, code: Code, status: impl FnOnce() -> Option<Status>) {
+        if self.notes().is_forwarded {
+            return;
+        }
         let is_denial = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
         let is_write = self.method.effect == Effect::Write || self.notes().is_write;
         if !is_denial && !is_write {
@@ -177,6 +186,11 @@ pub fn note_record(namespace: &str, name: &str) {
 /// Notes the revision that the current call wrote.
 pub fn note_revision(revision: u64) {
     note(|notes| notes.revision = Some(revision));
+}
+
+/// Notes whether the current call is forwarded to another store, which logs it.
+pub fn note_forwarded(is_forwarded: bool) {
+    note(|notes| notes.is_forwarded = is_forwarded);
 }
 
 /// Notes that the current call is a write, whatever its method.

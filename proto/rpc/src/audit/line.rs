@@ -58,6 +58,8 @@ struct Line<'a> {
     serial: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    via: &'a str,
     service: &'a str,
     method: &'a str,
     verb: &'a str,
@@ -130,6 +132,7 @@ pub(super) fn write_line(entry: &Entry, certificates: &mut Certificates, out: &m
             subject: &holder.subject,
             serial: &holder.serial,
             from: call.peer,
+            via: call.forwarded_by.as_ref().map_or("", |by| by.name()),
             service: &method.service,
             method: &method.name,
             verb,

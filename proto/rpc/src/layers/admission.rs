@@ -28,6 +28,7 @@ use self::request_body::RequestBody;
 use crate::admission::connection::{Connection, Peer, Permit, Server};
 use crate::admission::{Class, Exceeded, Resource};
 use crate::identity::{Identity, NO_CERTIFICATE};
+use crate::layers::forwarded::Refused;
 
 /// The retry delay for refused callers: long enough for a burst to pass, short enough not to be noticed.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -69,6 +70,9 @@ impl AdmissionLayer {
 
     /// Takes what the call needs, or refuses it.
     fn admit(&self, request: &Request<Body>) -> Result<Admission, Status> {
+        if let Some(refused) = request.extensions().get::<Refused>() {
+            return Err(refused.status());
+        }
         let peer = request.extensions().get::<Peer>();
         let connection = match peer {
             Some(peer) => Arc::clone(&peer.connection),

@@ -123,6 +123,20 @@ impl Memory {
         (compaction.entries > 0).then_some(compaction)
     }
 
+    /// The compaction of all history up to a revision, as another process has decided it; `None` if that is compacted.
+    pub fn compaction_up_to(&self, up_to: Revision) -> Option<Compaction> {
+        if up_to <= self.compacted {
+            return None;
+        }
+        let mut compaction = Compaction { up_to, ..Compaction::default() };
+        for entry in self.history.entries.iter().take_while(|entry| entry.revision <= up_to) {
+            compaction.entries += 1;
+            compaction.obsolete.extend((entry.previous > 0).then_some(entry.previous));
+            compaction.obsolete.extend(entry.deleted.then_some(entry.revision));
+        }
+        Some(compaction)
+    }
+
     /// When the oldest change may be compacted if no other change is committed, in milliseconds since 1970.
     pub fn compactable_at(&self, retention: Retention) -> Option<i64> {
         let (_, oldest) = self.history.times.front()?;

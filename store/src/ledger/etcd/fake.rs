@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_etcd::pb::mvccpb::event::EventType;
 use muster_etcd::{EtcdError, pb};
 
 use super::kv::Kv;
@@ -40,6 +41,8 @@ struct Content {
     faults: VecDeque<Fault>,
     late: Vec<(usize, pb::TxnRequest)>,
     is_full: bool,
+    /// Every change so far, for watches.
+    events: Vec<pb::Event>,
     /// The writing transactions that were sent: operations and bytes.
     pub(super) sent: Vec<(usize, usize)>,
 }
@@ -82,6 +85,13 @@ impl FakeEtcd {
     pub(super) fn delete(&self, key: impl Into<Bytes>) {
         let success = vec![muster_etcd::requests::delete(key)];
         self.content().apply(&pb::TxnRequest { success, ..Default::default() });
+    }
+
+    /// What a watch shows from this revision on.
+    pub(super) fn events_from(&self, revision: i64) -> Vec<pb::Event> {
+        let content = self.content();
+        let after = content.events.iter().filter(|event| event.kv.as_ref().unwrap().mod_revision >= revision);
+        after.cloned().collect()
     }
 
     pub(super) fn sent(&self) -> Vec<(usize, usize)> {
@@ -151,13 +161,18 @@ impl Content {
                         value,
                         lease,
                     };
+                    self.events.push(pb::Event { r#type: EventType::Put.into(), kv: Some(kv.clone()) });
                     self.keys.insert(key, kv);
                     None
                 }
                 Request::RequestDeleteRange(pb::DeleteRangeRequest { key, range_end }) => {
-                    self.keys.retain(|it, _| {
-                        *it != key && (range_end.is_empty() || *it < key || *it >= range_end)
-                    });
+                    let is_meant = |it: &Bytes| {
+                        if range_end.is_empty() { *it == key } else { key <= *it && *it < range_end }
+                    };
+                    for (key, _) in self.keys.extract_if(.., |key, _| is_meant(key)) {
+                        let kv = pb::KeyValue { key, mod_revision: self.revision, ..Default::default() };
+                        self.events.push(pb::Event { r#type: EventType::Delete.into(), kv: Some(kv) });
+                    }
                     None
                 }
             };

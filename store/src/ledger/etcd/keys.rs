@@ -12,6 +12,7 @@
 //! change above the head is part of a commit that was not finished; nobody reads it.
 
 use bytes::Bytes;
+use muster_etcd::pb;
 use muster_store_core::fingerprint::{self, Fingerprint};
 use muster_store_core::history::{Revision, StoredRenewal};
 use prost::Message;
@@ -66,6 +67,15 @@ impl Keys {
 
     pub(super) fn numbered(&self, section: Section, revision: Revision) -> Bytes {
         self.key(&format!("{}{revision:016x}", section.name()))
+    }
+
+    /// The revision in the head that was read.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn revision_of_head(&self, found: &pb::RangeResponse) -> Result<Revision, String> {
+        let head = found.kvs.first().ok_or("etcd has no key `head`")?;
+        Ok(Head::decode(&*head.value).map_err(|error| format!("the key `head`: {error}"))?.revision)
     }
 
     /// The key after the last one of a section.

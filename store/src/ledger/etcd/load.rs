@@ -14,9 +14,10 @@ use muster_store_core::history::{Revision, StoredChange};
 use muster_store_core::memory::Memory;
 use prost::Message;
 
-use super::keys::{self, Head, Section, Stored};
+use super::follow::Leader;
+use super::keys::{self, Head, NumberedRenewal, Section, Stored};
 use super::packs::Packs;
-use super::{DEADLINE, EtcdLedger, altered};
+use super::{DEADLINE, EtcdLedger, State, altered};
 use crate::ledger::LedgerError;
 
 /// How many keys one page has at most, and how many revisions the first page spans.
@@ -24,6 +25,8 @@ const PAGE: i64 = 1000;
 const FIRST_SPAN: Revision = 1024;
 /// How many records are read in one transaction. Each has up to 1.5 MB.
 const READS: usize = 32;
+/// How many changes above the head are read at once.
+const PIECES: i64 = 32;
 /// How often a read is begun again because etcd's history of its revision went in the meantime.
 const ATTEMPTS: usize = 5;
 /// A page of large records takes a while.
@@ -95,8 +98,7 @@ impl EtcdLedger {
         })?;
         let mut packs = Packs::default();
         self.scan(Section::Renewals, 1, head, at, |pack, kv| {
-            let stored = Stored::decode(&*kv.value).map_err(|error| altered(&kv.key, &error))?;
-            let renewals = keys::decode_pack(&stored.content).map_err(|error| altered(&kv.key, &error))?;
+            let renewals = decode_renewals(kv)?;
             for (revision, renewal) in &renewals {
                 memory.load_renewal(renewal, *revision);
             }
@@ -115,15 +117,58 @@ impl EtcdLedger {
         let unneeded = packs.take_unneeded();
         state.garbage.extend(unneeded.iter().map(|it| self.keys.numbered(Section::Renewals, *it)));
         state.packs = packs;
-        state.is_ahead = self.has_changes_above(head, at)?;
+        self.load_pieces(&mut state, at)?;
+        state.position = at;
         Ok(memory)
     }
 
-    fn has_changes_above(&self, head: Revision, at: i64) -> Result<bool, ReadError> {
-        let from = self.keys.numbered(Section::Changes, head + 1);
-        let above = range(from, self.keys.end(Section::Changes), 1);
-        let above = pb::RangeRequest { revision: at, keys_only: true, ..above };
-        Ok(!self.kv.range(above, DEADLINE)?.kvs.is_empty())
+    /// Reads the changes above the head: those of a commit that is being written, or that was not finished.
+    fn load_pieces(&self, state: &mut State, at: i64) -> Result<(), ReadError> {
+        state.pieces.clear();
+        let mut next = state.head.revision + 1;
+        loop {
+            let from = self.keys.numbered(Section::Changes, next);
+            let above = range(from, self.keys.end(Section::Changes), PIECES);
+            let page = self.kv.range(pb::RangeRequest { revision: at, ..above }, PAGE_DEADLINE)?;
+            for kv in &page.kvs {
+                let revision = self.keys.revision(Section::Changes, &kv.key);
+                let revision = revision.ok_or_else(|| altered(&kv.key, &"it is not a key of Muster"))?;
+                state.pieces.put(revision, kv)?;
+                next = revision + 1;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether nothing has happened since the last change that was followed, except that old history was deleted. If
+    /// so, etcd's revision of this answer.
+    pub(super) fn unchanged_since(
+        &self,
+        state: &State,
+    ) -> Result<Option<(i64, Option<Leader>)>, LedgerError> {
+        let above = range(
+            self.keys.numbered(Section::Changes, state.head.revision + 1),
+            self.keys.end(Section::Changes),
+            1,
+        );
+        let above = pb::RangeRequest { keys_only: true, ..above };
+        let reads =
+            [get(self.keys.head()), get(self.keys.format()), above, get(self.keys.leader())].map(read);
+        let answer =
+            self.kv.txn(pb::TxnRequest { success: reads.to_vec(), ..Default::default() }, DEADLINE)?;
+        let revision = answer.revision();
+        let mut reads = answer.into_reads().into_iter().map(|kvs| kvs.into_iter().next());
+        let mut next = || reads.next().flatten();
+        let (head, format, above, leader) = (next(), next(), next(), next());
+        let modified = |kv: Option<pb::KeyValue>| kv.map_or(0, |kv| kv.mod_revision);
+        let is_unchanged = modified(head) == state.head_modified
+            && modified(format) == self.identity.format_revision
+            // Of a commit that is being written some pieces may have been missed.
+            && above.is_none()
+            && state.pieces.is_empty();
+        Ok(is_unchanged.then(|| (revision, leader.as_ref().map(Leader::of))))
     }
 
     /// Reads the keys of a section from one revision up to another, in order, at one revision of etcd.
@@ -225,6 +270,12 @@ impl EtcdLedger {
         }
         Ok(())
     }
+}
+
+/// The renewals in the value of a key.
+pub(super) fn decode_renewals(kv: &pb::KeyValue) -> Result<Vec<NumberedRenewal>, LedgerError> {
+    let stored = Stored::decode(&*kv.value).map_err(|error| altered(&kv.key, &error))?;
+    keys::decode_pack(&stored.content).map_err(|error| altered(&kv.key, &error))
 }
 
 /// The change in the value of a key.

@@ -151,7 +151,7 @@ impl EtcdLedger {
         let mut next = || reads.next().flatten();
         let (head, leader, proof) = (next(), next(), next());
         let modified = head.as_ref().map_or(0, |head| head.mod_revision);
-        let leads = leader.is_some_and(|leader| leader.mod_revision == self.term.leader_revision);
+        let leads = leader.is_some_and(|leader| leader.mod_revision == state.term);
         let head = head.and_then(|head| Head::decode(&*head.value).ok()).unwrap_or_default();
         if head.batch == *batch {
             return Seen::Done(modified);

@@ -25,7 +25,7 @@ fn claim(etcd: &FakeEtcd) -> Term {
 
 fn open(etcd: &Arc<FakeEtcd>) -> EtcdLedger {
     let identity = prepare(&**etcd, &keys()).unwrap();
-    EtcdLedger::open(etcd.clone(), keys(), identity, claim(etcd)).unwrap()
+    EtcdLedger::open(etcd.clone(), keys(), identity, &claim(etcd)).unwrap()
 }
 
 fn loaded(etcd: &Arc<FakeEtcd>) -> (Fingerprint, Revision) {
@@ -388,7 +388,7 @@ impl RealEtcd {
         let identity = prepare(&*self.kv, &keys).unwrap();
         self.write(delete(keys.leader()));
         let leader_revision = self.write(put(keys.leader(), "a store"));
-        EtcdLedger::open(self.kv.clone(), keys, identity, Term { leader_revision }).unwrap()
+        EtcdLedger::open(self.kv.clone(), keys, identity, &Term { leader_revision }).unwrap()
     }
 }
 
