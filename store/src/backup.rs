@@ -22,6 +22,7 @@ use muster_store_core::namespaced_name::NamespacedName;
 use muster_store_core::partial_decode;
 
 pub use self::file::FileError;
+pub(crate) use self::file::sync_parent;
 use self::file::{Backup, Entry};
 use crate::config::Flags;
 use crate::durable_dir::create_dir_all_durable;
@@ -218,7 +219,7 @@ fn restore(backup: &Backup, data_dir: &Path) -> Result<(), BackupError> {
         std::fs::remove_dir_all(&staging).map_err(failed)?;
     }
     fill(backup, &staging)?;
-    embedded::move_into(&staging, data_dir).and_then(|()| file::sync_parent(data_dir)).map_err(failed)
+    embedded::move_into(&staging, data_dir).and_then(|()| sync_parent(data_dir)).map_err(failed)
 }
 
 fn fill(backup: &Backup, directory: &Path) -> Result<(), BackupError> {

@@ -122,23 +122,23 @@ pub enum EngineName {
 #[command(next_help_heading = "etcd (with --engine etcd)")]
 pub struct EtcdFlags {
     /// The URLs of etcd's members, separated by commas
-    #[arg(long, env = "MUSTER_ETCD_ENDPOINTS", value_delimiter = ',', value_name = "URL")]
+    #[arg(long, env = "MUSTER_ETCD_ENDPOINTS", value_delimiter = ',', value_name = "URL", global = true)]
     pub etcd_endpoints: Vec<String>,
 
     /// All keys are below this one; stores with the same prefix are one store
-    #[arg(long, env = "MUSTER_ETCD_PREFIX", default_value = "/muster")]
+    #[arg(long, env = "MUSTER_ETCD_PREFIX", default_value = "/muster", global = true)]
     pub etcd_prefix: String,
 
     /// Certificate authorities of etcd's members, PEM
-    #[arg(long, env = "MUSTER_ETCD_CA", value_name = "FILE")]
+    #[arg(long, env = "MUSTER_ETCD_CA", value_name = "FILE", global = true)]
     pub etcd_ca: Option<PathBuf>,
 
     /// Certificate chain that etcd knows this store by, PEM
-    #[arg(long, env = "MUSTER_ETCD_CERT", value_name = "FILE")]
+    #[arg(long, env = "MUSTER_ETCD_CERT", value_name = "FILE", global = true)]
     pub etcd_cert: Option<PathBuf>,
 
     /// Private key of --etcd-cert, PEM
-    #[arg(long, env = "MUSTER_ETCD_KEY", value_name = "FILE")]
+    #[arg(long, env = "MUSTER_ETCD_KEY", value_name = "FILE", global = true)]
     pub etcd_key: Option<PathBuf>,
 
     /// The address that the other stores name while this one leads [default: where it listens]
@@ -165,23 +165,31 @@ pub struct EtcdConfig {
 
 impl Engine {
     fn of(flags: &Flags) -> Result<Self, ConfigError> {
-        let EtcdFlags { etcd_endpoints, etcd_prefix, etcd_ca, etcd_cert, etcd_key, advertise } = &flags.etcd;
         if flags.engine == EngineName::Embedded {
-            return match etcd_endpoints.is_empty() {
+            return match flags.etcd.etcd_endpoints.is_empty() {
                 true => Ok(Engine::Embedded),
                 false => Err(ConfigError::NotEtcd),
             };
         }
+        EtcdConfig::try_from(&flags.etcd).map(Engine::Etcd)
+    }
+}
+
+impl TryFrom<&EtcdFlags> for EtcdConfig {
+    type Error = ConfigError;
+
+    fn try_from(flags: &EtcdFlags) -> Result<Self, ConfigError> {
+        let EtcdFlags { etcd_endpoints, etcd_prefix, etcd_ca, etcd_cert, etcd_key, advertise } = flags;
         if etcd_endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
         }
-        Ok(Engine::Etcd(EtcdConfig {
+        Ok(EtcdConfig {
             endpoints: etcd_endpoints.clone(),
             prefix: etcd_prefix.clone(),
             keys: Keys::below(etcd_prefix).ok_or(ConfigError::NoPrefix)?,
             tls: TlsFiles { ca: etcd_ca.clone(), cert: etcd_cert.clone(), key: etcd_key.clone() },
             advertise: advertise.clone(),
-        }))
+        })
     }
 }
 
@@ -198,6 +206,15 @@ pub enum Command {
     },
     /// Reads all files of a data directory and says what is damaged; changes nothing. No store may be running on it
     Check,
+    /// Moves a whole store from a data directory into etcd, or back, and compares both; no store may be running on either
+    Migrate {
+        /// A data directory, or `etcd` for the one at --etcd-endpoints
+        #[arg(long, value_name = "DIR|etcd")]
+        from: String,
+        /// A new data directory, or `etcd`, where nothing may be below --etcd-prefix
+        #[arg(long, value_name = "DIR|etcd")]
+        to: String,
+    },
     /// Writes what can be proven of a damaged data directory into a new one; the damaged one stays as it is
     Repair {
         /// The new data directory
@@ -240,9 +257,7 @@ pub enum ConfigError {
     Negative { flag: &'static str },
     #[error("--{flag} is too long")]
     TooLong { flag: &'static str },
-    #[error(
-        "--engine etcd needs --etcd-endpoints: give the URLs of etcd's members, such as https://10.0.0.1:2379"
-    )]
+    #[error("etcd needs --etcd-endpoints: give the URLs of etcd's members, such as https://10.0.0.1:2379")]
     NoEndpoints,
     #[error("--etcd-endpoints are given without --engine etcd: give both, or neither")]
     NotEtcd,
@@ -401,7 +416,7 @@ mod tests {
         let Ok(Engine::Etcd(etcd)) = engine(&urls) else { panic!("{:?}", engine(&urls)) };
         assert_eq!((etcd.endpoints.len(), &*etcd.prefix), (2, "/muster"));
         for (flags, expected) in [
-            (vec!["--engine=etcd"], "--engine etcd needs --etcd-endpoints"),
+            (vec!["--engine=etcd"], "etcd needs --etcd-endpoints"),
             (vec!["--etcd-endpoints=http://a:1"], "without --engine etcd"),
             (vec![urls[0], urls[1], "--etcd-prefix=/"], "--etcd-prefix must not be empty"),
             (vec!["--engine=sled"], "possible values: embedded, etcd"),

@@ -16,6 +16,7 @@ pub mod heartbeat_streams;
 pub mod leadership;
 pub mod ledger;
 pub mod metrics;
+pub mod migrate;
 pub mod queue;
 pub mod read_index;
 pub mod renewal_log;

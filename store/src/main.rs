@@ -1,4 +1,4 @@
-//! The `muster-store` binary: serves, backs up, restores, checks and repairs; `muster-store health` probes the running store.
+//! The `muster-store` binary: serves, backs up, restores, checks, repairs and moves; `muster-store health` probes the running store.
 
 use std::process::ExitCode;
 
@@ -32,6 +32,7 @@ fn run_command(command: &Command, flags: &Flags) -> Result<(), RunError> {
     match command {
         Command::Backup { file, store } => muster_store::backup::main(file, store.as_deref(), flags),
         Command::Check => muster_store::repair::check_main(flags),
+        Command::Migrate { from, to } => muster_store::migrate::main(from, to, flags),
         Command::Repair { into } => muster_store::repair::repair_main(into, flags),
         Command::Restore { file } => muster_store::backup::restore_main(file, flags),
     }

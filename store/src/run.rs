@@ -56,6 +56,8 @@ pub enum RunError {
     Telemetry(#[from] TelemetryError),
     #[error(transparent)]
     Backup(#[from] crate::backup::BackupError),
+    #[error(transparent)]
+    Migrate(#[from] crate::migrate::MigrateError),
     #[error(
         "the data directory {0} is damaged: see above; `muster-store repair --into NEW` writes what can be proven into a new one"
     )]
@@ -195,7 +197,7 @@ pub fn check_command(command: &Command, flags: &Flags) -> Result<(), RunError> {
         return Ok(());
     }
     let (command, instead) = match command {
-        Command::Backup { .. } => return Ok(()),
+        Command::Backup { .. } | Command::Migrate { .. } => return Ok(()),
         Command::Check => ("check", "every start reads and proves all of it"),
         Command::Repair { .. } => ("repair", "restore a snapshot of etcd"),
         Command::Restore { .. } => ("restore", "restore a snapshot of etcd"),

@@ -62,6 +62,11 @@ impl SmallDisk {
         format!("--mount=/proc/{}/ns/mnt", self.holder.id())
     }
 
+    /// The option of `nsenter` for processes that see the disk.
+    pub fn nsenter(&self) -> String {
+        self.namespace()
+    }
+
     /// How to start a store on the disk.
     pub fn launch(&self) -> StoreLaunch {
         StoreLaunch::on(&self.mounted.join("data")).within(["nsenter", &self.namespace()])

@@ -1,9 +1,11 @@
 //! The real etcd as a child process: one member, for stores to run on, and its calls as encoded messages, to compare the
 //! store with.
 //!
-//! `.ci/tools etcd` installs it.
+//! `.ci/tools etcd etcd36` installs it, in two versions; `MUSTER_TEST_ETCD=etcd-3.6` chooses the other one.
 
 #![allow(clippy::disallowed_methods, reason = "real processes run by the real clock")]
+
+pub mod cluster;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,9 @@ use crate::certificate_authority::Authority;
 use crate::load::raw_client::RawClient;
 use crate::store_process::{TIMEOUT, free_port};
 use crate::tools::tool;
+
+/// The etcds of `.ci/tools`: Debian's 3.4, and 3.6.
+pub const PROGRAMS: [&str; 2] = ["etcd", "etcd-3.6"];
 
 /// The call that writes one key.
 pub const PUT: &str = "/etcdserverpb.KV/Put";
@@ -81,7 +86,8 @@ impl Etcd {
         }
         let log = directory.join("log");
         let output = fs::File::create(&log).expect("a file");
-        let mut command = Command::new(tool("etcd"));
+        let chosen = std::env::var("MUSTER_TEST_ETCD");
+        let mut command = Command::new(tool(chosen.as_deref().unwrap_or(PROGRAMS[0])));
         // etcd takes flags from variables too.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"ETCD_"))
         {

@@ -7,7 +7,8 @@
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
 //! [`secure_store`] is a store with mutual TLS, [`single_node`] a store with one agent, [`fleet`] adds a controller.
 //! [`docker`] runs the real images, [`jaeger`] collects traces, [`load`] creates load, [`etcd`] is what the store is
-//! compared with, [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
+//! compared with and what several stores run on, in a [`network`] that can be cut. [`history`] judges what their clients saw.
+//! [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
 
 pub mod agent_process;
 pub mod api;
@@ -21,11 +22,13 @@ pub mod docker;
 pub mod etcd;
 pub mod fixtures;
 pub mod fleet;
+pub mod history;
 pub mod http;
 pub mod jaeger;
 pub mod join;
 pub mod load;
 pub mod markdown_examples;
+pub mod network;
 pub mod resource;
 pub mod rpc_error;
 pub mod secure_store;

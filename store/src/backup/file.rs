@@ -59,7 +59,7 @@ fn remove_if_present(path: &Path) -> io::Result<()> {
 }
 
 /// Syncs the parent directory, which makes a new name in it durable.
-pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }

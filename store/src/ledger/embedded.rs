@@ -45,7 +45,7 @@ pub use self::damage::{Damage, ReadError};
 use self::disk::{Disk, RealDisk};
 use self::format::Tag;
 pub use self::format::{FormatError, StoreId, is_empty_volume, move_into};
-pub use self::inspect::{Inspection, Salvage, inspect, salvage};
+pub use self::inspect::{Contents, Inspection, Salvage, contents, inspect, salvage};
 use self::journal::{Head, Journal, SEGMENT, SHORT_SEGMENT};
 use super::{Ledger, LedgerError};
 

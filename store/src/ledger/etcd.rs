@@ -13,6 +13,7 @@ mod kv;
 mod load;
 mod outcome;
 mod packs;
+mod transfer;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -32,12 +33,13 @@ use tokio::sync::watch;
 
 use self::follow::Pieces;
 pub use self::follow::{FollowError, Leader};
-pub use self::identity::{Identity, IdentityError, prepare};
+pub use self::identity::{Identity, IdentityError, find, prepare};
 pub use self::keys::{FormatError, Keys};
 use self::keys::{Head, NumberedRenewal, RENEWAL_LEN, Section, Stored};
 pub use self::kv::{BlockingClient, Kv};
 use self::outcome::Proof;
 use self::packs::Packs;
+pub use self::transfer::{Import, ImportError};
 use super::{Ledger, LedgerError};
 
 /// The most operations of one transaction, and the most bytes unless a single record is larger. etcd's own limits, 128

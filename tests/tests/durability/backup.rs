@@ -36,7 +36,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 
 /// All records of a store at one version.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Records {
+pub(super) struct Records {
     nodes: Vec<pb::Node>,
     leases: Vec<pb::Lease>,
     pods: Vec<pb::Pod>,
@@ -46,12 +46,12 @@ struct Records {
     tokens: Vec<pb::JoinToken>,
     requests: Vec<pb::CertificateRequest>,
     revocations: Vec<pb::Revocation>,
-    version: u64,
+    pub(super) version: u64,
 }
 
 impl Records {
     /// The current records, or those at a version.
-    async fn read(channel: &Channel, at: Option<u64>) -> Records {
+    pub(super) async fn read(channel: &Channel, at: Option<u64>) -> Records {
         let mut all = Records::default();
         macro_rules! list {
             ($into:ident, $client:ident, $list:ident($request:ident), $records:ident) => {{
@@ -100,7 +100,7 @@ impl Records {
         all
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.nodes.len()
             + self.leases.len()
             + self.pods.len()
@@ -132,7 +132,7 @@ impl Records {
 }
 
 /// Creates records of every kind that no writer changes afterwards.
-async fn create_records(channel: &Channel) {
+pub(super) async fn create_records(channel: &Channel) {
     let mut nodes = NodeServiceClient::new(channel.clone());
     for i in 0..600 {
         let node = Some(write_log::node(&format!("still-{i:03}"), "still"));

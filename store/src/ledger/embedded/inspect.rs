@@ -9,7 +9,7 @@ use muster_store_core::memory::Memory;
 use super::checkpoint::Checkpoints;
 use super::disk::{Disk, RealDisk};
 use super::journal::Journal;
-use super::{EmbeddedLedger, JOURNAL, OpenError, StoreId, format, lock};
+use super::{EmbeddedLedger, JOURNAL, OpenError, StoreId, format, lock, warn_of};
 
 /// What was found in a data directory.
 #[derive(Debug, Default)]
@@ -69,6 +69,29 @@ pub fn inspect(directory: &Path, cache_bytes: u64) -> Result<Inspection, OpenErr
         Err(error) => found.damaged.push(error.to_string()),
     }
     Ok(found)
+}
+
+/// All of a data directory. It stays locked.
+pub struct Contents {
+    pub store: StoreId,
+    pub memory: Memory,
+    _ledger: EmbeddedLedger,
+}
+
+/// Reads all of a data directory that no store is running on, and changes nothing. `None` if it is new or of an older format.
+pub fn contents(directory: &Path, cache_bytes: u64) -> Result<Option<Contents>, OpenError> {
+    let Some(store) = current_store(directory)? else { return Ok(None) };
+    let lock = lock(directory)?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let read = |error| OpenError::read(directory, error);
+    let journal = Journal::open(Arc::clone(&disk), &directory.join(JOURNAL), store, false).map_err(read)?;
+    let opened = Checkpoints::open(Arc::clone(&disk), directory, store, cache_bytes);
+    let (checkpoints, unusable) = opened.map_err(read)?;
+    warn_of(&unusable);
+    let ledger = EmbeddedLedger::of(disk, directory, store, journal, checkpoints, lock);
+    let unready = |source| OpenError::Unready { path: directory.to_owned(), source };
+    let memory = ledger.load_proven(|_| ()).map_err(unready)?;
+    Ok(Some(Contents { store, memory, _ledger: ledger }))
 }
 
 /// What can be proven of a damaged directory.

@@ -5,6 +5,7 @@
 //! | `format` | the format and the store's id, as text |
 //! | `head` | [`Head`]: where history ends, and the proof of everything up to there |
 //! | `leader` | who leads, bound to a lease of etcd |
+//! | `migration` | there while a store is being moved here (`transfer`) |
 //! | `c/REVISION` | [`Stored`]: the change at that revision |
 //! | `r/REVISION` | [`Stored`]: renewals, by the last revision of their commit |
 //!
@@ -57,6 +58,10 @@ impl Keys {
 
     pub fn leader(&self) -> Bytes {
         self.key("leader")
+    }
+
+    pub(super) fn migration(&self) -> Bytes {
+        self.key("migration")
     }
 
     /// All keys: the first possible one, and the one after the last.

@@ -1,6 +1,7 @@
 //! The ledger on an etcd in memory that loses answers, and on a real one.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -343,11 +344,16 @@ struct RealEtcd {
 }
 
 impl RealEtcd {
+    /// Debian's.
     fn start() -> RealEtcd {
+        RealEtcd::start_program("etcd".as_ref())
+    }
+
+    fn start_program(program: &Path) -> RealEtcd {
         let files = tempfile::tempdir().unwrap();
         let port = free_ports();
         let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", port + 1));
-        let child = Command::new("etcd")
+        let child = Command::new(program)
             .args(["--name", "test", "--data-dir"])
             .arg(files.path().join("data"))
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
@@ -357,7 +363,7 @@ impl RealEtcd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("etcd is installed: .ci/tools etcd");
+            .expect("etcd is installed: .ci/tools etcd etcd36");
         let runtime = Runtime::new().unwrap();
         let client = {
             let _entered = runtime.enter();
@@ -399,9 +405,7 @@ impl Drop for RealEtcd {
     }
 }
 
-#[test]
-fn the_conformance_suite_passes_on_a_real_etcd() {
-    let etcd = RealEtcd::start();
+fn check_conformance(etcd: &RealEtcd) {
     let count = std::cell::Cell::new(0);
     let prefix = || format!("/suite-{}", count.get());
     let fresh = || {
@@ -412,6 +416,17 @@ fn the_conformance_suite_passes_on_a_real_etcd() {
         drop(ledger);
         etcd.open(&prefix())
     });
+}
+
+#[test]
+fn the_conformance_suite_passes_on_a_real_etcd_3_4() {
+    check_conformance(&RealEtcd::start());
+}
+
+#[test]
+fn the_conformance_suite_passes_on_a_real_etcd_3_6() {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/etcd-3.6");
+    check_conformance(&RealEtcd::start_program(&program));
 }
 
 #[test]
